@@ -1,0 +1,99 @@
+"""Who we are to the provider.
+
+The scheme is not shown (provider's document, section Authentication), so it is a setting: a bearer
+token, a command that prints one, or any headers at all.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import threading
+from collections.abc import Mapping
+
+from nftsync.errors import SettingsError
+
+__all__ = ["Auth"]
+
+_COMMAND_SECONDS = 60
+
+
+class Auth:
+    """The headers that every request carries, and how to get a new token after a 401."""
+
+    def __init__(
+        self,
+        token: str | None = None,
+        *,
+        token_command: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Remember the credentials; the command runs when the first request needs it.
+
+        Args:
+            token: sent as `Authorization: Bearer ...`.
+            token_command: a command line whose standard output is the token.
+            headers: sent as they are.
+        """
+        self._command = shlex.split(token_command) if token_command else []
+        self._fixed = dict(headers or {})
+        self._token = token
+        self._lock = threading.Lock()
+        self._generation = 0
+
+    @property
+    def can_renew(self) -> bool:
+        """Whether another token can be had after a 401."""
+        return bool(self._command)
+
+    def headers(self) -> tuple[dict[str, str], int]:
+        """The headers, and the generation of the token in them.
+
+        Raises:
+            SettingsError: the token command failed.
+        """
+        if self._command and not self._generation:
+            self.renew(0)
+        if self._token is None:
+            return self._fixed, self._generation
+        # The token is the more specific setting; two such headers would be refused.
+        others = {k: v for k, v in self._fixed.items() if k.lower() != "authorization"}
+        return {**others, "Authorization": f"Bearer {self._token}"}, self._generation
+
+    def renew(self, generation: int) -> None:
+        """Run the token command, once for all threads whose token was of that generation.
+
+        Raises:
+            SettingsError: it failed, or printed nothing that can be sent.
+        """
+        with self._lock:
+            if self._generation != generation:
+                return
+            self._token = self._run_command()
+            self._generation += 1
+
+    def _run_command(self) -> str:
+        # What the command prints, on either stream, may hold a secret and is never shown.
+        where = "token_command (NFTSYNC_TOKEN_COMMAND)"
+        try:
+            done = subprocess.run(  # noqa: S603 - the operator's own command
+                self._command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_COMMAND_SECONDS,
+                check=False,
+            )
+        except OSError as error:
+            raise SettingsError(f"{where} cannot be run: {error.strerror}") from None
+        except subprocess.TimeoutExpired:
+            raise SettingsError(f"{where} took more than {_COMMAND_SECONDS} s") from None
+        if done.returncode:
+            raise SettingsError(
+                f"{where} ended with exit code {done.returncode}; run it by hand to see why"
+            )
+        token = done.stdout.decode("ascii", "replace").strip()
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
+            raise SettingsError(
+                f"{where} printed no token: expected one line of printable ASCII without spaces"
+            )
+        return token

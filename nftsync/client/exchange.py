@@ -1,0 +1,258 @@
+"""One request and its answer: retried where another try may mend it, refused where not."""
+
+from __future__ import annotations
+
+import math
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TypeVar
+
+import httpx
+import tenacity
+
+from nftsync import __version__
+from nftsync.client.auth import Auth
+from nftsync.client.connection import Answer, Connection, shared_tls
+from nftsync.client.health import Health
+from nftsync.client.pace import Pace
+from nftsync.errors import AccessRefused, NoConnection, ReadError, UnusableAnswer
+from nftsync.models import Effort
+from nftsync.wire import CutShort
+
+__all__ = ["Exchange", "Tally"]
+
+_T = TypeVar("_T")
+
+#: A `Retry-After` beyond this fails the read instead of holding everything up.
+_LONGEST_PAUSE = 300.0
+_FIRST_WAIT = 0.5
+_LONGEST_WAIT = 30.0
+#: Seconds; what is longer is no limit, and more than the clock's functions take.
+_LONGEST_TIMEOUT = 86_400.0
+
+
+class Tally:
+    """Counts the requests of one read.
+
+    Attributes:
+        requests: HTTP requests sent, repeated ones included.
+        retries: how many of them were repeats.
+    """
+
+    __slots__ = ("requests", "retries")
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.retries = 0
+
+    def effort(self) -> Effort:
+        """The counts so far."""
+        return Effort(self.requests, self.retries)
+
+
+class _TryAgainError(Exception):
+    """An attempt failed in a way that another may mend."""
+
+    def __init__(self, error: ReadError, wait: float | None = None) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.wait = wait
+
+
+class Exchange:
+    """Sends requests to one origin from any number of threads, a connection for each."""
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        auth: Auth,
+        pace: Pace,
+        health: Health,
+        timeout: float,
+        attempts: int,
+        max_bytes: int,
+    ) -> None:
+        self._base = httpx.URL(base_url)
+        self._prefix = self._base.raw_path.rstrip(b"/")
+        self._auth = auth
+        self._pace = pace
+        self._health = health
+        self._timeout = min(timeout, _LONGEST_TIMEOUT)
+        self._attempts = attempts
+        self._max_bytes = max_bytes
+        self._tls: ssl.SSLContext | None = None
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._connections: list[Connection] = []
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            connections, self._connections = self._connections, []
+        for connection in connections:
+            connection.close()
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        effort: Tally,
+        read: Callable[[Answer], _T],
+        *,
+        etag: str | None = None,
+        body: bytes | None = None,
+    ) -> _T:
+        """Send a request until an attempt gives an answer that `read` can use, or none is left.
+
+        Args:
+            method: the HTTP method.
+            path: path and query below the base address, already encoded.
+            effort: where the requests are counted.
+            read: makes the result of an answer; what it raises is final, but for `CutShort`.
+            etag: sent as `If-None-Match`; `read` then sees 304 answers too.
+            body: a JSON body.
+
+        Raises:
+            ReadError: it failed for good.
+            Stopped: the pace was stopped.
+        """
+        url = self._base.copy_with(raw_path=self._prefix + path.encode("ascii"))
+        first = effort.requests
+
+        def attempt() -> _T:
+            self._pace.wait_turn()
+            effort.requests += 1
+            effort.retries += effort.requests - first > 1
+            answer = self._authorized(method, url, effort, etag, body)
+            if answer.status != 304 or etag is None:
+                self._check(answer)
+            try:
+                return read(answer)
+            except CutShort as error:
+                raise _TryAgainError(error) from None
+
+        try:
+            return tenacity.Retrying(
+                stop=tenacity.stop_after_attempt(self._attempts),
+                retry=tenacity.retry_if_exception_type(_TryAgainError),
+                wait=_wait,
+                sleep=self._pace.sleep,
+                reraise=True,
+            )(attempt)
+        except _TryAgainError as last:
+            raise last.error from None
+
+    def _authorized(
+        self, method: str, url: httpx.URL, effort: Tally, etag: str | None, body: bytes | None
+    ) -> Answer:
+        credentials, generation = self._auth.headers()
+        answer = self._send(method, url, credentials, etag, body)
+        if answer.status == 401 and self._auth.can_renew:
+            self._auth.renew(generation)
+            credentials, _ = self._auth.headers()
+            effort.requests += 1
+            effort.retries += 1
+            answer = self._send(method, url, credentials, etag, body)
+        self._health.answered(answer.status)
+        return answer
+
+    def _send(
+        self,
+        method: str,
+        url: httpx.URL,
+        credentials: Mapping[str, str],
+        etag: str | None,
+        body: bytes | None,
+    ) -> Answer:
+        headers = {
+            "Accept": "application/json",
+            "Accept-Encoding": "gzip, deflate",
+            "User-Agent": f"nftsync/{__version__}",
+            **credentials,
+        }
+        if etag is not None:
+            headers["If-None-Match"] = etag
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            return self._connection().send(method, url, headers, body)
+        except NoConnection as error:
+            self._health.unanswered(str(error))
+            raise _TryAgainError(error) from None
+
+    def _connection(self) -> Connection:
+        connection: Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            with self._lock:
+                self._tls = self._tls or shared_tls()
+                connection = Connection(self._tls, timeout=self._timeout, max_bytes=self._max_bytes)
+                self._connections.append(connection)
+            self._local.connection = connection
+        return connection
+
+    def _check(self, answer: Answer) -> None:
+        """Pass a 200 (or another success without content of interest); refuse all else.
+
+        Raises:
+            ReadError: for good.
+            _TryAgainError: for now.
+        """
+        status = answer.status
+        if 200 <= status < 300:
+            return
+        if status in {401, 403}:
+            raise AccessRefused(f"the provider answered {status}: no access", status=status)
+        if status == 429 or status >= 500:
+            error = ReadError(f"the provider answered {status}", status=status)
+            wait = _retry_after(answer.headers.get("retry-after"))
+            if wait is not None and wait > _LONGEST_PAUSE:
+                raise ReadError(
+                    f"the provider answered {status} and asks to wait {wait:.0f} s, more than "
+                    f"{_LONGEST_PAUSE:.0f} s",
+                    status=status,
+                )
+            if wait is not None or status == 429:
+                self._pace.pause(_FIRST_WAIT if wait is None else wait)
+            raise _TryAgainError(error, wait)
+        if 300 <= status < 400:
+            raise UnusableAnswer(
+                f"the provider answered {status}, a redirect, which is not followed; "
+                "is base_url right?",
+                status=status,
+            )
+        if status == 404:
+            raise ReadError("the provider answered 404: it knows no such object", status=status)
+        raise ReadError(f"the provider answered {status}", status=status)
+
+
+_growing = tenacity.wait_exponential_jitter(
+    initial=_FIRST_WAIT, max=_LONGEST_WAIT, jitter=_FIRST_WAIT
+)
+
+
+def _wait(state: tenacity.RetryCallState) -> float:
+    """Growing jittered waits; where the provider said how long, the shared pause holds us back."""
+    error = state.outcome.exception() if state.outcome else None
+    if isinstance(error, _TryAgainError) and error.wait is not None:
+        return 0.0
+    return _growing(state)
+
+
+def _retry_after(value: str | None) -> float | None:
+    """Read `Retry-After` (RFC 9110, section 10.2.3) as seconds from now."""
+    if value is None:
+        return None
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, math.ceil((moment - datetime.now(UTC)).total_seconds()))

@@ -1,0 +1,84 @@
+"""Everything that nftsync raises on purpose.
+
+::
+
+    NftsyncError
+    ├── SettingsError        a setting is missing, unknown or of the wrong form
+    ├── InputError           an id, a time, a duration or a file that was given is unusable
+    ├── StoreError           the database is missing, unreadable, full, or not nftsync's
+    │   └── NewerDatabase    it was written by a newer nftsync
+    ├── SyncRunning          another sync holds this database
+    ├── ReadError            a read of the provider failed, for good
+    │   ├── AccessRefused    401 or 403
+    │   ├── NoConnection     nothing answered
+    │   └── UnusableAnswer   an answer came, but not what the provider's document promises
+    └── Stopped              the caller asked to stop while a read was waiting
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AccessRefused",
+    "InputError",
+    "NewerDatabase",
+    "NftsyncError",
+    "NoConnection",
+    "ReadError",
+    "SettingsError",
+    "Stopped",
+    "StoreError",
+    "SyncRunning",
+    "UnusableAnswer",
+]
+
+
+class NftsyncError(Exception):
+    """The base of all errors that nftsync raises on purpose; its text is one line for a person."""
+
+
+class SettingsError(NftsyncError):
+    """A setting is missing, unknown or of the wrong form; the text names the key and variable."""
+
+
+class InputError(NftsyncError):
+    """An id, a time, a duration or a file that was given cannot be used."""
+
+
+class StoreError(NftsyncError):
+    """The database is missing, unreadable, full, locked, or is not one of nftsync's."""
+
+
+class NewerDatabase(StoreError):
+    """The database was written by a newer nftsync than this one."""
+
+
+class SyncRunning(NftsyncError):
+    """Another sync holds this database."""
+
+
+class ReadError(NftsyncError):
+    """A read of the provider failed and will not be tried again now.
+
+    Attributes:
+        status: the HTTP status of the answer, or None when none came.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class AccessRefused(ReadError):
+    """The provider answered 401 or 403."""
+
+
+class NoConnection(ReadError):
+    """No answer came: nothing listened, the connection broke, or time ran out."""
+
+
+class UnusableAnswer(ReadError):
+    """An answer came whose content is not what the provider's document promises."""
+
+
+class Stopped(NftsyncError):
+    """The caller asked to stop while a read was waiting for its turn."""

@@ -1,0 +1,75 @@
+"""Balances as they are now, read narrow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nftsync.frames._amounts import Amounts
+from nftsync.frames._columns import INTEGER, TEXT, Times, moments
+from nftsync.frames._contracts import is_hex_address
+from nftsync.frames._source import Numbers, Source, as_json
+
+__all__ = ["Balances", "read_balances"]
+
+
+@dataclass(frozen=True)
+class Balances:
+    """A row per wallet and token that it lists, by number.
+
+    Attributes:
+        wallets: the wallet's number.
+        tokens: the token's number.
+        amounts: how much.
+        held_since: start of the present stretch of non-zero amounts; NaT where it is zero.
+        updated_at: when the amount last changed.
+    """
+
+    wallets: Numbers
+    tokens: Numbers
+    amounts: Amounts
+    held_since: Times
+    updated_at: Times
+
+    def chosen(self, rows: npt.NDArray[np.bool_]) -> Balances:
+        """The rows of a mask."""
+        if rows.all():
+            return self
+        return Balances(
+            self.wallets[rows],
+            self.tokens[rows],
+            self.amounts.chosen(rows),
+            self.held_since[rows],
+            self.updated_at[rows],
+        )
+
+
+def read_balances(source: Source, wallets: Numbers | None, contract: str | None) -> Balances:
+    """Read the balances of some wallets or all.
+
+    Args:
+        source: where to read.
+        wallets: numbers of the wallets that are needed; None is all.
+        contract: the only contract that is needed; balances of others may come too.
+    """
+    where, parameters = "", ()
+    if wallets is not None:
+        where, parameters = (
+            "WHERE wallet_no IN (SELECT value FROM json_each(?))",
+            (as_json(wallets),),
+        )
+    elif contract is not None:
+        same = "= ? COLLATE NOCASE" if is_hex_address(contract) else "= ?"
+        where = f"WHERE token_no IN (SELECT token_no FROM tokens WHERE contract_address {same})"  # noqa: S608
+        parameters = (contract,)
+    wallet, token, amount, since, updated = source.columns(
+        "SELECT wallet_no, token_no, amount, held_since, updated_at"  # noqa: S608
+        f" FROM balance_rows {where} ORDER BY wallet_no, token_no",
+        [INTEGER, INTEGER, TEXT, TEXT, TEXT],
+        parameters,
+    )
+    return Balances(
+        wallet.to_numpy(), token.to_numpy(), Amounts(amount), moments(since), moments(updated)
+    )

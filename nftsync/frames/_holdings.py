@@ -1,0 +1,147 @@
+"""Who holds what, now or at a time."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from nftsync.errors import InputError
+from nftsync.frames._asof import Confirmations, balances_at, read_confirmations
+from nftsync.frames._balances import Balances, read_balances
+from nftsync.frames._columns import TEXT, Moment, frame_of, moments, stored_time, text, times
+from nftsync.frames._contracts import names_contract
+from nftsync.frames._source import Numbers, Source, Store, positions, reading
+from nftsync.frames._tables import WalletIds, wallet_ids
+from nftsync.frames._tokens import Tokens, finished, read_tokens
+from nftsync.models import CONTENT_COLUMNS
+
+__all__ = ["holdings"]
+
+_BEFORE_AMOUNT = ("contract_address", "blockchain_token_id")
+_AFTER_AMOUNT = tuple(
+    name for name in CONTENT_COLUMNS if name not in {"organization_id", "extra", *_BEFORE_AMOUNT}
+)
+_WALLET_COLUMNS = ("wallet_id", "label", "wallet_group", "synced_at", "status")
+
+
+def holdings(
+    db: Store = None,
+    *,
+    wallet: WalletIds | None = None,
+    contract: str | None = None,
+    as_of: Moment | None = None,
+) -> pd.DataFrame:
+    """Who holds what: a row per wallet and token that the provider lists, zero amounts included.
+
+    Args:
+        db: a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for the configured
+            database.
+        wallet: only this wallet, or these; an unknown one has no rows.
+        contract: only tokens of this contract. An address of `0x` and 40 hex digits matches
+            whatever its case, any other exactly.
+        as_of: the balances and metadata that were known at this time; label, group and status of
+            the wallets are today's. Text, a date (its end) or a datetime.
+
+    Returns:
+        `wallet_id`, `wallet_label`, `wallet_group`, `token_id`, `contract_address`,
+        `blockchain_token_id`, `amount` (exact Python integers in an object column; None where
+        the text is not 1 to 100 ASCII digits), `amount_text` (as sent), `amount_float` (an
+        approximation for plots; NaN of what is no plain decimal number), the token's `name` to
+        `creator_external_page_url`, `held_since` (start of the present stretch of non-zero
+        amounts; NaT when it is zero), `balance_updated_at`, `token_updated_at`,
+        `wallet_synced_at`, `wallet_status`. With `as_of` also `confirmed_before` and
+        `confirmed_after`, the reads around that time, and `certainty`: `bracketed` (the same
+        state was read before and after), `gap` (it changed in between) or `open` (no read
+        since); `wallet_synced_at` is then `confirmed_before`.
+
+    Raises:
+        InputError: a wallet id is no UUID, `as_of` is no time, or `db` is neither a path nor a
+            connection.
+        StoreError: the database is missing, is not nftsync's or cannot be read.
+    """
+    ids = None if wallet is None else wallet_ids(wallet)
+    moment = None if as_of is None else stored_time(as_of)
+    if not isinstance(contract, str | None):
+        raise InputError(f"{contract!r} is not a contract address; give text")
+    with reading(db) as source:
+        holders, about = _read_wallets(source, ids)
+        chosen = None if ids is None else holders
+        if moment is None:
+            balances = read_balances(source, chosen, contract)
+            around = None
+        else:
+            balances = balances_at(source, moment, chosen)
+            around = read_confirmations(source, moment, holders, everything=ids is None)
+        narrow = ids is not None or (contract is not None and moment is None)
+        tokens = read_tokens(
+            source,
+            (*_BEFORE_AMOUNT, *_AFTER_AMOUNT),
+            wanted=np.unique(balances.tokens) if narrow else None,
+            as_of=moment,
+        )
+    return _joined(balances, holders, about, tokens, contract, around)
+
+
+def _read_wallets(source: Source, ids: list[str] | None) -> tuple[Numbers, dict[str, pa.Array]]:
+    where, parameters = "", ()
+    if ids is not None:
+        where = "WHERE wallet_id IN (SELECT value FROM json_each(?))"
+        parameters = (json.dumps(ids),)
+    numbers, *columns = source.columns(
+        f"SELECT wallet_no, {', '.join(_WALLET_COLUMNS)} FROM wallets {where}"  # noqa: S608
+        " ORDER BY wallet_no",
+        [pa.int64(), *[TEXT] * len(_WALLET_COLUMNS)],
+        parameters,
+    )
+    return numbers.to_numpy(), dict(zip(_WALLET_COLUMNS, columns, strict=True))
+
+
+def _joined(
+    balances: Balances,
+    holders: Numbers,
+    about: dict[str, pa.Array],
+    tokens: Tokens,
+    contract: str | None,
+    around: Confirmations | None,
+) -> pd.DataFrame:
+    holder = positions(holders, balances.wallets)
+    token = positions(tokens.numbers, balances.tokens)
+    rows = (holder >= 0) & (token >= 0)
+    if contract is not None:
+        same = names_contract(tokens.content["contract_address"], contract)
+        rows &= np.append(same, False)[token]
+    balances, holder, token = balances.chosen(rows), holder[rows], token[rows]
+    by_holder, by_token = pa.array(holder), pa.array(token)
+
+    def of_holder(name: str) -> Any:
+        return text(about[name].take(by_holder))
+
+    def of_token(name: str) -> Any:
+        return finished(name, tokens.content[name].take(by_token))
+
+    synced = moments(about["synced_at"]) if around is None else around.before
+    columns = {
+        "wallet_id": of_holder("wallet_id"),
+        "wallet_label": of_holder("label"),
+        "wallet_group": of_holder("wallet_group"),
+        "token_id": text(tokens.token_ids.take(by_token)),
+        **{name: of_token(name) for name in _BEFORE_AMOUNT},
+        "amount": balances.amounts.exact(),
+        "amount_text": balances.amounts.text(),
+        "amount_float": balances.amounts.approximate(),
+        **{name: of_token(name) for name in _AFTER_AMOUNT},
+        "held_since": times(balances.held_since),
+        "balance_updated_at": times(balances.updated_at),
+        "token_updated_at": times(tokens.updated_at[token]),
+        "wallet_synced_at": times(synced[holder]),
+        "wallet_status": of_holder("status"),
+    }
+    if around is not None:
+        columns["confirmed_before"] = times(around.before[holder])
+        columns["confirmed_after"] = times(around.after[holder])
+        columns["certainty"] = text(around.certainty.take(by_holder))
+    return frame_of(columns)

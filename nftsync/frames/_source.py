@@ -1,0 +1,204 @@
+"""One moment of one database, read narrow into Arrow columns."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from nftsync.errors import InputError, StoreError
+from nftsync.store.connection import connect_reader, explained
+from nftsync.store.schema import check_schema
+
+__all__ = ["Numbers", "Source", "Store", "positions", "reading"]
+
+
+class _HasConnection(Protocol):
+    """What is asked of a `sqlite_utils.Database`, whose package is slow to import."""
+
+    conn: sqlite3.Connection
+
+
+#: What a frame can be read from; None is the configured database.
+Store: TypeAlias = "str | os.PathLike[str] | sqlite3.Connection | _HasConnection | None"
+
+#: Numbers of wallets or tokens, or positions.
+Numbers: TypeAlias = npt.NDArray[np.int64]
+
+#: Rows that are Python objects at once: few enough to stay in the processor's cache.
+_CHUNK = 20_000
+
+
+class Source:
+    """A database within one read transaction: everything read through it is of one moment."""
+
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        self._cursor = cursor
+
+    def rows(self, query: str, parameters: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
+        """Read rows one by one; end this before the next query begins."""
+        return self._cursor.execute(query, parameters)
+
+    def columns(
+        self, query: str, types: Sequence[pa.DataType], parameters: Sequence[object] = ()
+    ) -> list[pa.Array]:
+        """Read the columns of a query, each of the Arrow type given for it."""
+        self._cursor.execute(query, parameters)
+        chunks: list[list[pa.Array]] = [[] for _ in types]
+        while rows := self._cursor.fetchmany(_CHUNK):
+            for into, kind, values in zip(chunks, types, zip(*rows, strict=True), strict=True):
+                into.append(pa.array(values, kind))
+        return [
+            pa.concat_arrays(parts) if parts else pa.array([], kind)
+            for parts, kind in zip(chunks, types, strict=True)
+        ]
+
+    def numbered(
+        self,
+        table: str,
+        number: str,
+        columns: Sequence[tuple[str, pa.DataType]],
+        wanted: Numbers | None = None,
+    ) -> tuple[Numbers, list[pa.Array]]:
+        """Read rows of `wallets` or `tokens` in the order of their numbers.
+
+        Args:
+            table: which of the two.
+            number: the name of its number.
+            columns: names and Arrow types.
+            wanted: the distinct numbers that are needed; None is all. More may be read.
+        """
+        select = f"SELECT {', '.join([number, *(name for name, _ in columns)])} FROM {table}"  # noqa: S608
+        types = [pa.int64(), *(kind for _, kind in columns)]
+        where, parameters = self.restriction(table, number, wanted)
+        numbers, *rest = self.columns(f"{select}{where} ORDER BY {number}", types, parameters)
+        return numbers.to_numpy(), rest
+
+    def restriction(
+        self, table: str, number: str, wanted: Numbers | None
+    ) -> tuple[str, tuple[object, ...]]:
+        """A WHERE clause for the wanted numbers, or none where that would read most of it."""
+        if wanted is None:
+            return "", ()
+        greatest = self._cursor.execute(f"SELECT max({number}) FROM {table}").fetchone()[0]  # noqa: S608
+        if len(wanted) * 3 > (greatest or 0) + 1000:
+            return "", ()
+        return f" WHERE {number} IN (SELECT value FROM json_each(?))", (as_json(wanted),)
+
+    def first_change(self, table: str, moment: str, *, later: bool) -> int:
+        """Find where in a change log a time begins: the log has no index by time.
+
+        Times never decrease from one change to the next, so this bisects over `change_id`.
+
+        Args:
+            table: the log.
+            moment: a time in the stored form.
+            later: begin with the first change after the time, else with the first at or after it.
+
+        Returns:
+            A number that all changes from that time on reach, and none before does.
+        """
+        bounds = self._cursor.execute(
+            # Two queries: SQLite looks both ends up in its tree, but scans for both in one.
+            f"SELECT (SELECT min(change_id) FROM {table}), (SELECT max(change_id) FROM {table})"  # noqa: S608
+        ).fetchone()
+        if bounds[0] is None:
+            return 0
+        low, high = bounds[0], bounds[1] + 1
+        next_row = (
+            f"SELECT change_id, observed_at FROM {table}"  # noqa: S608
+            " WHERE change_id >= ? ORDER BY change_id LIMIT 1"
+        )
+        while low < high:
+            middle = (low + high) // 2
+            change, seen = self._cursor.execute(next_row, (middle,)).fetchone()
+            if seen > moment or (seen == moment and not later):
+                high = middle
+            else:
+                low = change + 1
+        return int(low)
+
+
+def as_json(numbers: Numbers) -> str:
+    """Write numbers as a JSON array for SQLite's `json_each`."""
+    return f"[{','.join(map(str, numbers.tolist()))}]"
+
+
+def positions(numbers: Numbers, wanted: Numbers) -> Numbers:
+    """Where each wanted number stands in ascending distinct numbers; -1 where it does not."""
+    if not len(numbers):
+        return np.full(len(wanted), -1)
+    greatest = int(numbers[-1])
+    if numbers[0] >= 0 and greatest < 8 * max(len(numbers), len(wanted)) + 1000:
+        table = np.full(greatest + 2, -1)
+        table[numbers] = np.arange(len(numbers))
+        return table[np.where((wanted < 0) | (wanted > greatest), greatest + 1, wanted)]
+    found = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
+    return np.where(numbers[found] == wanted, found, -1)
+
+
+@contextmanager
+def reading(db: Store) -> Iterator[Source]:
+    """Open a database, or use the open one that was given, for reads of one moment.
+
+    Raises:
+        InputError: what was given is neither a path nor a connection.
+        StoreError: there is no such database, it is not nftsync's, or it cannot be read.
+        NewerDatabase: a newer nftsync wrote it.
+    """
+    given = getattr(db, "conn", db)
+    if isinstance(given, sqlite3.Connection):
+        with explained("the given connection"), _one_moment(given) as source:
+            yield source
+        return
+    if given is None:
+        from nftsync.settings import default_database
+
+        given = default_database()
+    if not isinstance(given, str | os.PathLike):
+        raise InputError(
+            f"cannot read frames from a {type(db).__name__}; give a path, a sqlite3.Connection, "
+            "a sqlite_utils.Database, or None for the configured database"
+        )
+    path = os.fspath(given)
+    with (
+        explained(path),
+        closing(connect_reader(path)) as connection,
+        _one_moment(connection, path) as source,
+    ):
+        yield source
+
+
+@contextmanager
+def _one_moment(connection: sqlite3.Connection, name: str | None = None) -> Iterator[Source]:
+    text_factory = connection.text_factory
+    own = not connection.in_transaction
+    with closing(connection.cursor()) as cursor:
+        cursor.row_factory = None
+        connection.text_factory = str
+        try:
+            if own:
+                cursor.execute("BEGIN DEFERRED")
+            _check(connection, name or _file_of(cursor))
+            yield Source(cursor)
+        finally:
+            connection.text_factory = text_factory
+            if own and connection.in_transaction:
+                # Nothing was written; a rollback would break off the caller's other cursors.
+                connection.execute("COMMIT")
+
+
+def _file_of(cursor: sqlite3.Cursor) -> str:
+    files = {row[1]: row[2] for row in cursor.execute("PRAGMA database_list")}
+    return files["main"] or "the database in memory"
+
+
+def _check(connection: sqlite3.Connection, name: str) -> None:
+    if check_schema(connection, name) == 0:
+        raise StoreError(f"{name} is empty; `nftsync sync` makes its tables")

@@ -1,0 +1,185 @@
+"""Tokens as they are, or as they were known at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from nftsync.errors import StoreError
+from nftsync.frames._columns import (
+    INTEGER,
+    TEXT,
+    Moment,
+    Times,
+    frame_of,
+    integers,
+    moments,
+    stored_time,
+    text,
+    times,
+)
+from nftsync.frames._source import Numbers, Source, Store, positions, reading
+from nftsync.models import CONTENT_COLUMNS
+
+__all__ = ["Tokens", "finished", "read_tokens", "tokens"]
+
+_INTEGERS = frozenset({"edition_id", "total_edition"})
+_CHANGED = msgspec.json.Decoder(dict[str, str | int | None])
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Columns of tokens, in the order of their numbers.
+
+    Attributes:
+        numbers: each token's number, ascending.
+        token_ids: their ids.
+        content: the columns that were asked for.
+        first_seen_at: when each was first seen.
+        updated_at: when its content last changed.
+    """
+
+    numbers: Numbers
+    token_ids: pa.Array
+    content: dict[str, pa.Array]
+    first_seen_at: Times
+    updated_at: Times
+
+
+def finished(name: str, column: pa.Array) -> Any:
+    """Make a frame's column of a content column."""
+    return integers(column) if name in _INTEGERS else text(column)
+
+
+def read_tokens(
+    source: Source,
+    names: Sequence[str],
+    *,
+    wanted: Numbers | None = None,
+    as_of: str | None = None,
+) -> Tokens:
+    """Read tokens.
+
+    Args:
+        source: where to read.
+        names: the content columns that are needed.
+        wanted: the distinct numbers of the tokens that are needed; None is all. More may come.
+        as_of: a time in the stored form: the content as it was known then.
+    """
+    types = [(name, INTEGER if name in _INTEGERS else TEXT) for name in names]
+    numbers, (token_ids, first_seen, updated, *columns) = source.numbered(
+        "tokens",
+        "token_no",
+        [("token_id", TEXT), ("first_seen_at", TEXT), ("updated_at", TEXT), *types],
+        wanted,
+    )
+    content = dict(zip(names, columns, strict=True))
+    first_seen_at = moments(first_seen)
+    if as_of is None:
+        return Tokens(numbers, token_ids, content, first_seen_at, moments(updated))
+    bound = source.first_change("token_change_rows", as_of, later=True)
+    where, parameters = source.restriction("tokens", "token_no", wanted)
+    _undo(
+        source,
+        numbers,
+        content,
+        f"{where or ' WHERE true'} AND change_id >= ?",
+        (*parameters, bound),
+    )
+    last_changed = _last_changes(
+        source, numbers, f"{where or ' WHERE true'} AND change_id < ?", (*parameters, bound)
+    )
+    updated_at = np.where(np.isnat(last_changed), first_seen_at, last_changed)
+    return Tokens(numbers, token_ids, content, first_seen_at, updated_at)
+
+
+def _undo(
+    source: Source,
+    numbers: Numbers,
+    content: dict[str, pa.Array],
+    where: str,
+    parameters: tuple[object, ...],
+) -> None:
+    """Put back what later changes replaced, the newest first."""
+    restored: dict[str, dict[int, str | int | None]] = {name: {} for name in content}
+    for change, number, before in source.rows(
+        f"SELECT change_id, token_no, before FROM token_change_rows{where}"  # noqa: S608
+        " ORDER BY change_id DESC",
+        parameters,
+    ):
+        for name, value in _decoded(change, before).items():
+            if name in restored:
+                restored[name][number] = value
+    for name, values in restored.items():
+        places = positions(numbers, np.array(list(values), dtype=np.int64))
+        known = places >= 0
+        if known.any():
+            column = content[name]
+            take = np.arange(len(column))
+            take[places[known]] = len(column) + np.flatnonzero(known)
+            replaced = pa.array(list(values.values()), column.type)
+            content[name] = pa.concat_arrays([column, replaced]).take(pa.array(take))
+
+
+def _decoded(change: int, before: str) -> dict[str, str | int | None]:
+    try:
+        return _CHANGED.decode(before)
+    except msgspec.MsgspecError as error:
+        raise StoreError(
+            f"token change {change} cannot be undone, nftsync did not write it so: {error}"
+        ) from None
+
+
+def _last_changes(
+    source: Source, numbers: Numbers, where: str, parameters: tuple[object, ...]
+) -> Times:
+    changed, observed = source.columns(
+        f"SELECT token_no, observed_at FROM token_change_rows{where}"  # noqa: S608
+        " ORDER BY change_id",
+        [INTEGER, TEXT],
+        parameters,
+    )
+    latest = np.full(len(numbers) + 1, np.datetime64("NaT", "us"))
+    # Of several for one place the last stays; those of unknown tokens go to the spare end.
+    latest[positions(numbers, changed.to_numpy())] = moments(observed)
+    return latest[:-1]
+
+
+def tokens(db: Store = None, as_of: Moment | None = None) -> pd.DataFrame:
+    """All tokens that were ever seen, held or not, in the order they were first seen.
+
+    Args:
+        db: a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for the configured
+            database.
+        as_of: only tokens that were known at this time, with the metadata known then;
+            `updated_at` is the last change until then. Text, a date (its end) or a datetime.
+
+    Returns:
+        A row per token: `token_id`, `organization_id`, `contract_address`,
+        `blockchain_token_id`, `name` to `creator_external_page_url`, `extra` (JSON text),
+        `first_seen_at`, `updated_at`. `edition_id` and `total_edition` are `Int64`.
+
+    Raises:
+        InputError: `as_of` is no time, or `db` is neither a path nor a connection.
+        StoreError: the database is missing, is not nftsync's or cannot be read.
+    """
+    moment = None if as_of is None else stored_time(as_of)
+    with reading(db) as source:
+        found = read_tokens(source, CONTENT_COLUMNS, as_of=moment)
+    frame = frame_of(
+        {
+            "token_id": text(found.token_ids),
+            **{name: finished(name, column) for name, column in found.content.items()},
+            "first_seen_at": times(found.first_seen_at),
+            "updated_at": times(found.updated_at),
+        }
+    )
+    if moment is None:
+        return frame
+    return frame[found.first_seen_at <= moments(pa.array([moment]))[0]].reset_index(drop=True)

@@ -1,0 +1,175 @@
+"""What a read of the provider comes to, whoever made it: the one shape that the mirror applies."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from nftsync.errors import InputError
+
+__all__ = [
+    "CONTENT_COLUMNS",
+    "Applied",
+    "Content",
+    "Effort",
+    "Entry",
+    "Fate",
+    "Outcome",
+    "TokenRead",
+    "WalletRead",
+    "are_uuids",
+    "normalize_uuid",
+]
+
+#: The columns of a token that the provider's answers fill, in the order of a `Content` tuple
+#: (provider's document, sections Token and TokenMetadata).
+CONTENT_COLUMNS = (
+    "organization_id",
+    "contract_address",
+    "blockchain_token_id",
+    "name",
+    "description",
+    "image",
+    "animation_url",
+    "external_url",
+    "background_color",
+    "edition_id",
+    "total_edition",
+    "creator_name",
+    "creator_image_url",
+    "creator_external_page_url",
+    "extra",
+)
+
+#: A token's content, one value per entry of CONTENT_COLUMNS; None where the answer shows nothing.
+Content: TypeAlias = tuple[str | int | None, ...]
+
+#: One line of a wallet's list: token id, amount as sent, and the content where a record came.
+Entry: TypeAlias = tuple[str, str, Content | None]
+
+#: `incomplete`: what it shows is true, but it may not show all. `unchanged`: the answer is the
+#: very one that the mirror has already applied. `failed`: nothing is known from it.
+Outcome: TypeAlias = Literal["ok", "unchanged", "incomplete", "failed"]
+
+#: An outcome, or `superseded`: a later read has been applied, or what an `unchanged` answer was
+#: compared with is no longer what the mirror holds; the read must be made again, unconditionally.
+Fate: TypeAlias = Literal["ok", "unchanged", "incomplete", "failed", "superseded"]
+
+_HEX = "[0-9A-Fa-f]"
+_UUID = rf"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}"
+_ONE_UUID = re.compile(_UUID)
+_UUIDS = re.compile(rf"(?:{_UUID},)*{_UUID}")
+
+
+class Effort(NamedTuple):
+    """What a read cost.
+
+    Attributes:
+        requests: HTTP requests sent, repeated ones included.
+        retries: how many of them were repeats.
+    """
+
+    requests: int = 0
+    retries: int = 0
+
+
+class WalletRead(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One read of a wallet's balances.
+
+    Attributes:
+        wallet_id: the wallet that was asked for, lower case.
+        ticket: the number the read took before its request; the greater started later.
+        started_at: when it started, in the stored form.
+        outcome: see `Outcome`.
+        entries: the list, each token once; empty unless `ok` or `incomplete`.
+        digest: SHA-256 of the body (of all pages), hexadecimal.
+        etag: the validator the answer came with.
+        error: why it is `failed` or `incomplete`.
+        effort: what it cost.
+        webhook_id: a webhook that caused it.
+    """
+
+    wallet_id: str
+    ticket: int
+    started_at: str
+    outcome: Outcome
+    entries: list[Entry] = []
+    digest: str | None = None
+    etag: str | None = None
+    error: str | None = None
+    effort: Effort = Effort()
+    webhook_id: str | None = None
+
+
+class TokenRead(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One read of a single token.
+
+    Attributes:
+        token_id: the token that was asked for, lower case.
+        ticket: the number the read took before its request.
+        started_at: when it started, in the stored form.
+        outcome: `ok` or `failed`.
+        content: what the answer shows.
+        error: why it failed.
+        effort: what it cost.
+        webhook_id: a webhook that caused it.
+    """
+
+    token_id: str
+    ticket: int
+    started_at: str
+    outcome: Outcome
+    content: Content | None = None
+    error: str | None = None
+    effort: Effort = Effort()
+    webhook_id: str | None = None
+
+
+class Applied(NamedTuple):
+    """What became of a read.
+
+    Attributes:
+        read: the read.
+        fate: its outcome, or `superseded`.
+        tokens_added: tokens seen for the first time.
+        tokens_changed: tokens whose content it changed.
+        balances_added: tokens newly listed for the wallet.
+        balances_changed: tokens listed with another amount.
+        balances_removed: tokens no longer listed.
+    """
+
+    read: WalletRead | TokenRead
+    fate: Fate
+    tokens_added: int = 0
+    tokens_changed: int = 0
+    balances_added: int = 0
+    balances_changed: int = 0
+    balances_removed: int = 0
+
+    @property
+    def changed_nothing(self) -> bool:
+        """No token or balance was added, changed or removed."""
+        return not any(self[2:])
+
+
+def are_uuids(joined: str) -> bool:
+    """Tell whether a comma-joined text holds nothing but UUIDs (8-4-4-4-12 hexadecimal digits)."""
+    return _UUIDS.fullmatch(joined) is not None
+
+
+def normalize_uuid(value: str, what: str) -> str:
+    """Check one id and lower-case it.
+
+    Args:
+        value: the id as it was given.
+        what: what it names, for the message ("wallet id").
+
+    Raises:
+        InputError: the text is no UUID.
+    """
+    if _ONE_UUID.fullmatch(value) is None:
+        shown = value if len(value) <= 80 else value[:77] + "..."
+        raise InputError(f"{shown!r} is not a {what}: expected a UUID of 8-4-4-4-12 hex digits")
+    return value.lower()

@@ -1,0 +1,370 @@
+"""The settings: the one place where flags, environment and `nftsync.toml` are read.
+
+A value comes from the first that gives it: command-line flag, environment, file, default. Nothing
+is read at import. What is wrong is a SettingsError of one line that names the key, its variable
+and where the value came from; neither it nor its cause or context holds a secret's value.
+
+A variable that is set but blank counts as unset, except a secret's: that means "none", and wins
+over the file. A blank `webhook_secret` stays as it is, so that `serve` can refuse to start.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+from msgspec import Meta
+
+from nftsync.errors import SettingsError
+from nftsync.settings import forms
+from nftsync.settings.forms import FormError, Given, Paging, Route, RouteKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "FILE_NAME",
+    "KEYS",
+    "Key",
+    "Paging",
+    "Route",
+    "RouteKind",
+    "Settings",
+    "default_database",
+    "describe",
+    "isolated",
+    "load",
+    "require_base_url",
+]
+
+FILE_NAME = "nftsync.toml"
+
+_TOML_REASON = re.compile(r"(?:Expected '=' )?[A-Za-z /-]+")
+_TOML_PLACE = re.compile(r"line \d+, column \d+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All settings, checked. Its repr shows no secret.
+
+    Attributes:
+        base_url: without a slash at its end.
+        database: absolute.
+        api_token: never blank.
+        token_command: a command line, as it was given.
+        headers: sent on every API request; empty when none are set.
+        webhook_secret: None when not set; blank when it was set to nothing, which `serve` refuses.
+        webhook_secret_previous: never blank.
+        organization_id: lower case.
+        concurrency: requests at once.
+        timeout: seconds.
+        retries: attempts per request, the first included.
+        rate_limit: requests per second; None: no limit.
+        wallets_file: absolute; `"-"` is stdin.
+        ignore_fields: known extra top-level fields of a balances response.
+        ipfs_gateway: with a slash at its end.
+        routes: webhook type to route, only what the file says.
+        paging: None: the provider sends no pages.
+        sources: for each key where its value came from: `flag --base-url`,
+            `environment NFTSYNC_BASE_URL`, `file /abs/nftsync.toml` or `default`.
+    """
+
+    base_url: str | None
+    database: Path
+    api_token: str | None = field(repr=False)
+    token_command: str | None = field(repr=False)
+    headers: dict[str, str] = field(repr=False)
+    webhook_secret: str | None = field(repr=False)
+    webhook_secret_previous: str | None = field(repr=False)
+    organization_id: str | None
+    concurrency: int
+    timeout: float
+    retries: int
+    rate_limit: float | None
+    wallets_file: Path | Literal["-"] | None
+    ignore_fields: list[str]
+    ipfs_gateway: str
+    routes: dict[str, Route]
+    paging: Paging | None
+    sources: dict[str, str]
+
+
+class Key(NamedTuple):
+    """One setting.
+
+    Attributes:
+        name: in the file and in Settings.
+        read: checks and reads a value.
+        help: what it is, for help texts and docs.
+        default: in the form of the file; None: none.
+        flag: on the command line, or None.
+        in_environment: whether a variable can give it.
+        secret: never shown; a file named in the variable with `_FILE` behind can also give it.
+    """
+
+    name: str
+    read: forms.Reader
+    help: str
+    default: Any = None
+    flag: str | None = None
+    in_environment: bool = True
+    secret: bool = False
+
+    @property
+    def variable(self) -> str | None:
+        """The environment variable, or None."""
+        return f"NFTSYNC_{self.name.upper()}" if self.in_environment else None
+
+
+_CONCURRENCY = forms.plain(Annotated[int, Meta(ge=1, le=512)], must="a whole number from 1 to 512")
+_ATTEMPTS = forms.plain(Annotated[int, Meta(ge=1)], must="a whole number from 1 up")
+_POSITIVE = forms.plain(
+    Annotated[float, Meta(gt=0, le=sys.float_info.max)], must="a number above 0"
+)
+_NAMES = forms.plain(list[Annotated[str, Meta(min_length=1)]], must="a list of field names")
+
+#: Every setting, in the order of the documentation.
+KEYS = (
+    Key("base_url", forms.base_url, "URL of the provider's API", flag="--base-url"),
+    Key("database", forms.path, "the SQLite file", "data/nftsync.db", flag="--database"),
+    Key("api_token", forms.token, "sent as Authorization: Bearer", secret=True),
+    Key("token_command", forms.text, "command whose stdout is the token"),
+    Key("headers", forms.headers, "sent on every API request", {}, secret=True),
+    Key("webhook_secret", forms.secret, "signs the webhooks", secret=True),
+    Key("webhook_secret_previous", forms.secret_or_none, "still accepted", secret=True),
+    Key("organization_id", forms.uuid, "a webhook for another one is quarantined"),
+    Key("concurrency", _CONCURRENCY, "requests at once", 16, flag="--concurrency"),
+    Key("timeout", _POSITIVE, "seconds for one attempt of a request", 30, flag="--timeout"),
+    Key("retries", _ATTEMPTS, "attempts per request, the first included", 5, flag="--retries"),
+    Key("rate_limit", _POSITIVE, "requests per second", flag="--rate-limit"),
+    Key("wallets_file", forms.path_or_stdin, "wallets to read", flag="--wallets-file"),
+    Key("ignore_fields", _NAMES, "extra fields of a balances answer", [], in_environment=False),
+    Key("ipfs_gateway", forms.gateway, "finds ipfs:// images", "https://ipfs.io/ipfs/"),
+    Key("routes", forms.routes, "webhook type to read", {}, in_environment=False),
+    Key("paging", forms.paging, "how pages are read", in_environment=False),
+)
+_BY_NAME = {key.name: key for key in KEYS}
+
+
+class _Layers:
+    """Where values come from, first the strongest."""
+
+    def __init__(
+        self,
+        flags: Mapping[str, object] | None,
+        environ: Mapping[str, str],
+        file: Path | None,
+        here: Path,
+    ) -> None:
+        self.flags = {name: value for name, value in (flags or {}).items() if value is not None}
+        for name in self.flags:
+            if name not in _BY_NAME or _BY_NAME[name].flag is None:
+                raise TypeError(f"{name!r} is no setting that has a flag")
+        self.environ = environ
+        self.file = file
+        self.here = here
+        self.table: dict[str, Any] = {} if file is None else _read_toml(file)
+        forms.refuse_unknown(self.table, _BY_NAME, str(file))
+
+    def resolve(self, key: Key) -> tuple[Any, str]:
+        """Return a key's value and where it came from."""
+        given = self._given(key)
+        if given is None:
+            return None, "default"
+        try:
+            return key.read(given), given.source
+        except FormError as error:
+            problem = str(error)
+            if error.show and not key.secret:
+                problem = forms.against(problem, given.value)
+            name = error.key or key.name
+        variable = given.source.removeprefix("environment ")
+        if variable == given.source:
+            variable = key.variable or ""
+        shown = f" ({variable})" if variable else ""
+        raise SettingsError(f"{name}{shown} {problem} (from {given.source})")
+
+    def _given(self, key: Key) -> Given | None:
+        if key.name in self.flags:
+            return Given(self.flags[key.name], f"flag {key.flag}", self.here)
+        given = self._from_environment(key)
+        if given is not None:
+            return given
+        if self.file is not None and key.name in self.table:
+            source = f"file {self.file}"
+            return Given(self.table[key.name], source, self.file.parent, typed=True)
+        if key.default is None:
+            return None
+        return Given(key.default, "default", self.here, typed=True)
+
+    def _from_environment(self, key: Key) -> Given | None:
+        if key.variable is None:
+            return None
+        value = self.environ.get(key.variable)
+        if key.secret:
+            named = f"{key.variable}_FILE"
+            if self.environ.get(named, "").strip():
+                if value is not None:
+                    both = f"both {key.variable} and {named} are set"
+                    raise SettingsError(f"{key.name}: {both}; unset one of them")
+                return self._from_secret_file(key, named)
+        elif value is not None and not value.strip():
+            value = None
+        if value is None:
+            return None
+        return Given(value, f"environment {key.variable}", self.here)
+
+    def _from_secret_file(self, key: Key, named: str) -> Given:
+        path = self.here / self.environ[named].strip()
+        try:
+            value = path.read_bytes().decode("utf-8")
+        except OSError as error:
+            why = error.strerror or "it cannot be opened"
+        except ValueError:
+            why = "it is not UTF-8 text"
+        else:
+            value = re.sub(r"\r?\n\Z", "", value)
+            return Given(value, f"environment {named}", self.here)
+        raise SettingsError(f"{key.name} ({named}): cannot read {path}: {why}")
+
+    def settings(self) -> Settings:
+        resolved = {key.name: self.resolve(key) for key in KEYS}
+        values = {name: value for name, (value, _) in resolved.items()}
+        return Settings(**values, sources={name: source for name, (_, source) in resolved.items()})
+
+
+def load(
+    flags: Mapping[str, object] | None = None,
+    *,
+    config: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> Settings:
+    """Read all settings.
+
+    Args:
+        flags: key to value, as given on the command line or by a caller; None is not given.
+        config: the file; without it the nearest `nftsync.toml` from `directory` upwards.
+        environ: the environment; without it this process's.
+        directory: what relative paths outside the file are relative to; without it the
+            working directory.
+
+    Raises:
+        SettingsError: a setting is of the wrong form, or the file cannot be read.
+        TypeError: `flags` names something that has no flag.
+    """
+    return _layers(flags, config, environ, directory).settings()
+
+
+def isolated(
+    flags: Mapping[str, object] | None = None, *, directory: Path | None = None
+) -> Settings:
+    """Return the defaults, and what flags say; neither environment nor file is read."""
+    return _Layers(flags, {}, None, _here(directory)).settings()
+
+
+def default_database(
+    *, environ: Mapping[str, str] | None = None, directory: Path | None = None
+) -> Path:
+    """Return the configured database's path; what is wrong with other settings is not looked at.
+
+    Raises:
+        SettingsError: `database` is of the wrong form, or the file cannot be read.
+    """
+    database: Path = _layers(None, None, environ, directory).resolve(_BY_NAME["database"])[0]
+    return database
+
+
+def require_base_url(settings: Settings) -> str:
+    """Return the base URL, or raise a SettingsError that says how to set it."""
+    if settings.base_url is None:
+        ways = f"--base-url, NFTSYNC_BASE_URL or base_url in {FILE_NAME}"
+        raise SettingsError(f"no base_url: set it with {ways}")
+    return settings.base_url
+
+
+def describe(settings: Settings) -> list[tuple[str, str, str]]:
+    """List every key with its value as text and its source; of secrets, only whether they are set.
+
+    A secret is `set`, `not set`, or `blank`; of the headers, the names are listed too.
+    """
+    return [
+        (key.name, _shown(key, getattr(settings, key.name)), settings.sources[key.name])
+        for key in KEYS
+    ]
+
+
+def _shown(key: Key, value: Any) -> str:
+    if value is None or value in ({}, []):
+        return "not set"
+    if isinstance(value, str) and not value.strip():
+        return "blank"
+    if key.secret:
+        return f"set ({', '.join(value)})" if isinstance(value, dict) else "set"
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {_entries(entry)}" for name, entry in value.items())
+    if isinstance(value, Paging):
+        return _entries(value)
+    if isinstance(value, list):
+        return ", ".join(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _entries(table: Route | Paging) -> str:
+    entries = {name: getattr(table, name) for name in table.__struct_fields__}
+    return " ".join(f"{name}={value}" for name, value in entries.items() if value)
+
+
+def _layers(
+    flags: Mapping[str, object] | None,
+    config: Path | None,
+    environ: Mapping[str, str] | None,
+    directory: Path | None,
+) -> _Layers:
+    here = _here(directory)
+    file = _nearest_file(here) if config is None else here / config
+    return _Layers(flags, os.environ if environ is None else environ, file, here)
+
+
+def _here(directory: Path | None) -> Path:
+    try:
+        return Path(directory or ".").resolve()
+    except OSError as error:
+        raise SettingsError(f"cannot tell the working directory: {error.strerror}") from None
+
+
+def _nearest_file(here: Path) -> Path | None:
+    for folder in (here, *here.parents):
+        try:
+            if (folder / FILE_NAME).is_file():
+                return folder / FILE_NAME
+        except OSError:  # a directory that may not be looked into
+            continue
+    return None
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    content = ""
+    try:
+        content = file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+        return tomllib.loads(content)
+    except OSError as error:
+        problem = f"cannot read {file}: {error.strerror}"
+    except tomllib.TOMLDecodeError as error:
+        problem = f"{file} is not TOML: {_toml_problem(str(error), content)}"
+    except (ValueError, RecursionError):
+        problem = f"{file} is not TOML: not UTF-8, or a value that is too long or too deep"
+    raise SettingsError(problem)
+
+
+def _toml_problem(message: str, content: str) -> str:
+    """Say what tomllib says, less the part that can quote the file, which may hold secrets."""
+    reason, _, place = message.rpartition(" (at ")
+    found = _TOML_PLACE.match(place)
+    where = found[0] if found else f"line {content.rstrip().count(chr(10)) + 1}, at the end"
+    return f"{where}: {reason}" if _TOML_REASON.fullmatch(reason) else where

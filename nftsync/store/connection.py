@@ -1,0 +1,123 @@
+"""Opening the database: one way to write it, one way to read it, one meaning for each failure.
+
+Only Python's own `sqlite3` opens a live database: a second copy of SQLite in the same process
+would drop its file locks (https://sqlite.org/howtocorrupt.html, section 2.2.1).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from nftsync.errors import StoreError
+
+__all__ = ["connect_reader", "connect_writer", "create_private_file", "explained"]
+
+#: How long a writer waits for another's transaction; each of ours ends within a fraction of this.
+BUSY_SECONDS = 30.0
+
+
+@contextmanager
+def explained(path: Path | str) -> Iterator[None]:
+    """Turn an error of SQLite or of the file system into one line that names the database.
+
+    Raises:
+        StoreError: what happened, to which file, and what to do next.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(_explain(error, path)) from error
+    except OSError as error:
+        raise StoreError(f"cannot use {path}: {error.strerror or error}") from error
+
+
+def _explain(error: sqlite3.Error, path: Path | str) -> str:
+    text = str(error)
+    if "not a database" in text:
+        return f"{path} is not a SQLite database; name another file with --database"
+    if "malformed" in text:
+        return (
+            f"{path} is damaged ({text}); restore a copy, or begin afresh with another --database"
+        )
+    if "full" in text:
+        return (
+            f"no room left to write {path} ({text}); nothing of the last step was kept: "
+            "make room and run again"
+        )
+    if "disk I/O" in text:
+        return f"the disk refused a write or read of {path} ({text}); is it full or failing?"
+    if "readonly" in text or "read-only" in text:
+        return f"{path} cannot be written ({text}); check its permissions and its folder's"
+    if "locked" in text:
+        return f"{path} stayed locked by another program for {BUSY_SECONDS:.0f} s; try again later"
+    if "unable to open" in text:
+        return f"cannot open {path}; check that its folder exists and may be written"
+    return f"{path}: {text}"
+
+
+def create_private_file(path: Path) -> None:
+    """Create an empty file that only its owner may read, unless it is there already.
+
+    SQLite gives the files beside it (WAL, shared memory) the same permissions.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, stat.S_IRUSR | stat.S_IWUSR))
+
+
+def connect_writer(path: Path) -> sqlite3.Connection:
+    """Open a database to write it, in WAL mode, creating the file where it is missing.
+
+    The connection leaves transactions to its user (`isolation_level=None`) and may be handed from
+    one thread to another, but used by one at a time.
+    """
+    create_private_file(path)
+    connection = sqlite3.connect(
+        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
+    try:
+        connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        # A commit survives the end of the process at once, and of the machine from the next
+        # checkpoint on; what a power cut takes from the mirror the next sync reads again.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA cache_size = -32768")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA journal_size_limit = 67108864")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_reader(path: Path | str) -> sqlite3.Connection:
+    """Open an existing database to read it; nothing is created, migrated or written.
+
+    Raises:
+        StoreError: there is no such file, or it cannot be read.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise StoreError(
+            f"there is no database at {path.absolute()}; `nftsync sync` makes one, "
+            "`--database` names another"
+        )
+    with explained(path):
+        connection = sqlite3.connect(
+            f"file:{quote(str(path.absolute()))}?mode=ro",
+            uri=True,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            connection.execute("PRAGMA query_only = 1")
+            connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
+        except BaseException:
+            connection.close()
+            raise
+    return connection

@@ -1,0 +1,165 @@
+"""The mirror: the only writer of wallets' balances, tokens and their history.
+
+Sync and replay hand it reads; `Transaction.apply` makes a batch of them one set of changes. Its
+rules: a wallet's balances, changes, state and row change together; a read that started earlier
+than what is applied changes nothing; a failed or incomplete read removes nothing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+from nftsync.models import Applied, TokenRead, WalletRead
+from nftsync.store.batch import Batch
+from nftsync.store.connection import explained
+from nftsync.store.schema import open_store
+from nftsync.store.tickets import TicketClock
+from nftsync.times import now
+
+__all__ = ["Mirror", "Transaction"]
+
+#: Room that a writer leaves other writers between two of its transactions: SQLite's busy handler
+#: sleeps up to 100 ms between tries, and back-to-back transactions starve the inbox.
+AIR_SECONDS = 0.02
+
+#: New tokens that one step of the full-text index takes in; about a tenth of a second.
+_INDEX_STEP = 5_000
+
+
+class Transaction:
+    """An open write transaction of the mirror.
+
+    Attributes:
+        connection: for what else must commit with it, the run's counts above all.
+        observed_at: the time of everything it stores; never earlier than any stored before.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.observed_at = _observation_time(connection)
+
+    def apply(
+        self,
+        reads: Sequence[WalletRead | TokenRead],
+        *,
+        run_id: int | None = None,
+    ) -> list[Applied]:
+        """Apply reads, and say of each what became of it.
+
+        Args:
+            reads: any number, in any order; an object may be among them more than once.
+            run_id: the run that made them.
+
+        Returns:
+            An `Applied` for each, in the order in which they started.
+        """
+        applied: list[Applied] = []
+        for group in _each_object_once(sorted(reads, key=lambda read: read.ticket)):
+            batch = Batch(self.connection, self.observed_at, run_id)
+            applied += batch.apply(group)
+        return applied
+
+
+class Mirror:
+    """The mirror in one database, opened to be written by one thread at a time.
+
+    Attributes:
+        connection: the writing connection.
+        path: the database.
+        tickets: where each read takes its number.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open, create or migrate the database.
+
+        Raises:
+            StoreError: it cannot be opened, or is not nftsync's.
+        """
+        self.path = path
+        self.connection = open_store(path)
+        with explained(path):
+            self.tickets = TicketClock(self.connection)
+        self._free_at = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Run a block in one write transaction, which an exception rolls back whole.
+
+        Raises:
+            StoreError: the database could not be written; nothing of the block was kept.
+        """
+        time.sleep(max(0.0, self._free_at - time.monotonic()))
+        with explained(self.path):
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield Transaction(self.connection)
+                self.connection.execute("COMMIT")
+            except BaseException:
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+                raise
+            finally:
+                self._free_at = time.monotonic() + AIR_SECONDS
+
+    def index_tokens(self) -> None:
+        """Bring the full-text index up to the newest token, in short transactions."""
+        while True:
+            with self.transaction() as transaction:
+                execute = transaction.connection.execute
+                (done,) = execute("SELECT indexed_token_no FROM mirror_state").fetchone()
+                (newest,) = execute("SELECT coalesce(max(token_no), 0) FROM tokens").fetchone()
+                if done >= newest:
+                    return
+                until = min(newest, done + _INDEX_STEP)
+                execute(
+                    "INSERT INTO tokens_fts (rowid, name, description, creator_name)"
+                    " SELECT token_no, name, description, creator_name FROM tokens"
+                    " WHERE token_no > ? AND token_no <= ?",
+                    (done, until),
+                )
+                execute("UPDATE mirror_state SET indexed_token_no = ?", (until,))
+
+
+def _observation_time(connection: sqlite3.Connection) -> str:
+    """The current time, or the last stored one where the clock has fallen behind it."""
+    stored = connection.execute(
+        "SELECT (SELECT observed_at FROM balance_change_rows ORDER BY change_id DESC LIMIT 1),"
+        " (SELECT observed_at FROM token_change_rows ORDER BY change_id DESC LIMIT 1),"
+        " (SELECT observed_at FROM wallet_state_rows ORDER BY state_id DESC LIMIT 1)"
+    ).fetchone()
+    return max(now(), *(moment or "" for moment in stored))
+
+
+def _each_object_once(
+    reads: Sequence[WalletRead | TokenRead],
+) -> Iterator[list[WalletRead | TokenRead]]:
+    """Cut a sequence so that no part reads the same object twice."""
+    part: list[WalletRead | TokenRead] = []
+    seen: set[tuple[type, str]] = set()
+    for read in reads:
+        key = (
+            type(read),
+            read.wallet_id if isinstance(read, WalletRead) else read.token_id,
+        )
+        if key in seen:
+            yield part
+            part, seen = [], set()
+        part.append(read)
+        seen.add(key)
+    if part:
+        yield part

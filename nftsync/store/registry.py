@@ -1,0 +1,169 @@
+"""The wallets that are known, and which of them are read."""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from nftsync.errors import InputError
+
+__all__ = [
+    "KnownWallet",
+    "WalletLine",
+    "label_wallet",
+    "numbers_of",
+    "register",
+    "tracked_numbers",
+    "untrack",
+    "wallets_to_read",
+]
+
+_STEP = 2_000
+
+
+class WalletLine(NamedTuple):
+    """A wallet as a user names it.
+
+    Attributes:
+        wallet_id: its id, lower case.
+        label: a name for people, or None to leave what is there.
+        group: a group for people, or None to leave what is there.
+    """
+
+    wallet_id: str
+    label: str | None = None
+    group: str | None = None
+
+
+class KnownWallet(NamedTuple):
+    """What a read of a wallet needs to know beforehand.
+
+    Attributes:
+        wallet_id: its id.
+        etag: the validator of the answer that the mirror holds.
+        digest: that answer's digest.
+        holds: whether anything is listed for it.
+        ticket: of the last read that was applied.
+        status: of the last read.
+    """
+
+    wallet_id: str
+    etag: str | None
+    digest: str | None
+    holds: bool
+    ticket: int
+    status: str
+
+
+def register(
+    connection: sqlite3.Connection,
+    wallets: Iterable[WalletLine],
+    at: str,
+    *,
+    track: bool = False,
+) -> int:
+    """Add wallets that are not known yet, and set labels and groups that are given.
+
+    Args:
+        connection: in a write transaction.
+        wallets: the wallets.
+        at: the current time, in the stored form.
+        track: track again those that were untracked.
+
+    Returns:
+        How many were new.
+    """
+    new = 0
+    wallets = iter(wallets)
+    while lines := list(islice(wallets, _STEP)):
+        new += connection.executemany(
+            "INSERT INTO wallets (wallet_id, first_seen_at) VALUES (?, ?)"
+            " ON CONFLICT (wallet_id) DO NOTHING",
+            [(line.wallet_id, at) for line in lines],
+        ).rowcount
+        connection.executemany(
+            "UPDATE wallets SET label = coalesce(?, label), wallet_group = coalesce(?,"
+            " wallet_group) WHERE wallet_id = ?",
+            [(x.label, x.group, x.wallet_id) for x in lines if x.label or x.group],
+        )
+        if track:
+            connection.executemany(
+                "UPDATE wallets SET tracked = 1 WHERE wallet_id = ? AND tracked = 0",
+                [(line.wallet_id,) for line in lines],
+            )
+    return new
+
+
+def label_wallet(connection: sqlite3.Connection, wallet_id: str, label: str) -> None:
+    """Set a wallet's label; an empty one takes it away.
+
+    Raises:
+        InputError: the wallet is not known.
+    """
+    done = connection.execute(
+        "UPDATE wallets SET label = nullif(?, '') WHERE wallet_id = ?", (label, wallet_id)
+    )
+    if not done.rowcount:
+        raise InputError(f"wallet {wallet_id} is not known; add it with `nftsync wallets add`")
+
+
+def untrack(connection: sqlite3.Connection, wallet_ids: Sequence[str]) -> None:
+    """Stop reading wallets; their rows stay.
+
+    Raises:
+        InputError: one of them is not known.
+    """
+    for wallet_id in wallet_ids:
+        done = connection.execute(
+            "UPDATE wallets SET tracked = 0 WHERE wallet_id = ?", (wallet_id,)
+        )
+        if not done.rowcount:
+            raise InputError(f"wallet {wallet_id} is not known")
+
+
+def tracked_numbers(
+    connection: sqlite3.Connection, *, read_before: str | None = None
+) -> array[int]:
+    """The numbers of the tracked wallets, only those last read before a time if one is given."""
+    rows = connection.execute(
+        "SELECT wallet_no FROM wallets WHERE tracked AND"
+        " (?1 IS NULL OR synced_at IS NULL OR synced_at < ?1) ORDER BY wallet_no",
+        (read_before,),
+    )
+    return array("q", (row[0] for row in rows))
+
+
+def numbers_of(
+    connection: sqlite3.Connection, wallet_ids: Iterable[str], *, read_before: str | None = None
+) -> array[int]:
+    """The numbers of the named wallets, in their order, each once."""
+    numbers: dict[int, None] = {}
+    wallet_ids = iter(wallet_ids)
+    while step := list(islice(wallet_ids, _STEP)):
+        rows = connection.execute(
+            "SELECT w.wallet_no FROM json_each(?1) k JOIN wallets w ON w.wallet_id = k.value"
+            " WHERE ?2 IS NULL OR w.synced_at IS NULL OR w.synced_at < ?2 ORDER BY k.key",
+            (msgspec.json.encode(step).decode(), read_before),
+        )
+        numbers |= dict.fromkeys(row[0] for row in rows)
+    return array("q", numbers)
+
+
+def wallets_to_read(
+    connection: sqlite3.Connection, numbers: Sequence[int]
+) -> Iterator[KnownWallet]:
+    """Look up wallets a step at a time, as late as possible."""
+    for start in range(0, len(numbers), _STEP):
+        rows = connection.execute(
+            "SELECT w.wallet_id, w.etag, w.body_sha256,"
+            " EXISTS (SELECT 1 FROM balance_rows b WHERE b.wallet_no = w.wallet_no),"
+            " w.ticket, w.status"
+            " FROM json_each(?) k JOIN wallets w ON w.wallet_no = k.value ORDER BY k.key",
+            (msgspec.json.encode(list(numbers[start : start + _STEP])).decode(),),
+        ).fetchall()
+        yield from map(KnownWallet._make, rows)

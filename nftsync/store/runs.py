@@ -1,0 +1,155 @@
+"""The ledger of runs: what each was to read, what it came to, and which one was cut off."""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from nftsync.models import Applied, TokenRead
+from nftsync.times import now
+
+__all__ = [
+    "Counts",
+    "Run",
+    "RunStatus",
+    "find_cut_off_run",
+    "finish_run",
+    "resume_run",
+    "save_counts",
+    "start_run",
+]
+
+RunStatus: TypeAlias = Literal["running", "ok", "partial", "failed", "interrupted"]
+
+
+class Counts(msgspec.Struct):
+    """What a run came to so far; the columns of `sync_runs` have the same names."""
+
+    wallets_ok: int = 0
+    wallets_unchanged: int = 0
+    wallets_failed: int = 0
+    tokens_added: int = 0
+    tokens_changed: int = 0
+    balances_added: int = 0
+    balances_changed: int = 0
+    balances_removed: int = 0
+    requests: int = 0
+    retries: int = 0
+    seconds: float = 0.0
+
+    def with_applied(self, all_applied: Iterable[Applied]) -> Counts:
+        """These counts and what became of some more reads; superseded ones cost requests only."""
+        sums = msgspec.structs.replace(self)
+        for applied in all_applied:
+            sums.requests += applied.read.effort.requests
+            sums.retries += applied.read.effort.retries
+            sums.tokens_added += applied.tokens_added
+            sums.tokens_changed += applied.tokens_changed
+            sums.balances_added += applied.balances_added
+            sums.balances_changed += applied.balances_changed
+            sums.balances_removed += applied.balances_removed
+            if applied.fate == "superseded" or isinstance(applied.read, TokenRead):
+                continue
+            if applied.fate in {"failed", "incomplete"}:
+                sums.wallets_failed += 1
+            else:
+                sums.wallets_ok += 1
+                sums.wallets_unchanged += applied.changed_nothing
+        return sums
+
+
+class Run(msgspec.Struct):
+    """A run under way.
+
+    Attributes:
+        run_id: its number.
+        plan: the numbers of the wallets it is to read.
+        first_ticket: reads from this ticket on belong to it or are newer.
+        with_tokens: whether it also reads each held token by its id.
+        counts: what it came to.
+    """
+
+    run_id: int
+    plan: array[int]
+    first_ticket: int
+    with_tokens: bool
+    counts: Counts
+
+
+_COLUMNS = Counts.__struct_fields__
+
+
+def start_run(
+    connection: sqlite3.Connection, plan: array[int], first_ticket: int, *, with_tokens: bool
+) -> Run:
+    """Enter a new sync into the ledger, with what it is to read."""
+    run_id = connection.execute(
+        "INSERT INTO sync_runs (kind, status, started_at, first_ticket, with_tokens, plan)"
+        " VALUES ('sync', 'running', ?, ?, ?, ?)",
+        (now(), first_ticket, with_tokens, plan.tobytes()),
+    ).lastrowid
+    return Run(run_id or 0, plan, first_ticket, with_tokens, Counts())
+
+
+def find_cut_off_run(connection: sqlite3.Connection) -> tuple[Run, bool] | None:
+    """The newest sync that was interrupted or killed, and whether any sync came after it.
+
+    The caller holds the sync lock, so a run that says `running` is one that was killed.
+    """
+    connection.execute(
+        "UPDATE sync_runs SET status = 'interrupted' WHERE kind = 'sync' AND status = 'running'"
+    )
+    row = connection.execute(
+        "SELECT run_id, plan, first_ticket, with_tokens,"  # noqa: S608 - the columns are ours
+        " (SELECT max(run_id) FROM sync_runs WHERE kind = 'sync') > run_id,"
+        f" {', '.join(_COLUMNS)} FROM sync_runs"
+        " WHERE kind = 'sync' AND status = 'interrupted' AND plan IS NOT NULL"
+        " ORDER BY run_id DESC LIMIT 1"
+    ).fetchone()
+    if row is None:
+        return None
+    run_id, plan, first_ticket, with_tokens, followed, *counts = row
+    numbers = array("q")
+    numbers.frombytes(plan)
+    sums = Counts(*counts)
+    sums.wallets_failed = 0  # those will be read again
+    return Run(run_id, numbers, first_ticket, bool(with_tokens), sums), bool(followed)
+
+
+def resume_run(connection: sqlite3.Connection, run: Run) -> None:
+    """Mark a run as under way again."""
+    connection.execute(
+        "UPDATE sync_runs SET status = 'running', finished_at = NULL, error = NULL"
+        " WHERE run_id = ?",
+        (run.run_id,),
+    )
+    save_counts(connection, run.run_id, run.counts)
+
+
+def save_counts(connection: sqlite3.Connection, run_id: int, counts: Counts) -> None:
+    """Write a run's counts, in the transaction that commits what they count."""
+    assignments = ", ".join(f"{column} = ?" for column in _COLUMNS)
+    connection.execute(
+        f"UPDATE sync_runs SET {assignments}, wallets_total = ? WHERE run_id = ?",  # noqa: S608
+        (
+            *msgspec.structs.astuple(counts),
+            counts.wallets_ok + counts.wallets_failed,
+            run_id,
+        ),
+    )
+
+
+def finish_run(
+    connection: sqlite3.Connection, run: Run, status: RunStatus, error: str | None
+) -> None:
+    """Close a run; its plan is kept only while it can still be resumed."""
+    save_counts(connection, run.run_id, run.counts)
+    connection.execute(
+        "UPDATE sync_runs SET status = ?1, finished_at = ?2, error = ?3,"
+        " plan = iif(?1 = 'interrupted', plan, NULL) WHERE run_id = ?4",
+        (status, now(), error, run.run_id),
+    )

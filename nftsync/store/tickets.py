@@ -1,0 +1,45 @@
+"""Tickets: the number each read takes before its request, so that the later read wins.
+
+A ticket follows the machine's monotonic clock, shifted by an offset that the database keeps. So
+the reads of all processes on one machine are ordered as they started, whatever happens to the
+wall clock; and as the offset is made anew whenever the clock would fall behind the greatest ticket
+in the database (a restart, another machine), a clock can never freeze a wallet.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+
+__all__ = ["TicketClock"]
+
+
+class TicketClock:
+    """Hands out growing numbers; one per process and database."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """Agree on the offset with the other processes that use this database."""
+        self._lock = threading.Lock()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            offset, greatest = connection.execute(
+                "SELECT ticket_offset, greatest_ticket FROM mirror_state"
+            ).fetchone()
+            monotonic = time.monotonic_ns()
+            if not offset or monotonic + offset <= greatest:
+                offset = max(time.time_ns(), greatest + 1) - monotonic
+                connection.execute("UPDATE mirror_state SET ticket_offset = ?", (offset,))
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        self._offset: int = offset
+        self._last: int = greatest
+
+    def take(self) -> int:
+        """The next ticket, greater than each that was taken or applied before."""
+        with self._lock:
+            self._last = max(time.monotonic_ns() + self._offset, self._last + 1)
+            return self._last

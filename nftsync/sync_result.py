@@ -1,0 +1,121 @@
+"""What a sync came to: the object that `nftsync.sync` returns and `sync --json` prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from nftsync.store.runs import Run, RunStatus
+
+__all__ = ["BalanceCounts", "Failure", "SyncResult", "TokenCounts", "WalletCounts"]
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """Fields by attribute and by name."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.__struct_fields__:
+            raise KeyError(name)
+        return getattr(self, name)
+
+
+class WalletCounts(_Named, frozen=True):
+    """Wallets: `total` is `ok` and `failed` together; `unchanged` is a part of `ok`."""
+
+    total: int
+    ok: int
+    unchanged: int
+    failed: int
+
+
+class TokenCounts(_Named, frozen=True):
+    """Tokens seen for the first time, and tokens whose content changed."""
+
+    added: int
+    changed: int
+
+
+class BalanceCounts(_Named, frozen=True):
+    """Balances newly listed, listed with another amount, and no longer listed."""
+
+    added: int
+    changed: int
+    removed: int
+
+
+class Failure(_Named, frozen=True, omit_defaults=True):
+    """A wallet that was not read, or not wholly; with `token_id`, a token it holds."""
+
+    wallet_id: str
+    error: str
+    token_id: str | None = None
+
+
+class SyncResult(_Named, frozen=True):
+    """What a run came to.
+
+    Attributes:
+        run_id: its row in `sync_runs`.
+        status: `ok`, `partial` (some failed or were incomplete), `failed` (all did, or the run
+            had no point) or `interrupted`.
+        wallets: counts of wallets.
+        tokens: counts of tokens.
+        balances: counts of balances.
+        requests: HTTP requests, retries included.
+        retries: how many of them were repeats.
+        seconds: how long it took.
+        failures: what was not read, and why.
+        error: why the whole run stopped early, or None.
+    """
+
+    run_id: int
+    status: RunStatus
+    wallets: WalletCounts
+    tokens: TokenCounts
+    balances: BalanceCounts
+    requests: int
+    retries: int
+    seconds: float
+    failures: list[Failure]
+    error: str | None = None
+
+    @classmethod
+    def of(
+        cls, run: Run, status: RunStatus, failures: list[Failure], error: str | None
+    ) -> SyncResult:
+        """Put a run's counts into the form that users see."""
+        c = run.counts
+        return cls(
+            run.run_id,
+            status,
+            WalletCounts(
+                c.wallets_ok + c.wallets_failed, c.wallets_ok, c.wallets_unchanged, c.wallets_failed
+            ),
+            TokenCounts(c.tokens_added, c.tokens_changed),
+            BalanceCounts(c.balances_added, c.balances_changed, c.balances_removed),
+            c.requests,
+            c.retries,
+            c.seconds,
+            failures,
+            error,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The value that `sync --json` prints."""
+        value: dict[str, Any] = msgspec.to_builtins(self)
+        if self.error is None:
+            del value["error"]
+        return value
+
+    def summary(self) -> str:
+        """The result in two lines for a person."""
+        w, t, b = self.wallets, self.tokens, self.balances
+        failed = f", {w.failed:,} failed" if w.failed else ""
+        retried = f" ({self.retries:,} retries)" if self.retries else ""
+        return (
+            f"Run {self.run_id}: {self.status}. {w.ok:,} wallets read, {w.unchanged:,} of them "
+            f"unchanged{failed}; {self.requests:,} requests{retried} in {self.seconds:.1f} s.\n"
+            f"Balances: {b.added:,} added, {b.changed:,} changed, {b.removed:,} removed. "
+            f"Tokens: {t.added:,} new, {t.changed:,} changed."
+        )

@@ -1,0 +1,23 @@
+"""A small world on a real port."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+
+
+@pytest.fixture
+def server() -> Iterator[SandboxServer]:
+    with SandboxServer(lambda url: generate(wallets=4, nfts=6, image_base=url)) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: SandboxServer) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=30) as session:
+        yield session

@@ -1,0 +1,119 @@
+"""Made-up worlds and their pictures."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import unicodedata
+from collections import Counter
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nftsync.errors import InputError
+from nftsync.sandbox import pictures
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.world import World
+
+DIGEST = """
+import hashlib
+from nftsync.sandbox.generator import generate
+world = generate(wallets=9, nfts=12, seed=5, image_base="http://localhost:1")
+text = b"".join(world.balances_body(wallet) for wallet in world.wallets())
+print(hashlib.sha256(text).hexdigest())
+"""
+
+
+def bodies(world: World) -> list[bytes]:
+    return [world.balances_body(wallet) or b"" for wallet in world.wallets()]
+
+
+def entries(world: World) -> list[dict[str, Any]]:
+    return [entry for body in bodies(world) for entry in json.loads(body)["nftTokenBalances"]]
+
+
+def test_the_same_seed_makes_the_same_bytes_in_every_process() -> None:
+    made = generate(wallets=9, nfts=12, seed=5, image_base="http://localhost:1")
+    expected = hashlib.sha256(b"".join(bodies(made))).hexdigest()
+    for hash_seed in ("1", "2"):
+        output = subprocess.check_output(
+            [sys.executable, "-c", DIGEST], env=os.environ | {"PYTHONHASHSEED": hash_seed}
+        )
+        assert output.decode().strip() == expected
+
+
+def test_another_seed_makes_another_world() -> None:
+    assert not set(generate(seed=1).wallets()) & set(generate(seed=2).wallets())
+
+
+@settings(deadline=None, max_examples=30)
+@given(wallets=st.integers(0, 12), nfts=st.integers(0, 40), seed=st.integers())
+def test_each_wallet_lists_exactly_as_many_tokens_as_asked(
+    wallets: int, nfts: int, seed: int
+) -> None:
+    world = generate(wallets=wallets, nfts=nfts, seed=seed)
+    assert len(world.wallets()) == wallets
+    for body in bodies(world):
+        listed = [entry["tokenId"] for entry in json.loads(body)["nftTokenBalances"]]
+        assert len(listed) == len(set(listed)) == nfts
+        for token in listed:
+            assert json.loads(world.token_body(token) or b"null")["id"] == token
+
+
+def test_figures_below_zero_are_refused() -> None:
+    with pytest.raises(InputError, match="0 or more"):
+        generate(wallets=-1)
+
+
+def test_a_default_world_has_what_makes_the_field_hard() -> None:
+    base = "http://localhost:1"
+    world = generate(image_base=base)
+    listed = entries(world)
+    tokens = {entry["tokenId"]: entry["token"] for entry in listed}
+    shown = [token["metadata"] for token in tokens.values() if token.get("metadata")]
+    names = "".join(metadata["name"] for metadata in shown)
+    addresses = {token["contractAddress"] for token in tokens.values()}
+    holders = Counter(entry["tokenId"] for entry in listed)
+    held: Counter[str] = Counter()
+    for entry in listed:
+        held[entry["tokenId"]] += int(entry["amount"])
+
+    assert any(int(entry["amount"]) > 1 for entry in listed)
+    assert max(holders.values()) > 1
+    assert min(holders.values()) == 1
+    assert any(int(token["blockchainTokenId"]) > 2**63 for token in tokens.values())
+    assert any(address == address.lower() for address in addresses)
+    assert any(address != address.lower() for address in addresses)
+    assert len({address.lower() for address in addresses}) < len(addresses)
+    assert any(token.get("metadata") == {} for token in tokens.values())
+    assert any("metadata" not in token for token in tokens.values())
+    assert any(metadata.get("editionId") == 0 for metadata in shown)
+    assert any(metadata.get("totalEdition") == 0 for metadata in shown)
+    assert any(unicodedata.category(letter) == "So" for letter in names)
+    assert any(unicodedata.bidirectional(letter) == "AL" for letter in names)
+    for token_id, token in tokens.items():
+        metadata = token.get("metadata") or {}
+        if metadata:
+            assert metadata["image"] == f"{base}/sandbox/images/{token_id}.svg"
+        if metadata.get("totalEdition") and not metadata["editionId"]:
+            assert held[token_id] <= metadata["totalEdition"]
+
+
+@given(token=st.uuids().map(str))
+def test_a_picture_is_plain_svg_that_only_the_id_decides(token: str) -> None:
+    picture = pictures.draw(token)
+    assert picture == pictures.draw(token.upper())
+    tags = {element.tag.rpartition("}")[2] for element in ET.fromstring(picture).iter()}  # noqa: S314
+    assert tags <= {"svg", "defs", "linearGradient", "stop", "rect", "circle", "path"}
+
+
+def test_pictures_differ() -> None:
+    world = generate(wallets=3)
+    tokens = {entry["tokenId"] for entry in entries(world)}
+    assert len({pictures.draw(token) for token in tokens}) == len(tokens)

@@ -1,0 +1,224 @@
+"""The provider's calls over a real connection."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from nftsync.errors import InputError
+from nftsync.sandbox import faults
+from nftsync.sandbox.faults import Faults
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+from nftsync.sandbox.service import EXTENSION, create_app
+
+UNKNOWN = "99999999-9999-4999-8999-999999999999"
+
+
+def test_a_wallet_and_its_tokens_are_answered_from_the_world(
+    server: SandboxServer, client: httpx.Client
+) -> None:
+    for wallet in client.get("/sandbox/wallets").json():
+        response = client.get(f"/v1/wallets/{wallet.upper()}/nft-balances")
+        assert response.status_code == 200
+        assert response.headers["content-type"] == "application/json"
+        assert response.content == server.world.balances_body(wallet)
+        for entry in response.json()["nftTokenBalances"]:
+            single = client.get(f"/v1/tokens/{entry['tokenId']}")
+            assert single.status_code == 200
+            assert single.json() == entry["token"]
+
+
+def test_an_unchanged_answer_is_a_304_until_it_changes(
+    server: SandboxServer, client: httpx.Client
+) -> None:
+    giver, getter = server.world.wallets()[:2]
+    path = f"/v1/wallets/{giver}/nft-balances"
+    first = client.get(path)
+    etag = first.headers["etag"]
+    assert etag.startswith('"')
+    for match in (etag, f'"x", {etag}', f"W/{etag}", "*"):
+        again = client.get(path, headers={"If-None-Match": match})
+        assert (again.status_code, again.content) == (304, b"")
+        assert again.headers["etag"] == etag
+    entry = first.json()["nftTokenBalances"][0]
+    server.world.transfer(giver, getter, entry["tokenId"], 1)
+    changed = client.get(path, headers={"If-None-Match": etag})
+    assert changed.status_code == 200
+    assert changed.headers["etag"] != etag
+
+
+def test_an_unchanged_token_is_a_304_until_its_metadata_changes(
+    server: SandboxServer, client: httpx.Client
+) -> None:
+    token = server.world.mint(server.world.wallets()[0], 1, {"name": "A"})
+    etag = client.get(f"/v1/tokens/{token}").headers["etag"]
+    conditional = {"If-None-Match": etag}
+    assert client.get(f"/v1/tokens/{token}", headers=conditional).status_code == 304
+    server.world.edit_metadata(token, {"name": "B"})
+    changed = client.get(f"/v1/tokens/{token}", headers=conditional)
+    assert changed.json()["metadata"] == {"name": "B"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "message"),
+    [
+        ("GET", f"/v1/wallets/{UNKNOWN}/nft-balances", 404, f"there is no wallet {UNKNOWN}"),
+        ("GET", f"/v1/tokens/{UNKNOWN}", 404, f"there is no token {UNKNOWN}"),
+        ("GET", "/v1/wallets/ann/nft-balances", 400, "'ann' is not a wallet id"),
+        ("GET", "/v1/tokens/%0A%E2%98%83", 400, "is not a token id"),
+        ("GET", "/sandbox/images/ann.svg", 400, "'ann' is not a token id"),
+        ("GET", "/v2/wallets", 404, "not found"),
+        ("GET", f"/v1/wallets/{UNKNOWN}/nft-balances/", 404, "not found"),
+        ("POST", f"/v1/tokens/{UNKNOWN}", 405, "not allowed"),
+        ("DELETE", "/sandbox/wallets", 405, "not allowed"),
+    ],
+)
+def test_errors_are_json(
+    client: httpx.Client, method: str, path: str, status: int, message: str
+) -> None:
+    response = client.request(method, path)
+    assert response.status_code == status
+    assert response.headers["content-type"] == "application/json"
+    assert message in response.json()["error"]
+    if status == 405:
+        assert "GET" in response.headers["allow"]
+
+
+def test_the_front_page_lists_calls_that_work(server: SandboxServer, client: httpx.Client) -> None:
+    wallet = server.world.wallets()[0]
+    entries = json.loads(server.world.balances_body(wallet) or b"")["nftTokenBalances"]
+    calls = client.get("/").json()["calls"]
+    assert len(calls) >= 4
+    for call in calls:
+        method, path = call.split()
+        target = path.format(walletId=wallet, tokenId=entries[0]["tokenId"])
+        assert client.request(method, target).status_code == 200
+
+
+def test_images_named_in_metadata_are_served_as_svg(client: httpx.Client) -> None:
+    wallet = client.get("/sandbox/wallets").json()[0]
+    entries = client.get(f"/v1/wallets/{wallet}/nft-balances").json()["nftTokenBalances"]
+    images = [entry["token"].get("metadata", {}).get("image") for entry in entries]
+    assert any(images)
+    for image in filter(None, images):
+        response = client.get(image)
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("image/svg+xml")
+        assert response.text.startswith("<svg ")
+
+
+def test_requests_to_the_provider_are_counted_by_kind_and_others_are_not(
+    server: SandboxServer, client: httpx.Client
+) -> None:
+    wallet = server.world.wallets()[0]
+    for path in (f"/v1/wallets/{wallet}/nft-balances", f"/v1/tokens/{UNKNOWN}", "/v1/x", "/"):
+        client.get(path)
+        client.get("/sandbox/wallets")
+    requests = server.app.extensions[EXTENSION].requests
+    assert requests.snapshot() == {"balances": 1, "token": 1, "other": 1}
+    assert (requests["balances"], requests["none"], requests.total) == (1, 0, 3)
+
+
+def test_failures_hit_the_provider_paths_alone() -> None:
+    with (
+        SandboxServer(generate(wallets=1), fail_rate=1) as server,
+        httpx.Client(base_url=server.url, trust_env=False) as client,
+    ):
+        wallet = client.get("/sandbox/wallets").json()[0]
+        answers = [client.get(f"/v1/wallets/{wallet}/nft-balances") for _ in range(20)]
+        assert {answer.status_code for answer in answers} == {500, 503}
+        assert all(answer.json()["error"] for answer in answers)
+        assert client.get(f"/sandbox/images/{wallet}.svg").status_code == 200
+
+
+def test_some_requests_fail_and_the_seed_decides_which() -> None:
+    def draw(seed: int) -> list[int]:
+        disturbed = Faults(fail_rate=0.5, seed=seed)
+        refusals = [disturbed.meet() for _ in range(40)]
+        return [refusal.status if refusal else 200 for refusal in refusals]
+
+    assert set(draw(1)) == {200, 500, 503}
+    assert draw(1) == draw(1) != draw(2)
+
+
+def test_past_the_rate_limit_comes_a_429_that_says_when_to_return() -> None:
+    # So slow that no time the test may take earns a second request.
+    with (
+        SandboxServer(generate(wallets=1), rate_limit=0.0001) as server,
+        httpx.Client(base_url=server.url, trust_env=False) as client,
+    ):
+        path = f"/v1/wallets/{server.world.wallets()[0]}/nft-balances"
+        assert client.get(path).status_code == 200
+        refused = client.get(path)
+        assert refused.status_code == 429
+        assert refused.headers["retry-after"] == "1"
+        assert "requests per second" in refused.json()["error"]
+        assert client.get("/sandbox/wallets").status_code == 200
+
+
+def test_requests_within_the_rate_limit_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(faults.time, "monotonic", lambda: clock[0])
+    limited = Faults(rate_limit=10)
+    passed = 0
+    for _ in range(100):
+        clock[0] += 0.05
+        passed += limited.meet() is None
+    # 5 seconds at 10 a second, and the second's worth that was saved up.
+    assert 58 <= passed <= 61
+
+
+def test_each_provider_answer_waits_for_the_latency(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(faults.time, "sleep", waits.append)
+    app = create_app(generate(wallets=1), latency=0.25, fail_rate=0.5)
+    client = app.test_client()
+    for _ in range(5):
+        client.get(f"/v1/tokens/{UNKNOWN}")
+        client.get("/sandbox/wallets")
+    assert waits == [0.25] * 5
+
+
+@pytest.mark.parametrize(
+    ("figures", "message"),
+    [
+        ({"latency": -1}, "latency"),
+        ({"latency": float("nan")}, "latency"),
+        ({"fail_rate": 1.5}, "fail rate"),
+        ({"rate_limit": 0}, "rate limit"),
+    ],
+)
+def test_figures_out_of_range_are_refused(figures: dict[str, float], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        create_app(generate(wallets=0), **figures)  # type: ignore[arg-type]
+
+
+def test_readers_never_see_half_a_transfer(server: SandboxServer) -> None:
+    """Every list read while NFTs change hands is one that some moment really had."""
+    world = server.world
+    first, second = world.wallets()[:2]
+    token = world.mint(first, 8, {})
+
+    def held(client: httpx.Client, wallet: str) -> int:
+        entries = client.get(f"/v1/wallets/{wallet}/nft-balances").json()["nftTokenBalances"]
+        return next((int(entry["amount"]) for entry in entries if entry["tokenId"] == token), 0)
+
+    def trade(_: int) -> None:
+        for _ in range(50):
+            world.transfer(first, second, token, 1)
+            world.transfer(second, first, token, 1)
+
+    def read(_: int) -> list[int]:
+        with httpx.Client(base_url=server.url, trust_env=False, timeout=30) as client:
+            return [held(client, first) for _ in range(20)]
+
+    with ThreadPoolExecutor(8) as pool:
+        trades, reads = pool.map(trade, range(4)), pool.map(read, range(4))
+        list(trades)
+        assert all(4 <= seen <= 8 for seens in reads for seen in seens)
+    with httpx.Client(base_url=server.url, trust_env=False) as client:
+        assert (held(client, first), held(client, second)) == (8, 0)

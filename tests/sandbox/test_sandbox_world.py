@@ -1,0 +1,271 @@
+"""The state behind the sandbox: what is answered, and what edits do to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from nftsync.errors import InputError
+from nftsync.sandbox.answers import Answer, RecentAnswers
+from nftsync.sandbox.world import MAX_AMOUNT, World
+from nftsync.sandbox.worldfile import Holding
+
+ANN = "11111111-1111-4111-8111-aaaaaaaaaaaa"
+BEN = "22222222-2222-4222-8222-bbbbbbbbbbbb"
+TOKEN = "33333333-3333-4333-8333-cccccccccccc"  # noqa: S105 - no secret
+OTHER = "44444444-4444-4444-8444-dddddddddddd"
+RECORD = (
+    '{"id":"' + TOKEN + '","tokenId": 115792089237316195423570985008687907853269984665640564039457,'
+    '"rate":1.10,"metadata":{"name":"A","editionId":0},"odd":[null,{}]}'
+)
+
+
+def make(amount: str = "5", record: str | None = RECORD) -> World:
+    raw = msgspec.UNSET if record is None else msgspec.Raw(record.encode())
+    world = World(seed=1)
+    world.add_wallet(ANN, [Holding(TOKEN, amount, raw)])
+    world.add_wallet(BEN)
+    return world
+
+
+def amounts(world: World, wallet: str) -> dict[str, str]:
+    body = json.loads(world.balances_body(wallet) or b"null")
+    return {entry["tokenId"]: entry["amount"] for entry in body["nftTokenBalances"]}
+
+
+def test_records_and_amounts_are_answered_to_the_character() -> None:
+    world = make(amount="0012")
+    expected = f'{{"nftTokenBalances":[{{"tokenId":"{TOKEN}","amount":"0012","token":{RECORD}}}]}}'
+    assert world.balances_body(ANN) == expected.encode()
+    assert world.token_body(TOKEN) == RECORD.encode()
+
+
+def test_an_absent_record_stays_absent_and_a_null_one_null() -> None:
+    assert json.loads(make(record=None).balances_body(ANN) or b"") == {
+        "nftTokenBalances": [{"tokenId": TOKEN, "amount": "5"}]
+    }
+    assert json.loads(make(record="null").balances_body(ANN) or b"") == {
+        "nftTokenBalances": [{"tokenId": TOKEN, "amount": "5", "token": None}]
+    }
+    assert make(record=None).token_body(TOKEN) is None
+    assert make(record="null").token_body(TOKEN) is None
+
+
+def test_ids_match_in_any_case_and_are_answered_as_first_written() -> None:
+    world = World()
+    world.add_wallet(ANN.upper(), [Holding(TOKEN.upper(), "1", msgspec.Raw(b"{}"))])
+    assert world.wallets() == [ANN.upper()]
+    assert TOKEN.upper().encode() in (world.balances_body(ANN) or b"")
+    assert world.token_body(TOKEN) == b"{}"
+
+
+def test_unknown_ids_have_no_answer() -> None:
+    world = make()
+    assert world.balances(OTHER) is None
+    assert world.balances_body("nonsense") is None
+    assert world.balances_etag(OTHER) is None
+    assert world.token(OTHER) is None
+
+
+def test_the_etag_changes_with_the_answer_and_returns_with_it() -> None:
+    world = make()
+    before = world.balances_etag(ANN)
+    assert world.balances_etag(ANN) == before
+    world.transfer(ANN, BEN, TOKEN, 2)
+    assert world.balances_etag(ANN) != before
+    world.transfer(BEN, ANN, TOKEN, 2)
+    assert world.balances_etag(ANN) == before
+    assert make().balances_etag(ANN) == before
+
+
+def test_a_wallet_left_with_nothing_of_a_token_no_longer_lists_it() -> None:
+    world = make()
+    world.transfer(ANN, BEN, TOKEN, "5")
+    assert amounts(world, ANN) == {}
+    assert amounts(world, BEN) == {TOKEN: "5"}
+    assert RECORD.encode() in (world.balances_body(BEN) or b"")
+
+
+def test_a_transfer_to_oneself_changes_nothing() -> None:
+    world = make()
+    world.transfer(ANN, ANN, TOKEN, 5)
+    assert amounts(world, ANN) == {TOKEN: "5"}
+
+
+def test_amounts_up_to_uint256_are_exact() -> None:
+    world = make(amount=str(MAX_AMOUNT))
+    world.transfer(ANN, BEN, TOKEN, MAX_AMOUNT - 1)
+    assert amounts(world, ANN) == {TOKEN: "1"}
+    assert amounts(world, BEN) == {TOKEN: str(MAX_AMOUNT - 1)}
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda world: world.transfer(OTHER, BEN, TOKEN, 1), f"there is no wallet {OTHER}"),
+        (lambda world: world.transfer(ANN, OTHER, TOKEN, 1), f"there is no wallet {OTHER}"),
+        (lambda world: world.transfer(ANN, BEN, OTHER, 1), f"there is no token {OTHER}"),
+        (lambda world: world.transfer(BEN, ANN, TOKEN, 1), "holds no token"),
+        (lambda world: world.transfer(ANN, BEN, TOKEN, 6), "holds 5 of token .*, not 6"),
+        (lambda world: world.transfer(ANN, ANN, TOKEN, 6), "holds 5 of token .*, not 6"),
+        (lambda world: world.transfer(ANN, BEN, TOKEN, 0), "not a positive integer"),
+        (lambda world: world.transfer(ANN, BEN, TOKEN, -1), "not a positive integer"),
+        (lambda world: world.transfer(ANN, BEN, TOKEN, True), "not a positive integer"),
+        (lambda world: world.transfer(ANN, BEN, TOKEN, 1.0), "not a positive integer"),
+        (lambda world: world.transfer(ANN, BEN, TOKEN, None), "not a positive integer"),
+        (lambda world: world.transfer(ANN, BEN, TOKEN, "1.0"), "not a positive integer"),
+        (lambda world: world.transfer(ANN, BEN, TOKEN, "١"), "not a positive integer"),
+        (lambda world: world.transfer(ANN, BEN, TOKEN, 2**256), "above 2\\*\\*256-1"),
+        (lambda world: world.transfer(ANN, BEN, TOKEN, 10**5000), "above 2\\*\\*256-1"),
+        (lambda world: world.transfer("x\ny", BEN, TOKEN, 1), "is not a wallet id"),
+        (lambda world: world.mint(OTHER, 1, {}), f"there is no wallet {OTHER}"),
+        (lambda world: world.mint(ANN, 0, {}), "not a positive integer"),
+        (lambda world: world.mint(ANN, 1, []), "the metadata is no JSON object"),
+        (lambda world: world.mint(ANN, 1, {"name": object()}), "the metadata is no JSON object"),
+        (lambda world: world.mint(ANN, 1, msgspec.Raw(b'{"a":')), "the metadata is no JSON object"),
+        (lambda world: world.mint(ANN, 1, msgspec.Raw(b'{"a":"\xff"}')), "is no JSON object"),
+        (lambda world: world.edit_metadata(OTHER, {}), f"there is no token {OTHER}"),
+        (lambda world: world.edit_metadata(TOKEN, None), "the metadata is no JSON object"),
+        (lambda world: world.set_amount(ANN, OTHER, "1"), f"there is no token {OTHER}"),
+        (lambda world: world.remove(BEN, TOKEN), "holds no token"),
+        (lambda world: world.add_wallet(ANN.upper()), "there is a wallet .* already"),
+        (lambda world: world.add_wallet("ann"), "'ann' is not a wallet id"),
+    ],
+)
+def test_a_refused_edit_says_why_in_one_line_and_changes_nothing(
+    edit: Callable[[World], object], message: str
+) -> None:
+    world, untouched = make(), make()
+    with pytest.raises(InputError, match=message) as caught:
+        edit(world)
+    assert "\n" not in str(caught.value)
+    assert world.wallets() == untouched.wallets()
+    for wallet in untouched.wallets():
+        assert world.balances(wallet) == untouched.balances(wallet)
+    assert world.token(TOKEN) == untouched.token(TOKEN)
+
+
+def test_a_sum_above_uint256_is_refused() -> None:
+    world = make()
+    world.set_amount(BEN, TOKEN, str(MAX_AMOUNT))
+    with pytest.raises(InputError, match="would hold more than"):
+        world.transfer(ANN, BEN, TOKEN, 1)
+    assert amounts(world, ANN) == {TOKEN: "5"}
+
+
+def test_what_is_no_whole_number_is_served_but_not_moved() -> None:
+    world = make(amount="5.0")
+    assert amounts(world, ANN) == {TOKEN: "5.0"}
+    with pytest.raises(InputError, match=r"holds '5\.0' of token"):
+        world.transfer(ANN, BEN, TOKEN, 1)
+
+
+def test_a_minted_token_can_be_read_from_its_wallet_and_by_its_id() -> None:
+    world = make()
+    world.balances(BEN)
+    minted = world.mint(BEN, 7, msgspec.Raw(b'{"name":"New","totalEdition":1e400}'))
+    assert amounts(world, BEN) == {minted: "7"}
+    body = world.token_body(minted) or b""
+    assert b'"metadata":{"name":"New","totalEdition":1e400}' in body
+    assert body in (world.balances_body(BEN) or b"")
+    assert make().mint(BEN, 1, {}) == minted, "the seed decides the ids"
+
+
+def test_changed_metadata_shows_with_every_holder_and_leaves_the_rest_of_the_record() -> None:
+    world = make()
+    world.transfer(ANN, BEN, TOKEN, 1)
+    world.balances(ANN)
+    world.balances(BEN)
+    world.edit_metadata(TOKEN, {"name": "B", "editionId": 2**300})
+    expected = RECORD.replace(
+        '{"name":"A","editionId":0}', f'{{"name":"B","editionId":{2**300}}}'
+    ).replace(": 115", ":115")
+    assert (world.token_body(TOKEN) or b"").decode() == expected
+    for wallet in (ANN, BEN):
+        assert expected in (world.balances_body(wallet) or b"").decode()
+
+
+def test_changed_metadata_of_a_token_without_a_record_shows_in_its_own_read_alone() -> None:
+    world = make(record=None)
+    world.edit_metadata(TOKEN, {"name": "B"})
+    assert json.loads(world.token_body(TOKEN) or b"") == {"id": TOKEN, "metadata": {"name": "B"}}
+    assert b'token":' not in (world.balances_body(ANN) or b"")
+
+
+def test_any_text_can_be_set_as_an_amount_and_a_token_taken_off_the_list() -> None:
+    world = make()
+    world.set_amount(BEN, TOKEN, "-0x1 ☃")
+    world.remove(ANN, TOKEN)
+    assert amounts(world, BEN) == {TOKEN: "-0x1 ☃"}
+    assert amounts(world, ANN) == {}
+
+
+def test_an_added_wallet_without_an_id_gets_a_new_one() -> None:
+    world = make()
+    added = world.add_wallet()
+    assert world.wallets() == [ANN, BEN, added]
+    assert amounts(world, added) == {}
+
+
+def test_recent_answers_forget_the_least_recently_asked_for() -> None:
+    recent = RecentAnswers(limit=10)
+    for key in "abc":
+        recent.put(key, Answer.of(b"1234"))
+        recent.get("a")
+    assert [key for key in "abc" if recent.get(key)] == ["a", "c"]
+    recent.put("d", Answer.of(b"more than fits"))
+    assert not any(recent.get(key) for key in "abcd")
+
+
+class Trade(RuleBasedStateMachine):
+    """Edits in any order, beside a plain model of what they should lead to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.model: dict[str, dict[str, int]] = {self.world.add_wallet(): {} for _ in range(3)}
+        self.supply: dict[str, int] = {}
+
+    @rule(which=st.integers(0, 2), amount=st.integers(1, MAX_AMOUNT))
+    def mint(self, which: int, amount: int) -> None:
+        wallet = list(self.model)[which]
+        token = self.world.mint(wallet, amount, {})
+        self.model[wallet][token] = self.supply[token] = amount
+
+    @precondition(lambda self: self.supply)
+    @rule(data=st.data(), giver=st.integers(0, 2), getter=st.integers(0, 2))
+    def transfer(self, data: st.DataObject, giver: int, getter: int) -> None:
+        source, target = list(self.model)[giver], list(self.model)[getter]
+        token = data.draw(st.sampled_from(list(self.supply)))
+        held = self.model[source].get(token, 0)
+        amount = data.draw(st.one_of(st.just(max(held, 1)), st.integers(1, held + 1)))
+        if amount > held:
+            with pytest.raises(InputError):
+                self.world.transfer(source, target, token, amount)
+            return
+        self.world.transfer(source, target, token, amount)
+        self.model[source][token] -= amount
+        self.model[target][token] = self.model[target].get(token, 0) + amount
+        for held_by in self.model.values():
+            if held_by.get(token) == 0:
+                del held_by[token]
+
+    @invariant()
+    def lists_are_what_the_edits_led_to_and_totals_are_conserved(self) -> None:
+        total = dict.fromkeys(self.supply, 0)
+        for wallet, expected in self.model.items():
+            listed = amounts(self.world, wallet)
+            assert listed == {token: str(amount) for token, amount in expected.items()}
+            for token, amount in listed.items():
+                total[token] += int(amount)
+        assert total == self.supply
+
+
+TestTrade = Trade.TestCase
+TestTrade.settings = settings(deadline=None, max_examples=40, stateful_step_count=20)

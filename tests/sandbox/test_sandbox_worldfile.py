@@ -1,0 +1,158 @@
+"""World files: what is read from them, and what is said of a wrong one."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nftsync.errors import InputError
+from nftsync.sandbox.world import World
+
+WALLET = "11111111-1111-4111-8111-aaaaaaaaaaaa"
+TOKEN = "33333333-3333-4333-8333-cccccccccccc"  # noqa: S105 - no secret
+REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "wallets.jsonl.gz"
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+records = st.none() | st.dictionaries(texts, values, max_size=4)
+entries = st.fixed_dictionaries(
+    {"tokenId": st.uuids().map(str), "amount": texts}, optional={"token": records}
+)
+worlds = st.dictionaries(
+    st.uuids().map(str),
+    st.lists(entries, max_size=4, unique_by=lambda entry: entry["tokenId"]),
+    max_size=4,
+)
+
+
+def line(**changes: object) -> str:
+    entry = {"tokenId": TOKEN, "amount": "1", "token": {"id": TOKEN}}
+    return json.dumps({"walletId": WALLET, "nftTokenBalances": [entry]} | changes)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(world=worlds, packed=st.booleans(), escaped=st.booleans())
+def test_every_wallet_is_answered_as_its_line_has_it(
+    tmp_path: Path, world: dict[str, list[object]], packed: bool, escaped: bool
+) -> None:
+    lines = [
+        json.dumps({"owner": 1, "walletId": wallet, "nftTokenBalances": held}, ensure_ascii=escaped)
+        for wallet, held in world.items()
+    ]
+    content = "".join(text + "\n" for text in lines).encode()
+    # The name must not decide whether it is gzip.
+    path = tmp_path / ("world.jsonl" if packed else "world.jsonl.gz")
+    path.write_bytes(gzip.compress(content) if packed else content)
+    loaded = World.load(path)
+    assert loaded.wallets() == list(world)
+    for wallet, held in world.items():
+        body = json.loads(loaded.balances_body(wallet) or b"null")
+        assert body == {"nftTokenBalances": held}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    content=st.one_of(
+        st.binary(max_size=60),
+        st.tuples(st.integers(0, 200), st.binary(max_size=4)).map(
+            lambda cut: line().encode()[: cut[0]] + cut[1] + line().encode()[cut[0] :]
+        ),
+    )
+)
+def test_any_other_content_is_read_or_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "world.jsonl"
+    path.write_bytes(content)
+    said = ""
+    try:
+        world = World.load(path)
+    except InputError as error:
+        said = str(error)
+    else:
+        for wallet in world.wallets():
+            json.loads(world.balances_body(wallet) or b"null")
+    assert not said or said.startswith(str(path))
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("{", "truncated"),
+        ("[]", "Expected `object`, got `array`"),
+        ('{"nftTokenBalances": []}', "missing required field `walletId`"),
+        (line(nftTokenBalances=None), r"got `null` - at `\$.nftTokenBalances`"),
+        (line(walletId="ann"), "'ann' is not a wallet id"),
+        (line(walletId=WALLET.upper()), f"wallet {WALLET} has a line already"),
+        (line(nftTokenBalances=[{"tokenId": TOKEN}]), "missing required field `amount`"),
+        (line(nftTokenBalances=[{"tokenId": TOKEN, "amount": 1}]), "Expected `str`, got `int`"),
+        (
+            line(walletId=TOKEN, nftTokenBalances=[{"tokenId": "t", "amount": "1"}]),
+            "'t' is not a token id",
+        ),
+        (line(walletId=TOKEN, nftTokenBalances=[{"tokenId": TOKEN, "amount": "1"}] * 2), "twice"),
+        (
+            line(walletId=TOKEN, nftTokenBalances=[{"tokenId": TOKEN, "amount": "1", "token": 1}]),
+            "is no object",
+        ),
+        (line(walletId=TOKEN)[:-1] + ',"x":NaN}', "malformed"),
+        (line(walletId=TOKEN)[:-1] + ',"x":' + "[" * 9999 + "]" * 9999 + "}", "too deeply"),
+        (b'{"walletId":"\xff"}', "not UTF-8 at byte 13"),
+    ],
+)
+def test_a_bad_line_is_named_by_file_and_number(
+    tmp_path: Path, bad: str | bytes, message: str
+) -> None:
+    path = tmp_path / "world.jsonl"
+    text = bad.encode() if isinstance(bad, str) else bad
+    path.write_bytes(line().encode() + b"\n\n" + text + b"\n")
+    with pytest.raises(InputError, match=message) as caught:
+        World.load(path)
+    assert str(caught.value).startswith(f"{path}, line 3: ")
+
+
+def test_a_file_cut_short_a_missing_one_and_a_folder_are_refused(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.gz"
+    cut.write_bytes(gzip.compress((line() + "\n").encode())[:-9])
+    with pytest.raises(InputError, match=r"cut\.gz, after line \d: damaged gzip data"):
+        World.load(cut)
+    with pytest.raises(InputError, match=r"gone\.jsonl cannot be read: No such file"):
+        World.load(tmp_path / "gone.jsonl")
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        World.load(tmp_path)
+
+
+def test_a_byte_order_mark_and_blank_lines_do_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "world.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + line().encode() + b"\r\n \r\n")
+    assert World.load(path).wallets() == [WALLET]
+
+
+def test_a_token_shown_by_one_wallet_alone_can_still_be_read_by_its_id(tmp_path: Path) -> None:
+    bare = [{"tokenId": TOKEN, "amount": "2"}]
+    path = tmp_path / "world.jsonl"
+    path.write_text(line(walletId=TOKEN, nftTokenBalances=bare) + "\n" + line())
+    assert World.load(path).token_body(TOKEN.upper()) == f'{{"id": "{TOKEN}"}}'.encode()
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="the real holdings are not here")
+def test_real_holdings_are_answered_as_their_file_has_them() -> None:
+    world = World.load(REAL)
+    balances = 0
+    with gzip.open(REAL) as lines:
+        for number, text in enumerate(lines):
+            wallet = json.loads(text)
+            balances += len(wallet["nftTokenBalances"])
+            if number % 20 == 0:
+                body = json.loads(world.balances_body(wallet["walletId"]) or b"null")
+                assert body == {"nftTokenBalances": wallet["nftTokenBalances"]}
+    assert (len(world.wallets()), balances) == (52_895, 183_978)

@@ -1,0 +1,649 @@
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from nftsync import settings as under_test
+from nftsync.errors import SettingsError
+from nftsync.settings import KEYS, Paging, Route, default_database, describe, isolated, load
+
+UUID = "ABCDEF01-2345-6789-abcd-ef0123456789"
+SECRETS = [key.name for key in KEYS if key.secret]
+VARIABLES = [key for key in KEYS if key.variable is not None]
+FLAGS = [key for key in KEYS if key.flag is not None]
+
+
+def toml(directory: Path, text: str) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / "nftsync.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def load_in(directory: Path, flags: dict | None = None, **environ: str):
+    return load(flags, environ=environ, directory=directory)
+
+
+def fails(directory: Path, flags: dict | None = None, **environ: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load_in(directory, flags, **environ)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def everything_said(error: BaseException | None) -> str:
+    """The texts of an exception and of all that it was raised from or during."""
+    said = ""
+    while error is not None:
+        said += f"{error}\n{error!r}\n{error.__dict__}\n"
+        if isinstance(error, UnicodeError):
+            said += repr(error.object)
+        error = error.__cause__ or error.__context__
+    return said
+
+
+# Key: text as a variable or flag, the value it comes to, and three such pairs for three layers.
+SAMPLES: dict[str, list[tuple[str, object]]] = {
+    "base_url": [(f"https://h{n}.example", f"https://h{n}.example") for n in range(3)],
+    "database": [(f"/d/{n}.db", Path(f"/d/{n}.db")) for n in range(3)],
+    "api_token": [(f"t{n}", f"t{n}") for n in range(3)],
+    "token_command": [(f"print {n}", f"print {n}") for n in range(3)],
+    "headers": [(f'{{"X-Key": "v{n}"}}', {"X-Key": f"v{n}"}) for n in range(3)],
+    "webhook_secret": [(f" s{n} ", f" s{n} ") for n in range(3)],
+    "webhook_secret_previous": [(f"p{n}", f"p{n}") for n in range(3)],
+    "organization_id": [(UUID[:-1] + str(n), UUID.lower()[:-1] + str(n)) for n in range(3)],
+    "concurrency": [(str(n + 1), n + 1) for n in range(3)],
+    "timeout": [(f"{n}.5", n + 0.5) for n in range(3)],
+    "retries": [(str(n + 1), n + 1) for n in range(3)],
+    "rate_limit": [(f"{n}.25", n + 0.25) for n in range(3)],
+    "wallets_file": [(f"/w/{n}.csv", Path(f"/w/{n}.csv")) for n in range(3)],
+    "ipfs_gateway": [(f"https://g{n}/ipfs", f"https://g{n}/ipfs/") for n in range(3)],
+}
+
+
+def in_file(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{k}" = "{v}"' for k, v in value.items()) + "}"
+    return str(value) if isinstance(value, int | float) else f'"{value}"'
+
+
+def test_the_keys_are_those_of_the_settings_in_their_order():
+    fields = list(under_test.Settings.__dataclass_fields__)
+    assert [key.name for key in KEYS] == fields[:-1]
+    assert {key.name for key in VARIABLES} == set(SAMPLES)
+    assert SECRETS == ["api_token", "headers", "webhook_secret", "webhook_secret_previous"]
+    assert [key.flag for key in FLAGS] == [
+        "--base-url",
+        "--database",
+        "--concurrency",
+        "--timeout",
+        "--retries",
+        "--rate-limit",
+        "--wallets-file",
+    ]
+
+
+@pytest.mark.parametrize("key", VARIABLES, ids=lambda key: key.name)
+def test_flag_before_environment_before_file_before_default(tmp_path, key):
+    (by_flag, flagged), (by_variable, set_), (_, filed) = SAMPLES[key.name]
+    default = load_in(tmp_path)
+    assert default.sources[key.name] == "default"
+
+    file = toml(tmp_path, f"{key.name} = {in_file(filed)}")
+    read = load_in(tmp_path)
+    assert getattr(read, key.name) == filed
+    assert read.sources[key.name] == f"file {file}"
+
+    read = load_in(tmp_path, **{key.variable: by_variable})
+    assert getattr(read, key.name) == set_
+    assert read.sources[key.name] == f"environment {key.variable}"
+
+    if key.flag is not None:
+        for value in (by_flag, flagged):
+            read = load_in(tmp_path, {key.name: value}, **{key.variable: by_variable})
+            assert getattr(read, key.name) == flagged
+            assert read.sources[key.name] == f"flag {key.flag}"
+        assert load_in(tmp_path, {key.name: None}) == load_in(tmp_path)
+
+
+def test_defaults(tmp_path):
+    read = load_in(tmp_path)
+    assert read == isolated(directory=tmp_path)
+    assert read == under_test.Settings(
+        base_url=None,
+        database=tmp_path / "data" / "nftsync.db",
+        api_token=None,
+        token_command=None,
+        headers={},
+        webhook_secret=None,
+        webhook_secret_previous=None,
+        organization_id=None,
+        concurrency=16,
+        timeout=30.0,
+        retries=5,
+        rate_limit=None,
+        wallets_file=None,
+        ignore_fields=[],
+        ipfs_gateway="https://ipfs.io/ipfs/",
+        routes={},
+        paging=None,
+        sources={key.name: "default" for key in KEYS},
+    )
+
+
+def test_isolated_reads_neither_environment_nor_file(tmp_path, monkeypatch):
+    toml(tmp_path, "not toml")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NFTSYNC_CONCURRENCY", "x")
+    assert isolated().concurrency == 16
+    flagged = isolated({"database": "demo.db"})
+    assert flagged.database == tmp_path / "demo.db"
+    assert flagged.sources["database"] == "flag --database"
+
+
+def test_the_environment_and_working_directory_are_the_process_s_own(tmp_path, monkeypatch):
+    toml(tmp_path, "retries = 2\ndatabase = 'x.db'")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NFTSYNC_CONCURRENCY", "7")
+    read = load()
+    assert (read.concurrency, read.retries) == (7, 2)
+    assert default_database() == tmp_path / "x.db"
+
+
+def test_import_reads_nothing_and_stays_light():
+    code = (
+        "import sys, nftsync.settings as s;"
+        "assert not {'pandas', 'httpx', 'sqlite_utils', 'click', 'flask'} & set(sys.modules)"
+    )
+    environ = {**os.environ, "NFTSYNC_CONCURRENCY": "x"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environ)
+
+
+def test_the_nearest_file_upwards_is_read_alone(tmp_path):
+    deep = tmp_path / "a" / "b"
+    toml(tmp_path, "retries = 2\nconcurrency = 2")
+    near = toml(tmp_path / "a", "retries = 3")
+    deep.mkdir()
+    read = load_in(deep)
+    assert (read.retries, read.concurrency) == (3, 16)
+    assert read.sources["retries"] == f"file {near}"
+
+
+def test_a_directory_of_that_name_is_no_file(tmp_path):
+    (tmp_path / "a" / "nftsync.toml").mkdir(parents=True)
+    toml(tmp_path, "retries = 2")
+    assert load_in(tmp_path / "a").retries == 2
+
+
+def test_config_is_read_instead_of_the_nearest(tmp_path):
+    toml(tmp_path, "retries = 2")
+    other = tmp_path / "etc" / "other.toml"
+    toml(tmp_path / "etc", "retries = 3\ndatabase = 'x.db'").rename(other)
+    for config in (other, Path("etc/other.toml")):
+        read = load(config=config, environ={}, directory=tmp_path)
+        assert (read.retries, read.database) == (3, tmp_path / "etc" / "x.db")
+        assert read.sources["retries"] == f"file {other}"
+
+
+def test_relative_paths_are_relative_to_who_names_them(tmp_path):
+    below = tmp_path / "below"
+    below.mkdir()
+    toml(tmp_path, "database = 'data/x.db'\nwallets_file = 'w.txt'")
+    read = load_in(below)
+    assert read.database == tmp_path / "data" / "x.db"
+    assert read.wallets_file == tmp_path / "w.txt"
+    read = load_in(below, {"database": Path("y.db")}, NFTSYNC_WALLETS_FILE="v.txt")
+    assert read.database == below / "y.db"
+    assert read.wallets_file == below / "v.txt"
+
+
+def test_home_is_written_as_in_a_shell(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    toml(tmp_path / "x", "database = '~/n.db'\nwallets_file = '~n'")
+    read = load_in(tmp_path / "x")
+    assert read.database == tmp_path / "n.db"
+    assert read.wallets_file == tmp_path / "x" / "~n"
+
+
+@pytest.mark.parametrize("flags", [{"wallets_file": "-"}, {"wallets_file": Path("-")}])
+def test_a_dash_stays_for_stdin(tmp_path, flags):
+    assert load_in(tmp_path, flags).wallets_file == "-"
+    assert load_in(tmp_path, NFTSYNC_WALLETS_FILE="-").wallets_file == "-"
+
+
+def test_default_database_looks_at_nothing_else(tmp_path):
+    toml(tmp_path, "concurrency = 'x'\ndatabase = 'f.db'")
+    assert default_database(environ={}, directory=tmp_path) == tmp_path / "f.db"
+    environ = {"NFTSYNC_DATABASE": "e.db", "NFTSYNC_TIMEOUT": "x"}
+    assert default_database(environ=environ, directory=tmp_path) == tmp_path / "e.db"
+
+
+def test_require_base_url_names_every_way_to_set_it(tmp_path):
+    with pytest.raises(SettingsError) as caught:
+        under_test.require_base_url(load_in(tmp_path))
+    ways = "--base-url, NFTSYNC_BASE_URL or base_url in nftsync.toml"
+    assert str(caught.value) == f"no base_url: set it with {ways}"
+    assert under_test.require_base_url(load_in(tmp_path, {"base_url": "http://a"})) == "http://a"
+
+
+@pytest.mark.parametrize(
+    ("given_url", "read"),
+    [
+        ("https://api.example.com/", "https://api.example.com"),
+        ("HTTP://localhost:8788", "http://localhost:8788"),
+        ("https://h.example/prefix/x//", "https://h.example/prefix/x"),
+        (" http://[::1]:80/ ", "http://[::1]:80"),
+        ("https://bücher.example", "https://bücher.example"),
+    ],
+)
+def test_base_url(tmp_path, given_url, read):
+    assert load_in(tmp_path, {"base_url": given_url}).base_url == read
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:8000",
+        "ftp://h",
+        "http://",
+        "http:///x",
+        "http://a b",
+        "http://h\\x",
+        "http://h\nx",
+        "http://h:99999",
+        "http://h:port",
+        "http://h:0",
+        "http://[::1",
+        "http://a,b",
+    ],
+)
+def test_a_base_url_of_no_use_is_shown(tmp_path, url):
+    message = fails(tmp_path, NFTSYNC_BASE_URL=url)
+    assert message.startswith("base_url (NFTSYNC_BASE_URL) must be a URL such as ")
+    assert f"not {url!r}" in message
+
+
+@pytest.mark.parametrize(
+    "url", ["http://me:hush@h", "http:hush@h", "http://h?k=hush", "http://h#hush"]
+)
+def test_what_may_hold_a_password_in_a_url_is_not_shown(tmp_path, url):
+    for key in ("base_url", "ipfs_gateway"):
+        message = fails(tmp_path, **{f"NFTSYNC_{key.upper()}": url})
+        assert message.startswith(f"{key} (NFTSYNC_{key.upper()}) must not ")
+        assert "hush" not in message
+    if "@" in url:
+        assert "api_token and headers are for that" in fails(tmp_path, {"base_url": url})
+
+
+BAD_VALUES = [
+    ("database", "a\0b", "must be a text that is not blank"),
+    ("organization_id", "abc", "must be a UUID of 8-4-4-4-12 hex digits"),
+    *[("concurrency", bad, "must be a whole number from 1 to 512") for bad in ("abc", "0", "513")],
+    *[("concurrency", bad, "must be a whole number from 1 to 512") for bad in ("1_6", "1.5", "-1")],
+    *[
+        ("timeout", bad, "must be a number above 0")
+        for bad in ("x", "0", "-1", "inf", "nan", "1e999")
+    ],
+    *[("retries", bad, "must be a whole number from 1 up") for bad in ("x", "0")],
+    *[("rate_limit", bad, "must be a number above 0") for bad in ("x", "0", "inf")],
+]
+
+
+@pytest.mark.parametrize(("key", "value", "must"), BAD_VALUES)
+def test_a_bad_value_names_key_variable_value_and_source(tmp_path, key, value, must):
+    variable = f"NFTSYNC_{key.upper()}"
+    said = f"{key} ({variable}) {must}, not {value!r}"
+    assert fails(tmp_path, **{variable: value}) == f"{said} (from environment {variable})"
+    flag = under_test._BY_NAME[key].flag
+    if flag is not None:
+        assert fails(tmp_path, {key: value}) == f"{said} (from flag {flag})"
+
+
+BAD_IN_FILE = [
+    ('concurrency = "16"', "concurrency (NFTSYNC_CONCURRENCY) must be a whole number", "not '16'"),
+    ("concurrency = true", "concurrency (NFTSYNC_CONCURRENCY) must be a whole number", "not true"),
+    ("concurrency = 16.0", "concurrency (NFTSYNC_CONCURRENCY) must be a whole number", "not 16.0"),
+    ("timeout = inf", "timeout (NFTSYNC_TIMEOUT) must be a number above 0", "not inf"),
+    ("timeout = '1'", "timeout (NFTSYNC_TIMEOUT) must be a number above 0", "not '1'"),
+    ("base_url = 5", "base_url (NFTSYNC_BASE_URL) must be text", "not 5"),
+    ("base_url = ''", "base_url (NFTSYNC_BASE_URL) must be a text that is not blank", "not ''"),
+    ("database = ['x']", "database (NFTSYNC_DATABASE) must be text", "not a list"),
+    ("wallets_file = 1979-05-27", "wallets_file (NFTSYNC_WALLETS_FILE) must be text", "1979"),
+    ("ignore_fields = 'x'", "ignore_fields must be a list of field names", "not 'x'"),
+    ("ignore_fields = ['']", "ignore_fields must be a list of field names", "not a list"),
+    ("headers = 'x'", "headers (NFTSYNC_HEADERS) must be a table of header", "(from file"),
+    ("headers = {a = 1}", "headers (NFTSYNC_HEADERS) must be a table of header", "(from file"),
+    ("api_token = 5", "api_token (NFTSYNC_API_TOKEN) must be text (from file", ""),
+    ("[token_command]", "token_command (NFTSYNC_TOKEN_COMMAND) must be text", "not a table"),
+    ("paging = 1", "paging must be a table", "not 1"),
+    ("[paging]", "paging must have next and param too", ""),
+    ("[paging]\nnext='c'", "paging must have param too", ""),
+    ("[paging]\nnext='c'\nparam=''", "paging.param must be a text that is not blank", "not ''"),
+    ("routes = 1", "routes must be tables [routes.TYPE]", "not 1"),
+    ("routes.Token = 1", "routes.Token must be a table", "not"),
+    ("[routes.A]\nkind='x'", "routes.A.kind must be token, wallet, object or sync", "not 'x'"),
+    ("[routes.'*']\nkind=1", 'routes."*".kind must be token, wallet, object or sync', "not 1"),
+    ("[routes.A]\nholders=1", "routes.A.holders must be true or false", "not 1"),
+    ("[routes.A]\nwallets='x'", "routes.A.wallets must be a list of field names", "not 'x'"),
+    ("[routes.A]\ntokens=['a..b']", "routes.A.tokens must be a list of field names", "not a list"),
+    ("[routes.A]\nat_most_every='x'", "routes.A.at_most_every must be a duration", "not 'x'"),
+    ("[routes.A]\npath='//h/x'", "routes.A.path must be a path such as", "not '//h/x'"),
+    ("[routes.A]\npath='http://h/'", "routes.A.path must be a path such as", "not 'http://h/'"),
+    ("[routes.A]\npath='/{id}'", "routes.A.path must be a path such as", "not '/{id}'"),
+]
+
+
+@pytest.mark.parametrize(("text", "begin", "then"), BAD_IN_FILE)
+def test_a_bad_value_in_the_file_names_key_variable_and_file(tmp_path, text, begin, then):
+    file = toml(tmp_path, text)
+    message = fails(tmp_path)
+    assert message.startswith(begin)
+    assert then in message
+    assert message.endswith(f"(from file {file})")
+
+
+def test_a_long_value_is_cut(tmp_path):
+    assert len(fails(tmp_path, NFTSYNC_CONCURRENCY="9" * 5000)) < 250
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "unknown", "nearest"),
+    [
+        ("databse = 'x'", "{file}", "databse", "database"),
+        ("base-url = 'x'", "{file}", "base-url", "base_url"),
+        ("TIMEOUT = 1", "{file}", "TIMEOUT", "timeout"),
+        ("[route.Token]", "{file}", "route", "routes"),
+        ("[paging]\nnxt = 'x'", "[paging] of file {file}", "nxt", "next"),
+        ("[routes.Token]\nholder = true", "[routes.Token] of file {file}", "holder", "holders"),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest(tmp_path, text, where, unknown, nearest):
+    file = toml(tmp_path, text)
+    place = where.format(file=file)
+    message = f"unknown key {unknown!r} in {place}; the nearest one is {nearest!r}"
+    assert fails(tmp_path) == message
+
+
+@pytest.mark.parametrize("unknown", ["zzzzzz", "", "0"])
+def test_an_unknown_key_like_none_still_gets_a_nearest(tmp_path, unknown):
+    toml(tmp_path, f"'{unknown}' = 1")
+    assert f"unknown key {unknown!r}" in fails(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"retries = 2\nx y", "line 2, column 3: Expected '=' after a key in a key/value pair"),
+        (b"retries = 2\nretries = 3", "line 2, at the end: Cannot overwrite a value"),
+        (b"retries = [", "line 1, at the end: Invalid value"),
+        (b"retries = 2\n[a]\n[a]", "line 3, column 3"),
+        (b"# \xff", "not UTF-8, or a value that is too long or too deep"),
+        (b"retries = " + b"9" * 5000, "not UTF-8, or a value that is too long or too deep"),
+        (b"retries = " + b"[" * 50_000, "not UTF-8, or a value that is too long or too deep"),
+    ],
+)
+def test_what_is_not_toml_names_file_and_line(tmp_path, text, problem):
+    file = tmp_path / "nftsync.toml"
+    file.write_bytes(text)
+    assert fails(tmp_path) == f"{file} is not TOML: {problem}"
+
+
+def test_a_config_that_cannot_be_read_is_named(tmp_path):
+    for config, why in ((tmp_path / "no.toml", "No such file"), (tmp_path, "Is a directory")):
+        with pytest.raises(SettingsError, match=why) as caught:
+            load(config=config, environ={}, directory=tmp_path)
+        assert str(caught.value).startswith(f"cannot read {config}: ")
+
+
+def test_a_file_by_a_windows_editor_is_read(tmp_path):
+    (tmp_path / "nftsync.toml").write_bytes(b"\xef\xbb\xbfretries = 2\r\nconcurrency = 3\r\n")
+    assert load_in(tmp_path).concurrency == 3
+
+
+def test_routes_and_paging(tmp_path):
+    toml(
+        tmp_path,
+        """
+        ignore_fields = ["total"]
+        [routes.Token]
+        holders = true
+        [routes.Transaction]
+        path = "/v1/transactions/{resourceId}"
+        kind = "object"
+        wallets = ["fromWalletId", "to.walletId"]
+        tokens = ["tokenId"]
+        [routes."*"]
+        kind = "sync"
+        at_most_every = "15m"
+        [paging]
+        next = "nextCursor"
+        param = "cursor"
+        """,
+    )
+    read = load_in(tmp_path)
+    assert read.ignore_fields == ["total"]
+    assert read.paging == Paging(next="nextCursor", param="cursor")
+    assert read.routes == {
+        "Token": Route(holders=True),
+        "Transaction": Route(
+            path="/v1/transactions/{resourceId}",
+            kind="object",
+            wallets=["fromWalletId", "to.walletId"],
+            tokens=["tokenId"],
+        ),
+        "*": Route(kind="sync", at_most_every=timedelta(minutes=15)),
+    }
+    shown = {key: value for key, value, _ in describe(read)}
+    assert shown["paging"] == "next=nextCursor param=cursor"
+    assert shown["routes"].endswith("*: kind=sync at_most_every=0:15:00")
+
+
+@pytest.mark.parametrize("key", [key for key in VARIABLES if not key.secret], ids=lambda k: k.name)
+@pytest.mark.parametrize("blank", ["", " \n"])
+def test_a_blank_variable_counts_as_unset(tmp_path, key, blank):
+    value = SAMPLES[key.name][0][1]
+    file = toml(tmp_path, f"{key.name} = {in_file(value)}")
+    read = load_in(tmp_path, **{key.variable: blank})
+    assert getattr(read, key.name) == value
+    assert read.sources[key.name] == f"file {file}"
+
+
+@pytest.mark.parametrize("blank", ["", " \n"])
+def test_a_blank_secret_is_none_and_wins_over_the_file(tmp_path, blank):
+    lines = [f"{name} = {in_file(SAMPLES[name][0][1])}" for name in SECRETS]
+    toml(tmp_path, "\n".join(lines))
+    environ = {f"NFTSYNC_{name.upper()}": blank for name in SECRETS}
+    read = load_in(tmp_path, **environ)
+    assert (read.api_token, read.headers, read.webhook_secret_previous) == (None, {}, None)
+    assert read.webhook_secret == blank
+    assert {read.sources[name] for name in SECRETS} == {f"environment {v}" for v in environ}
+    shown = {key: value for key, value, _ in describe(read)}
+    assert [shown[name] for name in SECRETS] == ["not set", "not set", "blank", "not set"]
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_from_a_file(tmp_path, name):
+    text, value = SAMPLES[name][0]
+    (tmp_path / "secret").write_bytes(text.encode() + b"\n")
+    toml(tmp_path, f"{name} = {in_file(SAMPLES[name][1][1])}")
+    variable = f"NFTSYNC_{name.upper()}_FILE"
+    for path in ("secret", str(tmp_path / "secret")):
+        read = load_in(tmp_path, **{variable: path})
+        assert getattr(read, name) == value
+        assert read.sources[name] == f"environment {variable}"
+    assert getattr(load_in(tmp_path, **{variable: ""}), name) == SAMPLES[name][1][1]
+
+
+@pytest.mark.parametrize(
+    ("stored", "secret"),
+    [
+        (b"s", "s"),
+        (b"s\n", "s"),
+        (b"s\r\n", "s"),
+        (b"s\n\n", "s\n"),
+        (b" s \n", " s "),
+        (b"s\r", "s\r"),
+        (b"", ""),
+        (b"\n", ""),
+        ("ß\0".encode(), "ß\0"),
+    ],
+)
+def test_one_newline_at_the_end_of_a_secret_s_file_is_dropped(tmp_path, stored, secret):
+    (tmp_path / "s").write_bytes(stored)
+    environ = {"NFTSYNC_WEBHOOK_SECRET_FILE": "s"}
+    assert load_in(tmp_path, **environ).webhook_secret == secret
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_s_file_that_cannot_be_read(tmp_path, name):
+    variable = f"NFTSYNC_{name.upper()}_FILE"
+    (tmp_path / "bytes").write_bytes(b"hush\xffhush")
+    for path, why in (
+        ("none", "No such file or directory"),
+        (".", "Is a directory"),
+        ("bytes", "it is not UTF-8 text"),
+    ):
+        message = f"{name} ({variable}): cannot read {tmp_path / path}: {why}"
+        assert fails(tmp_path, **{variable: path}) == message
+
+
+@pytest.mark.parametrize("name", SECRETS)
+@pytest.mark.parametrize("value", ["hush", ""])
+def test_a_secret_and_its_file_may_not_both_be_set(tmp_path, name, value):
+    variable = f"NFTSYNC_{name.upper()}"
+    message = fails(tmp_path, **{variable: value, f"{variable}_FILE": "hush"})
+    assert message == (f"{name}: both {variable} and {variable}_FILE are set; unset one of them")
+
+
+def test_only_a_secret_can_come_from_a_file(tmp_path):
+    environ = {"NFTSYNC_RETRIES_FILE": "none", "NFTSYNC_TOKEN_COMMAND_FILE": "none"}
+    assert load_in(tmp_path, **environ) == load_in(tmp_path)
+
+
+@pytest.mark.parametrize("bad", ["a b", "a\nb", "ä", "a\x7f", "\udc80", "a\0"])
+def test_a_token_that_no_header_can_carry(tmp_path, bad):
+    message = fails(tmp_path, NFTSYNC_API_TOKEN=bad)
+    assert message.startswith("api_token (NFTSYNC_API_TOKEN) must be ")
+
+
+def test_blanks_around_a_token_are_dropped(tmp_path):
+    environ = {"NFTSYNC_API_TOKEN": " a\n"}
+    assert [load_in(tmp_path, **environ).api_token] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("given_headers", "begin"),
+    [
+        ("hush", "headers (NFTSYNC_HEADERS) must be a JSON object"),
+        ('["hush"]', "headers (NFTSYNC_HEADERS) must be a JSON object"),
+        ('{"hush": 1}', "headers (NFTSYNC_HEADERS) must be a JSON object"),
+        ('{"X": "\udc80hush"}', "headers (NFTSYNC_HEADERS) must be a JSON object"),
+        ("[" * 100_000, "headers (NFTSYNC_HEADERS) must be a JSON object"),
+        ('{"A": "", "X hush": "1"}', "headers (NFTSYNC_HEADERS) must have HTTP header names; ent"),
+        ('{"": "hush"}', "headers (NFTSYNC_HEADERS) must have HTTP header names; entry 1"),
+        ('{"X": "hush\\r\\nY: 1"}', "headers.X (NFTSYNC_HEADERS) must be one line of printable"),
+        ('{"X": "hush\\n"}', "headers.X (NFTSYNC_HEADERS) must be one line of printable"),
+        ('{"X": "hüsh"}', "headers.X (NFTSYNC_HEADERS) must be one line of printable"),
+        ('{"X": "hush", "x": ""}', "headers (NFTSYNC_HEADERS) must not have a header twice"),
+    ],
+)
+def test_headers_that_cannot_be_sent(tmp_path, given_headers, begin):
+    message = fails(tmp_path, NFTSYNC_HEADERS=given_headers)
+    assert message.startswith(begin)
+    assert "hush" not in message
+
+
+def test_describe_shows_paths_sources_and_no_secret(tmp_path):
+    toml(tmp_path, f"organization_id = '{UUID}'\n[headers]\nX-Key = 'hush'\nX-Org = 'hush'")
+    environ = {"NFTSYNC_API_TOKEN": "hush", "NFTSYNC_TOKEN_COMMAND": "pass show x"}
+    read = load_in(tmp_path, {"rate_limit": 2, "wallets_file": "-"}, **environ)
+    rows = describe(read)
+    assert [key for key, _, _ in rows] == [key.name for key in KEYS]
+    assert {key: source for key, _, source in rows} == read.sources
+    assert {key: value for key, value, _ in rows} == {
+        "base_url": "not set",
+        "database": str(tmp_path / "data" / "nftsync.db"),
+        "api_token": "set",
+        "token_command": "pass show x",
+        "headers": "set (X-Key, X-Org)",
+        "webhook_secret": "not set",
+        "webhook_secret_previous": "not set",
+        "organization_id": UUID.lower(),
+        "concurrency": "16",
+        "timeout": "30",
+        "retries": "5",
+        "rate_limit": "2",
+        "wallets_file": "-",
+        "ignore_fields": "not set",
+        "ipfs_gateway": "https://ipfs.io/ipfs/",
+        "routes": "not set",
+        "paging": "not set",
+    }
+    assert "hush" not in str(rows) + repr(read)
+
+
+# A mark that no message of ours can hold, within a text of any kind.
+hostile = st.tuples(st.text(max_size=20), st.text(max_size=20)).map("hUsH4".join)
+anywhere = hypothesis_settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None
+)
+
+
+def loaded_or_refused(directory: Path, config: Path | None = None, **environ: str) -> str:
+    """All that is shown of settings: their repr and description, or the error."""
+    try:
+        read = load(config=config, environ=environ, directory=directory)
+    except SettingsError as error:
+        caught = error
+    else:
+        return repr(read) + str(describe(read))
+    assert "\n" not in str(caught)
+    return everything_said(caught)
+
+
+@anywhere
+@given(secret=hostile, name=st.sampled_from(SECRETS))
+def test_no_secret_of_the_environment_is_ever_shown(tmp_path, secret, name):
+    assert "hUsH4" not in loaded_or_refused(tmp_path, **{f"NFTSYNC_{name.upper()}": secret})
+
+
+@anywhere
+@given(value=st.one_of(hostile, st.lists(hostile), st.dictionaries(st.just("X"), hostile)))
+def test_no_header_s_value_is_ever_shown(tmp_path, value):
+    text = msgspec.json.encode(value).decode()
+    assert "hUsH4" not in loaded_or_refused(tmp_path, NFTSYNC_HEADERS=text)
+
+
+@anywhere
+@given(secret=hostile, name=st.sampled_from(SECRETS), rest=st.binary(max_size=3))
+def test_no_secret_in_a_file_is_ever_shown(tmp_path, secret, name, rest):
+    (tmp_path / "secret").write_bytes(secret.encode() + rest)
+    environ = {f"NFTSYNC_{name.upper()}_FILE": "secret"}
+    assert "hUsH4" not in loaded_or_refused(tmp_path, **environ)
+
+
+@anywhere
+@given(
+    secret=st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\n"), max_size=20),
+    name=st.sampled_from(SECRETS),
+    form=st.sampled_from(['"{}"', "'{}'", "{}", '"{}', "['{}']", "{{ 'X' = '{}' }}", "'''{}'"]),
+    rest=st.binary(max_size=3),
+)
+def test_no_secret_in_the_toml_file_is_ever_shown(tmp_path, secret, name, form, rest):
+    text = f"{name} = " + form.format(f"{secret}hUsH4")
+    config = tmp_path / "any.toml"
+    config.write_bytes(text.encode() + rest)
+    assert "hUsH4" not in loaded_or_refused(tmp_path, config)
+
+
+def test_a_flag_that_does_not_exist_is_a_mistake_of_the_caller(tmp_path):
+    for flags in ({"api_token": "x"}, {"databse": "x"}):
+        with pytest.raises(TypeError, match="has a flag"):
+            load_in(tmp_path, flags)
