@@ -27,7 +27,7 @@ from nftsync.store.schema import open_store
 from nftsync.times import format_time
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-WORDS = "gold silver dragon pixel moon ape cyber art wave stone river night glass echo".split()
+WORDS = ("gold", "silver", "dragon", "pixel", "moon", "ape", "cyber", "art", "wave", "stone")
 
 
 def moment(seconds: float) -> str:
@@ -142,7 +142,9 @@ def main() -> None:
             print("filling the database …", file=sys.stderr)
             fill(path, given.wallets, given.per_wallet, given.tokens, given.later_changes)
         connection = sqlite3.connect(path)
-        one = connection.execute("SELECT wallet_id FROM wallets LIMIT 1 OFFSET 1234").fetchone()[0]
+        one = connection.execute(
+            "SELECT wallet_id FROM wallets ORDER BY wallet_no DESC LIMIT 1"
+        ).fetchone()[0]
         contract = connection.execute("SELECT contract_address FROM tokens LIMIT 1").fetchone()[0]
         last = connection.execute("SELECT max(change_id) FROM balance_change_rows").fetchone()[0]
         cases: dict[str, Callable[[], object]] = {

@@ -10,12 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from nftsync.errors import NftsyncError
+from nftsync.version import __version__
 
 if TYPE_CHECKING:
     from nftsync import frames
     from nftsync.api import sync
 
-__version__ = "0.1.0"
 __all__ = ["NftsyncError", "__version__", "frames", "sync"]
 
 _HOME = {"sync": "nftsync.api"}

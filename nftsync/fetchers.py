@@ -34,7 +34,11 @@ class Fetchers(Generic[Task]):
             threads: how many.
         """
         self._read = read
-        self._condition = threading.Condition()
+        # One lock, and a condition for each side, so that a read wakes nobody it does not concern.
+        self._lock = threading.Lock()
+        self._may_fetch = threading.Condition(self._lock)
+        self._may_take = threading.Condition(self._lock)
+        self._wanted = 0
         self._tasks: deque[Task] = deque()
         self._reads: deque[Read] = deque()
         self._waiting_entries = 0
@@ -62,10 +66,11 @@ class Fetchers(Generic[Task]):
 
     def close(self) -> None:
         """Let the threads end after the read each has in hand."""
-        with self._condition:
+        with self._lock:
             self._closed = True
             self._tasks.clear()
-            self._condition.notify_all()
+            self._may_fetch.notify_all()
+            self._may_take.notify_all()
 
     def join(self, seconds: float) -> None:
         """Wait for the threads to end, for about that long."""
@@ -80,14 +85,14 @@ class Fetchers(Generic[Task]):
     @property
     def idle(self) -> bool:
         """Nothing waits, is being read, or has still to be taken."""
-        with self._condition:
+        with self._lock:
             return not (self._tasks or self._in_hand or self._reads)
 
     def submit(self, tasks: list[Task]) -> None:
         """Queue tasks."""
-        with self._condition:
+        with self._lock:
             self._tasks.extend(tasks)
-            self._condition.notify_all()
+            self._may_fetch.notify(len(tasks))
 
     def take(self, entries: int, *, patience: float) -> list[Read]:
         """Take finished reads.
@@ -99,32 +104,37 @@ class Fetchers(Generic[Task]):
         Raises:
             Exception: what a thread met that was not a failed read; all threads have stopped then.
         """
-        with self._condition:
-            self._condition.wait_for(
-                lambda: (
-                    self._fatal is not None
-                    or self._waiting_entries >= entries
-                    or not (self._tasks or self._in_hand)
-                ),
-                timeout=patience,
-            )
+        with self._lock:
+            self._wanted = entries
+            self._may_take.wait_for(self._enough, timeout=patience)
             if self._fatal is not None:
                 raise self._fatal
+            was_full = self._waiting_entries >= _MOST_ENTRIES
             taken: list[Read] = []
             while self._reads and entries > 0:
                 read = self._reads.popleft()
                 taken.append(read)
                 entries -= _weight(read)
                 self._waiting_entries -= _weight(read)
-            self._condition.notify_all()
+            if was_full:
+                self._may_fetch.notify_all()
             return taken
+
+    def _enough(self) -> bool:
+        """There is no more to wait for: enough has been read, or all, or nothing more will be."""
+        return (
+            self._fatal is not None
+            or self._waiting_entries >= self._wanted
+            or not (self._tasks or self._in_hand)
+        )
+
+    def _may_go_on(self) -> bool:
+        return self._closed or (bool(self._tasks) and self._waiting_entries < _MOST_ENTRIES)
 
     def _work(self) -> None:
         while True:
-            with self._condition:
-                self._condition.wait_for(
-                    lambda: self._closed or (self._tasks and self._waiting_entries < _MOST_ENTRIES)
-                )
+            with self._lock:
+                self._may_fetch.wait_for(self._may_go_on)
                 if self._closed:
                     return
                 task = self._tasks.popleft()
@@ -137,12 +147,13 @@ class Fetchers(Generic[Task]):
             except Exception as error:  # noqa: BLE001 - raised again by take()
                 self._fatal = error
                 self.close()
-            with self._condition:
+            with self._lock:
                 self._in_hand -= 1
                 if read is not None:
                     self._reads.append(read)
                     self._waiting_entries += _weight(read)
-                self._condition.notify_all()
+                if self._enough():
+                    self._may_take.notify()
 
 
 def _weight(read: Read) -> int:

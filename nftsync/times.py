@@ -10,8 +10,10 @@ from nftsync.errors import InputError
 __all__ = ["format_time", "now", "parse_duration", "parse_time"]
 
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
+_LONGEST = timedelta(days=36_525)  # a century; more would lead out of the calendar
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_BARE_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_BARE_DATE = re.compile(r"[0-9]{4}(?:-[0-9]{2}-[0-9]{2}|[0-9]{4}|-?W[0-9]{2}-?[0-9])")
+_BARE_WEEK = re.compile(r"[0-9]{4}-?W[0-9]{2}")
 
 
 def now() -> str:
@@ -56,6 +58,8 @@ def _parse_text(value: str) -> datetime:
     try:
         if _BARE_DATE.fullmatch(text):
             return datetime.combine(date.fromisoformat(text), time.max)
+        if _BARE_WEEK.fullmatch(text):
+            raise ValueError("neither a time nor a day")  # noqa: TRY301
         return datetime.fromisoformat(text)
     except ValueError as error:
         raise InputError(
@@ -73,7 +77,7 @@ def parse_duration(value: str) -> timedelta:
     match = _DURATION.fullmatch(value.strip())
     if match is None:
         raise InputError(f"{value!r} is not a duration; write 90s, 15m, 6h or 7d")
-    try:
-        return timedelta(**{_UNITS[match[2]]: int(match[1])})
-    except OverflowError as error:
-        raise InputError(f"{value!r} is too long a duration") from error
+    duration = timedelta(**{_UNITS[match[2]]: int(match[1])})
+    if duration > _LONGEST:
+        raise InputError(f"{value!r} is too long a duration")
+    return duration

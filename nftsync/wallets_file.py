@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -31,19 +32,21 @@ def read_wallets_file(source: Path | Literal["-"]) -> list[WalletLine]:
     """
     name = "standard input" if source == "-" else str(source)
     try:
-        text = sys.stdin.read() if source == "-" else Path(source).read_text("utf-8-sig")
+        # Bytes: the terminal's encoding may be any, and a pipe may begin with a byte order mark.
+        content = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+        text = content.decode("utf-8-sig")
     except OSError as error:
         raise InputError(f"cannot read the wallets file {name}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"the wallets file {name} is not UTF-8 text") from error
     lines = [
         (number, line)
-        for number, line in enumerate(text.splitlines(), start=1)
+        for number, line in enumerate(re.split("\r\n|\r|\n", text), start=1)
         if line.strip() and not line.lstrip().startswith("#")
     ]
     if not lines:
         raise InputError(f"the wallets file {name} names no wallet")
-    header = [column.strip().lower() for column in lines[0][1].split(",")]
+    header = [column.strip(' \t"').lower() for column in lines[0][1].split(",")]
     is_csv = "wallet_id" in header
     found = _read_csv(lines, name) if is_csv else _read_plain(lines, name)
     wallets = {wallet.wallet_id: wallet for wallet in found}
@@ -58,7 +61,7 @@ def _read_plain(lines: list[tuple[int, str]], name: str) -> Iterable[WalletLine]
 
 
 def _read_csv(lines: list[tuple[int, str]], name: str) -> Iterable[WalletLine]:
-    rows = csv.reader((line for _, line in lines), skipinitialspace=True, strict=True)
+    rows = csv.reader((line + "\n" for _, line in lines), skipinitialspace=True, strict=True)
     try:
         header = [column.strip().lower() for column in next(rows)]
         if unknown := sorted(set(header) - _COLUMNS):
@@ -66,7 +69,10 @@ def _read_csv(lines: list[tuple[int, str]], name: str) -> Iterable[WalletLine]:
                 f"the wallets file {name} has the unknown column {unknown[0]!r}; "
                 "known are wallet_id, label and group"
             )
-        for (number, _), row in zip(lines[1:], rows, strict=False):
+        if len(set(header)) < len(header):
+            raise InputError(f"the wallets file {name} has a column twice")
+        for row in rows:
+            number = lines[rows.line_num - 1][0]
             if len(row) > len(header):
                 raise InputError(
                     f"{name}, line {number}: {len(row)} values for {len(header)} columns"

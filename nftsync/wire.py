@@ -87,6 +87,7 @@ _integer = msgspec.json.Decoder(_Integer | None)
 _SURROGATE = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
+_BEGUN_NUMBER = re.compile(rb"(?:-|[0-9]\.|[0-9][eE][+-]?)\Z")
 _NOTHING: tuple[None, ...] = (None,) * len(_METADATA_FIELDS)
 
 
@@ -170,7 +171,7 @@ def decode_token(body: bytes, token_id: str) -> Content:
         CutShort: the JSON ends too early.
         UnusableAnswer: the body is no JSON object, or is the record of another token.
     """
-    text = _checked(body)
+    text = _checked(body).strip()
     fields = _decode(_object, text)
     if "id" in fields:
         shown = _value(fields["id"], _text)
@@ -232,6 +233,8 @@ def _checked(body: bytes) -> bytes:
     try:
         body.decode()
     except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data" and body.lstrip()[:1] == b"{":
+            raise CutShort("the body is cut short") from None
         raise UnusableAnswer(f"the body is not UTF-8 (byte {error.start})") from None
     if b"\\ud" in body or b"\\uD" in body:
         return _SURROGATE.sub(_keep_pairs, body)
@@ -248,7 +251,7 @@ def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
     except msgspec.ValidationError as error:
         raise UnusableAnswer(_place_first(str(error))) from None
     except msgspec.DecodeError as error:
-        if "truncated" in str(error):
+        if "truncated" in str(error) or _ends_in_a_number(body):
             raise CutShort(
                 "the body is empty" if not body.strip() else "the body is cut short"
             ) from None
@@ -256,6 +259,11 @@ def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         raise UnusableAnswer(f"the body is not JSON{kind}: {error}") from None
     except RecursionError:
         raise UnusableAnswer("the body is nested too deeply") from None
+
+
+def _ends_in_a_number(body: bytes) -> bool:
+    """Whether an object ends where a number has only begun, which msgspec calls malformed."""
+    return body.lstrip()[:1] == b"{" and _BEGUN_NUMBER.search(body[-3:]) is not None
 
 
 def _place_first(message: str) -> str:

@@ -1,0 +1,94 @@
+"""The command line: a module per group of commands, loaded when a command is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from nftsync.cli.output import one_line
+from nftsync.errors import InputError, NftsyncError, SettingsError, SyncRunning
+from nftsync.version import __version__
+
+__all__ = ["main", "nftsync"]
+
+#: Where each command lives, in the order in which help lists them.
+_COMMANDS = {
+    "demo": "nftsync.cli.demo",
+    "sync": "nftsync.cli.sync",
+    "wallets": "nftsync.cli.wallets",
+    "holdings": "nftsync.cli.holdings",
+    "changes": "nftsync.cli.changes",
+    "evidence": "nftsync.cli.evidence",
+    "status": "nftsync.cli.status",
+    "export": "nftsync.cli.export",
+    "snapshot": "nftsync.cli.snapshot",
+    "check": "nftsync.cli.check",
+    "sandbox": "nftsync.cli.sandbox",
+}
+
+#: Exit codes beside 0 and 1, which scripts rely on.
+_USAGE, _SYNC_RUNNING, _INTERRUPTED = 2, 75, 130
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(_COMMANDS[cmd_name]), cmd_name)
+        return command
+
+
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="nftsync")
+def nftsync() -> None:
+    """Mirror the NFTs that your organization's wallets hold into SQLite and pandas.
+
+    \b
+    Try it with nothing to configure:   nftsync demo
+    Read your wallets:                  nftsync sync --base-url URL --wallets-file FILE
+    See who holds what:                 nftsync holdings
+
+    Settings come from flags, then NFTSYNC_... variables, then nftsync.toml; `nftsync check` shows
+    them all. Results go to stdout, progress and messages to stderr. Exit codes: 0 done, 1 something
+    failed, 2 usage or settings, 75 another sync holds the database, 130 interrupted.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and exit with its code; what was raised on purpose becomes one line."""
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        code = nftsync.main(args=arguments, prog_name="nftsync", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("nftsync: interrupted", err=True)
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone, as `head` does; keep Python from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except NftsyncError as error:
+        click.echo(f"nftsync: {one_line(str(error))}", err=True)
+        return _exit_code(error)
+    return code if isinstance(code, int) else 0
+
+
+def _exit_code(error: NftsyncError) -> int:
+    if isinstance(error, (SettingsError, InputError)):
+        return _USAGE
+    return _SYNC_RUNNING if isinstance(error, SyncRunning) else 1

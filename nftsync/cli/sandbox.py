@@ -95,7 +95,7 @@ def sandbox(
       nftsync sandbox --wallets 5000 --nfts 20 --latency-ms 50
       nftsync sandbox --fail-rate 0.05 --rate-limit 200
       nftsync sandbox --world wallets.jsonl.gz
-    """  # noqa: D301 - a raw text would hide the mark from click
+    """
     if world_file is not None:
         for name in ("wallets", "nfts"):
             if context.get_parameter_source(name) is not ParameterSource.DEFAULT:

@@ -6,6 +6,7 @@ token, a command that prints one, or any headers at all.
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import threading
@@ -15,7 +16,27 @@ from nftsync.errors import SettingsError
 
 __all__ = ["Auth"]
 
+_COMMAND = "token_command (NFTSYNC_TOKEN_COMMAND)"
 _COMMAND_SECONDS = 60
+_HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
+_HEADER_VALUE = re.compile(r"(?:[!-~](?:[ -~]*[!-~])?)?")
+
+
+def _split(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        problem = str(error)
+    raise SettingsError(f"{_COMMAND} is no command line: {problem}")
+
+
+def _refuse_unsendable(headers: Mapping[str, str]) -> None:
+    """Refuse what HTTP cannot carry here, where the message need not show it."""
+    for number, (name, value) in enumerate(headers.items(), start=1):
+        if _HEADER_NAME.fullmatch(name) is None:
+            raise SettingsError(f"headers: entry {number} has no HTTP header name")
+        if _HEADER_VALUE.fullmatch(value) is None:
+            raise SettingsError(f"the header {name} must be one line of printable ASCII")
 
 
 class Auth:
@@ -34,12 +55,18 @@ class Auth:
             token: sent as `Authorization: Bearer ...`.
             token_command: a command line whose standard output is the token.
             headers: sent as they are.
+
+        Raises:
+            SettingsError: HTTP cannot carry one of them, or the command is no command line.
         """
-        self._command = shlex.split(token_command) if token_command else []
+        self._command = _split(token_command or "")
         self._fixed = dict(headers or {})
+        _refuse_unsendable({**self._fixed, "Authorization": token or ""})
         self._token = token
         self._lock = threading.Lock()
         self._generation = 0
+        self._failures = 0
+        self._problem = ""
 
     @property
     def can_renew(self) -> bool:
@@ -54,11 +81,13 @@ class Auth:
         """
         if self._command and not self._generation:
             self.renew(0)
+        # Before the token: an older one under a newer number would be renewed once too often.
+        generation = self._generation
         if self._token is None:
-            return self._fixed, self._generation
+            return self._fixed, generation
         # The token is the more specific setting; two such headers would be refused.
         others = {k: v for k, v in self._fixed.items() if k.lower() != "authorization"}
-        return {**others, "Authorization": f"Bearer {self._token}"}, self._generation
+        return {**others, "Authorization": f"Bearer {self._token}"}, generation
 
     def renew(self, generation: int) -> None:
         """Run the token command, once for all threads whose token was of that generation.
@@ -66,15 +95,22 @@ class Auth:
         Raises:
             SettingsError: it failed, or printed nothing that can be sent.
         """
+        failures = self._failures
         with self._lock:
             if self._generation != generation:
                 return
-            self._token = self._run_command()
+            if self._failures != failures:  # while this thread waited for the lock
+                raise SettingsError(self._problem)
+            try:
+                self._token = self._run_command()
+            except SettingsError as error:
+                self._failures += 1
+                self._problem = str(error)
+                raise
             self._generation += 1
 
     def _run_command(self) -> str:
         # What the command prints, on either stream, may hold a secret and is never shown.
-        where = "token_command (NFTSYNC_TOKEN_COMMAND)"
         try:
             done = subprocess.run(  # noqa: S603 - the operator's own command
                 self._command,
@@ -84,16 +120,22 @@ class Auth:
                 check=False,
             )
         except OSError as error:
-            raise SettingsError(f"{where} cannot be run: {error.strerror}") from None
+            problem = f"cannot be run: {error.strerror}"
+        except ValueError:
+            problem = "cannot be run: it holds a NUL"
         except subprocess.TimeoutExpired:
-            raise SettingsError(f"{where} took more than {_COMMAND_SECONDS} s") from None
+            problem = f"took more than {_COMMAND_SECONDS} s"
+        else:
+            problem = ""
+        if problem:  # raised out here, so that no exception with the output hangs on to it
+            raise SettingsError(f"{_COMMAND} {problem}")
         if done.returncode:
             raise SettingsError(
-                f"{where} ended with exit code {done.returncode}; run it by hand to see why"
+                f"{_COMMAND} ended with exit code {done.returncode}; run it by hand to see why"
             )
         token = done.stdout.decode("ascii", "replace").strip()
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             raise SettingsError(
-                f"{where} printed no token: expected one line of printable ASCII without spaces"
+                f"{_COMMAND} printed no token: expected one line of printable ASCII without spaces"
             )
         return token

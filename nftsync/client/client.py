@@ -26,6 +26,8 @@ __all__ = ["Balances", "Client", "Paging"]
 
 #: Pages of one wallet; a cursor that never ends is a fault, not a large wallet.
 _MOST_PAGES = 10_000
+#: Servers refuse longer addresses.
+_LONGEST_QUERY = 8_000
 
 
 class Paging(NamedTuple):
@@ -71,6 +73,7 @@ class Client:
         ignore_fields: Collection[str] = (),
         paging: Paging | None = None,
         max_bytes: int = 64 * 1024 * 1024,
+        first_wait: float = 0.5,
     ) -> None:
         """Prepare to read.
 
@@ -84,6 +87,7 @@ class Client:
             ignore_fields: top-level fields of a balances answer that are known to mean nothing.
             paging: how the provider pages, or None where it doesn't.
             max_bytes: the greatest body that is read.
+            first_wait: seconds before the first repeat; later waits grow from it.
         """
         self.pace = pace or Pace()
         self._exchange = Exchange(
@@ -94,6 +98,7 @@ class Client:
             timeout=timeout,
             attempts=attempts,
             max_bytes=max_bytes,
+            first_wait=first_wait,
         )
         self._ignore_fields = frozenset(ignore_fields)
         self._paging = paging
@@ -140,7 +145,8 @@ class Client:
             ReadError: it failed for good.
             Stopped: the pace was stopped.
         """
-        path = f"/v1/tokens/{normalize_uuid(token_id, 'token id')}"
+        token_id = normalize_uuid(token_id, "token id")
+        path = f"/v1/tokens/{token_id}"
         return self._exchange.call(
             "GET", path, effort, lambda answer: decode_token(answer.body, token_id)
         )
@@ -165,7 +171,7 @@ class Client:
             if answer.status == 304:
                 return Balances(None, known_digest or "", None, None)
             digest = hashlib.sha256(answer.body).hexdigest()
-            new_etag = answer.headers.get("etag")
+            new_etag = _etag(answer)
             if digest == known_digest:
                 return Balances(None, digest, new_etag, None)
             page = decode_wallet(answer.body, known_fields=self._ignore_fields)
@@ -183,6 +189,8 @@ class Client:
         seen: set[str] = set()
         for _ in range(_MOST_PAGES):
             query = "" if cursor is None else "?" + urlencode({paging.param: cursor})
+            if len(query) > _LONGEST_QUERY:
+                raise UnusableAnswer(f"$.{paging.next}: the cursor is too long to be sent")
 
             def read(answer: Answer) -> tuple[bytes, WalletPage]:
                 return answer.body, decode_wallet(
@@ -202,3 +210,9 @@ class Client:
                 raise UnusableAnswer(f"$.{paging.next}: the cursor {cursor[:80]!r} comes again")
             seen.add(cursor)
         raise UnusableAnswer(f"more than {_MOST_PAGES:,} pages")
+
+
+def _etag(answer: Answer) -> str | None:
+    """The answer's validator, if it is one that can be sent back."""
+    etag = answer.headers.get("etag", "")
+    return etag if etag.isascii() and 0 < len(etag) <= _LONGEST_QUERY else None

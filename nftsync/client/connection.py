@@ -7,16 +7,23 @@ it follows no redirect, keeps no cookies and reads no settings of its own.
 from __future__ import annotations
 
 import ssl
+import threading
 import time
+import zlib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import httpcore
 import httpx
 
-from nftsync.errors import NoConnection, UnusableAnswer
+from nftsync.errors import NoConnection, Stopped, UnusableAnswer
 
 __all__ = ["Answer", "Connection", "shared_tls"]
+
+#: How long a wait for bytes may go on after the stop event was set, in seconds.
+_SLICE = 0.25
+#: Of the body of an answer that is no success, so much is read to keep the connection.
+_REFUSAL_BYTES = 64 * 1024
 
 
 class Answer(NamedTuple):
@@ -25,7 +32,7 @@ class Answer(NamedTuple):
     Attributes:
         status: the HTTP status.
         headers: its headers.
-        body: its body, decompressed.
+        body: its body, decompressed; of an answer that is no success, nothing.
     """
 
     status: int
@@ -38,30 +45,42 @@ def shared_tls() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-class _Deadline:
-    """The moment at which the attempt under way must be over."""
+class _Attempt:
+    """When the attempt under way must be over: at its deadline, or when the caller stops."""
 
-    at = 0.0
+    def __init__(self, stopped: threading.Event) -> None:
+        self.deadline = 0.0
+        self._stopped = stopped
 
-    def left(self, timeout: float | None) -> float:
-        left = self.at - time.monotonic()
+    def left(self) -> float:
+        if self._stopped.is_set():
+            raise Stopped("stopped")
+        left = self.deadline - time.monotonic()
         if left <= 0:
             raise httpcore.ReadTimeout("out of time")
-        return left if timeout is None else min(left, timeout)
+        return left
 
 
 class _TimedStream(httpcore.NetworkStream):
-    """A socket whose every wait ends with the attempt, however slowly the bytes drip in."""
+    """A socket whose every wait ends with the attempt, however slowly the bytes drip in.
 
-    def __init__(self, stream: httpcore.NetworkStream, deadline: _Deadline) -> None:
+    The timeouts that httpcore hands down are those of a request, and ours carry none.
+    """
+
+    def __init__(self, stream: httpcore.NetworkStream, attempt: _Attempt) -> None:
         self._stream = stream
-        self._deadline = deadline
+        self._attempt = attempt
 
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, self._deadline.left(timeout))
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG002
+        while True:
+            left = self._attempt.left()
+            try:
+                return self._stream.read(max_bytes, min(left, _SLICE))
+            except httpcore.ReadTimeout:
+                continue
 
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._stream.write(buffer, self._deadline.left(timeout))
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ARG002
+        self._stream.write(buffer, self._attempt.left())
 
     def close(self) -> None:
         self._stream.close()
@@ -70,47 +89,55 @@ class _TimedStream(httpcore.NetworkStream):
         self,
         ssl_context: ssl.SSLContext,
         server_hostname: str | None = None,
-        timeout: float | None = None,
+        timeout: float | None = None,  # noqa: ARG002
     ) -> httpcore.NetworkStream:
-        stream = self._stream.start_tls(ssl_context, server_hostname, self._deadline.left(timeout))
-        return _TimedStream(stream, self._deadline)
+        stream = self._stream.start_tls(ssl_context, server_hostname, self._attempt.left())
+        return _TimedStream(stream, self._attempt)
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
 
 
 class _TimedBackend(httpcore.SyncBackend):
-    def __init__(self, deadline: _Deadline) -> None:
-        self._deadline = deadline
+    def __init__(self, attempt: _Attempt) -> None:
+        self._attempt = attempt
 
     def connect_tcp(
         self,
         host: str,
         port: int,
-        timeout: float | None = None,
+        timeout: float | None = None,  # noqa: ARG002
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
         stream = super().connect_tcp(
-            host, port, self._deadline.left(timeout), local_address, socket_options
+            host, port, self._attempt.left(), local_address, socket_options
         )
-        return _TimedStream(stream, self._deadline)
+        return _TimedStream(stream, self._attempt)
 
 
 class Connection:
     """A kept-alive connection to one origin, for one thread."""
 
-    def __init__(self, tls: ssl.SSLContext, *, timeout: float, max_bytes: int) -> None:
+    def __init__(
+        self,
+        tls: ssl.SSLContext,
+        *,
+        timeout: float,
+        max_bytes: int,
+        stopped: threading.Event | None = None,
+    ) -> None:
         """Prepare to connect.
 
         Args:
             tls: from `shared_tls`.
             timeout: seconds for a whole attempt, connecting included.
             max_bytes: the greatest body, decompressed, that is read.
+            stopped: once it is set, the attempt under way ends in `Stopped`.
         """
         self._timeout = timeout
         self._max_bytes = max_bytes
-        self._deadline = _Deadline()
+        self._attempt = _Attempt(stopped or threading.Event())
         self._transport = httpx.HTTPTransport(verify=tls)
         # httpx offers no other way to a network backend of one's own.
         self._transport._pool = httpcore.ConnectionPool(
@@ -118,7 +145,7 @@ class Connection:
             max_connections=1,
             max_keepalive_connections=1,
             keepalive_expiry=30.0,
-            network_backend=_TimedBackend(self._deadline),
+            network_backend=_TimedBackend(self._attempt),
         )
 
     def close(self) -> None:
@@ -133,8 +160,9 @@ class Connection:
         Raises:
             NoConnection: no whole answer came in time.
             UnusableAnswer: the body is too large or cannot be decompressed.
+            Stopped: the stop event was set first.
         """
-        self._deadline.at = time.monotonic() + self._timeout
+        self._attempt.deadline = time.monotonic() + self._timeout
         request = httpx.Request(method, url, headers=headers, content=body)
         try:
             response = self._transport.handle_request(request)
@@ -146,24 +174,58 @@ class Connection:
             raise NoConnection(f"no whole answer within {self._timeout:g} s") from None
         except httpx.TransportError as error:
             raise NoConnection(_say(error)) from None
-        except httpx.DecodingError as error:
+        except zlib.error as error:
             raise UnusableAnswer(f"the body cannot be decompressed: {error}") from None
 
     def _read(self, response: httpx.Response) -> bytes:
+        if not response.is_success:
+            return _pass_over(response)
+        gzip = _gzip(response.headers.get("content-encoding", ""))
         chunks: list[bytes] = []
-        size = 0
-        for chunk in response.iter_bytes():
-            size += len(chunk)
-            if size > self._max_bytes:
+        room = self._max_bytes
+        for raw in response.iter_raw():
+            # Bounded, as 64 KiB may hold 64 MiB.
+            chunk = raw if gzip is None else gzip.decompress(raw, room + 1)
+            room -= len(chunk)
+            if room < 0:
                 raise UnusableAnswer(
                     f"the body is larger than {self._max_bytes:,} bytes and was not read further",
                     status=response.status_code,
                 )
             chunks.append(chunk)
+        if chunks and gzip is not None and not gzip.eof:
+            raise NoConnection("the connection broke: the compressed body is cut short")
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
+def _pass_over(response: httpx.Response) -> bytes:
+    """Read on to the next answer, unless that is too far off; then the connection is closed."""
+    size = 0
+    for raw in response.iter_raw():
+        size += len(raw)
+        if size > _REFUSAL_BYTES:
+            break
+    return b""
+
+
+def _gzip(content_encoding: str) -> Any:
+    """A decompressor where one is needed.
+
+    Raises:
+        UnusableAnswer: the body is packed in a way that was not asked for, or more than once.
+    """
+    codings = [coding.strip().lower() for coding in content_encoding.split(",")]
+    codings = [coding for coding in codings if coding not in {"", "identity", "utf-8"}]
+    if not codings:
+        return None
+    if codings not in (["gzip"], ["x-gzip"]):
+        raise UnusableAnswer(f"the body has the content encoding {content_encoding[:80]!r}")
+    return zlib.decompressobj(zlib.MAX_WBITS | 16)
+
+
 def _say(error: httpx.TransportError) -> str:
+    if isinstance(error, httpx.LocalProtocolError):
+        return "the request cannot be sent as HTTP"  # its text may quote a header's value
     text = str(error) or type(error).__name__
     if isinstance(error, httpx.ConnectError):
         return f"no connection: {text}"

@@ -13,13 +13,13 @@ from typing import TypeVar
 import httpx
 import tenacity
 
-from nftsync import __version__
 from nftsync.client.auth import Auth
 from nftsync.client.connection import Answer, Connection, shared_tls
 from nftsync.client.health import Health
 from nftsync.client.pace import Pace
 from nftsync.errors import AccessRefused, NoConnection, ReadError, UnusableAnswer
 from nftsync.models import Effort
+from nftsync.version import __version__
 from nftsync.wire import CutShort
 
 __all__ = ["Exchange", "Tally"]
@@ -28,7 +28,6 @@ _T = TypeVar("_T")
 
 #: A `Retry-After` beyond this fails the read instead of holding everything up.
 _LONGEST_PAUSE = 300.0
-_FIRST_WAIT = 0.5
 _LONGEST_WAIT = 30.0
 #: Seconds; what is longer is no limit, and more than the clock's functions take.
 _LONGEST_TIMEOUT = 86_400.0
@@ -75,6 +74,7 @@ class Exchange:
         timeout: float,
         attempts: int,
         max_bytes: int,
+        first_wait: float,
     ) -> None:
         self._base = httpx.URL(base_url)
         self._prefix = self._base.raw_path.rstrip(b"/")
@@ -84,6 +84,10 @@ class Exchange:
         self._timeout = min(timeout, _LONGEST_TIMEOUT)
         self._attempts = attempts
         self._max_bytes = max_bytes
+        self._first_wait = first_wait
+        self._growing = tenacity.wait_exponential(
+            multiplier=first_wait, max=_LONGEST_WAIT
+        ) + tenacity.wait_random(0, first_wait)
         self._tls: ssl.SSLContext | None = None
         self._local = threading.local()
         self._lock = threading.Lock()
@@ -139,7 +143,7 @@ class Exchange:
             return tenacity.Retrying(
                 stop=tenacity.stop_after_attempt(self._attempts),
                 retry=tenacity.retry_if_exception_type(_TryAgainError),
-                wait=_wait,
+                wait=self._wait,
                 sleep=self._pace.sleep,
                 reraise=True,
             )(attempt)
@@ -153,6 +157,7 @@ class Exchange:
         answer = self._send(method, url, credentials, etag, body)
         if answer.status == 401 and self._auth.can_renew:
             self._auth.renew(generation)
+            self._pace.wait_turn()
             credentials, _ = self._auth.headers()
             effort.requests += 1
             effort.retries += 1
@@ -170,7 +175,7 @@ class Exchange:
     ) -> Answer:
         headers = {
             "Accept": "application/json",
-            "Accept-Encoding": "gzip, deflate",
+            "Accept-Encoding": "gzip",
             "User-Agent": f"nftsync/{__version__}",
             **credentials,
         }
@@ -183,13 +188,21 @@ class Exchange:
         except NoConnection as error:
             self._health.unanswered(str(error))
             raise _TryAgainError(error) from None
+        except UnusableAnswer as error:
+            self._health.answered(error.status or 200)
+            raise
 
     def _connection(self) -> Connection:
         connection: Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             with self._lock:
                 self._tls = self._tls or shared_tls()
-                connection = Connection(self._tls, timeout=self._timeout, max_bytes=self._max_bytes)
+                connection = Connection(
+                    self._tls,
+                    timeout=self._timeout,
+                    max_bytes=self._max_bytes,
+                    stopped=self._pace.stopped,
+                )
                 self._connections.append(connection)
             self._local.connection = connection
         return connection
@@ -216,8 +229,13 @@ class Exchange:
                     status=status,
                 )
             if wait is not None or status == 429:
-                self._pace.pause(_FIRST_WAIT if wait is None else wait)
+                self._pace.pause(self._first_wait if wait is None else wait)
             raise _TryAgainError(error, wait)
+        if status == 304:
+            raise UnusableAnswer(
+                "the provider answered 304: not modified, though it was not asked for that",
+                status=status,
+            )
         if 300 <= status < 400:
             raise UnusableAnswer(
                 f"the provider answered {status}, a redirect, which is not followed; "
@@ -228,18 +246,12 @@ class Exchange:
             raise ReadError("the provider answered 404: it knows no such object", status=status)
         raise ReadError(f"the provider answered {status}", status=status)
 
-
-_growing = tenacity.wait_exponential_jitter(
-    initial=_FIRST_WAIT, max=_LONGEST_WAIT, jitter=_FIRST_WAIT
-)
-
-
-def _wait(state: tenacity.RetryCallState) -> float:
-    """Growing jittered waits; where the provider said how long, the shared pause holds us back."""
-    error = state.outcome.exception() if state.outcome else None
-    if isinstance(error, _TryAgainError) and error.wait is not None:
-        return 0.0
-    return _growing(state)
+    def _wait(self, state: tenacity.RetryCallState) -> float:
+        """Growing waits; where the provider said how long, the shared pause holds us back."""
+        error = state.outcome.exception() if state.outcome else None
+        if isinstance(error, _TryAgainError) and error.wait:
+            return 0.0
+        return self._growing(state)
 
 
 def _retry_after(value: str | None) -> float | None:
@@ -251,7 +263,7 @@ def _retry_after(value: str | None) -> float | None:
         return float(text[:9])
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from nftsync.frames._amounts import Amounts
 from nftsync.frames._balances import Balances
 from nftsync.frames._columns import INTEGER, TEXT, Times, moments
-from nftsync.frames._source import Numbers, Source, as_json, positions
+from nftsync.frames._source import IN_JSON, Numbers, Parameters, Source, as_json, positions
 
 __all__ = ["Confirmations", "balances_at", "read_confirmations"]
 
@@ -24,10 +24,11 @@ def balances_at(source: Source, moment: str, wallets: Numbers | None) -> Balance
         wallets: numbers of the wallets that are needed; None is all.
     """
     bound = source.first_change("balance_change_rows", moment, later=True)
-    where, order, parameters = "change_id < ?", "change_id", (bound,)
+    where, order = "change_id < ?", "change_id"
+    parameters: Parameters = (bound,)
     if wallets is not None:
-        where = f"wallet_no IN (SELECT value FROM json_each(?)) AND {where}"
-        order, parameters = "wallet_no, change_id", (as_json(wallets), bound)
+        where, order = f"{where} AND wallet_no {IN_JSON}", "wallet_no, change_id"
+        parameters = (bound, as_json(wallets))
     wallet, token, amount, observed = source.columns(
         f"SELECT wallet_no, token_no, new_amount, observed_at FROM balance_change_rows"  # noqa: S608
         f" WHERE {where} ORDER BY {order}",
@@ -94,10 +95,10 @@ def read_confirmations(
         wallets: the numbers of the wallets, ascending.
         everything: whether these are all wallets.
     """
-    where, parameters = "", (moment,)
+    where = ""
+    parameters: Parameters = (moment,)
     if not everything:
-        where = "WHERE w.wallet_no IN (SELECT value FROM json_each(?))"
-        parameters = (moment, as_json(wallets))
+        where, parameters = f"WHERE w.wallet_no {IN_JSON}", (moment, as_json(wallets))
     numbers, first, last, following = source.columns(
         f"{_AROUND} {where} ORDER BY w.wallet_no", [INTEGER, TEXT, TEXT, TEXT], parameters
     )

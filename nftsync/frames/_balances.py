@@ -10,7 +10,7 @@ import numpy.typing as npt
 from nftsync.frames._amounts import Amounts
 from nftsync.frames._columns import INTEGER, TEXT, Times, moments
 from nftsync.frames._contracts import is_hex_address
-from nftsync.frames._source import Numbers, Source, as_json
+from nftsync.frames._source import IN_JSON, Numbers, Parameters, Source, as_json
 
 __all__ = ["Balances", "read_balances"]
 
@@ -54,12 +54,10 @@ def read_balances(source: Source, wallets: Numbers | None, contract: str | None)
         wallets: numbers of the wallets that are needed; None is all.
         contract: the only contract that is needed; balances of others may come too.
     """
-    where, parameters = "", ()
+    where = ""
+    parameters: Parameters = ()
     if wallets is not None:
-        where, parameters = (
-            "WHERE wallet_no IN (SELECT value FROM json_each(?))",
-            (as_json(wallets),),
-        )
+        where, parameters = f"WHERE wallet_no {IN_JSON}", (as_json(wallets),)
     elif contract is not None:
         same = "= ? COLLATE NOCASE" if is_hex_address(contract) else "= ?"
         where = f"WHERE token_no IN (SELECT token_no FROM tokens WHERE contract_address {same})"  # noqa: S608

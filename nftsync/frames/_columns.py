@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any, Literal, TypeAlias
 
@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.errors import InputError, StoreError
-from nftsync.frames._source import Source
+from nftsync.frames._source import Parameters, Source
 from nftsync.times import parse_time
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "frame_of",
     "integers",
     "moments",
+    "read_frame",
     "stored_time",
     "text",
     "times",
@@ -100,8 +101,9 @@ def text(column: pa.Array) -> Any:
 
 def integers(column: pa.Array) -> Any:
     """Make a frame's column of integers that may be missing."""
-    missing = column.is_null().to_numpy(zero_copy_only=False)
-    return pd.arrays.IntegerArray(column.fill_null(0).to_numpy(), missing.copy())
+    # Copied, as what Arrow lends cannot be written.
+    missing = column.is_null().to_numpy(zero_copy_only=False).copy()
+    return pd.arrays.IntegerArray(column.fill_null(0).to_numpy().copy(), missing)
 
 
 def _finished(kind: Kind, column: pa.Array) -> Any:
@@ -113,7 +115,7 @@ def _finished(kind: Kind, column: pa.Array) -> Any:
         return integers(column)
     if kind == "flag":
         return column.to_numpy() != 0
-    return column.to_numpy().copy()  # what Arrow lends cannot be written
+    return column.to_numpy().copy()
 
 
 def frame_of(columns: Mapping[str, Any]) -> pd.DataFrame:
@@ -125,7 +127,7 @@ def read_frame(
     source: Source,
     columns: Mapping[str, Kind],
     origin: str,
-    parameters: Sequence[object] = (),
+    parameters: Parameters = (),
 ) -> pd.DataFrame:
     """Read a frame whose columns are those of a table or join.
 

@@ -14,7 +14,7 @@ from nftsync.frames._asof import Confirmations, balances_at, read_confirmations
 from nftsync.frames._balances import Balances, read_balances
 from nftsync.frames._columns import TEXT, Moment, frame_of, moments, stored_time, text, times
 from nftsync.frames._contracts import names_contract
-from nftsync.frames._source import Numbers, Source, Store, positions, reading
+from nftsync.frames._source import IN_JSON, Numbers, Parameters, Source, Store, positions, reading
 from nftsync.frames._tables import WalletIds, wallet_ids
 from nftsync.frames._tokens import Tokens, finished, read_tokens
 from nftsync.models import CONTENT_COLUMNS
@@ -87,9 +87,10 @@ def holdings(
 
 
 def _read_wallets(source: Source, ids: list[str] | None) -> tuple[Numbers, dict[str, pa.Array]]:
-    where, parameters = "", ()
+    where = ""
+    parameters: Parameters = ()
     if ids is not None:
-        where = "WHERE wallet_id IN (SELECT value FROM json_each(?))"
+        where = f"WHERE wallet_id {IN_JSON}"
         parameters = (json.dumps(ids),)
     numbers, *columns = source.columns(
         f"SELECT wallet_no, {', '.join(_WALLET_COLUMNS)} FROM wallets {where}"  # noqa: S608

@@ -16,7 +16,16 @@ from nftsync.errors import InputError, StoreError
 from nftsync.store.connection import connect_reader, explained
 from nftsync.store.schema import check_schema
 
-__all__ = ["Numbers", "Source", "Store", "positions", "reading"]
+__all__ = [
+    "IN_JSON",
+    "Numbers",
+    "Parameters",
+    "Source",
+    "Store",
+    "as_json",
+    "positions",
+    "reading",
+]
 
 
 class _HasConnection(Protocol):
@@ -31,8 +40,14 @@ Store: TypeAlias = "str | os.PathLike[str] | sqlite3.Connection | _HasConnection
 #: Numbers of wallets or tokens, or positions.
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
+#: A condition on what stands in the JSON array that is its parameter.
+IN_JSON = "IN (SELECT value FROM json_each(?))"
+
+#: Values for the placeholders of a query.
+Parameters: TypeAlias = tuple[object, ...]
+
 #: Rows that are Python objects at once: few enough to stay in the processor's cache.
-_CHUNK = 20_000
+_CHUNK = 1_000
 
 
 class Source:
@@ -41,12 +56,12 @@ class Source:
     def __init__(self, cursor: sqlite3.Cursor) -> None:
         self._cursor = cursor
 
-    def rows(self, query: str, parameters: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
+    def rows(self, query: str, parameters: Parameters = ()) -> Iterator[tuple[Any, ...]]:
         """Read rows one by one; end this before the next query begins."""
         return self._cursor.execute(query, parameters)
 
     def columns(
-        self, query: str, types: Sequence[pa.DataType], parameters: Sequence[object] = ()
+        self, query: str, types: Sequence[pa.DataType], parameters: Parameters = ()
     ) -> list[pa.Array]:
         """Read the columns of a query, each of the Arrow type given for it."""
         self._cursor.execute(query, parameters)
@@ -82,14 +97,14 @@ class Source:
 
     def restriction(
         self, table: str, number: str, wanted: Numbers | None
-    ) -> tuple[str, tuple[object, ...]]:
+    ) -> tuple[str, Parameters]:
         """A WHERE clause for the wanted numbers, or none where that would read most of it."""
         if wanted is None:
             return "", ()
         greatest = self._cursor.execute(f"SELECT max({number}) FROM {table}").fetchone()[0]  # noqa: S608
-        if len(wanted) * 3 > (greatest or 0) + 1000:
+        if len(wanted) * 3 > (greatest or 0):
             return "", ()
-        return f" WHERE {number} IN (SELECT value FROM json_each(?))", (as_json(wanted),)
+        return f" WHERE {number} {IN_JSON}", (as_json(wanted),)
 
     def first_change(self, table: str, moment: str, *, later: bool) -> int:
         """Find where in a change log a time begins: the log has no index by time.

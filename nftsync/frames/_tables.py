@@ -9,8 +9,9 @@ from uuid import UUID
 
 import pandas as pd
 
+from nftsync.errors import InputError
 from nftsync.frames._columns import Kind, read_frame
-from nftsync.frames._source import Store, reading
+from nftsync.frames._source import IN_JSON, Parameters, Store, reading
 from nftsync.models import normalize_uuid
 
 __all__ = ["WalletIds", "runs", "wallet_ids", "wallet_states", "wallets", "webhooks"]
@@ -82,6 +83,8 @@ def wallet_ids(wallet: WalletIds) -> list[str]:
         InputError: one is no UUID.
     """
     given = [wallet] if isinstance(wallet, str | UUID) else wallet
+    if not isinstance(given, Iterable):
+        raise InputError(f"{wallet!r} is not a wallet id; give one or several")
     return [normalize_uuid(str(one), "wallet id") for one in given]
 
 
@@ -121,9 +124,10 @@ def wallet_states(db: Store = None, wallet: WalletIds | None = None) -> pd.DataF
         InputError: a wallet id is no UUID, or `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    where, parameters = "", ()
+    where = ""
+    parameters: Parameters = ()
     if wallet is not None:
-        where = " WHERE wallet_id IN (SELECT value FROM json_each(?))"
+        where = f" WHERE wallet_id {IN_JSON}"
         parameters = (json.dumps(wallet_ids(wallet)),)
     with reading(db) as source:
         return read_frame(

@@ -24,7 +24,7 @@ from nftsync.frames._columns import (
     text,
     times,
 )
-from nftsync.frames._source import Numbers, Source, Store, positions, reading
+from nftsync.frames._source import Numbers, Parameters, Source, Store, positions, reading
 from nftsync.models import CONTENT_COLUMNS
 
 __all__ = ["Tokens", "finished", "read_tokens", "tokens"]
@@ -40,15 +40,13 @@ class Tokens:
     Attributes:
         numbers: each token's number, ascending.
         token_ids: their ids.
-        content: the columns that were asked for.
-        first_seen_at: when each was first seen.
+        content: the columns that were asked for, as they are stored.
         updated_at: when its content last changed.
     """
 
     numbers: Numbers
     token_ids: pa.Array
     content: dict[str, pa.Array]
-    first_seen_at: Times
     updated_at: Times
 
 
@@ -68,21 +66,20 @@ def read_tokens(
 
     Args:
         source: where to read.
-        names: the content columns that are needed.
+        names: the columns that are needed beside the id and the time of the last change.
         wanted: the distinct numbers of the tokens that are needed; None is all. More may come.
         as_of: a time in the stored form: the content as it was known then.
     """
+    # At a time, a token that had not changed yet was last changed when it was first seen.
+    updated_column = "updated_at" if as_of is None else "first_seen_at"
     types = [(name, INTEGER if name in _INTEGERS else TEXT) for name in names]
-    numbers, (token_ids, first_seen, updated, *columns) = source.numbered(
-        "tokens",
-        "token_no",
-        [("token_id", TEXT), ("first_seen_at", TEXT), ("updated_at", TEXT), *types],
-        wanted,
+    numbers, (token_ids, updated, *columns) = source.numbered(
+        "tokens", "token_no", [("token_id", TEXT), (updated_column, TEXT), *types], wanted
     )
     content = dict(zip(names, columns, strict=True))
-    first_seen_at = moments(first_seen)
+    updated_at = moments(updated)
     if as_of is None:
-        return Tokens(numbers, token_ids, content, first_seen_at, moments(updated))
+        return Tokens(numbers, token_ids, content, updated_at)
     bound = source.first_change("token_change_rows", as_of, later=True)
     where, parameters = source.restriction("tokens", "token_no", wanted)
     _undo(
@@ -95,8 +92,8 @@ def read_tokens(
     last_changed = _last_changes(
         source, numbers, f"{where or ' WHERE true'} AND change_id < ?", (*parameters, bound)
     )
-    updated_at = np.where(np.isnat(last_changed), first_seen_at, last_changed)
-    return Tokens(numbers, token_ids, content, first_seen_at, updated_at)
+    updated_at = np.where(np.isnat(last_changed), updated_at, last_changed)
+    return Tokens(numbers, token_ids, content, updated_at)
 
 
 def _undo(
@@ -104,7 +101,7 @@ def _undo(
     numbers: Numbers,
     content: dict[str, pa.Array],
     where: str,
-    parameters: tuple[object, ...],
+    parameters: Parameters,
 ) -> None:
     """Put back what later changes replaced, the newest first."""
     restored: dict[str, dict[int, str | int | None]] = {name: {} for name in content}
@@ -136,9 +133,7 @@ def _decoded(change: int, before: str) -> dict[str, str | int | None]:
         ) from None
 
 
-def _last_changes(
-    source: Source, numbers: Numbers, where: str, parameters: tuple[object, ...]
-) -> Times:
+def _last_changes(source: Source, numbers: Numbers, where: str, parameters: Parameters) -> Times:
     changed, observed = source.columns(
         f"SELECT token_no, observed_at FROM token_change_rows{where}"  # noqa: S608
         " ORDER BY change_id",
@@ -171,15 +166,16 @@ def tokens(db: Store = None, as_of: Moment | None = None) -> pd.DataFrame:
     """
     moment = None if as_of is None else stored_time(as_of)
     with reading(db) as source:
-        found = read_tokens(source, CONTENT_COLUMNS, as_of=moment)
+        found = read_tokens(source, (*CONTENT_COLUMNS, "first_seen_at"), as_of=moment)
+    first_seen_at = moments(found.content["first_seen_at"])
     frame = frame_of(
         {
             "token_id": text(found.token_ids),
-            **{name: finished(name, column) for name, column in found.content.items()},
-            "first_seen_at": times(found.first_seen_at),
+            **{name: finished(name, found.content[name]) for name in CONTENT_COLUMNS},
+            "first_seen_at": times(first_seen_at),
             "updated_at": times(found.updated_at),
         }
     )
     if moment is None:
         return frame
-    return frame[found.first_seen_at <= moments(pa.array([moment]))[0]].reset_index(drop=True)
+    return frame[first_seen_at <= moments(pa.array([moment]))[0]].reset_index(drop=True)

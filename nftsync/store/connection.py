@@ -85,6 +85,7 @@ def connect_writer(path: Path) -> sqlite3.Connection:
         # A commit survives the end of the process at once, and of the machine from the next
         # checkpoint on; what a power cut takes from the mirror the next sync reads again.
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA wal_autocheckpoint = 8000")
         connection.execute("PRAGMA cache_size = -32768")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA journal_size_limit = 67108864")

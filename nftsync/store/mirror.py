@@ -74,8 +74,12 @@ class Mirror:
         tickets: where each read takes its number.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, air: float = AIR_SECONDS) -> None:
         """Open, create or migrate the database.
+
+        Args:
+            path: the database.
+            air: seconds that other writers are left between two transactions.
 
         Raises:
             StoreError: it cannot be opened, or is not nftsync's.
@@ -84,6 +88,7 @@ class Mirror:
         self.connection = open_store(path)
         with explained(path):
             self.tickets = TicketClock(self.connection)
+        self._air = air
         self._free_at = 0.0
 
     def __enter__(self) -> Self:
@@ -114,7 +119,7 @@ class Mirror:
                     self.connection.execute("ROLLBACK")
                 raise
             finally:
-                self._free_at = time.monotonic() + AIR_SECONDS
+                self._free_at = time.monotonic() + self._air
 
     def index_tokens(self) -> None:
         """Bring the full-text index up to the newest token, in short transactions."""

@@ -5,17 +5,22 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from itertools import islice
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 
 from nftsync.errors import InputError
+from nftsync.store.connection import connect_reader, explained
+from nftsync.store.schema import check_schema
 
 __all__ = [
     "KnownWallet",
     "WalletLine",
     "label_wallet",
+    "list_wallets",
     "numbers_of",
     "register",
     "tracked_numbers",
@@ -97,6 +102,20 @@ def register(
                 [(line.wallet_id,) for line in lines],
             )
     return new
+
+
+def list_wallets(path: Path) -> list[tuple[Any, ...]]:
+    """All known wallets: the columns of `wallets` from `wallet_id` to `error`.
+
+    Raises:
+        StoreError: there is no database, or it is not nftsync's.
+    """
+    with closing(connect_reader(path)) as connection, explained(path):
+        check_schema(connection, path)
+        return connection.execute(
+            "SELECT wallet_id, label, wallet_group, tracked, first_seen_at, synced_at, status,"
+            " error FROM wallets ORDER BY wallet_no"
+        ).fetchall()
 
 
 def label_wallet(connection: sqlite3.Connection, wallet_id: str, label: str) -> None:

@@ -313,7 +313,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _keep_copy(path: Path) -> None:
-    from nftsync import __version__
+    from nftsync.version import __version__
 
     copy = path.with_name(f"{path.name}.before-{__version__}")
     create_private_file(copy)

@@ -18,7 +18,7 @@ from nftsync.sandbox.worldfile import Holding
 
 ANN = "11111111-1111-4111-8111-aaaaaaaaaaaa"
 BEN = "22222222-2222-4222-8222-bbbbbbbbbbbb"
-TOKEN = "33333333-3333-4333-8333-cccccccccccc"  # noqa: S105 - no secret
+TOKEN = "33333333-3333-4333-8333-cccccccccccc"
 OTHER = "44444444-4444-4444-8444-dddddddddddd"
 RECORD = (
     '{"id":"' + TOKEN + '","tokenId": 115792089237316195423570985008687907853269984665640564039457,'

@@ -14,7 +14,7 @@ from nftsync.errors import InputError
 from nftsync.sandbox.world import World
 
 WALLET = "11111111-1111-4111-8111-aaaaaaaaaaaa"
-TOKEN = "33333333-3333-4333-8333-cccccccccccc"  # noqa: S105 - no secret
+TOKEN = "33333333-3333-4333-8333-cccccccccccc"
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "wallets.jsonl.gz"
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -1,0 +1,83 @@
+"""`nftsync demo`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from nftsync.cli.output import one_line, print_table, say
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["demo"]
+
+_SHOWN = 15
+
+
+@click.command()
+@click.option(
+    "--database",
+    "-d",
+    metavar="FILE",
+    help="Where to keep what was read; begun afresh each time. Default: data/demo.db",
+)
+def demo(database: str | None) -> None:
+    """Show the whole product on this machine, with nothing to configure.
+
+    Starts a sandbox provider, reads its wallets, lets NFTs change hands, reads again, and shows
+    who holds what and what changed. Reads neither the environment nor nftsync.toml.
+    """
+    from nftsync import settings
+    from nftsync.demo import begin_afresh, run_demo
+    from nftsync.store.connection import explained
+
+    flags = {"database": database if database is not None else "data/demo.db"}
+    path = settings.isolated(flags).database
+    with explained(path):
+        begin_afresh(path)
+    result = run_demo(path, say)
+    click.echo(f"\nWhat changed ({len(result.changes)} changes of balances):")
+    print_table(_changes(result.changes), ("wallet", "name", "before", "after"))
+    click.echo(f"\nWho holds what ({len(result.holdings):,} holdings, the first {_SHOWN}):")
+    print_table(
+        _holdings(result.holdings), ("wallet", "collection", "name", "edition", "amount", "since")
+    )
+    shown = one_line(str(path))
+    click.echo(
+        "\nWhat next:\n"
+        f"  nftsync holdings -d {shown}          all of it; --json for scripts\n"
+        f"  nftsync changes -d {shown}           the log of changes\n"
+        f"  nftsync export DIR -d {shown}        Parquet or CSV files\n"
+        "  python -c 'from nftsync import frames; "
+        f'print(frames.holdings("{shown}"))\'\n'
+        "  nftsync sandbox                        a provider to try things on"
+    )
+
+
+def _changes(changes: pd.DataFrame) -> list[dict[str, object]]:
+    return [
+        {
+            "wallet": row.wallet_label,
+            "name": row.name,
+            "before": "-" if row.old_amount is None else row.old_amount,
+            "after": "-" if row.new_amount is None else row.new_amount,
+        }
+        for row in changes.itertuples(index=False)
+    ]
+
+
+def _holdings(holdings: pd.DataFrame) -> list[dict[str, object]]:
+    shown = holdings.head(_SHOWN).astype(object).where(holdings.head(_SHOWN).notna(), None)
+    return [
+        {
+            "wallet": row.wallet_label,
+            "collection": row.contract_address,
+            "name": row.name,
+            "edition": None if row.edition_id is None else f"{row.edition_id}/{row.total_edition}",
+            "amount": row.amount_text,
+            "since": f"{row.held_since:%Y-%m-%d %H:%M:%S}" if row.held_since else None,
+        }
+        for row in shown.itertuples(index=False)
+    ]

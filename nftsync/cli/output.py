@@ -1,0 +1,71 @@
+"""What commands print: one JSON value, or a table that hostile text cannot break."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+__all__ = ["one_line", "print_json", "print_table", "say", "visible"]
+
+#: C0 and C1 controls (a terminal obeys them), line and paragraph separators, and the marks that
+#: turn the direction of what follows.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+#: Columns of characters; a table takes what it needs of it.
+_WIDE = 10_000
+
+
+def visible(text: str) -> str:
+    """Show control and direction characters as escapes, so that they act on nothing."""
+    return _UNSAFE.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+def one_line(text: str) -> str:
+    """A message as one line."""
+    return visible(" ".join(text.splitlines()))
+
+
+def say(text: str) -> None:
+    """Tell the person at the terminal something that is not the result."""
+    click.echo(text, err=True)
+
+
+def print_json(value: Any) -> None:
+    """Print exactly one JSON value on standard output."""
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+
+def print_table(
+    rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, title: str | None = None
+) -> None:
+    """Draw a table as wide as the terminal; not on a terminal, as wide as it needs.
+
+    Ids are never cut, so that they can be copied.
+
+    Args:
+        rows: a mapping per row; None and missing values are shown as nothing.
+        columns: the keys to show, in order; they are the headings too.
+        title: above the table.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for column in columns:
+        is_id = column.endswith("_id") and column != "change_id"
+        table.add_column(column, overflow="fold", no_wrap=is_id, min_width=36 if is_id else None)
+    for row in rows:
+        table.add_row(*(Text(_cell(row.get(column))) for column in columns))
+    Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE).print(table)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else visible(str(value))

@@ -1,0 +1,115 @@
+"""`nftsync status`: how the database stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nftsync.cli.options import with_settings
+from nftsync.cli.output import one_line, print_json, say
+
+if TYPE_CHECKING:
+    from nftsync.settings import Settings
+    from nftsync.status import StalestWallet, Status
+
+__all__ = ["status"]
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+@click.command()
+@with_settings("database")
+@click.option(
+    "--max-age",
+    metavar="DURATION",
+    help="Exit with 1 when a tracked wallet was not read for longer: 90s, 15m, 6h, 7d",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
+@click.pass_context
+def status(
+    context: click.Context, settings: Settings, *, max_age: str | None, as_json: bool
+) -> None:
+    """Show counts, the last sync and replay, how fresh the wallets are, and what waits.
+
+    With --max-age the exit code tells a monitor whether the mirror is fresh: a tracked wallet that
+    was never read is stale; with none tracked nothing is.
+
+    \b
+    Examples:
+      nftsync status
+      nftsync status --json
+      nftsync status --max-age 6h || alert "wallets are stale"
+    """
+    from nftsync.status import read_status
+    from nftsync.times import now, parse_duration
+
+    allowed = None if max_age is None else parse_duration(max_age)
+    at = now()
+    found, stalest = read_status(settings.database, at)
+    if as_json:
+        print_json(found)
+    else:
+        _show(found, stalest, at)
+    if allowed is not None and stalest is not None and _is_stale(stalest, allowed):
+        context.exit(1)
+
+
+def _is_stale(wallet: StalestWallet, allowed: timedelta) -> bool:
+    name = wallet.wallet_id
+    if wallet.label is not None:
+        name = f"{one_line(wallet.label)} ({wallet.wallet_id})"
+    if wallet.age_s is None:
+        say(f"nftsync: stale: wallet {name} was never read")
+        return True
+    if wallet.age_s > allowed.total_seconds():
+        say(f"nftsync: stale: wallet {name} was last read {_in_words(wallet.age_s)} ago")
+        return True
+    return False
+
+
+def _show(found: Status, stalest: StalestWallet | None, at: str) -> None:
+    freshness = "none tracked"
+    if stalest is not None:
+        ago = "never" if stalest.age_s is None else f"{_in_words(stalest.age_s)} ago"
+        freshness = f"least recently read: {ago}"
+    waiting = _by_state(found.inbox)
+    if found.oldest_pending_age_s is not None:
+        waiting += f"; oldest pending: {_in_words(found.oldest_pending_age_s)} ago"
+    lines = {
+        "nftsync": found.version,
+        "database": found.database,
+        "wallets": f"{_by_state(found.wallets)}; {freshness}",
+        "tokens": f"{found.tokens:,}",
+        "balances": f"{found.balances:,}",
+        "changes": f"{found.changes:,}",
+        "last sync": _run(found.last_sync, at),
+        "last replay": _run(found.last_replay, at),
+        "inbox": waiting,
+    }
+    for name, text in lines.items():
+        click.echo(f"{name:<13}{one_line(text)}")
+
+
+def _by_state(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {state}" for state, count in counts.items()) or "none"
+
+
+def _run(run: Mapping[str, Any] | None, at: str) -> str:
+    from nftsync.status import age_seconds
+
+    if run is None:
+        return "never"
+    text = f"{run['status']}, {_in_words(age_seconds(run['started_at'], at))} ago (run "
+    text += f"{run['run_id']}: {run['wallets_ok']:,} wallets ok, {run['wallets_failed']:,} failed)"
+    return text if run["error"] is None else f"{text}: {run['error']}"
+
+
+def _in_words(seconds: float) -> str:
+    """An age in its largest whole unit: `3 min`."""
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}"
+    return "less than 1 s"

@@ -1,0 +1,153 @@
+"""Builds databases for the tests of the frames, row by row, through the real schema."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+from nftsync.store.schema import open_store
+from nftsync.times import format_time
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def at(seconds: float) -> str:
+    return format_time(START + timedelta(seconds=seconds))
+
+
+def uuid(number: int, kind: int = 0) -> str:
+    return str(UUID(int=(kind << 64) + number + 0xABCDEF << 20))
+
+
+def wallet_id(number: int) -> str:
+    return uuid(number, 1)
+
+
+def token_id(number: int) -> str:
+    return uuid(number, 2)
+
+
+class Builder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.connection = open_store(path)
+
+    def close(self) -> Path:
+        self.connection.close()
+        return self.path
+
+    def insert(self, table: str, **values: object) -> int:
+        cursor = self.connection.execute(
+            f"INSERT INTO {table} ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})",
+            tuple(values.values()),
+        )
+        return cursor.lastrowid or 0
+
+    def wallet(self, number: int, seen: float = 0, **values: object) -> None:
+        row = {"wallet_id": wallet_id(number), "first_seen_at": at(seen), "wallet_no": number}
+        self.insert("wallets", **{**row, **values})
+
+    def token(self, number: int, seen: float = 0, **values: object) -> None:
+        row = {
+            "token_id": token_id(number),
+            "first_seen_at": at(seen),
+            "updated_at": at(seen),
+            "token_no": number,
+            "ticket": 1,
+            "changed_ticket": 1,
+        }
+        self.insert("tokens", **{**row, **values})
+
+    def balance(
+        self, wallet: int, token: int, amount: str, seen: float = 0, **values: object
+    ) -> None:
+        row = {
+            "wallet_no": wallet,
+            "token_no": token,
+            "amount": amount,
+            "held_since": at(seen) if amount.strip("0") or not amount else None,
+            "first_seen_at": at(seen),
+            "updated_at": at(seen),
+        }
+        self.insert("balance_rows", **{**row, **values})
+
+    def change(
+        self,
+        wallet: int,
+        token: int,
+        old: str | None,
+        new: str | None,
+        seen: float,
+        **values: object,
+    ) -> int:
+        row = {
+            "wallet_no": wallet,
+            "token_no": token,
+            "old_amount": old,
+            "new_amount": new,
+            "observed_at": at(seen),
+            "baseline": 0,
+        }
+        return self.insert("balance_change_rows", **{**row, **values})
+
+    def token_change(
+        self, token: int, before: str, after: str, seen: float, **values: object
+    ) -> int:
+        row = {"token_no": token, "before": before, "after": after, "observed_at": at(seen)}
+        return self.insert("token_change_rows", **{**row, **values})
+
+    def state(self, wallet: int, first: float, last: float, stored: float, **values: object) -> int:
+        row = {
+            "wallet_no": wallet,
+            "first_read_at": at(first),
+            "last_read_at": at(last),
+            "reads": 1,
+            "body_sha256": "ab" * 32,
+            "observed_at": at(stored),
+        }
+        return self.insert("wallet_state_rows", **{**row, **values})
+
+
+def small(path: Path) -> Builder:
+    """A bit of everything."""
+    build = Builder(path)
+    build.wallet(1, label="Vault", wallet_group="cold", synced_at=at(9), status="ok", state_id=1)
+    build.wallet(2, tracked=0, status="failed", error="HTTP 500")
+    build.wallet(3)
+    build.token(
+        1,
+        contract_address="0x" + "aB" * 20,
+        blockchain_token_id="0012",
+        name="One",
+        edition_id=2**63 - 1,
+        extra='{"rank": 7}',
+        organization_id=uuid(9),
+    )
+    build.token(2, contract_address="0x" + "Ab" * 20, name="Two", total_edition=0)
+    build.token(3, contract_address="KT1abc", name="Three")
+    build.token(4, name="Four")
+    build.balance(1, 1, str(2**256 - 1), 1)
+    build.balance(1, 2, "0", 2)
+    build.balance(2, 1, "3", 3)
+    build.balance(2, 3, "1.5", 4)
+    build.change(1, 1, None, str(2**256 - 1), 1, baseline=1, run_id=5)
+    build.change(1, 2, None, "7", 1, baseline=1, run_id=5)
+    build.change(1, 2, "7", "0", 2, webhook_id="w-1")
+    build.change(2, 1, None, "3", 3)
+    build.change(2, 3, None, "1.5", 4)
+    build.change(2, 4, None, "1", 4)
+    build.change(2, 4, "1", None, 5)
+    build.token_change(1, '{"name": "Uno"}', '{"name": "One"}', 6, run_id=5)
+    build.state(1, 1, 9, 1, run_id=5)
+    build.insert("sync_runs", run_id=5, kind="sync", status="ok", started_at=at(0), plan=b"x")
+    build.insert(
+        "webhooks",
+        webhook_id="w-1",
+        body=b"{}",
+        changes='{"a": 1}',
+        created_at_utc="yesterday",
+        received_at=at(2),
+        state="pending",
+    )
+    return build

@@ -1,0 +1,276 @@
+"""Names and types of the columns, of full and of empty frames; exact texts and amounts."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames_database import Builder, at, token_id, wallet_id
+
+from nftsync import frames
+
+STR, INT, TIME = "str", "Int64", "datetime64[us, UTC]"
+METADATA = {
+    "name": STR,
+    "description": STR,
+    "image": STR,
+    "animation_url": STR,
+    "external_url": STR,
+    "background_color": STR,
+    "edition_id": INT,
+    "total_edition": INT,
+    "creator_name": STR,
+    "creator_image_url": STR,
+    "creator_external_page_url": STR,
+}
+HOLDINGS = {
+    "wallet_id": STR,
+    "wallet_label": STR,
+    "wallet_group": STR,
+    "token_id": STR,
+    "contract_address": STR,
+    "blockchain_token_id": STR,
+    "amount": "object",
+    "amount_text": STR,
+    "amount_float": "float64",
+    **METADATA,
+    "held_since": TIME,
+    "balance_updated_at": TIME,
+    "token_updated_at": TIME,
+    "wallet_synced_at": TIME,
+    "wallet_status": STR,
+}
+EXPECTED = {
+    "holdings": HOLDINGS,
+    "holdings_as_of": {
+        **HOLDINGS,
+        "confirmed_before": TIME,
+        "confirmed_after": TIME,
+        "certainty": STR,
+    },
+    "wallets": {
+        "wallet_id": STR,
+        "label": STR,
+        "wallet_group": STR,
+        "tracked": "bool",
+        "first_seen_at": TIME,
+        "synced_at": TIME,
+        "status": STR,
+        "error": STR,
+    },
+    "tokens": {
+        "token_id": STR,
+        "organization_id": STR,
+        "contract_address": STR,
+        "blockchain_token_id": STR,
+        **METADATA,
+        "extra": STR,
+        "first_seen_at": TIME,
+        "updated_at": TIME,
+    },
+    "changes": {
+        "change_id": "int64",
+        "wallet_id": STR,
+        "token_id": STR,
+        "old_amount": "object",
+        "old_amount_text": STR,
+        "new_amount": "object",
+        "new_amount_text": STR,
+        "observed_at": TIME,
+        "baseline": "bool",
+        "run_id": INT,
+        "webhook_id": STR,
+    },
+    "token_changes": {
+        "change_id": "int64",
+        "token_id": STR,
+        "before": STR,
+        "after": STR,
+        "observed_at": TIME,
+        "run_id": INT,
+        "webhook_id": STR,
+    },
+    "wallet_states": {
+        "wallet_id": STR,
+        "first_read_at": TIME,
+        "last_read_at": TIME,
+        "reads": "int64",
+        "body_sha256": STR,
+        "run_id": INT,
+    },
+    "collections": {
+        "contract_address": STR,
+        "tokens": "int64",
+        "held": "int64",
+        "holders": "int64",
+        "amount": "object",
+        "first_seen_at": TIME,
+        "updated_at": TIME,
+    },
+    "runs": {
+        "run_id": "int64",
+        "kind": STR,
+        "status": STR,
+        "started_at": TIME,
+        "finished_at": TIME,
+        "wallets_total": "int64",
+        "wallets_ok": "int64",
+        "wallets_unchanged": "int64",
+        "wallets_failed": "int64",
+        "tokens_added": "int64",
+        "tokens_changed": "int64",
+        "balances_added": "int64",
+        "balances_changed": "int64",
+        "balances_removed": "int64",
+        "requests": "int64",
+        "retries": "int64",
+        "seconds": "float64",
+        "error": STR,
+    },
+    "webhooks": {
+        "webhook_id": STR,
+        "organization_id": STR,
+        "action": STR,
+        "resource_type": STR,
+        "resource_id": STR,
+        "created_at_utc": STR,
+        "changes": STR,
+        "received_at": TIME,
+        "state": STR,
+        "attempts": "int64",
+        "next_attempt_at": TIME,
+        "last_error": STR,
+        "finished_at": TIME,
+        "deliveries": "int64",
+        "run_id": INT,
+    },
+}
+
+
+def frame(name: str, path: Path) -> pd.DataFrame:
+    if name == "holdings_as_of":
+        return frames.holdings(path, as_of=at(1000))
+    return getattr(frames, name)(path)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_full_and_empty_frames_have_the_same_columns(
+    name: str, small_database: Path, build: Builder
+) -> None:
+    full, empty = frame(name, small_database), frame(name, build.path)
+    assert len(full) > 0
+    assert len(empty) == 0
+    assert {key: str(kind) for key, kind in full.dtypes.items()} == EXPECTED[name]
+    assert {key: str(kind) for key, kind in empty.dtypes.items()} == EXPECTED[name]
+    assert list(full.columns) == list(EXPECTED[name])
+    assert full.index.equals(pd.RangeIndex(len(full)))
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_frames_can_be_written_to(name: str, small_database: Path) -> None:
+    full = frame(name, small_database)
+    for column in full.columns:
+        full.loc[0, column] = full.loc[len(full) - 1, column]
+
+
+@pytest.mark.parametrize(
+    ("text", "exact", "approximate"),
+    [
+        (str(2**256 - 1), 2**256 - 1, float(2**256 - 1)),
+        ("0", 0, 0.0),
+        ("0007", 7, 7.0),
+        ("9" * 100, int("9" * 100), 1e100),
+        ("1" + "0" * 100, None, 1e100),
+        ("9" * 400, None, math.nan),
+        ("1.5", None, 1.5),
+        ("-3", None, -3.0),
+        ("", None, math.nan),
+        ("1e3", None, math.nan),
+        (" 1", None, math.nan),
+        ("1_000", None, math.nan),
+        ("٣", None, math.nan),
+        ("1\n", None, math.nan),
+        ("1\x00", None, math.nan),
+        ("NaN", None, math.nan),
+    ],
+)
+def test_amounts(build: Builder, text: str, exact: int | None, approximate: float) -> None:
+    build.wallet(1)
+    build.token(1)
+    build.balance(1, 1, text)
+    build.change(1, 1, None, text, 1)
+    for row in (
+        frames.holdings(build.path).iloc[0],
+        frames.holdings(build.path, as_of=at(1)).iloc[0],
+    ):
+        assert row["amount"] == exact
+        assert type(row["amount"]) is type(exact)
+        assert row["amount_text"] == text
+        assert row["amount_float"] == pytest.approx(approximate, nan_ok=True)
+    change = frames.changes(build.path).iloc[0]
+    assert (change["new_amount"], change["new_amount_text"]) == (exact, text)
+    assert change["old_amount"] is None
+    assert np.isnan(change["old_amount_text"])
+
+
+def test_sums_of_amounts_are_exact(small_database: Path) -> None:
+    assert frames.holdings(small_database)["amount"].dropna().sum() == 2**256 + 2
+
+
+HOSTILE = "a\x00b \U0001f409\u200d é \u202eGNP.exe מזל\r\n<script>'\";--\ufffe"
+
+
+def test_text_survives_exactly(build: Builder) -> None:
+    build.wallet(1, label=HOSTILE, error=HOSTILE)
+    build.token(1, name=HOSTILE, contract_address=HOSTILE, extra=HOSTILE)
+    build.token(2, name="", contract_address="a")
+    build.balance(1, 1, HOSTILE)
+    build.balance(1, 2, "1")
+    holding, other = frames.holdings(build.path).to_dict("records")
+    for name in ("wallet_label", "name", "contract_address", "amount_text"):
+        assert holding[name] == HOSTILE
+    assert other["name"] == ""
+    assert frames.wallets(build.path)["error"][0] == HOSTILE
+    assert frames.tokens(build.path)["extra"][0] == HOSTILE
+    assert len(frames.holdings(build.path, contract=HOSTILE)) == 1
+    assert set(frames.collections(build.path)["contract_address"]) == {HOSTILE, "a"}
+
+
+def test_missing_values(small_database: Path) -> None:
+    row = frames.holdings(small_database).iloc[1]
+    assert row["amount"] == 0
+    assert row["held_since"] is pd.NaT
+    assert row["edition_id"] is pd.NA
+    assert row["total_edition"] == 0
+    assert np.isnan(row["description"])
+    assert row["balance_updated_at"] == pd.Timestamp(at(2))
+    assert frames.holdings(small_database)["edition_id"][0] == 2**63 - 1
+
+
+def test_tables_show_their_rows(small_database: Path) -> None:
+    wallets = frames.wallets(small_database)
+    assert list(wallets["wallet_id"]) == [wallet_id(1), wallet_id(2), wallet_id(3)]
+    assert list(wallets["tracked"]) == [True, False, True]
+    assert list(wallets["status"]) == ["ok", "failed", "never"]
+    token_changes = frames.token_changes(small_database)
+    assert token_changes["token_id"][0] == token_id(1)
+    assert token_changes["before"][0] == '{"name": "Uno"}'
+    states = frames.wallet_states(small_database)
+    assert states["last_read_at"][0] == pd.Timestamp(at(9))
+    assert len(frames.wallet_states(small_database, wallet=wallet_id(1).upper())) == 1
+    assert len(frames.wallet_states(small_database, wallet=[wallet_id(2)])) == 0
+    assert frames.runs(small_database)["finished_at"][0] is pd.NaT
+    assert frames.webhooks(small_database)["created_at_utc"][0] == "yesterday"
+
+
+def test_times_are_read_to_the_microsecond(build: Builder) -> None:
+    build.wallet(1, first_seen_at="0001-01-01T00:00:00.000001Z")
+    build.wallet(2, first_seen_at="9999-12-31T23:59:59.999999Z")
+    seen = frames.wallets(build.path)["first_seen_at"]
+    assert [moment.isoformat() for moment in seen] == [
+        "0001-01-01T00:00:00.000001+00:00",
+        "9999-12-31T23:59:59.999999+00:00",
+    ]

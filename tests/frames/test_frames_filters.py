@@ -1,0 +1,219 @@
+"""Wallets, contracts and places in the logs."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, date, datetime
+from pathlib import Path
+from uuid import UUID
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames_database import Builder, at, token_id, wallet_id
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nftsync import frames
+from nftsync.errors import InputError, StoreError
+from nftsync.frames._source import positions, reading
+
+
+def pairs(frame: pd.DataFrame) -> set[tuple[str, str]]:
+    return set(zip(frame["wallet_id"], frame["token_id"], strict=True))
+
+
+@pytest.mark.parametrize("as_of", [None, at(100)])
+def test_wallet(small_database: Path, as_of: str | None) -> None:
+    first = {(wallet_id(1), token_id(1)), (wallet_id(1), token_id(2))}
+    second = {(wallet_id(2), token_id(1)), (wallet_id(2), token_id(3))}
+    for wallet, expected in [
+        (wallet_id(1), first),
+        (wallet_id(1).upper(), first),
+        (UUID(wallet_id(1)), first),
+        ([wallet_id(1), wallet_id(2), wallet_id(77)], first | second),
+        (pd.Series([wallet_id(2)]), second),
+        (iter([wallet_id(2)]), second),
+        (wallet_id(3), set()),
+        (wallet_id(77), set()),
+        ([], set()),
+    ]:
+        frame = frames.holdings(small_database, wallet=wallet, as_of=as_of)
+        assert pairs(frame) == expected
+        everything = frames.holdings(small_database, as_of=as_of)
+        both = zip(everything["wallet_id"], everything["token_id"], strict=True)
+        rows = [pair in expected for pair in both]
+        pd.testing.assert_frame_equal(frame, everything[rows].reset_index(drop=True))
+
+
+@pytest.mark.parametrize("wallet", ["", "x", [wallet_id(1), "x"], [None], 7])
+def test_what_is_no_wallet_id(small_database: Path, wallet: object) -> None:
+    with pytest.raises(InputError):
+        frames.holdings(small_database, wallet=wallet)  # type: ignore[arg-type]
+    with pytest.raises(InputError):
+        frames.wallet_states(small_database, wallet=wallet)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("as_of", [None, at(100)])
+@pytest.mark.parametrize(
+    ("contract", "tokens"),
+    [
+        ("0x" + "ab" * 20, {1, 2}),
+        ("0X" + "AB" * 20, {1, 2}),
+        ("0x" + "aB" * 20, {1, 2}),
+        ("0x" + "ab" * 19, set()),
+        ("KT1abc", {3}),
+        ("kt1abc", set()),
+        ("", set()),
+    ],
+)
+def test_contract(small_database: Path, contract: str, tokens: set[int], as_of: str | None) -> None:
+    expected = {token_id(number) for number in tokens}
+    frame = frames.holdings(small_database, contract=contract, as_of=as_of)
+    assert set(frame["token_id"]) == expected
+    one = frames.holdings(small_database, wallet=wallet_id(2), contract=contract, as_of=as_of)
+    assert pairs(one) == {pair for pair in pairs(frame) if pair[0] == wallet_id(2)}
+
+
+def test_contract_is_the_one_of_that_time(build: Builder) -> None:
+    build.wallet(1)
+    build.token(1, contract_address="new")
+    build.balance(1, 1, "1")
+    build.change(1, 1, None, "1", 0)
+    build.token_change(1, '{"contract_address": "old"}', '{"contract_address": "new"}', 5)
+    assert len(frames.holdings(build.path, contract="old", as_of=at(4))) == 1
+    assert len(frames.holdings(build.path, contract="new", as_of=at(4))) == 0
+    assert len(frames.holdings(build.path, contract="new", as_of=at(5))) == 1
+
+
+def test_contract_must_be_text(small_database: Path) -> None:
+    with pytest.raises(InputError):
+        frames.holdings(small_database, contract=5)  # type: ignore[arg-type]
+
+
+def test_changes_since_keeps_those_of_the_same_moment(small_database: Path) -> None:
+    assert list(frames.changes(small_database, since=at(4))["change_id"]) == [5, 6, 7]
+    assert list(frames.changes(small_database, since=at(4.5))["change_id"]) == [7]
+    assert list(frames.changes(small_database, since=at(0))["change_id"]) == list(range(1, 8))
+    assert list(frames.changes(small_database, since=at(6))["change_id"]) == []
+
+
+def test_changes_after(small_database: Path) -> None:
+    def ids(after: int, since: str | None = None) -> list[int]:
+        return list(frames.changes(small_database, since=since, after=after)["change_id"])
+
+    assert ids(5) == [6, 7]
+    assert ids(7) == []
+    assert ids(2**70) == []
+    assert ids(0) == ids(-(2**70)) == list(range(1, 8))
+    assert ids(np.int64(6)) == [7]  # type: ignore[arg-type]
+    assert ids(5, at(5)) == [7]
+    assert ids(6, at(1)) == [7]
+    with pytest.raises(InputError):
+        frames.changes(small_database, after="5")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "given_time",
+    [
+        at(4),
+        "2026-03-01T00:00:04",
+        "2026-03-01T01:00:04+01:00",
+        datetime(2026, 3, 1, 0, 0, 4, tzinfo=UTC),
+        pd.Timestamp(at(4)),
+        np.datetime64("2026-03-01T00:00:04"),
+    ],
+)
+def test_forms_of_a_time(small_database: Path, given_time: object) -> None:
+    since = frames.changes(small_database, since=given_time)  # type: ignore[arg-type]
+    assert list(since["change_id"]) == [5, 6, 7]
+    then = frames.holdings(small_database, as_of=given_time)  # type: ignore[arg-type]
+    assert (wallet_id(2), token_id(4)) in pairs(then)
+
+
+def test_a_date_is_its_end(small_database: Path) -> None:
+    assert len(frames.holdings(small_database, as_of=date(2026, 3, 1))) == 4
+    assert len(frames.holdings(small_database, as_of="2026-02-28")) == 0
+
+
+@pytest.mark.parametrize("wrong", ["soon", 5, pd.NaT, np.datetime64("NaT"), "", float("nan")])
+def test_what_is_no_time(small_database: Path, wrong: object) -> None:
+    for call in (
+        lambda: frames.holdings(small_database, as_of=wrong),  # type: ignore[arg-type]
+        lambda: frames.tokens(small_database, as_of=wrong),  # type: ignore[arg-type]
+        lambda: frames.changes(small_database, since=wrong),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InputError):
+            call()
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 2)), max_size=30),
+    seek=st.integers(-1, 70),
+    later=st.booleans(),
+)
+def test_first_change_bisects_over_gaps(
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[tuple[int, int]],
+    seek: int,
+    later: bool,
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "gaps.db"
+    build = Builder(path)
+    build.connection.execute("DELETE FROM balance_change_rows")
+    change, seen, rows = 0, 0, []
+    for gap, wait in steps:
+        change, seen = change + gap, seen + wait
+        build.change(1, 1, None, "1", seen, change_id=change)
+        rows.append((change, seen))
+    build.close()
+    with reading(path) as source:
+        first = source.first_change("balance_change_rows", at(seek), later=later)
+    expected = [number for number, when in rows if when > seek or (when == seek and not later)]
+    assert [number for number, _ in rows if number >= first] == expected
+
+
+@given(
+    numbers=st.sets(st.integers(0, 50) | st.integers(0, 2**62)),
+    wanted=st.lists(st.integers(-1, 60) | st.integers(0, 2**62)),
+)
+def test_positions(numbers: set[int], wanted: list[int]) -> None:
+    ordered = sorted(numbers)
+    wanted += ordered[:3]
+    found = positions(np.array(ordered, dtype=np.int64), np.array(wanted, dtype=np.int64))
+    assert found.tolist() == [ordered.index(n) if n in numbers else -1 for n in wanted]
+
+
+def test_one_wallet_reads_only_its_own_rows(build: Builder) -> None:
+    for token in range(1, 101):
+        build.token(token)
+    for wallet in range(1, 21):
+        build.wallet(wallet)
+        build.state(wallet, 0, 1, 1)
+        for token in range(wallet, wallet + 5):
+            build.balance(wallet, token, "1")
+            build.change(wallet, token, None, "1", 0)
+            build.token_change(token, "{}", "{}", 0)
+    asked: list[str] = []
+    connection = sqlite3.connect(build.path)
+    connection.set_trace_callback(asked.append)
+    frames.holdings(connection, wallet=wallet_id(7))
+    frames.holdings(connection, wallet=wallet_id(7), as_of=at(5))
+    frames.changes(connection, after=90)
+    connection.set_trace_callback(None)
+    steps = [
+        step[3]
+        for query in asked
+        if query.startswith(("SELECT", "\n    SELECT")) and "sqlite_schema" not in query
+        for step in connection.execute("EXPLAIN QUERY PLAN " + query, (None,) * query.count("?"))
+    ]
+    connection.close()
+    assert any("balance_change_rows" in step for step in steps)
+    allowed = ("SCAN json_each", "SCAN CONSTANT ROW", "SCAN _sqlite_migrations")
+    assert [s for s in steps if s.startswith("SCAN") and not s.startswith(allowed)] == []
+
+
+def test_a_time_that_nftsync_did_not_write(build: Builder) -> None:
+    build.wallet(1, first_seen_at="last week")
+    with pytest.raises(StoreError, match="last week"):
+        frames.wallets(build.path)

@@ -1,0 +1,281 @@
+"""Where frames read from, and that they only read."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import sqlite_utils
+from frames_database import Builder, at, small
+
+from nftsync import frames
+from nftsync.errors import InputError, NewerDatabase, StoreError
+
+READERS: dict[str, Callable[[object], pd.DataFrame]] = {
+    "holdings": frames.holdings,
+    "holdings_as_of": lambda db: frames.holdings(db, as_of=at(3)),
+    "wallets": frames.wallets,
+    "tokens": frames.tokens,
+    "tokens_as_of": lambda db: frames.tokens(db, as_of=at(3)),
+    "changes": lambda db: frames.changes(db, since=at(2)),
+    "token_changes": frames.token_changes,
+    "wallet_states": frames.wallet_states,
+    "collections": frames.collections,
+    "runs": frames.runs,
+    "webhooks": frames.webhooks,
+}
+every_reader = pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+
+
+@every_reader
+def test_every_way_in_shows_the_same(
+    read: Callable[[object], pd.DataFrame],
+    small_database: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = read(small_database)
+    assert len(expected) > 0
+    pd.testing.assert_frame_equal(read(str(small_database)), expected)
+
+    connection = sqlite3.connect(small_database)
+    connection.row_factory = sqlite3.Row
+    connection.text_factory = bytes
+    pd.testing.assert_frame_equal(read(connection), expected)
+    assert connection.row_factory is sqlite3.Row
+    assert connection.text_factory is bytes
+    assert not connection.in_transaction
+    assert connection.execute("SELECT 1").fetchone().keys() == ["1"]
+
+    database = sqlite_utils.Database(connection)
+    connection.text_factory = str
+    pd.testing.assert_frame_equal(read(database), expected)
+    connection.close()
+
+    monkeypatch.setattr("nftsync.settings.default_database", lambda: small_database)
+    pd.testing.assert_frame_equal(read(None), expected)
+
+
+@every_reader
+def test_reads_within_the_callers_transaction(
+    read: Callable[[object], pd.DataFrame], small_database: Path
+) -> None:
+    connection = sqlite3.connect(small_database)
+    connection.execute("UPDATE wallets SET label = 'not yet committed'")
+    read(connection)
+    assert connection.in_transaction
+    assert frames.wallets(connection)["label"][0] == "not yet committed"
+    connection.rollback()
+    assert frames.wallets(connection)["label"][0] == "Vault"
+    connection.close()
+
+
+def test_the_callers_open_cursor_goes_on(small_database: Path) -> None:
+    connection = sqlite3.connect(small_database)
+    cursor = connection.execute("SELECT change_id FROM balance_changes ORDER BY change_id")
+    assert cursor.fetchone() == (1,)
+    frames.holdings(connection)
+    assert cursor.fetchall() == [(n,) for n in range(2, 8)]
+    connection.close()
+
+
+def test_a_database_in_memory(small_database: Path) -> None:
+    source, memory = sqlite3.connect(small_database), sqlite3.connect(":memory:")
+    source.backup(memory)
+    source.close()
+    pd.testing.assert_frame_equal(frames.holdings(memory), frames.holdings(small_database))
+    memory.close()
+
+
+@every_reader
+def test_only_reads(read: Callable[[object], pd.DataFrame], small_database: Path) -> None:
+    # The last connection that closes may checkpoint; here there is nothing left to.
+    before = small_database.read_bytes(), small_database.stat().st_mtime_ns
+    read(small_database)
+    assert (small_database.read_bytes(), small_database.stat().st_mtime_ns) == before
+
+    harmless = {
+        sqlite3.SQLITE_SELECT,
+        sqlite3.SQLITE_READ,
+        sqlite3.SQLITE_FUNCTION,
+        sqlite3.SQLITE_TRANSACTION,
+        sqlite3.SQLITE_RECURSIVE,
+    }
+    refused = []
+
+    def judge(action: int, first: str | None, second: str | None, *rest: object) -> int:
+        looks_only = action == sqlite3.SQLITE_PRAGMA and second is None
+        # json_each is a table that SQLite makes when it is first named.
+        if action in harmless or looks_only or second == "json_each":
+            return sqlite3.SQLITE_OK
+        refused.append((action, first, second))
+        return sqlite3.SQLITE_DENY
+
+    connection = sqlite3.connect(small_database)
+    connection.set_authorizer(judge)
+    read(connection)
+    connection.set_authorizer(None)
+    assert connection.total_changes == 0
+    connection.close()
+    assert refused == []
+
+
+@every_reader
+def test_a_missing_database_is_named(
+    read: Callable[[object], pd.DataFrame], tmp_path: Path
+) -> None:
+    missing = tmp_path / "there" / "missing.db"
+    with pytest.raises(StoreError, match=r"missing\.db"):
+        read(missing)
+    assert not missing.parent.exists()
+
+
+def test_what_is_no_database_of_nftsync(tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    connection = sqlite3.connect(other)
+    connection.execute("CREATE TABLE holdings (a)")
+    connection.commit()
+    for db in (other, connection):
+        with pytest.raises(StoreError, match=r"other\.db is not an nftsync database"):
+            frames.holdings(db)
+    assert not connection.in_transaction
+    connection.close()
+
+    text = tmp_path / "text.db"
+    text.write_text("hello, this is no database at all" * 100)
+    with pytest.raises(StoreError, match=r"text\.db is not a SQLite database"):
+        frames.holdings(text)
+
+    empty = tmp_path / "empty.db"
+    empty.touch()
+    with pytest.raises(StoreError, match=r"empty\.db is empty"):
+        frames.holdings(empty)
+    assert empty.stat().st_size == 0
+
+    with pytest.raises(StoreError):
+        frames.holdings(tmp_path)
+
+
+def test_a_newer_database(build: Builder) -> None:
+    build.connection.execute(
+        "INSERT INTO _sqlite_migrations (migration_set, name, applied_at)"
+        " VALUES ('nftsync', 'from_the_future', '2030')"
+    )
+    with pytest.raises(NewerDatabase):
+        frames.holdings(build.path)
+
+
+def test_a_closed_connection_and_another_threads(small_database: Path) -> None:
+    connection = sqlite3.connect(small_database)
+    caught: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            frames.holdings(connection)
+        except StoreError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    thread.join()
+    assert "thread" in str(caught)
+    connection.close()
+    with pytest.raises(StoreError, match="closed"):
+        frames.holdings(connection)
+
+
+@pytest.mark.parametrize("wrong", [5, object(), b"x.db", []])
+def test_what_is_no_database(wrong: object) -> None:
+    with pytest.raises(InputError, match=type(wrong).__name__):
+        frames.holdings(wrong)  # type: ignore[arg-type]
+
+
+def test_a_name_with_odd_characters(tmp_path: Path) -> None:
+    path = small(tmp_path / "100% ?#é.db").close()
+    assert len(frames.holdings(path)) == 4
+
+
+TOKENS, WALLETS = 12, 8
+
+
+def _rewrite(path: Path, stop: threading.Event) -> None:
+    """Commit a wallet after the other, each wholly: balances, changes, states, row."""
+    build = Builder(path)
+    amount, change_time = 0, 0
+    while not stop.is_set():
+        amount += 1
+        for wallet in range(1, WALLETS + 1):
+            change_time += 1
+            execute = build.connection.execute
+            execute("BEGIN IMMEDIATE")
+            for token in range(1, TOKENS + 1):
+                execute(
+                    "UPDATE balance_rows SET amount = ?, updated_at = ?"
+                    " WHERE wallet_no = ? AND token_no = ?",
+                    (str(amount), at(change_time), wallet, token),
+                )
+                build.change(wallet, token, None, str(amount), change_time)
+            if wallet == 1:
+                # One name for all tokens; undone, all have the one before.
+                for token in range(1, TOKENS + 1):
+                    execute("UPDATE tokens SET name = ? WHERE token_no = ?", (amount, token))
+            execute(
+                "UPDATE wallets SET synced_at = ? WHERE wallet_no = ?", (at(change_time), wallet)
+            )
+            execute("COMMIT")
+            stop.wait(0.005)  # as the mirror does: room for others, here for the reader's thread
+    build.close()
+
+
+@pytest.mark.parametrize("way", ["path", "connection"])
+def test_a_writer_beside_never_shows_half_a_wallet(build: Builder, way: str) -> None:
+    for wallet in range(1, WALLETS + 1):
+        build.wallet(wallet, synced_at=at(0))
+    for token in range(1, TOKENS + 1):
+        build.token(token, name="0")
+        for wallet in range(1, WALLETS + 1):
+            build.balance(wallet, token, "0")
+            build.change(wallet, token, None, "0", 0)
+    stop = threading.Event()
+    writer = threading.Thread(target=_rewrite, args=(build.path, stop))
+    writer.start()
+    connection = sqlite3.connect(build.path)
+    db = build.path if way == "path" else connection
+    seen, rounds = set(), 0
+    try:
+        while rounds < 20 or len(seen) < 3:
+            rounds += 1
+            assert writer.is_alive()
+            now = frames.holdings(db)
+            assert len(now) == WALLETS * TOKENS
+            by_wallet = now.groupby("wallet_id")
+            assert (by_wallet["amount_text"].nunique() == 1).all()
+            assert (now["balance_updated_at"] == now["wallet_synced_at"]).all()
+            assert now["name"].nunique() == 1
+            first = now["amount"][0]
+            assert str(first) == now["name"][0]
+            assert set(now["amount"]) <= {first, first - 1}
+            seen.add(first)
+            then = frames.holdings(db, as_of=now["balance_updated_at"].max())
+            assert then["amount"].tolist() == now["amount"].tolist()
+            everything = frames.changes(db)
+            assert len(everything) % TOKENS == 0
+            assert everything["wallet_id"].notna().all()
+    finally:
+        stop.set()
+        writer.join()
+        connection.close()
+
+
+def test_importing_stays_light() -> None:
+    code = (
+        "import sys, nftsync; assert 'pandas' not in sys.modules;"
+        "from nftsync import frames; assert 'sqlite_utils' not in sys.modules;"
+        "assert 'nftsync.settings' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,195 @@
+"""The change log: in order, from a time or an id on, and followed without a miss or a double."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from conftest import Site
+
+from nftsync.change_feed import CHANGE_COLUMNS, open_feed
+from nftsync.errors import StoreError
+from nftsync.store.mirror import Mirror
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+def log_of(site: Site) -> list[dict[str, object]]:
+    with closing(sqlite3.connect(site.database)) as connection:
+        rows = connection.execute("SELECT * FROM balance_changes ORDER BY change_id").fetchall()
+    return [dict(zip(CHANGE_COLUMNS, row, strict=True)) for row in rows]
+
+
+def test_reads_the_whole_log_in_order_with_the_columns_of_the_view(site: Site) -> None:
+    with open_feed(site.database) as feed:
+        read = [change for page in feed.read(0) for change in page]
+    assert read == log_of(site)
+    assert len(read) == 20
+
+
+def test_reads_only_what_comes_after_an_id_and_up_to_another(site: Site) -> None:
+    with open_feed(site.database) as feed:
+        ids = [change["change_id"] for page in feed.read(3, until=7) for change in page]
+    assert ids == [4, 5, 6, 7]
+
+
+def test_pages_join_without_a_seam(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nftsync.change_feed._PAGE", 3)
+    with open_feed(site.database) as feed:
+        pages = list(feed.read(0))
+    assert [len(page) for page in pages] == [3, 3, 3, 3, 3, 3, 2]
+    assert [change for page in pages for change in page] == log_of(site)
+
+
+def test_since_is_inclusive_and_exact_to_the_microsecond_over_gaps_and_equal_times(
+    tmp_path: Path,
+) -> None:
+    """Many changes share a time, and ids have gaps; each bound finds the first at or after it."""
+    path = tmp_path / "made.db"
+    times = [f"2026-01-01T00:00:0{n}.000000Z" for n in (1, 1, 1, 3, 3, 7, 9)]
+    ids = [2, 3, 10, 11, 50, 51, 1000]
+    with Mirror(path) as mirror, mirror.transaction() as transaction:
+        transaction.connection.executemany(
+            "INSERT INTO balance_change_rows VALUES (?, 1, 1, NULL, '1', ?, 1, 1, NULL)",
+            zip(ids, times, strict=True),
+        )
+    with open_feed(path) as feed:
+        for second in range(11):
+            for fraction in ("000000", "000001"):
+                moment = f"2026-01-01T00:00:{second:02}.{fraction}Z"
+                expected = [i for i, at in zip(ids, times, strict=True) if at >= moment]
+                before = feed.before(moment)
+                assert [i for i in ids if i > before] == expected
+
+
+def test_an_empty_log_has_nothing_since_any_time(tmp_path: Path) -> None:
+    Mirror(tmp_path / "empty.db").close()
+    with open_feed(tmp_path / "empty.db") as feed:
+        assert feed.newest() == 0
+        assert list(feed.read(feed.before("2026-01-01T00:00:00.000000Z"))) == []
+
+
+def test_a_missing_or_empty_database_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"nothing\.db"), open_feed(tmp_path / "nothing.db"):
+        pass
+    (tmp_path / "blank.db").touch()
+    with pytest.raises(StoreError, match=r"blank\.db is empty"), open_feed(tmp_path / "blank.db"):
+        pass
+    assert not (tmp_path / "nothing.db").exists()
+
+
+def test_following_sees_each_commit_of_other_connections_once(site: Site) -> None:
+    """A writer commits one change at a time while the feed polls as fast as it can."""
+    extra = 300
+    written = threading.Event()
+
+    def write() -> None:
+        with closing(sqlite3.connect(site.database, isolation_level=None, timeout=30)) as writer:
+            for _ in range(extra):
+                writer.execute(
+                    "INSERT INTO balance_change_rows (wallet_no, token_no, old_amount, new_amount,"
+                    " observed_at, baseline) VALUES (1, 1, '1', '2', '2099-01-01T00:00:00.000000Z',"
+                    " 0)"
+                )
+        written.set()
+
+    ended = 0
+
+    def wait() -> bool:
+        nonlocal ended
+        ended += written.is_set()
+        return ended < 2  # one more look after the last commit
+
+    writer = threading.Thread(target=write)
+    seen: list[int] = []
+    with open_feed(site.database) as feed:
+        first = feed.newest()
+        writer.start()
+        for page in feed.follow(first, wait):
+            seen += [change["change_id"] for change in page]
+    writer.join()
+    assert seen == list(range(first + 1, first + 1 + extra))
+
+
+def test_following_leaves_no_transaction_open_that_would_hold_the_log_back(site: Site) -> None:
+    with (
+        open_feed(site.database) as feed,
+        closing(sqlite3.connect(site.database, isolation_level=None)) as writer,
+    ):
+        following = feed.follow(0, lambda: True)
+        next(following)
+        site.sync()
+        busy, _, _ = writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        assert busy == 0
+        following.close()
+
+
+def test_follow_prints_a_line_of_json_per_change_and_goes_on_with_new_ones(
+    site: Site, process: Start
+) -> None:
+    following = process("changes", "--follow", "--after", 18, "-d", site.database)
+    assert following.stdout is not None
+    first = [json.loads(following.stdout.readline()) for _ in range(2)]
+    giver, getter = site.ids[0], site.ids[1]
+    token = next(t for t in site.held(giver) if t not in site.held(getter))
+    site.world.set_amount(giver, token, str(2**256 - 1))
+    site.sync(giver)
+    later = json.loads(following.stdout.readline())
+    following.send_signal(signal.SIGINT)
+    out, err = following.communicate(timeout=30)
+    assert [change["change_id"] for change in first] == [19, 20]
+    assert list(later) == list(CHANGE_COLUMNS)
+    assert later["new_amount"] == str(2**256 - 1)
+    assert [*first, later] == log_of(site)[18:]
+    assert (following.returncode, out) == (130, "")
+    assert "Traceback" not in err
+
+
+def test_follow_ends_quietly_when_nobody_reads_it_any_more(site: Site, process: Start) -> None:
+    """It notices at once, not only when the next change comes, which may be days later."""
+    following = process("changes", "--follow", "--after", 0, "-d", site.database)
+    assert following.stdout is not None
+    following.stdout.readline()
+    following.stdout.close()
+    assert following.wait(timeout=30) == 0
+    assert following.stderr is not None
+    assert following.stderr.read() == ""
+
+
+def test_follow_without_a_start_prints_only_what_comes_from_then_on(
+    site: Site, process: Start
+) -> None:
+    following = process("changes", "--follow", "-d", site.database)
+    assert following.stdout is not None
+    wallet, token = site.ids[2], site.held(site.ids[2])[0]
+    seen = threading.Event()
+
+    def keep_changing() -> None:
+        # When it begins to listen is not to be seen from here, so change until it has printed.
+        for amount in range(1000, 1060):
+            site.world.set_amount(wallet, token, str(amount))
+            site.sync(wallet)
+            if seen.wait(0.5):
+                return
+
+    changer = threading.Thread(target=keep_changing)
+    changer.start()
+    first = json.loads(following.stdout.readline())
+    seen.set()
+    changer.join()
+    assert first["change_id"] > 20
+    assert first["wallet_id"] == wallet
+
+
+def test_following_a_missing_database_is_an_error(process: Start, tmp_path: Path) -> None:
+    ended = process("changes", "--follow", "-d", tmp_path / "nothing.db")
+    out, err = ended.communicate(timeout=30)
+    assert (ended.returncode, out) == (1, "")
+    assert "nothing.db" in err

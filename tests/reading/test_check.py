@@ -1,0 +1,250 @@
+"""Settings, database, API and secret: a line each that says how it stands and what to do."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from conftest import Outcome, Site
+
+from nftsync import checks
+from nftsync.client import Client
+
+Command = Callable[..., Outcome]
+SECRET = "correct horse battery staple"
+STRANGER = "00000000-0000-4000-8000-000000000001"
+
+
+def lines_of(done: Outcome) -> dict[str, str]:
+    """The verdict of each thing that was looked at."""
+    found = re.findall(r"^(ok|warning|FAILED|skipped) +([^:]+): (.*)$", done.out, re.MULTILINE)
+    return {what: f"{verdict}: {message}" for verdict, what, message in found}
+
+
+@contextmanager
+def answering(status: int, body: bytes = b"{}") -> Iterator[str]:
+    """A provider that answers everything in one way."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_all_is_well(site: Site, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
+    done = command("check", "-d", site.database, "--base-url", site.server.url)
+    assert (done.code, done.err) == (0, "")
+    verdicts = lines_of(done)
+    assert list(verdicts) == ["settings", "database", "API", "webhook secret"]
+    assert all(verdict.startswith("ok: ") for verdict in verdicts.values())
+    assert f"wallet {site.ids[0]} was read: 5 balances" in verdicts["API"]
+
+
+def test_each_setting_is_shown_with_its_source_and_no_secret_ever(
+    site: Site, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
+    monkeypatch.setenv("NFTSYNC_API_TOKEN", "tok-4711")
+    monkeypatch.setenv("NFTSYNC_HEADERS", '{"X-Key": "key-4711"}')
+    with answering(401) as url:
+        done = command("check", "-d", site.database, "--base-url", url)
+    assert re.search(
+        rf"^ *database +{re.escape(str(site.database))} +flag --database", done.out, re.MULTILINE
+    )
+    assert re.search(
+        r"^ *webhook_secret +set +environment NFTSYNC_WEBHOOK_SECRET", done.out, re.MULTILINE
+    )
+    for secret in (SECRET, "tok-4711", "key-4711"):
+        assert secret not in done.out + done.err
+
+
+def test_with_nothing_set_it_says_what_to_do(command: Command, tmp_path: Path) -> None:
+    done = command("check")
+    verdicts = lines_of(done)
+    assert done.code == 1
+    assert verdicts["API"].startswith("FAILED: no base_url: set it with --base-url")
+    assert "will be created by sync" in verdicts["database"]
+    assert verdicts["webhook secret"].startswith("skipped: not set")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_wallet_the_api_is_skipped(command: Command) -> None:
+    done = command("check", "--base-url", "http://127.0.0.1:9")
+    assert done.code == 0
+    assert lines_of(done)["API"] == "skipped: no wallet to read; name one: nftsync check WALLET_ID"
+
+
+def test_the_named_wallet_is_read_and_nothing_is_stored(
+    site: Site, command: Command, tmp_path: Path
+) -> None:
+    new = tmp_path / "new.db"
+    done = command("check", site.ids[3].upper(), "-d", new, "--base-url", site.server.url)
+    assert done.code == 0
+    assert f"ok: wallet {site.ids[3]} was read" in lines_of(done)["API"]
+    assert not new.exists()
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        (401, "answered 401: no access; check api_token, token_command or headers"),
+        (403, "answered 403: no access; the credentials are known but"),
+        (404, "404: it knows no such object; check the wallet's id, and base_url"),
+        (302, "redirect"),
+    ],
+)
+def test_what_the_provider_answers_is_said_with_what_to_do(
+    command: Command, status: int, advice: str
+) -> None:
+    with answering(status) as url:
+        done = command("check", STRANGER, "--base-url", url)
+    assert done.code == 1
+    assert lines_of(done)["API"].startswith(f"FAILED: wallet {STRANGER}: ")
+    assert advice in lines_of(done)["API"]
+
+
+def test_nobody_listening_is_said(command: Command) -> None:
+    done = command("check", STRANGER, "--base-url", "http://127.0.0.1:9", "--retries", 1)
+    assert done.code == 1
+    assert "check base_url, and that this machine reaches it" in lines_of(done)["API"]
+
+
+def test_a_field_that_may_be_a_cursor_is_a_warning_not_a_failure() -> None:
+    with (
+        answering(200, b'{"nftTokenBalances": [], "nextToken": "abc"}') as url,
+        Client(url, attempts=1) as client,
+    ):
+        found = checks.check_api(client, STRANGER)
+    assert [check.verdict for check in found] == ["ok", "warning"]
+    assert "'nextToken'" in found[1].message
+
+
+def test_an_answer_that_is_not_the_documents_fails() -> None:
+    with answering(200, b"<html>") as url, Client(url, attempts=1) as client:
+        (found,) = checks.check_api(client, STRANGER)
+    assert found.verdict == "FAILED"
+
+
+def test_what_is_no_wallet_id_is_a_usage_error(command: Command) -> None:
+    assert command("check", "seven").code == 2
+
+
+def test_a_setting_of_the_wrong_form_is_named(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NFTSYNC_CONCURRENCY", "many")
+    done = command("check")
+    assert done.code == 2
+    assert "NFTSYNC_CONCURRENCY" in done.err
+
+
+def test_a_failing_token_command_fails_the_api_line(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NFTSYNC_TOKEN_COMMAND", "false")
+    done = command("check", STRANGER, "--base-url", "http://127.0.0.1:9")
+    assert done.code == 1
+    assert "token_command" in lines_of(done)["API"]
+
+
+@pytest.mark.parametrize(
+    ("url", "warned"),
+    [
+        ("https://api.example.com", False),
+        ("http://127.0.0.1:8788", False),
+        ("http://[::1]:8788", False),
+        ("http://localhost:8788", False),
+        ("http://api.example.com", True),
+        ("http://10.0.0.7", True),
+    ],
+)
+def test_plain_http_is_a_warning_unless_it_stays_on_this_machine(url: str, warned: bool) -> None:
+    assert [check.verdict for check in checks.check_base_url(url)] == ["warning"] * warned
+
+
+@pytest.mark.parametrize(
+    ("secret", "verdict"),
+    [
+        (None, "skipped"),
+        ("", "FAILED"),
+        ("  ", "FAILED"),
+        ("tr0ub4dor&3", "warning"),
+        (SECRET, "ok"),
+    ],
+)
+def test_a_secret_must_be_able_to_sign(secret: str | None, verdict: str) -> None:
+    (found,) = checks.check_secret(secret)
+    assert found.verdict == verdict
+    assert not (secret or "").strip() or str(secret) not in found.message
+
+
+def test_a_foreign_or_damaged_database_fails(site: Site, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
+        connection.execute("CREATE TABLE other (x)")
+    (tmp_path / "text.db").write_bytes(b"not at all a database " * 100)
+    (tmp_path / "folder.db").mkdir()
+    for name in ("other.db", "text.db", "folder.db"):
+        (found,) = checks.check_database(tmp_path / name)
+        assert found.verdict == "FAILED"
+        assert name in found.message
+    with closing(sqlite3.connect(site.database)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    with site.database.open("r+b") as file:
+        file.seek(4096 * 5)
+        file.write(b"\xff" * 4096 * 20)
+    (found,) = checks.check_database(site.database)
+    assert found.verdict == "FAILED"
+    assert "damaged" in found.message
+
+
+def test_an_empty_file_is_a_database_to_be(tmp_path: Path) -> None:
+    (tmp_path / "empty.db").touch()
+    (found,) = checks.check_database(tmp_path / "empty.db")
+    assert found.verdict == "ok"
+    assert (tmp_path / "empty.db").stat().st_size == 0
+
+
+def test_a_database_that_cannot_be_written_fails(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(sqlite3.connect(site.database, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        monkeypatch.setattr("nftsync.checks.BUSY_SECONDS", 0.05)
+        (found,) = checks.check_database(site.database)
+        writer.execute("ROLLBACK")
+    assert found.verdict == "FAILED"
+    assert "locked by another program" in found.message
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_fails(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        (found,) = checks.check_database(tmp_path / "data" / "new.db")
+    finally:
+        tmp_path.chmod(0o700)
+    assert found.verdict == "FAILED"

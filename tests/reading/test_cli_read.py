@@ -1,0 +1,233 @@
+"""The commands that read: their columns, their exactness, their exit codes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from conftest import Outcome, Site
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nftsync.cli.json_rows import print_json_rows
+from nftsync.frame_rows import rows_of
+from nftsync.times import format_time
+
+Command = Callable[..., Outcome]
+Start = Callable[..., "subprocess.Popen[str]"]
+
+HOLDINGS = [
+    *("wallet_id", "wallet_label", "wallet_group", "token_id", "contract_address"),
+    *("blockchain_token_id", "amount", "name", "description", "image", "animation_url"),
+    *("external_url", "background_color", "edition_id", "total_edition", "creator_name"),
+    *("creator_image_url", "creator_external_page_url", "held_since", "balance_updated_at"),
+    *("token_updated_at", "wallet_synced_at", "wallet_status"),
+]
+CHANGES = [
+    *("change_id", "wallet_id", "token_id", "old_amount", "new_amount", "observed_at"),
+    *("baseline", "run_id", "webhook_id"),
+]
+
+
+def view(site: Site, name: str, columns: list[str]) -> list[dict[str, Any]]:
+    with closing(sqlite3.connect(site.database)) as connection:
+        rows = connection.execute(f"SELECT {', '.join(columns)} FROM {name}").fetchall()
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def by_key(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: (row["wallet_id"], row["token_id"]))
+
+
+# holdings ---------------------------------------------------------------------------------------
+
+
+def test_holdings_as_json_are_the_rows_of_the_view(site: Site, command: Command) -> None:
+    amounts = [str(2**256 - 1), "0012", "1.5", "0"]
+    for token, amount in zip(site.held(site.ids[0]), amounts, strict=False):
+        site.world.set_amount(site.ids[0], token, amount)
+    site.sync()
+    command("wallets", "label", site.ids[1], "Treasury", "-d", site.database)
+    done = command("holdings", "-d", site.database, "--json")
+    assert (done.code, done.err) == (0, "")
+    assert by_key(done.json) == by_key(view(site, "holdings", HOLDINGS))
+    assert all(list(row) == HOLDINGS for row in done.json)
+    assert set(amounts) <= {row["amount"] for row in done.json}
+
+
+def test_holdings_as_of_a_time_say_how_certain_they_are(site: Site, command: Command) -> None:
+    wallet, token = site.ids[0], site.held(site.ids[0])[0]
+    before = format_time(datetime.now(UTC))
+    site.world.set_amount(wallet, token, "123456")
+    site.sync()
+    done = command("holdings", "-d", site.database, "--as-of", before, "--json")
+    assert all(
+        list(row) == [*HOLDINGS, "confirmed_before", "confirmed_after", "certainty"]
+        for row in done.json
+    )
+    assert "123456" not in {row["amount"] for row in done.json}
+    certainty = {row["wallet_id"]: row["certainty"] for row in done.json}
+    assert certainty == {each: "gap" if each == wallet else "bracketed" for each in site.ids}
+    assert all(row["confirmed_before"] < before < row["confirmed_after"] for row in done.json)
+
+
+def test_holdings_of_a_wallet_or_of_a_contract_in_any_case(site: Site, command: Command) -> None:
+    rows = command("holdings", "-d", site.database, "--json").json
+    contract = rows[0]["contract_address"]
+    one = command("holdings", "-d", site.database, "--wallet", site.ids[2].upper(), "--json").json
+    assert one == [row for row in rows if row["wallet_id"] == site.ids[2]]
+    same = command(
+        "holdings", "-d", site.database, "--contract", f"0x{contract[2:].upper()}", "--json"
+    ).json
+    assert same == [row for row in rows if row["contract_address"].lower() == contract.lower()]
+    stranger = "00000000-0000-4000-8000-000000000001"
+    assert command("holdings", "-d", site.database, "--wallet", stranger, "--json").out == "[]\n"
+
+
+def test_the_table_shows_some_and_says_how_to_see_all(site: Site, command: Command) -> None:
+    command("wallets", "label", site.ids[0], "Treasury", "-d", site.database)
+    amount = str(2**256 - 1)
+    site.world.set_amount(site.ids[0], site.held(site.ids[0])[0], amount)
+    site.sync()
+    few = command("holdings", "-d", site.database, "--limit", 3)
+    assert few.err == "3 of 20 holdings; all with --limit 0, or with --json.\n"
+    assert few.out.count("Treasury") == 3
+    assert amount in few.out
+    everything = command("holdings", "-d", site.database, "--limit", 0)
+    assert everything.err == ""
+    assert all(wallet in everything.out for wallet in site.ids[1:])
+    assert command("holdings", "-d", site.database, "--limit", 3, "--json").json[19:]
+
+
+def test_hostile_metadata_acts_on_no_terminal(site: Site, command: Command) -> None:
+    token = site.held(site.ids[0])[0]
+    site.world.edit_metadata(token, {"name": "\x1b[2J[red]evil[/red]\u202e"})
+    site.sync()
+    out = command("holdings", "-d", site.database).out
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+    assert "[red]evil[/red]" in out
+
+
+def test_nothing_held_is_said_on_stderr(site: Site, command: Command) -> None:
+    done = command("holdings", "-d", site.database, "--as-of", "2000-01-01")
+    assert (done.code, done.out) == (0, "")
+    assert "Nothing is held" in done.err
+
+
+def test_bad_input_is_a_usage_error_and_a_missing_database_a_failure(
+    site: Site, command: Command, tmp_path: Path
+) -> None:
+    assert command("holdings", "-d", site.database, "--wallet", "x").code == 2
+    assert command("holdings", "-d", site.database, "--as-of", "lately").code == 2
+    assert command("holdings", "-d", site.database, "--limit", "-1").code == 2
+    assert command("changes", "-d", site.database, "--since", "lately").code == 2
+    assert command("changes", "-d", site.database, "--after", 2**63).code == 2
+    for name in ("holdings", "changes", "status"):
+        missing = command(name, "-d", "nothing.db")
+        assert (missing.code, missing.out) == (1, "")
+        assert "nothing.db" in missing.err
+    assert not (tmp_path / "nothing.db").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["holdings", "changes", "evidence", "status", "export", "snapshot", "check"]
+)
+def test_each_help_has_examples(command: Command, name: str) -> None:
+    done = command(name, "--help")
+    assert done.code == 0
+    assert f"Examples:\n    nftsync {name}" in done.out
+
+
+# changes ----------------------------------------------------------------------------------------
+
+
+def test_changes_as_json_are_the_rows_of_the_view(site: Site, command: Command) -> None:
+    site.world.remove(site.ids[0], site.held(site.ids[0])[0])
+    site.sync()
+    done = command("changes", "-d", site.database, "--json")
+    assert done.json == view(site, "balance_changes", CHANGES)
+    assert done.json[-1]["new_amount"] is None
+    assert [row["baseline"] for row in done.json] == [1] * 20 + [0]
+
+
+def test_changes_since_a_time_begin_with_that_time(site: Site, command: Command) -> None:
+    site.world.remove(site.ids[0], site.held(site.ids[0])[0])
+    site.sync()
+    moment = view(site, "balance_changes", CHANGES)[-1]["observed_at"]
+    since = command("changes", "-d", site.database, "--since", moment, "--json").json
+    assert [row["change_id"] for row in since] == [21]
+    assert command("changes", "-d", site.database, "--since", "2999-01-01", "--json").json == []
+    both = ("--since", "2000-01-01", "--after", 19)
+    assert len(command("changes", "-d", site.database, *both, "--json").json) == 2
+
+
+def test_the_table_of_changes_shows_the_newest(site: Site, command: Command) -> None:
+    done = command("changes", "-d", site.database, "--limit", 2)
+    ids = [line.split()[0] for line in done.out.splitlines() if line.strip()][2:]
+    assert ids == ["19", "20"]
+    assert done.err == "The newest 2 of 20 changes; all with --limit 0, or with --json.\n"
+    assert command("changes", "-d", site.database, "--limit", 0).err == ""
+    assert command("changes", "-d", site.database, "--after", 20).err == "No changes.\n"
+
+
+def test_results_and_messages_go_their_own_ways_in_a_process_of_its_own(
+    site: Site, process: Start
+) -> None:
+    running = process("holdings", "-d", site.database, "--limit", "1")
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 0
+    assert "held since" in out
+    assert err == "1 of 20 holdings; all with --limit 0, or with --json.\n"
+
+
+# Rows of frames and long JSON -------------------------------------------------------------------
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.text(max_size=5),
+            st.none() | st.integers(-(2**63), 2**63 - 1),
+            st.none() | st.datetimes(datetime(1700, 1, 1), datetime(2200, 1, 1)),  # noqa: DTZ001
+        ),
+        min_size=1,
+        max_size=7,
+    ),
+    st.integers(1, 3),
+)
+def test_rows_of_a_frame_are_the_values_that_went_in(
+    rows: list[tuple[Any, ...]], step: int
+) -> None:
+    texts, numbers, times = zip(*rows, strict=True)
+    frame = pd.DataFrame(
+        {
+            "name": pd.array(texts, dtype="str"),
+            "edition_id": pd.array(numbers, dtype="Int64"),
+            "held_since": pd.DatetimeIndex(times).as_unit("us").tz_localize("UTC"),
+        }
+    )
+    read = [row for part in rows_of(frame, list(frame.columns), step=step) for row in part]
+    assert read == [
+        (text, number, time and format_time(time.replace(tzinfo=UTC)))
+        for text, number, time in rows
+    ]
+
+
+@given(st.lists(st.lists(st.dictionaries(st.text(), st.none() | st.text() | st.integers()))))
+def test_rows_in_any_pages_are_one_json_array(pages: list[list[dict[str, Any]]]) -> None:
+    printed: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "click.echo", lambda text, nl=True: printed.append(text + ("\n" if nl else ""))
+        )
+        print_json_rows(pages)
+    assert json.loads("".join(printed)) == [row for page in pages for row in page]

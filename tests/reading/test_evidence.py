@@ -1,0 +1,187 @@
+"""What a wallet held at a time, and what the reads around it prove."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from conftest import Outcome, Site
+
+from nftsync.errors import InputError, StoreError
+from nftsync.evidence import find_evidence
+from nftsync.models import WalletRead
+from nftsync.store.mirror import Mirror
+from nftsync.times import now
+
+LONG_AGO = "2000-01-01T00:00:00.000000Z"
+FAR_AHEAD = "2999-01-01T00:00:00.000000Z"
+
+
+def holdings_of(site: Site, wallet: str, at: str) -> dict[str, str]:
+    found = find_evidence(site.database, wallet, at)
+    return {row["token_id"]: row["amount"] for row in found.holdings}
+
+
+def states_of(site: Site, wallet: str) -> list[tuple[str, str]]:
+    with closing(sqlite3.connect(site.database)) as connection:
+        return connection.execute(
+            "SELECT first_read_at, last_read_at FROM wallet_states WHERE wallet_id = ?"
+            " ORDER BY state_id",
+            (wallet,),
+        ).fetchall()
+
+
+def test_a_time_between_two_reads_of_the_same_state_is_bracketed(site: Site) -> None:
+    between = now()
+    site.sync()
+    found = find_evidence(site.database, site.ids[0], between)
+    ((first, last),) = states_of(site, site.ids[0])
+    assert (found.certainty, found.confirmed_before, found.confirmed_after) == (
+        "bracketed",
+        first,
+        last,
+    )
+    assert first <= between <= last
+    assert first in found.statement
+    assert last in found.statement
+    assert [state.reads for state in found.reads] == [2]
+    assert {row["token_id"] for row in found.holdings} == set(site.held(site.ids[0]))
+
+
+def test_a_time_between_two_states_is_a_gap_that_shows_the_earlier_one(site: Site) -> None:
+    wallet, token = site.ids[0], site.held(site.ids[0])[0]
+    between = now()
+    site.world.remove(wallet, token)
+    site.sync()
+    found = find_evidence(site.database, wallet, between)
+    earlier, later = states_of(site, wallet)
+    assert (found.certainty, found.confirmed_before, found.confirmed_after) == (
+        "gap",
+        earlier[1],
+        later[0],
+    )
+    assert "not proven on which side" in found.statement
+    assert token in holdings_of(site, wallet, between)
+    assert token not in holdings_of(site, wallet, FAR_AHEAD)
+    assert [state.run_id for state in found.reads] == [1, 2]
+    assert {state.run_status for state in found.reads} == {"ok"}
+
+
+def test_a_time_after_the_last_read_is_open(site: Site) -> None:
+    found = find_evidence(site.database, site.ids[0], FAR_AHEAD)
+    assert (found.certainty, found.confirmed_after) == ("open", None)
+    assert found.confirmed_before == states_of(site, site.ids[0])[0][1]
+    assert "nothing proves what the wallet held afterwards" in found.statement
+
+
+def test_a_time_before_the_first_read_is_unknown_and_names_that_read(site: Site) -> None:
+    found = find_evidence(site.database, site.ids[0], LONG_AGO)
+    first = states_of(site, site.ids[0])[0][0]
+    assert (found.certainty, found.confirmed_before, found.confirmed_after) == (
+        "unknown",
+        None,
+        first,
+    )
+    assert found.statement == (
+        f"No read of this wallet had been made by then; the first was at {first}."
+    )
+    assert found.holdings == []
+
+
+def test_a_wallet_that_was_never_read_is_unknown(
+    site: Site, command: Callable[..., Outcome]
+) -> None:
+    stranger = "00000000-0000-4000-8000-000000000001"
+    command("wallets", "add", stranger, "-d", site.database)
+    found = find_evidence(site.database, stranger, FAR_AHEAD)
+    assert found.certainty == "unknown"
+    assert found.statement.endswith("there is none yet.")
+    assert found.reads == []
+
+
+def test_a_time_at_which_a_read_was_under_way_is_not_called_before_it(site: Site) -> None:
+    """A read's time is its start; what it found is known from a little later on."""
+    wallet = site.ids[0]
+    site.world.set_amount(wallet, site.held(wallet)[0], "77")
+    site.sync()
+    first, second = states_of(site, wallet)
+    assert "was under way" in find_evidence(site.database, wallet, first[0]).statement
+    found = find_evidence(site.database, wallet, second[0])
+    assert found.certainty == "gap"
+    assert "under way" in found.statement
+
+
+def test_what_an_incomplete_read_changed_is_not_passed_off_as_confirmed(site: Site) -> None:
+    wallet, token = site.ids[0], site.held(site.ids[0])[0]
+    with Mirror(site.database) as mirror, mirror.transaction() as transaction:
+        read = WalletRead(
+            wallet_id=wallet,
+            ticket=mirror.tickets.take(),
+            started_at=now(),
+            outcome="incomplete",
+            entries=[(token, "999", None)],
+            error="unknown field",
+        )
+        transaction.apply([read])
+    found = find_evidence(site.database, wallet, FAR_AHEAD)
+    assert found.certainty == "open"
+    assert "1 came from incomplete reads" in found.statement
+    assert holdings_of(site, wallet, FAR_AHEAD)[token] == "999"
+
+
+def test_amounts_are_the_texts_that_were_sent(site: Site) -> None:
+    wallet, token = site.ids[0], site.held(site.ids[0])[0]
+    for amount in ("0012", str(2**256 - 1), "1.50", "many", "0"):
+        site.world.set_amount(wallet, token, amount)
+        site.sync(wallet)
+        assert holdings_of(site, wallet, FAR_AHEAD)[token] == amount
+
+
+def test_an_unknown_wallet_is_named_and_what_is_no_id_is_said(site: Site) -> None:
+    stranger = "00000000-0000-4000-8000-000000000001"
+    with pytest.raises(InputError, match=stranger):
+        find_evidence(site.database, stranger, FAR_AHEAD)
+    with pytest.raises(InputError, match="not a wallet id"):
+        find_evidence(site.database, "wallet seven", FAR_AHEAD)
+
+
+def test_a_missing_database_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"nothing\.db"):
+        find_evidence(tmp_path / "nothing.db", "00000000-0000-4000-8000-000000000001", LONG_AGO)
+
+
+def test_the_command_prints_one_json_object(site: Site, command: Callable[..., Outcome]) -> None:
+    command("wallets", "label", site.ids[0], "Treasury", "-d", site.database)
+    done = command(
+        "evidence", site.ids[0].upper(), "--at", "2999-01-01", "-d", site.database, "--json"
+    )
+    assert done.code == 0
+    assert list(done.json) == [
+        *("wallet_id", "label", "at", "certainty", "confirmed_before", "confirmed_after"),
+        *("statement", "holdings", "reads"),
+    ]
+    assert done.json["wallet_id"] == site.ids[0]
+    assert done.json["label"] == "Treasury"
+    assert done.json["at"] == "2999-01-01T23:59:59.999999Z"
+    assert len(done.json["holdings"]) == 5
+    assert done.json["reads"][0]["run_status"] == "ok"
+
+
+def test_the_command_tells_a_person_the_same(site: Site, command: Callable[..., Outcome]) -> None:
+    done = command("evidence", site.ids[0], "--at", "2999-01-01", "-d", site.database)
+    assert done.code == 0
+    assert "No complete read has been stored since" in done.out
+    assert all(token in done.out for token in site.held(site.ids[0]))
+
+
+def test_the_command_needs_a_time_and_a_known_wallet(
+    site: Site, command: Callable[..., Outcome]
+) -> None:
+    assert command("evidence", site.ids[0], "-d", site.database).code == 2
+    stranger = "00000000-0000-4000-8000-000000000001"
+    done = command("evidence", stranger, "--at", "2999-01-01", "-d", site.database)
+    assert (done.code, done.out) == (2, "")
+    assert stranger in done.err

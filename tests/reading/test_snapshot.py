@@ -1,0 +1,175 @@
+"""A copy of the live database: consistent, private, whole or not there at all."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from conftest import Outcome, Site
+
+from nftsync import frames
+from nftsync.errors import InputError, StoreError
+from nftsync.snapshot import write_snapshot
+
+
+def dump(database: Path) -> list[str]:
+    with closing(sqlite3.connect(database)) as connection:
+        return list(connection.iterdump())
+
+
+def test_the_copy_says_what_the_database_says(site: Site, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+    size = write_snapshot(site.database, copy)
+    assert copy.stat().st_size == size
+    assert dump(copy) == dump(site.database)
+
+
+def test_the_copy_needs_no_log_and_opens_from_a_read_only_directory(
+    site: Site, tmp_path: Path
+) -> None:
+    folder = tmp_path / "given"
+    write_snapshot(site.database, folder / "copy.db")
+    folder.chmod(0o500)
+    try:
+        with closing(sqlite3.connect(folder / "copy.db")) as connection:
+            assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+        assert len(frames.holdings(folder / "copy.db")) == 20
+        assert [path.name for path in folder.iterdir()] == ["copy.db"]
+    finally:
+        folder.chmod(0o700)
+
+
+def test_only_its_owner_may_read_it(site: Site, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        write_snapshot(site.database, tmp_path / "copy.db")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "copy.db").stat().st_mode) == 0o600
+
+
+def test_a_file_that_is_there_is_never_written_over(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "copy.db").write_text("mine")
+    with pytest.raises(InputError, match="is there already"):
+        write_snapshot(site.database, tmp_path / "copy.db")
+    assert (tmp_path / "copy.db").read_text() == "mine"
+    (tmp_path / "link.db").symlink_to(tmp_path / "nowhere.db")
+    with pytest.raises(InputError, match="is there already"):
+        write_snapshot(site.database, tmp_path / "link.db")
+
+
+@pytest.mark.parametrize("has_links", [True, False], ids=["links", "no links"])
+def test_a_file_that_appears_meanwhile_is_kept(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    copy, link = tmp_path / "copy.db", os.link
+
+    def late_link(source: Path, target: Path) -> None:
+        copy.write_text("theirs")
+        if not has_links:
+            raise PermissionError(1, "no links here")
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", late_link)
+    with pytest.raises(InputError, match="is there already"):
+        write_snapshot(site.database, copy)
+    assert copy.read_text() == "theirs"
+    assert not list(tmp_path.glob(".copy*"))
+
+
+def test_a_file_system_without_links_gets_its_copy_too(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_link(source: Path, target: Path) -> None:
+        raise PermissionError(1, "no links here")
+
+    monkeypatch.setattr(os, "link", no_link)
+    write_snapshot(site.database, tmp_path / "copy.db")
+    assert dump(tmp_path / "copy.db") == dump(site.database)
+    assert not list(tmp_path.glob(".copy*"))
+
+
+def test_a_copy_taken_while_others_write_is_of_one_moment(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer adds to two tables in each transaction; a copy never has one without the other."""
+    monkeypatch.setattr("nftsync.snapshot._STEP", 1)
+    stop, commits = threading.Event(), 0
+
+    def write() -> None:
+        nonlocal commits
+        with closing(sqlite3.connect(site.database, isolation_level=None, timeout=30)) as writer:
+            while not stop.is_set():
+                writer.execute("BEGIN IMMEDIATE")
+                commits += 1
+                name = f"n{commits:09}"
+                writer.execute(
+                    "INSERT INTO webhooks (webhook_id, received_at, state, body)"
+                    " VALUES (?, 'now', 'done', zeroblob(5000))",
+                    (name,),
+                )
+                writer.execute("INSERT INTO resources VALUES ('x', ?, '{}', 'now')", (name,))
+                writer.execute("COMMIT")
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for number in range(5):
+            copy = tmp_path / f"copy{number}.db"
+            write_snapshot(site.database, copy)
+            with closing(sqlite3.connect(copy)) as connection:
+                assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+                webhooks = connection.execute("SELECT webhook_id FROM webhooks ORDER BY 1")
+                resources = connection.execute("SELECT resource_id FROM resources ORDER BY 1")
+                assert webhooks.fetchall() == resources.fetchall()
+    finally:
+        stop.set()
+        thread.join()
+    assert commits > 0
+
+
+def test_what_goes_wrong_leaves_nothing_behind(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(partial: Path, file: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("nftsync.snapshot._put_in_place", fail)
+    with pytest.raises(StoreError, match=r"copy\.db: No space left"):
+        write_snapshot(site.database, tmp_path / "copy.db")
+    assert not list(tmp_path.glob("*copy*"))
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot write"):
+        write_snapshot(site.database, tmp_path / "file" / "copy.db")
+
+
+def test_what_is_no_database_of_ours_is_refused(tmp_path: Path) -> None:
+    for name, content in (("text.db", b"no database" * 100), ("empty.db", b"")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(StoreError, match=name):
+            write_snapshot(tmp_path / name, tmp_path / "copy.db")
+    assert not (tmp_path / "copy.db").exists()
+
+
+def test_a_snapshot_can_be_copied_again(site: Site, tmp_path: Path) -> None:
+    write_snapshot(site.database, tmp_path / "first.db")
+    write_snapshot(tmp_path / "first.db", tmp_path / "second.db")
+    assert dump(tmp_path / "second.db") == dump(site.database)
+
+
+def test_the_command_says_how_large_it_is(
+    site: Site, tmp_path: Path, command: Callable[..., Outcome]
+) -> None:
+    done = command("snapshot", "copy.db", "-d", site.database)
+    assert (done.code, done.out) == (0, "")
+    assert "copy.db: 0." in done.err
+    assert " MB" in done.err
+    again = command("snapshot", "copy.db", "-d", site.database)
+    assert again.code == 2
+    assert "is there already" in again.err

@@ -1,0 +1,161 @@
+"""How a database stands, for a person and for a monitor."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from conftest import Outcome, Site
+
+from nftsync import __version__
+from nftsync.errors import StoreError
+from nftsync.status import age_seconds, read_status
+from nftsync.store.mirror import Mirror
+from nftsync.times import now
+
+STRANGER = "00000000-0000-4000-8000-000000000001"
+Command = Callable[..., Outcome]
+
+
+def change(database: Path, statement: str, *parameters: object) -> None:
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute(statement, parameters)
+
+
+def test_counts_what_is_there(site: Site) -> None:
+    site.world.set_amount(site.ids[0], site.held(site.ids[0])[0], "5000")
+    site.sync()
+    status, _ = read_status(site.database, now())
+    tokens = {token for wallet in site.ids for token in site.held(wallet)}
+    assert status.version == __version__
+    assert status.database == str(site.database)
+    assert status.wallets == {"ok": 4}
+    assert (status.tokens, status.balances, status.changes) == (len(tokens), 20, 21)
+    assert (status.inbox, status.oldest_pending_age_s) == ({}, None)
+
+
+def test_the_last_sync_is_the_newest_run_of_its_kind_with_public_columns_only(site: Site) -> None:
+    site.sync()
+    change(
+        site.database,
+        "INSERT INTO sync_runs (kind, status, started_at) VALUES ('replay', 'ok', ?)",
+        now(),
+    )
+    status, _ = read_status(site.database, now())
+    assert status.last_sync is not None
+    assert status.last_replay is not None
+    assert (status.last_sync["run_id"], status.last_sync["wallets_unchanged"]) == (2, 4)
+    assert (status.last_replay["run_id"], status.last_replay["kind"]) == (3, "replay")
+    assert not {"plan", "first_ticket", "with_tokens"} & set(status.last_sync)
+
+
+def test_no_run_and_no_wallet_is_null_and_zero(tmp_path: Path) -> None:
+    Mirror(tmp_path / "new.db").close()
+    status, stalest = read_status(tmp_path / "new.db", now())
+    assert (status.last_sync, status.last_replay, status.oldest_wallet_age_s) == (None, None, None)
+    assert (status.wallets, status.tokens, stalest) == ({}, 0, None)
+
+
+def test_the_oldest_age_is_that_of_the_least_recently_read_tracked_wallet(site: Site) -> None:
+    change(
+        site.database,
+        "UPDATE wallets SET synced_at = '2026-01-01T00:00:00.000000Z' WHERE wallet_id = ?",
+        site.ids[2],
+    )
+    status, stalest = read_status(site.database, "2026-01-02T00:00:00.500000Z")
+    assert status.oldest_wallet_age_s == 86_400.5
+    assert stalest is not None
+    assert stalest.wallet_id == site.ids[2]
+    change(site.database, "UPDATE wallets SET tracked = 0 WHERE wallet_id = ?", site.ids[2])
+    status, stalest = read_status(site.database, now())
+    assert stalest is not None
+    assert stalest.wallet_id != site.ids[2]
+    assert status.wallets == {"ok": 4}
+
+
+def test_a_clock_that_went_back_makes_no_negative_age() -> None:
+    assert age_seconds("2026-01-02T00:00:00.000000Z", "2026-01-01T00:00:00.000000Z") == 0
+
+
+def test_pending_webhooks_are_counted_by_state_and_the_oldest_is_aged(site: Site) -> None:
+    for number, (state, received) in enumerate(
+        [
+            ("done", "2026-01-01T00:00:00.000000Z"),
+            ("pending", "2026-01-03T00:00:00.000000Z"),
+            ("pending", "2026-01-02T00:00:00.000000Z"),
+        ]
+    ):
+        change(
+            site.database,
+            "INSERT INTO webhooks (webhook_id, received_at, state) VALUES (?, ?, ?)",
+            str(number),
+            received,
+            state,
+        )
+    status, _ = read_status(site.database, "2026-01-03T00:00:01.000000Z")
+    assert status.inbox == {"done": 1, "pending": 2}
+    assert status.oldest_pending_age_s == 86_401
+
+
+def test_a_missing_database_is_an_error_and_stays_missing(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"nothing\.db"):
+        read_status(tmp_path / "nothing.db", now())
+    assert not (tmp_path / "nothing.db").exists()
+
+
+def test_the_json_has_the_keys_of_the_contract_in_order(site: Site, command: Command) -> None:
+    done = command("status", "-d", site.database, "--json")
+    assert done.code == 0
+    assert list(done.json) == [
+        *("version", "database", "wallets", "tokens", "balances", "changes"),
+        *("last_sync", "last_replay", "oldest_wallet_age_s", "inbox", "oldest_pending_age_s"),
+    ]
+
+
+def test_max_age_passes_what_is_fresh(site: Site, command: Command) -> None:
+    done = command("status", "-d", site.database, "--max-age", "1h")
+    assert (done.code, done.err) == (0, "")
+
+
+def test_max_age_names_the_stale_wallet_and_its_age(site: Site, command: Command) -> None:
+    change(
+        site.database,
+        "UPDATE wallets SET synced_at = '2020-01-01T00:00:00.000000Z', label = 'Vault\x1b[2J'"
+        " WHERE wallet_id = ?",
+        site.ids[1],
+    )
+    done = command("status", "-d", site.database, "--max-age", "7d", "--json")
+    assert done.code == 1
+    assert done.json["oldest_wallet_age_s"] > 7 * 86_400
+    assert site.ids[1] in done.err
+    assert " d ago" in done.err
+    assert "\x1b" not in done.err
+
+
+def test_a_wallet_that_was_never_read_is_stale(site: Site, command: Command) -> None:
+    command("wallets", "add", STRANGER, "-d", site.database)
+    done = command("status", "-d", site.database, "--max-age", "7d")
+    assert done.code == 1
+    assert f"wallet {STRANGER} was never read" in done.err
+
+
+def test_nothing_tracked_is_not_stale(site: Site, command: Command) -> None:
+    command("wallets", "untrack", *site.ids, "-d", site.database)
+    done = command("status", "-d", site.database, "--max-age", "1s")
+    assert (done.code, done.err) == (0, "")
+    assert "none tracked" in done.out
+
+
+def test_a_person_reads_counts_and_ages(site: Site, command: Command) -> None:
+    out = command("status", "-d", site.database).out
+    assert "4 ok; least recently read:" in out
+    assert "ago (run 1: 4 wallets ok, 0 failed)" in out
+    assert "last replay  never" in out
+
+
+@pytest.mark.parametrize("age", ["7", "6 hours", "-1h", ""])
+def test_what_is_no_duration_is_a_usage_error(site: Site, command: Command, age: str) -> None:
+    assert command("status", "-d", site.database, "--max-age", age).code == 2

@@ -1,0 +1,261 @@
+"""Reads applied in any order, batch and repetition: the mirror says what the latest reads said.
+
+The provider is a sequence of worlds, one per tick. A read at a tick sees the world of that tick.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nftsync.models import CONTENT_COLUMNS, Content, TokenRead, WalletRead
+from nftsync.store.mirror import Mirror
+
+WALLETS = [f"aaaaaaaa-0000-4000-8000-00000000000{n}" for n in range(3)]
+TOKENS = [f"bbbbbbbb-0000-4000-8000-00000000000{n}" for n in range(2)]
+AMOUNTS = ["1", "1", "1", "0", "0007", str(2**256 - 1)]
+NAME, DESCRIPTION, EXTRA = (
+    CONTENT_COLUMNS.index(name) for name in ("name", "description", "extra")
+)
+
+
+def content(
+    name: str | None, *, description: str | None = None, extra: str | None = None
+) -> Content:
+    values: list[str | None] = [None] * len(CONTENT_COLUMNS)
+    values[NAME], values[DESCRIPTION], values[EXTRA] = name, description, extra
+    return tuple(values)
+
+
+@dataclass
+class World:
+    """What the provider would answer at one tick."""
+
+    held: dict[str, dict[str, str]] = field(default_factory=dict)
+    names: dict[str, str | None] = field(default_factory=dict)
+    details: dict[str, str | None] = field(default_factory=dict)
+    detail_names: dict[str, str | None] = field(default_factory=dict)
+
+    def listed(self, token: str) -> Content:
+        return content(self.names.get(token))
+
+    def detailed(self, token: str) -> Content:
+        detail = self.details.get(token)
+        extra = None if detail is None else json.dumps({"rarity": detail}, separators=(",", ":"))
+        return content(self.detail_names.get(token), description=detail, extra=extra)
+
+    def digest(self, wallet: str) -> str:
+        shown = [(t, a, self.names.get(t)) for t, a in sorted(self.held.get(wallet, {}).items())]
+        return hashlib.sha256(repr(shown).encode()).hexdigest()
+
+
+# Few values, so that states come back: a change and its reversal is where skipping goes wrong.
+held_by_one = st.fixed_dictionaries({}, optional=dict.fromkeys(TOKENS, st.sampled_from(AMOUNTS)))
+full = st.just(dict.fromkeys(TOKENS, "1"))
+holdings = st.fixed_dictionaries(dict.fromkeys(WALLETS, full | full | held_by_one))
+names = st.fixed_dictionaries(dict.fromkeys(TOKENS, st.sampled_from(["x", "y"])))
+details = st.fixed_dictionaries(dict.fromkeys(TOKENS, st.sampled_from([None, "rare"])))
+detail_names = st.fixed_dictionaries(dict.fromkeys(TOKENS, st.sampled_from([None, "x", "z"])))
+worlds = st.builds(World, held=holdings, names=names, details=details, detail_names=detail_names)
+
+
+@dataclass
+class Asked:
+    """A read at a tick, and when it is applied."""
+
+    tick: int
+    wallet: str | None
+    token: str
+    conditional: bool
+    batch: int
+
+
+asks = st.builds(
+    Asked,
+    tick=st.integers(0, 7),
+    wallet=st.sampled_from([*WALLETS, *WALLETS, *WALLETS, None]),
+    token=st.sampled_from(TOKENS),
+    conditional=st.sampled_from([True, True, False]),
+    batch=st.integers(0, 9),
+)
+
+
+def balances_of(mirror: Mirror) -> dict[tuple[str, str], str]:
+    rows = mirror.connection.execute("SELECT wallet_id, token_id, amount FROM balances")
+    return {(wallet, token): amount for wallet, token, amount in rows}
+
+
+def replayed(mirror: Mirror) -> dict[tuple[str, str], str]:
+    found: dict[tuple[str, str], str] = {}
+    last_time = ""
+    rows = mirror.connection.execute(
+        "SELECT wallet_id, token_id, old_amount, new_amount, observed_at FROM balance_changes"
+        " ORDER BY change_id"
+    )
+    for wallet, token, old, new, at in rows:
+        assert at >= last_time
+        last_time = at
+        assert found.get((wallet, token)) == old
+        assert old != new
+        if new is None:
+            del found[wallet, token]
+        else:
+            found[wallet, token] = new
+    return found
+
+
+@cache
+def template() -> Path:
+    """An empty database, made once."""
+    path = Path(tempfile.mkdtemp()) / "template.db"
+    with Mirror(path) as mirror:
+        mirror.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return path
+
+
+class Model:
+    """What the latest applied reads showed, worked out from the worlds alone."""
+
+    def __init__(self, versions: list[World]) -> None:
+        self.versions = versions
+        self.wallet_tick: dict[str, int] = {}
+        self.list_tick: dict[str, int] = {}
+        self.detail_tick: dict[str, int] = {}
+        self.world: dict[int, World] = {}
+
+    def applied_wallet(self, wallet: str, ticket: int, world: World) -> None:
+        self.world[ticket] = world
+        self.wallet_tick[wallet] = ticket
+        for token in world.held.get(wallet, {}):
+            self.list_tick[token] = max(self.list_tick.get(token, 0), ticket)
+
+    def applied_token(self, token: str, ticket: int, world: World) -> None:
+        self.world[ticket] = world
+        self.detail_tick[token] = ticket
+
+    def balances(self) -> dict[tuple[str, str], str]:
+        return {
+            (wallet, token): amount
+            for wallet, ticket in self.wallet_tick.items()
+            for token, amount in self.world[ticket].held.get(wallet, {}).items()
+        }
+
+    def contents(self) -> dict[str, Content]:
+        found = {}
+        for token in {*self.list_tick, *self.detail_tick}:
+            listed, detailed = self.list_tick.get(token, 0), self.detail_tick.get(token, 0)
+            in_list = self.world[listed].listed(token) if listed else content(None)
+            in_detail = self.world[detailed].detailed(token) if detailed else content(None)
+            newer, older = (in_list, in_detail) if listed > detailed else (in_detail, in_list)
+            found[token] = tuple(
+                new if new is not None else old for new, old in zip(newer, older, strict=True)
+            )
+        return found
+
+
+def make_read(
+    mirror: Mirror, asked: Asked, ticket: int, world: World, known: dict[str, str | None]
+) -> WalletRead | TokenRead:
+    asked_at = {"ticket": ticket, "started_at": f"2026-01-01T00:00:00.{ticket:06}Z"}
+    if asked.wallet is None:
+        return TokenRead(
+            token_id=asked.token, outcome="ok", content=world.detailed(asked.token), **asked_at
+        )
+    digest = world.digest(asked.wallet)
+    if asked.conditional and known.get(asked.wallet) == digest:
+        return WalletRead(wallet_id=asked.wallet, outcome="unchanged", digest=digest, **asked_at)
+    entries = [
+        (token, amount, world.listed(token))
+        for token, amount in world.held.get(asked.wallet, {}).items()
+    ]
+    return WalletRead(
+        wallet_id=asked.wallet, outcome="ok", entries=entries, digest=digest, **asked_at
+    )
+
+
+def stored_digests(mirror: Mirror) -> dict[str, str | None]:
+    return dict(mirror.connection.execute("SELECT wallet_id, body_sha256 FROM wallets"))
+
+
+def check(mirror: Mirror, model: Model) -> None:
+    assert balances_of(mirror) == model.balances()
+    assert replayed(mirror) == model.balances()
+    columns = ", ".join(CONTENT_COLUMNS)
+    stored = {
+        token: tuple(values)
+        for token, *values in mirror.connection.execute(f"SELECT token_id, {columns} FROM tokens")
+    }
+    assert stored == model.contents()
+
+
+@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(worlds, min_size=8, max_size=8), st.lists(asks, min_size=1, max_size=24))
+def test_the_read_that_started_later_wins_whatever_order_they_end_in(
+    versions: list[World], asked: list[Asked]
+) -> None:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Mirror(Path(shutil.copy(template(), folder)), air=0.0) as mirror,
+    ):
+        model = Model(versions)
+        # Tickets grow with the ticks; conditional reads know what the mirror held when planned.
+        ordered = sorted(enumerate(asked), key=lambda pair: (pair[1].tick, pair[0]))
+        tickets = {index: n + 1 for n, (index, _) in enumerate(ordered)}
+        batches: dict[int, list[tuple[int, Asked]]] = {}
+        for index, ask in enumerate(asked):
+            batches.setdefault(ask.batch, []).append((index, ask))
+        for number in sorted(batches):
+            known = stored_digests(mirror)
+            reads = {
+                tickets[index]: (
+                    make_read(mirror, ask, tickets[index], versions[ask.tick], known),
+                    ask,
+                )
+                for index, ask in batches[number]
+            }
+            with mirror.transaction() as transaction:
+                applied = transaction.apply([read for read, _ in reads.values()])
+            for one in applied:
+                read, ask = reads[one.read.ticket]
+                if one.fate == "superseded":
+                    continue
+                if isinstance(read, WalletRead):
+                    model.applied_wallet(read.wallet_id, read.ticket, versions[ask.tick])
+                else:
+                    model.applied_token(read.token_id, read.ticket, versions[ask.tick])
+            check(mirror, model)
+        # One more look at everything, conditional where the mirror knows a digest, ends in the
+        # provider's state, whatever came before.
+        last = versions[-1]
+        known = stored_digests(mirror)
+        final = []
+        for n, wallet in enumerate(WALLETS):
+            ask = Asked(7, wallet, TOKENS[0], conditional=True, batch=0)
+            final.append(make_read(mirror, ask, 1_000 + n, last, known))
+        with mirror.transaction() as transaction:
+            applied = transaction.apply(final)
+        again = [
+            make_read(mirror, Asked(7, x.read.wallet_id, TOKENS[0], False, 0), 2_000 + n, last, {})
+            for n, x in enumerate(applied)
+            if x.fate == "superseded" and isinstance(x.read, WalletRead)
+        ]
+        with mirror.transaction() as transaction:
+            transaction.apply(again)
+        assert balances_of(mirror) == {
+            (wallet, token): amount
+            for wallet in WALLETS
+            for token, amount in last.held.get(wallet, {}).items()
+        }
+        held = {token for wallet in WALLETS for token in last.held.get(wallet, {})}
+        stored = dict(mirror.connection.execute("SELECT token_id, name FROM tokens"))
+        assert {token: stored[token] for token in held} == {
+            token: last.names[token] for token in held
+        }

@@ -1,0 +1,46 @@
+"""What a world lists, what the mirror lists, and what its history comes to."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import msgspec
+
+from nftsync.sandbox.world import World
+
+
+def listed(world: World) -> dict[tuple[str, str], str]:
+    """What the provider lists: the amount of each wallet and token."""
+    found = {}
+    for wallet in world.wallets():
+        body = msgspec.json.decode(world.balances_body(wallet) or b"")
+        for entry in body["nftTokenBalances"]:
+            found[wallet, entry["tokenId"]] = entry["amount"]
+    return found
+
+
+def mirrored(database: Path) -> dict[tuple[str, str], str]:
+    """What the mirror lists."""
+    with sqlite3.connect(database) as connection:
+        rows = connection.execute("SELECT wallet_id, token_id, amount FROM balances").fetchall()
+    connection.close()
+    return {(wallet, token): amount for wallet, token, amount in rows}
+
+
+def replayed(database: Path) -> dict[tuple[str, str], str]:
+    """The change log played from its start."""
+    with sqlite3.connect(database) as connection:
+        rows = connection.execute(
+            "SELECT wallet_id, token_id, old_amount, new_amount FROM balance_changes"
+            " ORDER BY change_id"
+        ).fetchall()
+    connection.close()
+    found: dict[tuple[str, str], str] = {}
+    for wallet, token, old, new in rows:
+        assert found.get((wallet, token)) == old
+        if new is None:
+            del found[wallet, token]
+        else:
+            found[wallet, token] = new
+    return found
