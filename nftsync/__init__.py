@@ -15,10 +15,11 @@ from nftsync.version import __version__
 if TYPE_CHECKING:
     from nftsync import frames
     from nftsync.api import sync
+    from nftsync.sync_result import SyncResult
 
-__all__ = ["NftsyncError", "__version__", "frames", "sync"]
+__all__ = ["NftsyncError", "SyncResult", "__version__", "frames", "sync"]
 
-_HOME = {"sync": "nftsync.api"}
+_HOME = {"SyncResult": "nftsync.sync_result", "sync": "nftsync.api"}
 
 
 def __getattr__(name: str) -> Any:

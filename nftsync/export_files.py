@@ -62,7 +62,7 @@ class ParquetFile:
         self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
 
     def write(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Append rows, as the tables have them, as one row group."""
+        """Append rows, one at least, as the tables have them; they become one row group."""
         columns = zip(*rows, strict=True)
         arrays = [_array(kind, values) for kind, values in zip(self._kinds, columns, strict=True)]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
@@ -103,7 +103,7 @@ class CsvFile:
         self._kinds = list(columns.values())
 
     def write(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Append rows, as the tables have them."""
+        """Append rows, one at least, as the tables have them."""
         columns = zip(*rows, strict=True)
         cells = [_cells(kind, values) for kind, values in zip(self._kinds, columns, strict=True)]
         self._writer.writerows(zip(*cells, strict=True))
@@ -120,7 +120,9 @@ class CsvFile:
 
 def _cells(kind: ColumnKind, values: tuple[Any, ...]) -> Sequence[Any]:
     if kind == "bytes":
-        values = tuple(value and base64.b64encode(value).decode("ascii") for value in values)
+        values = tuple(
+            None if value is None else base64.b64encode(value).decode("ascii") for value in values
+        )
     elif kind not in {"text", "amount"}:
         return values
     return [v if v is None or v[:1] in _HARMLESS else neutralized(v) for v in values]

@@ -179,7 +179,7 @@ class Provider:
             self._told[""] = 0
 
     def on(self, path: str, *answers: Sender) -> None:
-        """Answer a path with these, one after the other; the last for ever."""
+        """Answer a path with these, one after the other; without any, as if never told to."""
         with self._lock:
             self._scripts[path] = answers
             self._told[path] = 0
@@ -262,8 +262,8 @@ class Provider:
 
     def _answer(self, seen: Seen) -> Sender:
         with self._lock:
-            answers = self._scripts.get(seen.path, self._default)
-            key = seen.path if seen.path in self._scripts else ""
+            key = seen.path if self._scripts.get(seen.path) else ""
+            answers = self._scripts[key] if key else self._default
             told = self._told[key]
             self._told[key] += 1
         if answers:

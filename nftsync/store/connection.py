@@ -66,6 +66,8 @@ def create_private_file(path: Path) -> None:
 
     SQLite gives the files beside it (WAL, shared memory) the same permissions.
     """
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder, not a database; name a file with --database")
     path.parent.mkdir(parents=True, exist_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, stat.S_IRUSR | stat.S_IWUSR))
 
@@ -102,6 +104,8 @@ def connect_reader(path: Path | str) -> sqlite3.Connection:
         StoreError: there is no such file, or it cannot be read.
     """
     path = Path(path)
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder, not a database; name a file with --database")
     if not path.exists():
         raise StoreError(
             f"there is no database at {path.absolute()}; `nftsync sync` makes one, "
@@ -118,6 +122,14 @@ def connect_reader(path: Path | str) -> sqlite3.Connection:
         try:
             connection.execute("PRAGMA query_only = 1")
             connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
+        except sqlite3.OperationalError as error:
+            connection.close()
+            if "unable to open" in str(error) and not os.access(path.parent, os.W_OK):
+                raise StoreError(
+                    f"{path} lies in a folder that cannot be written, which reading a live "
+                    "database needs; make a copy to read there with `nftsync snapshot`"
+                ) from error
+            raise
         except BaseException:
             connection.close()
             raise

@@ -242,7 +242,7 @@ def open_store(path: Path) -> sqlite3.Connection:
         StoreError: it is no database of nftsync's, or cannot be opened or written.
     """
     with explained(path):
-        if path.exists() and path.stat().st_size > 0:
+        if path.is_file() and path.stat().st_size > 0:
             # Before the first pragma: WAL mode would be written into a file that isn't ours.
             _refuse_others(path)
         connection = connect_writer(path)

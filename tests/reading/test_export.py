@@ -312,14 +312,30 @@ def test_no_cell_begins_with_a_formula_and_each_can_be_got_back(text: str) -> No
     assert (cell[1:] if was_quoted else cell) == text
 
 
-@given(st.lists(st.tuples(st.none() | BORDERLINE, st.none() | st.text(max_size=20)), max_size=5))
-def test_csv_keeps_each_text_in_its_cell(rows: list[tuple[str | None, str | None]]) -> None:
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | BORDERLINE, st.none() | st.text(max_size=20), st.none() | st.binary()
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_csv_keeps_each_text_in_its_cell(rows: list[tuple[Any, ...]]) -> None:
     file = io.BytesIO()
-    out = CsvFile(file, {"a": "text", "b": "amount"})
+    out = CsvFile(file, {"a": "text", "b": "amount", "c": "bytes"})
     out.write(rows)
     out.close()
     read = list(csv.reader(io.StringIO(file.getvalue().decode(), newline="")))
-    assert read == [["a", "b"], *[[neutralized(cell or "") for cell in row] for row in rows]]
+    assert read[0] == ["a", "b", "c"]
+    assert read[1:] == [
+        [
+            neutralized(a or ""),
+            neutralized(b or ""),
+            neutralized(base64.b64encode(c or b"").decode()),
+        ]
+        for a, b, c in rows
+    ]
 
 
 @given(

@@ -90,7 +90,7 @@ class MirrorFollowsTheProvider(RuleBasedStateMachine):
         assert result.balances.added == len(world.keys() - before.keys())
         assert result.balances.removed == len(before.keys() - world.keys())
         names = frames.holdings(self.database).set_index(["wallet_id", "token_id"])["name"]
-        self.moments.append((now(), world, {k: v for k, v in names.items()}))
+        self.moments.append((now(), world, dict(names.items())))
         time.sleep(0.000_01)
 
     @invariant()

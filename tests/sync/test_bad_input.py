@@ -1,0 +1,182 @@
+"""What goes wrong is one line that says what to do, the right exit code, and nothing lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from worlds import mirrored, replayed
+
+import nftsync
+from nftsync.errors import InputError, NewerDatabase, StoreError, SyncRunning
+from nftsync.sandbox.server import SandboxServer
+from nftsync.store.lock import sync_lock
+
+WALLET = "8d1cc10a-7fbf-42e7-b58d-5110899866aa"
+
+
+def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NFTSYNC_")}
+    return subprocess.run(
+        [sys.executable, "-m", "nftsync", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env=environment,
+    )
+
+
+def assert_one_line(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
+    assert done.returncode == code, done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("nftsync: ")
+    for word in words:
+        assert word in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["sync", "--base-url", "http://127.0.0.1:9"], 2, ["no wallets", "--wallets-file"]),
+        (["sync", "--base-url", "http://127.0.0.1:9", "xx"], 2, ["'xx'", "wallet id"]),
+        (["sync", WALLET], 2, ["base_url", "NFTSYNC_BASE_URL", "--base-url"]),
+        (["sync", "--base-url", "file:///etc", WALLET], 2, ["base_url"]),
+        (["sync", "--base-url", "http://127.0.0.1:9", "--wallets-file", "no"], 2, ["no", "file"]),
+        (["holdings"], 1, ["no database", "nftsync sync"]),
+        (["holdings", "-d", "."], 1, ["folder"]),
+        (["sync", "--base-url", "http://127.0.0.1:9", WALLET, "-d", "."], 1, ["folder"]),
+    ],
+)
+def test_unusable_input(tmp_path: Path, arguments: list[str], code: int, words: list[str]) -> None:
+    assert_one_line(run(*arguments, cwd=tmp_path), code, *words)
+
+
+def test_a_provider_that_is_not_there_fails_the_wallet_and_exits_1(tmp_path: Path) -> None:
+    done = run(
+        *("sync", "--base-url", "http://127.0.0.1:9", "--retries", "2", WALLET), cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert "failed" in done.stdout
+    assert_one_line(done, 1, WALLET, "refused")
+
+
+def test_a_file_that_is_no_database_is_left_as_it_was(database: Path) -> None:
+    database.write_text("not a database, but dear to somebody")
+    with pytest.raises(StoreError, match="not a SQLite database"):
+        nftsync.sync([WALLET], base_url="http://127.0.0.1:9", database=database)
+    assert database.read_text() == "not a database, but dear to somebody"
+
+
+def test_another_programs_database_is_left_as_it_was(database: Path) -> None:
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    before = database.read_bytes()
+    with pytest.raises(StoreError, match="not an nftsync database"):
+        nftsync.sync([WALLET], base_url="http://127.0.0.1:9", database=database)
+    assert database.read_bytes() == before
+
+
+def test_a_newer_database_is_left_as_it_was(provider: SandboxServer, database: Path) -> None:
+    wallet = provider.world.wallets()[0]
+    nftsync.sync([wallet], base_url=provider.url, database=database, progress=False)
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute(
+            "INSERT INTO _sqlite_migrations (migration_set, name, applied_at)"
+            " VALUES ('nftsync', 'from_the_future', '')"
+        )
+        connection.commit()
+    with pytest.raises(NewerDatabase, match="update nftsync"):
+        nftsync.sync([wallet], base_url=provider.url, database=database, progress=False)
+
+
+def test_two_syncs_of_one_database_do_not_run_at_once(
+    provider: SandboxServer, database: Path
+) -> None:
+    wallet = provider.world.wallets()[0]
+    with sync_lock(database):
+        with pytest.raises(SyncRunning, match="another sync"):
+            nftsync.sync([wallet], base_url=provider.url, database=database, progress=False)
+        done = run("sync", wallet, "--base-url", provider.url, "-d", str(database))
+        assert_one_line(done, 75, "another sync")
+    nftsync.sync([wallet], base_url=provider.url, database=database, progress=False)
+
+
+def test_files_are_readable_by_their_owner_only(provider: SandboxServer, database: Path) -> None:
+    nftsync.sync(provider.world.wallets(), base_url=provider.url, database=database)
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("SELECT count(*) FROM wallets").fetchone()
+        found = {path.name: path.stat().st_mode & 0o777 for path in database.parent.iterdir()}
+    assert set(found.values()) == {0o600}, found
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path):
+    """A file system of its own with little room."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("only root can mount a small file system")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_stops_the_sync_and_a_later_one_goes_on(
+    provider: SandboxServer, small_disk: Path
+) -> None:
+    wallets = provider.world.wallets()
+    database = small_disk / "nftsync.db"
+    ballast = small_disk / "ballast"
+    nftsync.sync(wallets[:2], base_url=provider.url, database=database, progress=False)
+    before = mirrored(database)
+    free = os.statvfs(small_disk)
+    ballast.write_bytes(b"x" * (free.f_bavail * free.f_frsize - 40_000))
+    with pytest.raises(StoreError, match="no room left"):
+        nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
+    ballast.unlink()
+    kept = mirrored(database)
+    assert before.items() <= kept.items()
+    assert replayed(database) == kept
+    result = nftsync.sync(
+        wallets, base_url=provider.url, database=database, resume=True, progress=False
+    )
+    assert result.status == "ok"
+    assert len({wallet for wallet, _ in mirrored(database)}) == len(wallets)
+
+
+def test_a_read_only_disk_is_said(provider: SandboxServer, small_disk: Path) -> None:
+    database = small_disk / "nftsync.db"
+    wallets = provider.world.wallets()[:2]
+    nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(StoreError, match="Read-only"):
+        nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
+    with pytest.raises(StoreError, match="nftsync snapshot"):
+        nftsync.frames.holdings(database)
+
+
+def test_an_unwritable_working_directory_is_said(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file where the folder should be")
+    done = run("sync", WALLET, "--base-url", "http://127.0.0.1:9", cwd=tmp_path)
+    assert_one_line(done, 1, "data/nftsync.db")
+
+
+def test_a_bad_id_among_good_ones_reads_none(provider: SandboxServer, database: Path) -> None:
+    good = provider.world.wallets()[0]
+    with pytest.raises(InputError, match="'../etc'"):
+        nftsync.sync([good, "../etc"], base_url=provider.url, database=database)
+    assert not database.exists()

@@ -1,0 +1,78 @@
+"""A writing thread, frames read in a loop beside it, and a second process that writes as well."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+from worlds import mirrored, replayed
+
+import nftsync
+from nftsync import frames
+from nftsync.sandbox.server import SandboxServer
+
+#: The other process: replay's place is taken by direct applications of reads to other wallets.
+OTHER = """
+import sys
+from pathlib import Path
+from nftsync.models import WalletRead
+from nftsync.store.mirror import Mirror
+from nftsync.times import now
+
+with Mirror(Path(sys.argv[1])) as mirror:
+    for turn in range(150):
+        read = WalletRead(
+            wallet_id="99999999-9999-4999-8999-999999999999", ticket=mirror.tickets.take(),
+            started_at=now(), outcome="ok", digest=str(turn),
+            entries=[(f"99999999-9999-4999-8999-{n:012}", str(turn), None) for n in range(20)],
+        )
+        with mirror.transaction() as transaction:
+            (applied,) = transaction.apply([read])
+        assert applied.fate == "ok"
+"""
+
+
+def test_readers_and_writers_in_two_processes_lose_nothing(
+    provider: SandboxServer, database: Path
+) -> None:
+    wallets = provider.world.wallets()
+    tokens = {wallet: _listed(provider, wallet) for wallet in wallets}
+
+    def one_turn(turn: int) -> None:
+        """Give all tokens of a wallet one amount, a new one each turn, and read them."""
+        for number, wallet in enumerate(wallets):
+            for token in tokens[wallet]:
+                provider.world.set_amount(wallet, token, str(turn * 1000 + number))
+        nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
+
+    one_turn(0)
+    other = subprocess.Popen([sys.executable, "-c", OTHER, str(database)])
+    with ThreadPoolExecutor(1) as pool:
+        writer = pool.submit(lambda: [one_turn(turn) for turn in range(1, 12)])
+        while not writer.done():
+            holdings = frames.holdings(database)
+            # What is written in one transaction is seen whole or not at all.
+            assert set(holdings.groupby("wallet_id")["amount_text"].nunique()) == {1}
+            assert len(holdings) >= sum(map(len, tokens.values()))
+        writer.result()
+    assert other.wait(60) == 0
+    last = frames.holdings(database, wallet="99999999-9999-4999-8999-999999999999")
+    assert set(last["amount"]) == {149}
+    assert len(last) == 20
+    for number, wallet in enumerate(wallets):
+        assert set(frames.holdings(database, wallet=wallet)["amount"]) == {11_000 + number}
+    with closing(sqlite3.connect(database)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    assert replayed(database) == mirrored(database)
+    changes = frames.changes(database)
+    assert len(changes[changes["wallet_id"] == "99999999-9999-4999-8999-999999999999"]) == 150 * 20
+
+
+def _listed(provider: SandboxServer, wallet: str) -> list[str]:
+    body = msgspec.json.decode(provider.world.balances_body(wallet) or b"")
+    return [entry["tokenId"] for entry in body["nftTokenBalances"]]

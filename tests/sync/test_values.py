@@ -1,0 +1,171 @@
+"""Odd values survive the way from the provider to the DataFrame, to the character."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import msgspec
+import pandas as pd
+import pytest
+
+import nftsync
+from nftsync import frames
+from nftsync.sandbox.server import SandboxServer
+from nftsync.sandbox.world import World
+
+WALLET = "11111111-1111-4111-8111-111111111111"
+AMOUNTS = [str(2**256 - 1), "0", "0007", "1.5", "", "-1", "1" * 101, "٣"]
+EXACT = [2**256 - 1, 0, 7, None, None, None, None, None]
+NAMES = ["🚀 to the moon 🌕", "شجرة الزيتون", "\u202eevil\u202c", "nul\x00inside", " padded ", ""]
+
+
+def token_id(number: int) -> str:
+    return f"22222222-2222-4222-8222-{number:012}"
+
+
+def sync_world(lines: list[str], database: Path, *, tokens: bool = False) -> nftsync.SyncResult:
+    world_file = database.with_suffix(".jsonl")
+    world_file.write_text("\n".join(lines))
+    with SandboxServer(World.load(world_file)) as server:
+        return nftsync.sync(
+            [WALLET], base_url=server.url, database=database, tokens=tokens, progress=False
+        )
+
+
+def world_line(entries: list[str]) -> str:
+    return f'{{"walletId":"{WALLET}","nftTokenBalances":[{",".join(entries)}]}}'
+
+
+def entry(number: int, amount: str = "1", token: str = "null") -> str:
+    return f'{{"tokenId":"{token_id(number)}","amount":{json.dumps(amount)},"token":{token}}}'
+
+
+def test_amounts_come_out_exact_and_as_sent(database: Path) -> None:
+    sync_world([world_line([entry(n, a) for n, a in enumerate(AMOUNTS)])], database)
+    frame = frames.holdings(database).sort_values("token_id")
+    assert frame["amount"].dtype == object
+    assert frame["amount"].tolist() == EXACT
+    assert frame["amount_text"].tolist() == AMOUNTS
+    assert frame["amount"].dropna().sum() == 2**256 - 1 + 7
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_come_out_as_sent(database: Path, name: str) -> None:
+    token = json.dumps({"id": token_id(1), "metadata": {"name": name}})
+    sync_world([world_line([entry(1, token=token)])], database)
+    assert frames.holdings(database)["name"].tolist() == [name]
+
+
+@pytest.mark.parametrize(
+    "token", ["null", "{}", '{"metadata":null}', '{"metadata":{}}', '{"metadata":{"name":null}}']
+)
+def test_empty_and_absent_metadata_are_missing_values(database: Path, token: str) -> None:
+    sync_world([world_line([entry(1, token=token)])], database)
+    row = frames.holdings(database).iloc[0]
+    assert pd.isna(row["name"])
+    assert pd.isna(row["edition_id"])
+    assert row["amount"] == 1
+
+
+def test_unknown_fields_keep_their_digits_and_their_place(database: Path) -> None:
+    big = str(2**64 + 1)
+    token = (
+        f'{{"id":"{token_id(1)}","blockchainTokenId":"115792089237316195423570985008687907853269'
+        f'984665640564039457584007913129639935","rank":{big},"metadata":{{"editionId":{big},'
+        f'"name":["not","text"],"attributes":[{{"value":1.10}}],"totalEdition":0}}}}'
+    )
+    sync_world([world_line([entry(1, token=token)])], database, tokens=True)
+    row = frames.tokens(database).iloc[0]
+    assert pd.isna(row["edition_id"])
+    assert pd.isna(row["name"])
+    assert row["total_edition"] == 0
+    assert row["blockchain_token_id"] == str(2**256 - 1)
+    assert row["extra"] == (
+        f'{{"metadata":{{"attributes":[{{"value":1.10}}],"editionId":{big},'
+        f'"name":["not","text"]}},"rank":{big}}}'
+    )
+
+
+def test_a_field_only_the_detail_read_shows_stays_until_such_a_read_drops_it(
+    database: Path,
+) -> None:
+    """The list and the detail of a token may differ; both here come from the sandbox's world."""
+    with_rarity = json.dumps({"id": token_id(1), "metadata": {"name": "n"}, "rarity": 5})
+    plain = json.dumps({"id": token_id(1), "metadata": {"name": "n"}})
+    sync_world([world_line([entry(1, token=with_rarity)])], database, tokens=True)
+    # The list no longer shows it, but the last detail read did.
+    sync_world([world_line([entry(1, token=plain)])], database)
+    assert frames.tokens(database)["extra"].tolist() == ['{"rarity":5}']
+    sync_world([world_line([entry(1, token=plain)])], database, tokens=True)
+    assert frames.tokens(database)["extra"].isna().tolist() == [True]
+
+
+def test_a_token_held_by_many_wallets_is_read_and_counted_once(database: Path) -> None:
+    wallets = [f"11111111-1111-4111-8111-{n:012}" for n in range(25)]
+    token = json.dumps({"id": token_id(1), "metadata": {"name": "shared"}})
+    lines = [
+        f'{{"walletId":"{wallet}","nftTokenBalances":[{entry(1, "2", token)}]}}'
+        for wallet in wallets
+    ]
+    world_file = database.with_suffix(".jsonl")
+    world_file.write_text("\n".join(lines))
+    with SandboxServer(World.load(world_file)) as server:
+        result = nftsync.sync(
+            wallets, base_url=server.url, database=database, tokens=True, progress=False
+        )
+        assert result.tokens.added == 1
+        assert result.requests == len(wallets) + 1
+        server.world.edit_metadata(token_id(1), {"name": "renamed"})
+        result = nftsync.sync(base_url=server.url, database=database, progress=False)
+        assert result.tokens.changed == 1
+        assert result.wallets.unchanged == len(wallets) - 1
+        result = nftsync.sync(base_url=server.url, database=database, progress=False)
+        assert result.wallets.unchanged == len(wallets)
+    changes = frames.token_changes(database)
+    assert [msgspec.json.decode(text) for text in changes["before"]] == [{"name": "shared"}]
+    assert [msgspec.json.decode(text) for text in changes["after"]] == [{"name": "renamed"}]
+
+
+def test_a_change_and_its_reversal_do_not_leave_the_token_wrong(database: Path) -> None:
+    """Two wallets hold the token; only the digest of the one that saw the change is new."""
+    other = WALLET.replace("1", "3")
+    token = json.dumps({"id": token_id(1), "metadata": {"name": "first"}})
+    lines = [
+        f'{{"walletId":"{wallet}","nftTokenBalances":[{entry(1, "1", token)}]}}'
+        for wallet in (WALLET, other)
+    ]
+    world_file = database.with_suffix(".jsonl")
+    world_file.write_text("\n".join(lines))
+    with SandboxServer(World.load(world_file)) as server:
+
+        def sync(*wallets: str) -> None:
+            nftsync.sync(wallets, base_url=server.url, database=database, progress=False)
+
+        sync(WALLET, other)
+        server.world.edit_metadata(token_id(1), {"name": "second"})
+        sync(WALLET)
+        server.world.edit_metadata(token_id(1), {"name": "first"})
+        sync(other)  # the very answer it gave before
+    assert frames.tokens(database)["name"].tolist() == ["first"]
+
+
+def test_full_text_search_follows_names(database: Path) -> None:
+    token = json.dumps({"id": token_id(1), "metadata": {"name": "Quiet Harbour"}})
+
+    def found(word: str) -> int:
+        with sqlite3.connect(database) as connection:
+            (count,) = connection.execute(
+                "SELECT count(*) FROM tokens_fts WHERE tokens_fts MATCH ?", (word,)
+            ).fetchone()
+        connection.close()
+        return count
+
+    sync_world([world_line([entry(1, token=token)])], database)
+    assert (found("harbour"), found("ferry")) == (1, 0)
+    sync_world([world_line([entry(1, token=token.replace("Harbour", "Ferry"))])], database)
+    assert (found("harbour"), found("ferry")) == (0, 1)
+    with sqlite3.connect(database) as connection:
+        connection.execute("INSERT INTO tokens_fts (tokens_fts) VALUES ('integrity-check')")
+    connection.close()
