@@ -55,11 +55,10 @@ def check_database(path: Path) -> list[Check]:
         with explained(path), closing(connect_reader(path)) as connection:
             if check_schema(connection, path) == 0:
                 return [Check("ok", "database", f"{path} is empty; sync makes its tables")]
-            (report,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        report = _look_inside(path)
         if report != "ok":
             problem = f"{path} is damaged ({report}); restore a copy, or name another --database"
             return [Check("FAILED", "database", problem)]
-        _try_writing(path)
     except NftsyncError as error:
         return [Check("FAILED", "database", str(error))]
     return [Check("ok", "database", f"{path} is whole and takes writes")]
@@ -90,21 +89,20 @@ def first_tracked_wallet(path: Path) -> str | None:
     return None if row is None else str(row[0])
 
 
-def _try_writing(path: Path) -> None:
-    """Begin a write transaction, and take it back before anything is written."""
+def _look_inside(path: Path) -> str:
+    """What SQLite's own check says, `ok` at best; raises where no write transaction can begin."""
+    # Not mode=ro: there SQLite's check passes over broken constraints.
+    address = f"file:{quote(str(path.absolute()))}?mode=rw"
     with (
         explained(path),
         closing(
-            sqlite3.connect(
-                f"file:{quote(str(path.absolute()))}?mode=rw",
-                uri=True,
-                timeout=BUSY_SECONDS,
-                isolation_level=None,
-            )
+            sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
         ) as connection,
     ):
+        (report,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute("ROLLBACK")
+        connection.execute("ROLLBACK")  # nothing is written
+    return str(report)
 
 
 def check_base_url(base_url: str) -> list[Check]:

@@ -10,6 +10,7 @@ under Endpoints.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache
@@ -314,7 +315,7 @@ def _loose_content(raw: msgspec.Raw, token_id: str) -> Content | None:
         metadata = _take(unknown, _METADATA_FIELDS)
         del extra["metadata"]
         if unknown:
-            extra["metadata"] = _raw(unknown)
+            extra["metadata"] = _encode(unknown)
     columns[0] = _organization(columns[0])
     return (*columns, *metadata, _json(extra) if extra else None)
 
@@ -336,9 +337,20 @@ def _take(fields: dict[str, msgspec.Raw], names: tuple[str, ...]) -> list[Any]:
 
 
 def _json(fields: Mapping[str, msgspec.Raw]) -> str:
-    # Sorted, so that a provider that lists the same fields in another order changes nothing.
-    return msgspec.json.encode(fields, order="sorted").decode()
+    """Write fields so that the same ones in another order, spacing or escaping change nothing."""
+    text = bytes(_encode(fields))
+    if b"\\" not in text and text.count(b"{") + text.count(b"[") <= 1 + ("metadata" in fields):
+        return text.decode()  # nothing is nested or escaped
+    try:
+        value = json.loads(text, parse_int=_digits, parse_float=_digits)
+        return bytes(_encode(value)).decode()
+    except RecursionError:
+        raise UnusableAnswer("the body is nested too deeply") from None
 
 
-def _raw(fields: Mapping[str, msgspec.Raw]) -> msgspec.Raw:
+def _encode(fields: Mapping[str, msgspec.Raw]) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(fields, order="sorted"))
+
+
+def _digits(number: str) -> msgspec.Raw:
+    return msgspec.Raw(number.encode("ascii"))

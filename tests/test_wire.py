@@ -574,17 +574,24 @@ def test_a_random_world_comes_back_exactly(unknown: bool) -> None:
 
 
 @given(_records(unknown=True), st.randoms(use_true_random=False))
-def test_the_order_of_fields_does_not_matter(drawn: Any, shuffler: random.Random) -> None:
+def test_neither_order_nor_spacing_nor_escapes_of_fields_matter(
+    drawn: Any, shuffler: random.Random
+) -> None:
     record, _ = drawn
 
-    def shuffled(fields: dict[str, Any]) -> dict[str, Any]:
-        names = list(fields)
+    def shuffled(value: Any) -> Any:
+        if isinstance(value, list):
+            return [shuffled(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        names = list(value)
         shuffler.shuffle(names)
-        return {name: fields[name] for name in names}
+        return {name: shuffled(value[name]) for name in names}
 
-    other = shuffled(record)
-    if "metadata" in other:
-        other["metadata"] = shuffled(other["metadata"])
-    assert decode_token(json.dumps(other).encode(), ID) == decode_token(
-        json.dumps(record).encode(), ID
-    )
+    body = json.dumps(record).encode()
+    for other in (
+        json.dumps(shuffled(record)),
+        json.dumps(shuffled(record), indent=3, ensure_ascii=False),
+        json.dumps(shuffled(record), separators=(",", ":")),
+    ):
+        assert decode_token(other.encode(), ID) == decode_token(body, ID)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import stat
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,6 +20,9 @@ __all__ = ["connect_reader", "connect_writer", "create_private_file", "explained
 
 #: How long a writer waits for another's transaction; each of ours ends within a fraction of this.
 BUSY_SECONDS = 30.0
+
+
+_creating = threading.Lock()
 
 
 @contextmanager
@@ -64,12 +67,17 @@ def _explain(error: sqlite3.Error, path: Path | str) -> str:
 def create_private_file(path: Path) -> None:
     """Create an empty file that only its owner may read, unless it is there already.
 
-    SQLite gives the files beside it (WAL, shared memory) the same permissions.
+    SQLite gives the files beside it (WAL, shared memory) the same permissions. A database that is
+    there is not even opened: closing any descriptor of it would drop the locks that other
+    connections of this process hold (https://sqlite.org/howtocorrupt.html, section 2.2).
     """
     if path.is_dir():
         raise StoreError(f"{path} is a folder, not a database; name a file with --database")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, stat.S_IRUSR | stat.S_IWUSR))
+    with _creating:  # or another thread might connect before the descriptor here is closed
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):  # another process has just made it
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def connect_writer(path: Path) -> sqlite3.Connection:

@@ -118,6 +118,24 @@ def test_following_sees_each_commit_of_other_connections_once(site: Site) -> Non
     assert seen == list(range(first + 1, first + 1 + extra))
 
 
+def test_a_commit_while_a_page_is_being_worked_on_is_not_slept_through(site: Site) -> None:
+    """It comes after the page was read and before the next look, and no commit follows it."""
+    looks = iter([True, True, False])
+    seen: list[int] = []
+    with (
+        open_feed(site.database) as feed,
+        closing(sqlite3.connect(site.database, isolation_level=None)) as writer,
+    ):
+        for page in feed.follow(0, lambda: next(looks)):
+            seen += [change["change_id"] for change in page]
+            if len(seen) == 20:
+                writer.execute(
+                    "INSERT INTO balance_change_rows SELECT 21, wallet_no, token_no, '1', '2',"
+                    " observed_at, 0, NULL, NULL FROM balance_change_rows WHERE change_id = 20"
+                )
+    assert seen == list(range(1, 22))
+
+
 def test_following_leaves_no_transaction_open_that_would_hold_the_log_back(site: Site) -> None:
     with (
         open_feed(site.database) as feed,

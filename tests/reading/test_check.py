@@ -240,11 +240,20 @@ def test_a_database_that_cannot_be_written_fails(
     assert "locked by another program" in found.message
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written_fails(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    try:
-        (found,) = checks.check_database(tmp_path / "data" / "new.db")
-    finally:
-        tmp_path.chmod(0o700)
+def test_a_folder_that_cannot_be_written_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nearest folder that is there is what decides; root may write everywhere, so pretend."""
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path) != tmp_path)
+    (found,) = checks.check_database(tmp_path / "data" / "new.db")
     assert found.verdict == "FAILED"
+    assert f"{tmp_path} may not be written" in found.message
+
+
+def test_damage_that_only_a_check_finds_fails(site: Site) -> None:
+    with closing(sqlite3.connect(site.database)) as connection, connection:
+        connection.execute("PRAGMA ignore_check_constraints = 1")
+        connection.execute("UPDATE wallets SET tracked = 7 WHERE wallet_no = 1")
+    (found,) = checks.check_database(site.database)
+    assert found.verdict == "FAILED"
+    assert "is damaged (CHECK constraint failed in wallets)" in found.message

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from nftsync.errors import InputError, StoreError
 from nftsync.evidence import find_evidence
 from nftsync.models import WalletRead
 from nftsync.store.mirror import Mirror
-from nftsync.times import now
+from nftsync.times import format_time, now
 
 LONG_AGO = "2000-01-01T00:00:00.000000Z"
 FAR_AHEAD = "2999-01-01T00:00:00.000000Z"
@@ -49,6 +50,16 @@ def test_a_time_between_two_reads_of_the_same_state_is_bracketed(site: Site) -> 
     assert last in found.statement
     assert [state.reads for state in found.reads] == [2]
     assert {row["token_id"] for row in found.holdings} == set(site.held(site.ids[0]))
+
+
+def test_the_very_time_of_the_last_read_is_bracketed_by_it(site: Site) -> None:
+    site.sync()
+    ((_, last),) = states_of(site, site.ids[0])
+    found = find_evidence(site.database, site.ids[0], last)
+    assert (found.certainty, found.confirmed_after) == ("bracketed", last)
+    just_after = format_time(datetime.fromisoformat(last) + timedelta(microseconds=1))
+    later = find_evidence(site.database, site.ids[0], just_after)
+    assert (later.certainty, later.confirmed_before) == ("open", last)
 
 
 def test_a_time_between_two_states_is_a_gap_that_shows_the_earlier_one(site: Site) -> None:
