@@ -50,28 +50,29 @@ class EmptyAnswers:
                 apply_now.append(read)
             elif _is_empty(read) and read.wallet_id in doubtful:
                 self._held_back.append(read)
+                if len(self._held_back) == _IN_A_ROW:
+                    self.verdict = (
+                        f"{_IN_A_ROW} wallets in a row that held NFTs were answered with empty "
+                        "lists; nothing was taken as removed. If it is true, run again with "
+                        "--accept-empty"
+                    )
             elif read.entries or (
                 read.outcome == "unchanged" and _holders(connection, [read.wallet_id])
             ):
                 apply_now += [*self.release(), read]
             else:
                 apply_now.append(read)
-            if len(self._held_back) == _IN_A_ROW:
-                self.verdict = (
-                    f"{_IN_A_ROW} wallets in a row that held NFTs were answered with empty lists; "
-                    "nothing was taken as removed. If it is true, run again with --accept-empty"
-                )
-                doubted = [
-                    msgspec.structs.replace(held, outcome="incomplete", error=self.verdict)
-                    for held in self.release()
-                ]
-                apply_now += doubted
-        return apply_now
+        return [*apply_now, *self.release()] if self.verdict else apply_now
 
     def release(self) -> list[WalletRead | TokenRead]:
-        """The reads held back, which can be believed now."""
+        """The reads held back: as they are, or incomplete once they are not to be believed."""
         held_back, self._held_back = self._held_back, []
-        return held_back
+        if self.verdict is None:
+            return held_back
+        return [
+            msgspec.structs.replace(read, outcome="incomplete", error=self.verdict)
+            for read in held_back
+        ]
 
 
 def _is_empty(read: WalletRead | TokenRead) -> bool:

@@ -208,7 +208,7 @@ class _SyncRun:
                     more = len(step) == room
                     fetchers.submit(step)
                 bar.update(self._take(fetchers))
-                if not more and fetchers.idle:
+                if not more and fetchers.idle and not self._stopped.is_set():
                     fetchers.submit(self._tasks_again(self._write(self._empty.release())))
             fetchers.close()
             fetchers.join(_LAST_READS)

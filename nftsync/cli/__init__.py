@@ -71,7 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        code = nftsync.main(args=arguments, prog_name="nftsync", standalone_mode=False)
+        # Not nftsync.main(): that would exit with 1 when the reader of our output has gone.
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        with nftsync.make_context("nftsync", given) as context:
+            nftsync.invoke(context)
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -85,7 +90,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except NftsyncError as error:
         click.echo(f"nftsync: {one_line(str(error))}", err=True)
         return _exit_code(error)
-    return code if isinstance(code, int) else 0
+    return 0
 
 
 def _exit_code(error: NftsyncError) -> int:

@@ -110,9 +110,12 @@ class _TimedBackend(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        stream = super().connect_tcp(
-            host, port, self._attempt.left(), local_address, socket_options
-        )
+        try:
+            stream = super().connect_tcp(
+                host, port, self._attempt.left(), local_address, socket_options
+            )
+        except UnicodeError:  # out of the resolver, for a label too long
+            raise httpcore.ConnectError(f"{host[:80]!r} is no host name") from None
         return _TimedStream(stream, self._attempt)
 
 

@@ -17,7 +17,7 @@ from nftsync.client.auth import Auth
 from nftsync.client.connection import Answer, Connection, shared_tls
 from nftsync.client.health import Health
 from nftsync.client.pace import Pace
-from nftsync.errors import AccessRefused, NoConnection, ReadError, UnusableAnswer
+from nftsync.errors import AccessRefused, NoConnection, ReadError, SettingsError, UnusableAnswer
 from nftsync.models import Effort
 from nftsync.version import __version__
 from nftsync.wire import CutShort
@@ -76,7 +76,11 @@ class Exchange:
         max_bytes: int,
         first_wait: float,
     ) -> None:
-        self._base = httpx.URL(base_url)
+        try:
+            self._base = httpx.URL(base_url)
+            _ = self._base.host  # decoded only now; IDNA refuses some
+        except (httpx.InvalidURL, ValueError) as error:
+            raise SettingsError(f"base_url (NFTSYNC_BASE_URL) cannot be used: {error}") from None
         self._prefix = self._base.raw_path.rstrip(b"/")
         self._auth = auth
         self._pace = pace

@@ -112,14 +112,14 @@ def connect_reader(path: Path | str) -> sqlite3.Connection:
         StoreError: there is no such file, or it cannot be read.
     """
     path = Path(path)
-    if path.is_dir():
-        raise StoreError(f"{path} is a folder, not a database; name a file with --database")
-    if not path.exists():
-        raise StoreError(
-            f"there is no database at {path.absolute()}; `nftsync sync` makes one, "
-            "`--database` names another"
-        )
     with explained(path):
+        if path.is_dir():
+            raise StoreError(f"{path} is a folder, not a database; name a file with --database")
+        if not path.exists():
+            raise StoreError(
+                f"there is no database at {path.absolute()}; `nftsync sync` makes one, "
+                "`--database` names another"
+            )
         connection = sqlite3.connect(
             f"file:{quote(str(path.absolute()))}?mode=ro",
             uri=True,

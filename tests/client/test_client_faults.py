@@ -43,6 +43,7 @@ from nftsync.errors import (
     NftsyncError,
     NoConnection,
     ReadError,
+    SettingsError,
     Stopped,
     UnusableAnswer,
 )
@@ -117,6 +118,13 @@ def test_a_refused_connection_is_tried_again(make_client: MakeClient) -> None:
     with pytest.raises(NoConnection, match=r"^no connection: .*refused"):
         make_client(url=f"http://127.0.0.1:{port}", attempts=4).balances(wallet(1), tally)
     assert tally.effort() == (4, 3)
+
+
+def test_a_host_that_can_have_no_address_is_an_error_of_ours(make_client: MakeClient) -> None:
+    with pytest.raises(SettingsError, match=r"^base_url \(NFTSYNC_BASE_URL\) cannot be used: "):
+        make_client(url="http://xn--/")
+    with pytest.raises(NoConnection, match=r"^no connection: 'a+\.example' is no host name$"):
+        make_client(url=f"http://{'a' * 64}.example", attempts=1).balances(wallet(1), Tally())
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504, 599])

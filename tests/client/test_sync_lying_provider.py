@@ -287,20 +287,7 @@ def test_an_empty_list_with_an_unknown_field_removes_nothing(
 # Empty lists for everyone -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "count",
-    [
-        20,
-        pytest.param(
-            25,
-            marks=pytest.mark.xfail(
-                strict=False,
-                reason="sync_run._read_all believes the lists held back after the verdict, where"
-                " all reads came in one batch (sync_run.py and empty_answers.py)",
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("count", [20, 25, 65])
 def test_a_provider_that_is_suddenly_empty_for_all_is_not_believed_until_told_to(
     provider: Provider, sync: Sync, held: Any, query: Any, count: int
 ) -> None:
