@@ -86,12 +86,18 @@ class Exchange:
         self._pace = pace
         self._health = health
         self._timeout = min(timeout, _LONGEST_TIMEOUT)
-        self._attempts = attempts
         self._max_bytes = max_bytes
         self._first_wait = first_wait
         self._growing = tenacity.wait_exponential(
             multiplier=first_wait, max=_LONGEST_WAIT
         ) + tenacity.wait_random(0, first_wait)
+        self._retrying = tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(attempts),
+            retry=tenacity.retry_if_exception_type(_TryAgainError),
+            wait=self._wait,
+            sleep=pace.sleep,
+            reraise=True,
+        )
         self._tls: ssl.SSLContext | None = None
         self._local = threading.local()
         self._lock = threading.Lock()
@@ -128,14 +134,14 @@ class Exchange:
             ReadError: it failed for good.
             Stopped: the pace was stopped.
         """
-        url = self._base.copy_with(raw_path=self._prefix + path.encode("ascii"))
+        target = self._prefix + path.encode("ascii")
         first = effort.requests
 
         def attempt() -> _T:
             self._pace.wait_turn()
             effort.requests += 1
             effort.retries += effort.requests - first > 1
-            answer = self._authorized(method, url, effort, etag, body)
+            answer = self._authorized(method, target, effort, etag, body)
             if answer.status != 304 or etag is None:
                 self._check(answer)
             try:
@@ -144,35 +150,29 @@ class Exchange:
                 raise _TryAgainError(error) from None
 
         try:
-            return tenacity.Retrying(
-                stop=tenacity.stop_after_attempt(self._attempts),
-                retry=tenacity.retry_if_exception_type(_TryAgainError),
-                wait=self._wait,
-                sleep=self._pace.sleep,
-                reraise=True,
-            )(attempt)
+            return self._retrying(attempt)
         except _TryAgainError as last:
             raise last.error from None
 
     def _authorized(
-        self, method: str, url: httpx.URL, effort: Tally, etag: str | None, body: bytes | None
+        self, method: str, target: bytes, effort: Tally, etag: str | None, body: bytes | None
     ) -> Answer:
         credentials, generation = self._auth.headers()
-        answer = self._send(method, url, credentials, etag, body)
+        answer = self._send(method, target, credentials, etag, body)
         if answer.status == 401 and self._auth.can_renew:
             self._auth.renew(generation)
             self._pace.wait_turn()
             credentials, _ = self._auth.headers()
             effort.requests += 1
             effort.retries += 1
-            answer = self._send(method, url, credentials, etag, body)
+            answer = self._send(method, target, credentials, etag, body)
         self._health.answered(answer.status)
         return answer
 
     def _send(
         self,
         method: str,
-        url: httpx.URL,
+        target: bytes,
         credentials: Mapping[str, str],
         etag: str | None,
         body: bytes | None,
@@ -188,7 +188,7 @@ class Exchange:
         if body is not None:
             headers["Content-Type"] = "application/json"
         try:
-            return self._connection().send(method, url, headers, body)
+            return self._connection().send(method, target, headers, body)
         except NoConnection as error:
             self._health.unanswered(str(error))
             raise _TryAgainError(error) from None
@@ -202,6 +202,7 @@ class Exchange:
             with self._lock:
                 self._tls = self._tls or shared_tls()
                 connection = Connection(
+                    self._base,
                     self._tls,
                     timeout=self._timeout,
                     max_bytes=self._max_bytes,

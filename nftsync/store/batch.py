@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nftsync.models import Applied, TokenRead, WalletRead
+from nftsync.store.bulk import insert_rows
 from nftsync.store.token_batch import Token, TokenBatch, over_keys
 
 __all__ = ["Batch"]
@@ -251,19 +252,20 @@ class Batch:
     def _write(self) -> None:
         many = self._connection.executemany
         self._tokens.write()
-        many("INSERT INTO balance_rows VALUES (?, ?, ?, ?, ?, ?)", self._added)
+        insert_rows(self._connection, "INSERT INTO balance_rows", self._added)
         many(
             "UPDATE balance_rows SET amount = ?, held_since = ?, updated_at = ?"
             " WHERE wallet_no = ? AND token_no = ?",
             self._updated,
         )
         many("DELETE FROM balance_rows WHERE wallet_no = ? AND token_no = ?", self._removed)
-        many(
+        insert_rows(
+            self._connection,
             "INSERT INTO balance_change_rows (wallet_no, token_no, old_amount, new_amount,"
-            " observed_at, baseline, run_id, webhook_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            " observed_at, baseline, run_id, webhook_id)",
             self._balance_changes,
         )
-        many("INSERT INTO wallet_state_rows VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._new_states)
+        insert_rows(self._connection, "INSERT INTO wallet_state_rows", self._new_states)
         self._extend_states(self._same_states)
         many(
             "UPDATE wallets SET ticket = ?, synced_at = coalesce(?, synced_at), status = ?,"

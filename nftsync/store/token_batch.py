@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from nftsync.models import CONTENT_COLUMNS, Applied, Content, TokenRead, WalletRead
+from nftsync.store.bulk import insert_rows
 from nftsync.store.token_content import (
     Fields,
     changed_columns,
@@ -262,10 +263,10 @@ class TokenBatch:
     def write(self) -> None:
         """Write what was taken in."""
         many = self._connection.executemany
-        places = ", ".join("?" * (len(CONTENT_COLUMNS) + 7))
-        many(
-            f"INSERT INTO tokens (token_no, token_id, {_CONTENT}, first_seen_at, updated_at,"  # noqa: S608
-            f" ticket, changed_ticket, detailed) VALUES ({places})",
+        insert_rows(
+            self._connection,
+            f"INSERT INTO tokens (token_no, token_id, {_CONTENT}, first_seen_at, updated_at,"
+            " ticket, changed_ticket, detailed)",
             self._new,
         )
         if self._changed:

@@ -1,0 +1,94 @@
+"""Run `nftsync demo` on a terminal of its own, and draw what it printed as demo.svg.
+
+Run it with `python docs/images/make_demo_svg.py` when the demo's output has changed. The progress
+bars are left out, and so is the folder that the database lies in; nothing else is touched.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+_PICTURE = Path(__file__).with_name("demo.svg")
+_COLUMNS = 127
+_ROWS = 60
+
+_BAR = re.compile(r"\w+: +[0-9]+%\|")
+#: Rich gives a run of text a length by its characters, but a pictogram fills two columns: in a
+#: style of its own it is a run of its own, and what follows stands where it belongs.
+_PICTOGRAM = re.compile("[\u2600-\u27bf\U0001f000-\U0001faff]\ufe0f?")
+
+#: Rich's SVG names a web font; a picture that is opened must fetch nothing.
+_FONT_RULES = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
+_FONTS = "ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+
+
+def capture(command: list[str], folder: str) -> str:
+    """Run a command on a pseudo-terminal and return what it printed there."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    with subprocess.Popen(  # noqa: S603 - our own command
+        command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        printed = b"".join(_chunks(ours))
+    os.close(ours)
+    if process.returncode:
+        sys.exit(f"{command} ended with exit code {process.returncode}")
+    return printed.decode()
+
+
+def _chunks(terminal: int) -> list[bytes]:
+    chunks = []
+    while True:
+        try:
+            chunk = os.read(terminal, 65_536)
+        except OSError:  # the other end has gone
+            return chunks
+        if not chunk:
+            return chunks
+        chunks.append(chunk)
+
+
+def shown(printed: str) -> str:
+    """What the terminal shows in the end, without the progress bars."""
+    lines = [line.rstrip("\r").rpartition("\r")[2].rstrip() for line in printed.split("\n")]
+    return "\n".join(line for line in lines if not _BAR.match(line)).strip()
+
+
+def draw(text: str) -> str:
+    """Draw text with ANSI codes as an SVG that fetches nothing."""
+    console = Console(record=True, width=_COLUMNS, file=io.StringIO(), force_terminal=True)
+    console.print(Text("$ nftsync demo", style="bold green"))
+    output = Text.from_ansi(text)
+    output.highlight_regex(_PICTOGRAM, style="bold")
+    console.print(output)
+    svg = console.export_svg(title="nftsync demo", unique_id="demo")
+    svg = _FONT_RULES.sub("", svg).replace("Fira Code, monospace", _FONTS)
+    return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
+
+
+def main() -> None:
+    """Make the picture."""
+    with tempfile.TemporaryDirectory() as folder:
+        here = str(Path(folder).resolve())
+        nftsync = str(Path(sys.executable).with_name("nftsync"))
+        text = shown(capture([nftsync, "demo"], here)).replace(f"{here}/", "")
+    _PICTURE.write_text(draw(text), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

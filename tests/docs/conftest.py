@@ -1,0 +1,69 @@
+"""A provider that holds the wallets of the examples, and a folder to run them in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from docs_session import EXAMPLES, History, Session
+
+import nftsync
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+from nftsync.sandbox.world import World
+from nftsync.times import now
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("NFTSYNC_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def provider() -> Iterator[SandboxServer]:
+    world = generate(wallets=6, nfts=12, seed=3)
+    with SandboxServer(world) as server:
+        givers = iter(world.wallets())
+        for wallet in EXAMPLES:
+            world.add_wallet(wallet)
+            for giver in (next(givers), next(givers)):
+                _give(world, giver, wallet, 6)
+        yield server
+
+
+def _give(world: World, giver: str, taker: str, count: int) -> None:
+    body: dict[str, Any] = msgspec.json.decode(world.balances_body(giver) or b"{}")
+    for entry in body["nftTokenBalances"][:count]:
+        world.transfer(giver, taker, entry["tokenId"], entry["amount"])
+
+
+@pytest.fixture
+def history(provider: SandboxServer, tmp_path: Path) -> History:
+    database = tmp_path / "data" / "nftsync.db"
+    world = provider.world
+
+    def sync() -> None:
+        wallets = world.wallets()
+        result = nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
+        assert result.status == "ok"
+
+    sync()
+    sync()
+    between = now()
+    _give(world, *EXAMPLES, 2)
+    world.mint(EXAMPLES[0], 2**255, {"name": "Ample"})
+    sync()
+    return History(database, between)
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    session = Session(tmp_path)
+    yield session
+    session.close()

@@ -1,0 +1,123 @@
+"""The errors in docs/troubleshooting.md are the ones that users meet: each is brought about."""
+
+from __future__ import annotations
+
+import re
+import socket
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import provider as fake
+import pytest
+from docs_pages import ROOT, blocks
+
+from nftsync.cli import main
+from nftsync.errors import StoreError
+from nftsync.store.connection import explained
+from nftsync.store.lock import sync_lock
+from nftsync.store.schema import open_store
+
+PAGE = ROOT / "docs" / "troubleshooting.md"
+WALLET = fake.wallet(1)
+UNUSED = "http://127.0.0.1:9"
+
+Run = Callable[..., list[str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run nftsync in an empty folder, and return what it says on stderr when it fails."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> list[str]:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code not in {0, None}
+        return capsys.readouterr().err.splitlines()
+
+    return call
+
+
+def _settings(run: Run) -> list[str]:
+    said = run("sync", WALLET)
+    said += run("sync", WALLET, "--base-url", "api.example.com")
+    Path("nftsync.toml").write_text('base_ur = "https://api.example.com"\n')
+    said += run("sync", WALLET)
+    Path("nftsync.toml").unlink()
+    return said
+
+
+def _wallets(run: Run) -> list[str]:
+    return run("sync", "--base-url", UNUSED) + run("sync", "0xabc", "--base-url", UNUSED)
+
+
+def _provider(run: Run) -> list[str]:
+    answers = {
+        "refused": fake.reply(status=401),
+        "unknown": fake.reply(status=404),
+        "moved": fake.reply(status=302, location="https://example.com"),
+        "too many": fake.reply(status=429),
+        "silent": fake.silence(),
+        "website": fake.reply(b"<html>hello</html>"),
+        "paged": fake.reply(fake.balances(nextCursor="abc")),
+    }
+    said = []
+    with fake.Provider() as provider:
+        for number, answer in enumerate(answers.values()):
+            provider.always(answer)
+            flags = ("--retries", "1", "--timeout", "0.5", "--base-url", provider.url)
+            said += run("sync", fake.wallet(number), *flags)
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port = listener.getsockname()[1]
+    return said + run("sync", WALLET, "--retries", "1", "--base-url", f"http://127.0.0.1:{port}")
+
+
+def _empty_lists(run: Run) -> list[str]:
+    wallets = [fake.wallet(number) for number in range(20)]
+    with fake.Provider() as provider:
+        for wallet in wallets:
+            provider.holds(wallet, fake.entry(fake.token(1)))
+        with pytest.raises(SystemExit):
+            main(["sync", *wallets, "--base-url", provider.url])
+        for wallet in wallets:
+            provider.holds(wallet)
+        return run("sync", "--base-url", provider.url)
+
+
+def _database(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    said = run("holdings", "-d", "missing.db")
+    with sync_lock(tmp_path / "locked.db"):
+        said += run("sync", WALLET, "--base-url", UNUSED, "-d", "locked.db")
+    with closing(sqlite3.connect("other.db")) as connection:
+        connection.execute("CREATE TABLE cats (name)")
+    said += run("holdings", "-d", "other.db")
+    with closing(open_store(tmp_path / "newer.db")) as connection:
+        connection.execute("UPDATE _sqlite_migrations SET name = 'from the future'")
+    said += run("holdings", "-d", "newer.db")
+    open_store(tmp_path / "shut.db").close()
+    Path("shut.db-shm").mkdir()  # so that SQLite cannot make it, as in a folder of someone else's
+    monkeypatch.setattr("nftsync.store.connection.os.access", lambda *_: False)
+    said += run("holdings", "-d", "shut.db")
+    with pytest.raises(StoreError) as full, explained("full.db"):
+        raise sqlite3.OperationalError("database or disk is full")
+    return [*said, f"nftsync: {full.value}"]
+
+
+def test_each_message_is_a_real_one(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    said = [
+        *_settings(run),
+        *_wallets(run),
+        *_provider(run),
+        *_empty_lists(run),
+        *_database(run, tmp_path, monkeypatch),
+    ]
+    for block in blocks(PAGE):
+        assert any(map(_pattern(block.text.strip()).fullmatch, said)), (block.text, said)
+
+
+def _pattern(message: str) -> re.Pattern[str]:
+    """What matches a message in which `…` stands for any text."""
+    before = "" if message.startswith("nftsync: ") else "nftsync: [0-9a-f-]{36}: "
+    return re.compile(before + re.escape(message).replace("…", ".+"))

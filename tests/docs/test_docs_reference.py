@@ -1,0 +1,91 @@
+"""What the pages list is what there is: commands, settings, tables, links."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from docs_pages import PAGES, ROOT, anchors, prose, read, sections, tables
+from docs_session import History
+from write_commands import PAGE, commands, described, with_help
+
+from nftsync import settings
+from nftsync.tables import TABLES
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def test_each_command_is_described_once():
+    assert sorted(described(read(PAGE))) == sorted(commands())
+
+
+def test_the_help_texts_are_the_commands_own():
+    assert read(PAGE) == with_help(read(PAGE)), "python tests/docs/write_commands.py"
+
+
+def test_each_setting_is_described():
+    page = read(ROOT / "docs" / "settings.md")
+    (table,) = [table for table in tables(page) if table[0][0] == "key"]
+    assert table[0] == ["key", "variable", "flag", "default", "meaning"]
+    assert [row[:4] for row in table[1:]] == [
+        [
+            f"`{key.name}`",
+            f"`{key.variable}`" if key.variable else "–",
+            f"`{key.flag}`" if key.flag else "–",
+            _default(key.default),
+        ]
+        for key in settings.KEYS
+    ]
+    assert all(row[4] for row in table[1:])
+    marked = {row[0].strip("`") for row in table[1:] if "A secret." in row[4]}
+    assert marked == {key.name for key in settings.KEYS if key.secret}
+
+
+def _default(value: object) -> str:
+    if value is None or value == {}:
+        return "none"
+    return f"`{value if isinstance(value, str) else json.dumps(value)}`"
+
+
+def _documented() -> dict[str, list[str]]:
+    """The tables of docs/data.md and their columns."""
+    part = sections(read(ROOT / "docs" / "data.md"), "##")["Tables and views"]
+    found = {}
+    for name, text in sections(part, "###").items():
+        (table,) = [table for table in tables(text) if table[0][0] == "column"]
+        found[name] = [row[0].strip("`") for row in table[1:]]
+    return found
+
+
+def test_each_public_table_is_described_with_its_columns():
+    documented = _documented()
+    assert documented.pop("tokens_fts") == ["name", "description", "creator_name"]
+    assert documented == {name: list(table.columns) for name, table in TABLES.items()}
+
+
+def test_each_described_column_is_in_a_database(history: History):
+    with closing(sqlite3.connect(history.database)) as connection:
+        for name, columns in _documented().items():
+            connection.execute(f'SELECT {", ".join(columns)} FROM "{name}" LIMIT 1').fetchall()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_relative_link_leads_somewhere(page: Path):
+    for target in LINK.findall(prose(page)):
+        if "://" in target:
+            continue
+        name, _, anchor = unquote(target).partition("#")
+        file = (page.parent / name) if name else page
+        assert file.exists(), f"{page.name} links {target}"
+        if anchor:
+            assert anchor in anchors(file), f"{page.name} links {target}"
+
+
+def test_readme_shows_the_two_commands_of_a_checkout():
+    assert re.search(r"^make demo\b", read(ROOT / "README.md"), re.M)
+    assert re.search(r"^make test\b", read(ROOT / "README.md"), re.M)
