@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nftsync import settings as _settings
-from nftsync.client import Auth, Client, Health, Pace, Paging
+from nftsync.client import ClientConfig, Paging
 from nftsync.models import normalize_uuid
 from nftsync.store.registry import WalletLine
 from nftsync.sync_plan import Request
@@ -17,7 +17,7 @@ from nftsync.sync_run import sync_wallets
 from nftsync.times import parse_duration
 from nftsync.wallets_file import read_wallets_file
 
-__all__ = ["make_client", "sync", "sync_with"]
+__all__ = ["client_config", "sync", "sync_with"]
 
 
 def sync(
@@ -71,27 +71,24 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def make_client(settings: _settings.Settings) -> tuple[Client, Health]:
-    """A client of the configured provider, and the health it reports to.
+def client_config(settings: _settings.Settings) -> ClientConfig:
+    """How to read the configured provider.
 
     Raises:
         SettingsError: no `base_url` is set.
     """
-    health = Health()
     paging = settings.paging
-    client = Client(
-        _settings.require_base_url(settings),
-        auth=Auth(
-            settings.api_token, token_command=settings.token_command, headers=settings.headers
-        ),
-        pace=Pace(settings.rate_limit),
-        health=health,
+    return ClientConfig(
+        base_url=_settings.require_base_url(settings),
+        api_token=settings.api_token,
+        token_command=settings.token_command,
+        headers=settings.headers,
+        rate_limit=settings.rate_limit,
         timeout=settings.timeout,
         attempts=settings.retries,
         ignore_fields=settings.ignore_fields,
         paging=None if paging is None else Paging(paging.next, paging.param),
     )
-    return client, health
 
 
 def sync_with(
@@ -109,13 +106,10 @@ def sync_with(
         ]
     elif settings.wallets_file is not None and wallets is None:
         wallets = read_wallets_file(settings.wallets_file)
-    client, health = make_client(settings)
-    with client:
-        return sync_wallets(
-            settings.database,
-            client,
-            health,
-            request._replace(wallets=wallets),
-            concurrency=settings.concurrency,
-            progress=progress,
-        )
+    return sync_wallets(
+        settings.database,
+        client_config(settings),
+        request._replace(wallets=wallets),
+        concurrency=settings.concurrency,
+        progress=progress,
+    )

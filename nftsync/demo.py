@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from nftsync.client import Client, Health
+from nftsync.client import ClientConfig
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.store.registry import WalletLine
@@ -83,9 +83,8 @@ def run_demo(
         ]
 
         def sync(request: Request) -> SyncResult:
-            health = Health()
-            with Client(server.url, health=health) as client:
-                return sync_wallets(database, client, health, request, progress=progress)
+            config = ClientConfig(base_url=server.url)
+            return sync_wallets(database, config, request, progress=progress)
 
         tell("Reading all of them ...")
         first = sync(Request(wallets=lines))

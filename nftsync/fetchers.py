@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
@@ -72,7 +72,7 @@ class Fetchers(Generic[Task]):
             self._may_fetch.notify_all()
             self._may_take.notify_all()
 
-    def join(self, seconds: float) -> None:
+    def join(self, seconds: float = 2.0) -> None:
         """Wait for the threads to end, for about that long."""
         for thread in self._threads:
             thread.join(seconds / len(self._threads))
@@ -88,7 +88,7 @@ class Fetchers(Generic[Task]):
         with self._lock:
             return not (self._tasks or self._in_hand or self._reads)
 
-    def submit(self, tasks: list[Task]) -> None:
+    def submit(self, tasks: Sequence[Task]) -> None:
         """Queue tasks."""
         with self._lock:
             self._tasks.extend(tasks)

@@ -75,7 +75,7 @@ class Effort(NamedTuple):
     retries: int = 0
 
 
-class WalletRead(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class WalletRead(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="wallet"):
     """One read of a wallet's balances.
 
     Attributes:
@@ -103,7 +103,7 @@ class WalletRead(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     webhook_id: str | None = None
 
 
-class TokenRead(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class TokenRead(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="token"):
     """One read of a single token.
 
     Attributes:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from nftsync.errors import InputError
+from nftsync.reads import TokenTask, WalletTask
 from nftsync.store import runs
 from nftsync.store.mirror import Mirror
 from nftsync.store.registry import (
@@ -22,7 +23,7 @@ from nftsync.store.registry import (
 )
 from nftsync.times import format_time, now
 
-__all__ = ["Request", "TokenTask", "WalletTask", "begin", "unread_tokens", "unread_wallets"]
+__all__ = ["Request", "begin", "unread_tokens", "unread_wallets"]
 
 _STEP = 2_000
 
@@ -43,20 +44,6 @@ class Request(NamedTuple):
     older_than: timedelta | None = None
     resume: bool = False
     accept_empty: bool = False
-
-
-class WalletTask(NamedTuple):
-    """A wallet to read, and what the mirror knows of its last answer."""
-
-    wallet_id: str
-    etag: str | None = None
-    digest: str | None = None
-
-
-class TokenTask(NamedTuple):
-    """A token to read by its id."""
-
-    token_id: str
 
 
 def begin(mirror: Mirror, request: Request) -> runs.Run:
@@ -135,4 +122,4 @@ def _token_tasks(connection: sqlite3.Connection, numbers: array[int]) -> Iterato
         rows = connection.execute(
             "SELECT t.token_id FROM json_each(?) k JOIN tokens t ON t.token_no = k.value", (step,)
         ).fetchall()
-        yield from map(TokenTask._make, rows)
+        yield from (TokenTask(row[0]) for row in rows)

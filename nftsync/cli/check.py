@@ -59,11 +59,12 @@ def _print(results: list[Check]) -> int:
 
 def _check_api(settings: Settings, wallet_id: str | None) -> list[Check]:
     from nftsync import checks
-    from nftsync.api import make_client
+    from nftsync.api import client_config
     from nftsync.errors import NftsyncError, SettingsError
 
     try:
-        client, _ = make_client(replace(settings, retries=min(settings.retries, _ATTEMPTS)))
+        config = client_config(replace(settings, retries=min(settings.retries, _ATTEMPTS)))
+        client, _ = config.connect()
     except SettingsError as error:
         return [checks.Check("FAILED", "API", str(error))]
     results = checks.check_base_url(settings.base_url or "")

@@ -40,19 +40,19 @@ def demo(database: str | None) -> None:
     result = run_demo(path, say)
     click.echo(f"\nWhat changed ({len(result.changes)} changes of balances):")
     print_table(_changes(result.changes), ("wallet", "name", "before", "after"))
-    click.echo(f"\nWho holds what ({len(result.holdings):,} holdings, the first {_SHOWN}):")
+    click.echo(f"Who holds what ({len(result.holdings):,} holdings, one each of {_SHOWN} wallets):")
     print_table(
         _holdings(result.holdings), ("wallet", "collection", "name", "edition", "amount", "since")
     )
     shown = one_line(str(path))
     click.echo(
-        "\nWhat next:\n"
-        f"  nftsync holdings -d {shown}          all of it; --json for scripts\n"
-        f"  nftsync changes -d {shown}           the log of changes\n"
-        f"  nftsync export DIR -d {shown}        Parquet or CSV files\n"
-        "  python -c 'from nftsync import frames; "
-        f'print(frames.holdings("{shown}"))\'\n'
-        "  nftsync sandbox                        a provider to try things on"
+        "What next:\n"
+        f"  All of it (--json for scripts):  nftsync holdings -d {shown}\n"
+        f"  The log of changes:              nftsync changes -d {shown}\n"
+        f"  Parquet or CSV files:            nftsync export DIR -d {shown}\n"
+        "  In Python:                       from nftsync import frames\n"
+        f'                                   frames.holdings("{shown}")\n'
+        "  A provider to try things on:     nftsync sandbox"
     )
 
 
@@ -69,7 +69,8 @@ def _changes(changes: pd.DataFrame) -> list[dict[str, object]]:
 
 
 def _holdings(holdings: pd.DataFrame) -> list[dict[str, object]]:
-    shown = holdings.head(_SHOWN).astype(object).where(holdings.head(_SHOWN).notna(), None)
+    sample = holdings.drop_duplicates("wallet_id", keep="last").head(_SHOWN)
+    shown = sample.astype(object).where(sample.notna(), None)
     return [
         {
             "wallet": row.wallet_label,

@@ -2,8 +2,9 @@
 
 from nftsync.client.auth import Auth
 from nftsync.client.client import Balances, Client, Paging
+from nftsync.client.config import ClientConfig
 from nftsync.client.exchange import Tally
 from nftsync.client.health import Health
 from nftsync.client.pace import Pace
 
-__all__ = ["Auth", "Balances", "Client", "Health", "Pace", "Paging", "Tally"]
+__all__ = ["Auth", "Balances", "Client", "ClientConfig", "Health", "Pace", "Paging", "Tally"]

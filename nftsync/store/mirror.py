@@ -28,7 +28,7 @@ __all__ = ["Mirror", "Transaction"]
 AIR_SECONDS = 0.02
 
 #: New tokens that one step of the full-text index takes in; about a tenth of a second.
-_INDEX_STEP = 5_000
+_INDEX_STEP = 20_000
 
 
 class Transaction:
@@ -87,7 +87,7 @@ class Mirror:
         self.path = path
         self.connection = open_store(path)
         with explained(path):
-            self.tickets = TicketClock(self.connection)
+            self.tickets = TicketClock.of(self.connection)
         self._air = air
         self._free_at = 0.0
 

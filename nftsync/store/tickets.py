@@ -11,16 +11,32 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from typing import Self
 
 __all__ = ["TicketClock"]
 
 
 class TicketClock:
-    """Hands out growing numbers; one per process and database."""
+    """Hands out growing numbers; one per process and database.
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        """Agree on the offset with the other processes that use this database."""
+    Attributes:
+        offset: what another process needs to hand out tickets of the same order.
+    """
+
+    def __init__(self, offset: int, last: int) -> None:
+        """Begin where the database says.
+
+        Args:
+            offset: nanoseconds between the machine's monotonic clock and the tickets.
+            last: the greatest ticket so far.
+        """
+        self.offset = offset
+        self._last = last
         self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, connection: sqlite3.Connection) -> Self:
+        """Agree on the offset with the other processes that use this database."""
         connection.execute("BEGIN IMMEDIATE")
         try:
             offset, greatest = connection.execute(
@@ -35,11 +51,10 @@ class TicketClock:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        self._offset: int = offset
-        self._last: int = greatest
+        return cls(offset, greatest)
 
     def take(self) -> int:
         """The next ticket, greater than each that was taken or applied before."""
         with self._lock:
-            self._last = max(time.monotonic_ns() + self._offset, self._last + 1)
+            self._last = max(time.monotonic_ns() + self.offset, self._last + 1)
             return self._last

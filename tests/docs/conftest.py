@@ -54,9 +54,10 @@ def history(provider: SandboxServer, tmp_path: Path) -> History:
         assert result.status == "ok"
 
     sync()
+    _give(world, *reversed(EXAMPLES), 3)
     sync()
     between = now()
-    _give(world, *EXAMPLES, 2)
+    _give(world, *EXAMPLES, 5)
     world.mint(EXAMPLES[0], 2**255, {"name": "Ample"})
     sync()
     return History(database, between)

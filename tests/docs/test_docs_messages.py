@@ -97,12 +97,18 @@ def _database(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list
         connection.execute("UPDATE _sqlite_migrations SET name = 'from the future'")
     said += run("holdings", "-d", "newer.db")
     open_store(tmp_path / "shut.db").close()
-    Path("shut.db-shm").mkdir()  # so that SQLite cannot make it, as in a folder of someone else's
-    monkeypatch.setattr("nftsync.store.connection.os.access", lambda *_: False)
-    said += run("holdings", "-d", "shut.db")
+    with monkeypatch.context() as patched:  # root may write everywhere, so no folder is shut to it
+        patched.setattr("nftsync.store.connection.sqlite3.connect", _ShutConnection)
+        patched.setattr("nftsync.store.connection.os.access", lambda *_: False)
+        said += run("holdings", "-d", "shut.db")
     with pytest.raises(StoreError) as full, explained("full.db"):
         raise sqlite3.OperationalError("database or disk is full")
     return [*said, f"nftsync: {full.value}"]
+
+
+class _ShutConnection(sqlite3.Connection):
+    def execute(self, *_: object) -> sqlite3.Cursor:
+        raise sqlite3.OperationalError("unable to open database file")
 
 
 def test_each_message_is_a_real_one(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -17,7 +17,7 @@ from worlds import listed, mirrored, replayed
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 
-WALLETS = 400
+WALLETS = 600  # enough for reads to be made by a process of their own
 KILLS = 20
 
 

@@ -1,0 +1,89 @@
+"""One read of the provider, from its ticket to its outcome."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from nftsync.client import Client, Tally
+from nftsync.errors import ReadError
+from nftsync.models import TokenRead, WalletRead
+from nftsync.store.tickets import TicketClock
+from nftsync.times import now
+
+__all__ = ["Read", "Task", "TokenTask", "WalletTask", "read"]
+
+
+class WalletTask(msgspec.Struct, frozen=True, tag="wallet", array_like=True):
+    """A wallet to read, and what the mirror knows of its last answer."""
+
+    wallet_id: str
+    etag: str | None = None
+    digest: str | None = None
+
+
+class TokenTask(msgspec.Struct, frozen=True, tag="token", array_like=True):
+    """A token to read by its id."""
+
+    token_id: str
+
+
+Task: TypeAlias = WalletTask | TokenTask
+Read: TypeAlias = WalletRead | TokenRead
+
+
+def read(client: Client, tickets: TicketClock, task: Task) -> Read:
+    """Make a read; that it failed is an outcome, not an exception.
+
+    Raises:
+        SettingsError: the token command failed.
+        Stopped: the client's pace was stopped.
+    """
+    if isinstance(task, WalletTask):
+        return _read_wallet(client, tickets, task)
+    return _read_token(client, tickets, task)
+
+
+def _read_wallet(client: Client, tickets: TicketClock, task: WalletTask) -> WalletRead:
+    """Read a wallet's balances; a failure is an outcome, not an exception."""
+    tally = Tally()
+    asked: dict[str, Any] = {
+        "wallet_id": task.wallet_id,
+        "ticket": tickets.take(),
+        "started_at": now(),
+    }
+    try:
+        found = client.balances(task.wallet_id, tally, etag=task.etag, known_digest=task.digest)
+    except ReadError as error:
+        return WalletRead(**asked, outcome="failed", error=str(error), effort=tally.effort())
+    asked |= {"digest": found.digest, "etag": found.etag, "effort": tally.effort()}
+    if found.entries is None:
+        return WalletRead(**asked, outcome="unchanged")
+    if found.unknown_field is not None:
+        return WalletRead(
+            **asked,
+            outcome="incomplete",
+            entries=found.entries,
+            error=(
+                f"the answer has the unknown field {found.unknown_field[:80]!r} beside "
+                "nftTokenBalances and may be one page of several: nothing was taken as removed; "
+                "list it in ignore_fields, or set [paging]"
+            ),
+        )
+    return WalletRead(**asked, outcome="ok", entries=found.entries)
+
+
+def _read_token(client: Client, tickets: TicketClock, task: TokenTask) -> TokenRead:
+    """Read a single token; a failure is an outcome, not an exception."""
+    tally = Tally()
+    asked: dict[str, Any] = {
+        "token_id": task.token_id,
+        "ticket": tickets.take(),
+        "started_at": now(),
+    }
+    try:
+        content = client.token(task.token_id, tally)
+    except ReadError as error:
+        return TokenRead(**asked, outcome="failed", error=str(error), effort=tally.effort())
+    return TokenRead(**asked, outcome="ok", content=content, effort=tally.effort())
