@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from nftsync import settings as _settings
 from nftsync.client import ClientConfig, Paging
@@ -21,7 +22,7 @@ __all__ = ["client_config", "sync", "sync_with"]
 
 
 def sync(
-    wallets: Iterable[str] | str | None = None,
+    wallets: Iterable[str | UUID] | str | UUID | None = None,
     *,
     wallets_file: str | Path | None = None,
     tokens: bool = False,
@@ -56,9 +57,9 @@ def sync(
     if wallets_file is not None:
         given["wallets_file"] = _plain(wallets_file)
     settings = _settings.load(given, config=None if config is None else Path(config))
-    named = [wallets] if isinstance(wallets, str) else wallets
+    named = [wallets] if isinstance(wallets, str | UUID) else wallets
     request = Request(
-        wallets=None if named is None else [WalletLine(wallet) for wallet in named],
+        wallets=None if named is None else [WalletLine(str(wallet)) for wallet in named],
         tokens=tokens,
         older_than=parse_duration(older_than) if isinstance(older_than, str) else older_than,
         resume=resume,

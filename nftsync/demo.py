@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from nftsync.client import ClientConfig
+from nftsync.errors import InputError
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
+from nftsync.store.connection import connect_reader, explained
 from nftsync.store.registry import WalletLine
+from nftsync.store.schema import open_store
 from nftsync.sync_plan import Request
 from nftsync.sync_result import SyncResult
 from nftsync.sync_run import sync_wallets
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DemoResult", "begin_afresh", "run_demo"]
 
+#: In the header of the demo's databases (SQLite's application_id): they may be begun afresh.
+_MARK = 0x6E667464
 _WALLETS = 40
 _NFTS = 25
 _SEED = 7
@@ -47,7 +53,18 @@ class DemoResult(NamedTuple):
 
 
 def begin_afresh(database: Path) -> None:
-    """Remove the demo's database and what SQLite keeps beside it."""
+    """Remove the demo's database and what SQLite keeps beside it.
+
+    Raises:
+        InputError: there is a file that no demo has made.
+    """
+    if database.exists():
+        with closing(connect_reader(database)) as connection, explained(database):
+            if connection.execute("PRAGMA application_id").fetchone()[0] != _MARK:
+                raise InputError(
+                    f"{database} was not made by a demo and is left as it is; "
+                    "name another file with --database"
+                )
     for suffix in ("", "-wal", "-shm", ".sync-lock"):
         database.with_name(database.name + suffix).unlink(missing_ok=True)
 
@@ -87,6 +104,8 @@ def run_demo(
             return sync_wallets(database, config, request, progress=progress)
 
         tell("Reading all of them ...")
+        with closing(open_store(database)) as connection:
+            connection.execute(f"PRAGMA application_id = {_MARK}")
         first = sync(Request(wallets=lines))
         tell(first.summary())
         moved = _let_change_hands(server.world, wallets)

@@ -64,6 +64,18 @@ class EmptyAnswers:
                 apply_now.append(read)
         return [*apply_now, *self.release()] if self.verdict else apply_now
 
+    def give_up(self) -> list[WalletRead | TokenRead]:
+        """The reads held back when the run ends early: nobody knows what they are worth."""
+        held_back, self._held_back = self._held_back, []
+        return [
+            msgspec.structs.replace(
+                read,
+                outcome="incomplete",
+                error="the list is empty now, and the run ended before that could be believed",
+            )
+            for read in held_back
+        ]
+
     def release(self) -> list[WalletRead | TokenRead]:
         """The reads held back: as they are, or incomplete once they are not to be believed."""
         held_back, self._held_back = self._held_back, []

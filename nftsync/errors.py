@@ -73,7 +73,15 @@ class AccessRefused(ReadError):
 
 
 class NoConnection(ReadError):
-    """No answer came: nothing listened, the connection broke, or time ran out."""
+    """No answer came: nothing listened, the connection broke, or time ran out.
+
+    Attributes:
+        connected: whether there was a connection at all.
+    """
+
+    def __init__(self, message: str, *, connected: bool = True) -> None:
+        super().__init__(message)
+        self.connected = connected
 
 
 class UnusableAnswer(ReadError):

@@ -10,7 +10,6 @@ also what happens when its parent is killed.
 
 from __future__ import annotations
 
-import os
 import signal
 import struct
 import subprocess
@@ -30,7 +29,7 @@ from nftsync.fetch_threads import FetchThreads
 from nftsync.reads import Read, Task
 from nftsync.store.tickets import TicketClock
 
-__all__ = ["FetchProcess"]
+__all__ = ["FetchProcess", "child_main"]
 
 #: Length of the payload, number of reads, number of their list entries.
 _HEADER = struct.Struct("<III")
@@ -41,6 +40,12 @@ _FRAME_ENTRIES = 400
 _FRAME_SECONDS = 0.05
 #: How long the child is given to end by itself, in seconds.
 _LAST_SECONDS = 5.0
+
+#: The child finds this very package, however this process found it.
+_CHILD = (
+    "import sys; sys.path.insert(0, sys.argv[1]);"
+    " from nftsync.fetch_process import child_main; child_main()"
+)
 
 
 class _Order(msgspec.Struct, array_like=True):
@@ -94,11 +99,11 @@ class FetchProcess:
         self._outstanding = 0
         self._most_outstanding = 4 * threads + 512
         self._ended = self._stopped = False
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", "nftsync.fetch_process"],
+        self._child = subprocess.Popen(  # noqa: S603 - this very program
+            # Safe path (-P): nothing is imported from whatever folder we stand in.
+            [sys.executable, "-P", "-c", _CHILD, str(Path(__file__).parent.parent)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=_environment(),
         )
         if self._child.stdin is None or self._child.stdout is None:
             raise NftsyncError("the reading process has no pipes")
@@ -200,14 +205,8 @@ class FetchProcess:
         self._from_child.close()
 
 
-def _environment() -> dict[str, str]:
-    """The child finds this very package, however this process found it."""
-    here = str(Path(__file__).parent.parent)
-    paths = [here, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-
-
-def _child_main() -> None:
+def child_main() -> None:
+    """Read what the parent asks for, until it closes our input."""
     # Ctrl-C reaches the whole group of processes; the parent says when to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
@@ -244,7 +243,3 @@ def _serve(reader: FetchThreads, stdin: IO[bytes], stdout: IO[bytes]) -> None:
             _send(stdout, _News(reads, told), len(reads), entries)
         elif reader.idle:
             over.wait(_FRAME_SECONDS)
-
-
-if __name__ == "__main__":
-    _child_main()

@@ -59,8 +59,13 @@ def begin(mirror: Mirror, request: Request) -> runs.Run:
         cut_off = runs.find_cut_off_run(connection)
         if request.resume and cut_off is not None:
             run, followed = cut_off
-            # A run whose wallets a later one has read is over, whatever its row says.
-            if not followed or any(True for _ in unread_wallets(connection, run)):
+            unread = sum(1 for _ in unread_wallets(connection, run))
+            # A run whose objects a later one has read is over, whatever its row says.
+            if not followed or unread or (run.with_tokens and unread_tokens(connection, run)[0]):
+                run.counts.wallets_ok = len(run.plan) - unread
+                run.counts.wallets_unchanged = min(
+                    run.counts.wallets_unchanged, run.counts.wallets_ok
+                )
                 runs.resume_run(connection, run)
                 return run
     plan = _plan(mirror, request)

@@ -13,12 +13,14 @@ from types import FrameType
 
 from nftsync.client import ClientConfig
 from nftsync.empty_answers import EmptyAnswers
+from nftsync.errors import SettingsError
 from nftsync.fetch_process import FetchProcess
 from nftsync.fetch_threads import FetchThreads, Reader
 from nftsync.models import Applied, WalletRead
 from nftsync.progress import progress_bar
 from nftsync.reads import Read, Task, TokenTask, WalletTask
 from nftsync.store import runs
+from nftsync.store.connection import explained
 from nftsync.store.lock import sync_lock
 from nftsync.store.mirror import Mirror
 from nftsync.sync_plan import Request, begin, unread_tokens, unread_wallets
@@ -62,7 +64,8 @@ def sync_wallets(
         StoreError: the database cannot be written; what was committed stays.
     """
     with sync_lock(database), Mirror(database) as mirror:
-        run = begin(mirror, request)
+        with explained(database):
+            run = begin(mirror, request)
         kind = FetchProcess if len(run.plan) >= _WORTH_A_PROCESS else FetchThreads
         empty = EmptyAnswers(accept=request.accept_empty)
         with closing(kind(config, mirror.tickets, concurrency)) as reader:
@@ -93,27 +96,39 @@ class _SyncRun:
         self._began = time.monotonic()
 
     def run(self, interrupted: threading.Event) -> SyncResult:
+        try:
+            self._read()
+        except SettingsError as error:  # no token is to be had, so no more can be read
+            self.stopped.set()
+            if not interrupted.is_set():
+                self._finish(interrupted=False, error=str(error))
+                raise
+        if self.stopped.is_set():
+            self._reader.stop()
+            while not self._reader.idle and self._take():
+                pass
+            self._write(self._empty.give_up())
+        return self._finish(interrupted=interrupted.is_set())
+
+    def _read(self) -> None:
         connection = self._mirror.connection
         self._read_all("wallets", len(self._run.plan), unread_wallets(connection, self._run))
         if self._run.with_tokens and not self.stopped.is_set():
             count, tasks = unread_tokens(connection, self._run)
             self._read_all("tokens", count, tasks)
-        if self.stopped.is_set():
-            self._reader.stop()
-            while not self._reader.idle and self._take():
-                pass
-        else:
+        if not self.stopped.is_set():
             self._mirror.index_tokens()
-        return self._finish(interrupted=interrupted.is_set())
 
-    def _finish(self, *, interrupted: bool) -> SyncResult:
-        error = self._reader.verdict or self._empty.verdict
+    def _finish(self, *, interrupted: bool, error: str | None = None) -> SyncResult:
+        error = error or self._reader.verdict or self._empty.verdict
         counts = self._run.counts
         status: runs.RunStatus = "ok"
-        if error is not None or (counts.wallets_failed and not counts.wallets_ok):
+        if error is not None:
             status = "failed"
         elif interrupted:
             status = "interrupted"
+        elif counts.wallets_failed and not counts.wallets_ok:
+            status = "failed"
         elif self._failures:
             status = "partial"
         counts.seconds = self._seconds()

@@ -72,6 +72,9 @@ class _LooseBalances(msgspec.Struct, rename="camel", gc=False):
     nft_token_balances: list[_LooseEntry]
 
 
+#: How deep what is kept of unknown fields may nest; whoever reads it again has less stack to spare.
+_DEEPEST = 200
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _LIST_FIELD = "nftTokenBalances"
 _TOKEN_FIELDS = ("organizationId", "contractAddress", "blockchainTokenId")
 _METADATA_FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(_Metadata))
@@ -341,6 +344,8 @@ def _json(fields: Mapping[str, msgspec.Raw]) -> str:
     text = bytes(_encode(fields))
     if b"\\" not in text and text.count(b"{") + text.count(b"[") <= 1 + ("metadata" in fields):
         return text.decode()  # nothing is nested or escaped
+    if _depth(text) > _DEEPEST:
+        raise UnusableAnswer(f"the body holds an unknown field nested over {_DEEPEST} levels deep")
     try:
         value = json.loads(text, parse_int=_digits, parse_float=_digits)
         return bytes(_encode(value)).decode()
@@ -350,6 +355,17 @@ def _json(fields: Mapping[str, msgspec.Raw]) -> str:
 
 def _encode(fields: Mapping[str, msgspec.Raw]) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(fields, order="sorted"))
+
+
+def _depth(text: bytes) -> int:
+    depth = deepest = 0
+    for byte in _STRING.sub(b"", text):
+        if byte in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif byte in b"]}":
+            depth -= 1
+    return deepest
 
 
 def _digits(number: str) -> msgspec.Raw:

@@ -240,8 +240,17 @@ def test_any_text_is_kept_and_a_lone_surrogate_is_replaced(written: str, text: s
 
 
 def test_deep_values_that_can_be_read_are_kept() -> None:
-    nested = "[" * 200 + "]" * 200
+    nested = "[" * 199 + "]" * 199
     assert content_of(f'{{"x": {nested}}}') == {"extra": f'{{"x":{nested}}}'}
+
+
+def test_values_deeper_than_others_can_read_again_fail_the_wallet() -> None:
+    """The thread that applies the read has less stack left than the one that decoded it."""
+    nested = "[" * 201 + "]" * 201
+    with pytest.raises(UnusableAnswer, match="nested"):
+        content_of(f'{{"x": {nested}}}')
+    in_text = "[" * 300 + "{" * 300 + '\\"'
+    assert content_of(f'{{"x": ["{in_text}"]}}') == {"extra": f'{{"x":["{in_text}"]}}'}
 
 
 @pytest.mark.parametrize("space", [" ", "\n", "\r\n\t"])

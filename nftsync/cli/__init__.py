@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 
 import click
 
@@ -66,6 +67,9 @@ def nftsync() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit with its code; what was raised on purpose becomes one line."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # what the terminal's encoding lacks is escaped
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(_run(arguments))
 
 
@@ -73,6 +77,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         # Not nftsync.main(): that would exit with 1 when the reader of our output has gone.
         given = list(sys.argv[1:] if arguments is None else arguments)
+        if any("\udc80" <= letter <= "\udcff" for word in given for letter in word):
+            raise InputError("an argument is not UTF-8 text")
         with nftsync.make_context("nftsync", given) as context:
             nftsync.invoke(context)
     except click.exceptions.Exit as ended:

@@ -108,7 +108,7 @@ def _follow(feed: ChangeFeed, after: int) -> None:
 def _print_lines(page: Iterable[Change]) -> None:
     import msgspec
 
-    text = "".join(f"{msgspec.json.encode(change).decode()}\n" for change in page)
+    text = b"".join(msgspec.json.encode(change) + b"\n" for change in page)
     click.echo(text, nl=False)
 
 

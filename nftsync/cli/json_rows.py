@@ -17,10 +17,10 @@ def print_json_rows(pages: Iterable[Iterable[Mapping[str, Any]]]) -> None:
     Args:
         pages: the objects, some at a time.
     """
-    lead = "["
+    lead = b"["  # bytes: JSON is UTF-8, whatever the terminal's encoding is
     for page in pages:
-        lines = [msgspec.json.encode(row).decode() for row in page]
+        lines = [msgspec.json.encode(row) for row in page]
         if lines:
-            click.echo(f"{lead}\n" + ",\n".join(lines), nl=False)
-            lead = ","
-    click.echo("[]" if lead == "[" else "\n]")
+            click.echo(lead + b"\n" + b",\n".join(lines), nl=False)
+            lead = b","
+    click.echo(b"[]" if lead == b"[" else b"\n]")

@@ -38,6 +38,7 @@ def say(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """Print exactly one JSON value on standard output."""
+    # As bytes: JSON is UTF-8, whatever the terminal's encoding is.
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
 
 

@@ -118,6 +118,7 @@ class Auth:
                 capture_output=True,
                 timeout=_COMMAND_SECONDS,
                 check=False,
+                start_new_session=True,  # Ctrl-C is for us, not for it
             )
         except OSError as error:
             problem = f"cannot be run: {error.strerror}"

@@ -11,6 +11,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import httpcore
@@ -185,6 +186,8 @@ class Connection:
                 return Answer(response.status_code, response.headers, self._read(response))
             finally:
                 response.close()
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise NoConnection(_say(error), connected=False) from None
         except httpx.TimeoutException:
             raise NoConnection(f"no whole answer within {self._timeout:g} s") from None
         except httpx.TransportError as error:
@@ -216,10 +219,11 @@ class Connection:
 def _pass_over(response: httpx.Response) -> bytes:
     """Read on to the next answer, unless that is too far off; then the connection is closed."""
     size = 0
-    for raw in response.iter_raw():
-        size += len(raw)
-        if size > _REFUSAL_BYTES:
-            break
+    with suppress(httpx.TransportError):  # the status says all that matters
+        for raw in response.iter_raw():
+            size += len(raw)
+            if size > _REFUSAL_BYTES:
+                break
     return b""
 
 
@@ -242,6 +246,6 @@ def _say(error: httpx.TransportError) -> str:
     if isinstance(error, httpx.LocalProtocolError):
         return "the request cannot be sent as HTTP"  # its text may quote a header's value
     text = str(error) or type(error).__name__
-    if isinstance(error, httpx.ConnectError):
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         return f"no connection: {text}"
     return f"the connection broke: {text}"

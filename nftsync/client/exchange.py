@@ -55,10 +55,9 @@ class Tally:
 class _TryAgainError(Exception):
     """An attempt failed in a way that another may mend."""
 
-    def __init__(self, error: ReadError, wait: float | None = None) -> None:
+    def __init__(self, error: ReadError) -> None:
         super().__init__(str(error))
         self.error = error
-        self.wait = wait
 
 
 class Exchange:
@@ -88,13 +87,14 @@ class Exchange:
         self._timeout = min(timeout, _LONGEST_TIMEOUT)
         self._max_bytes = max_bytes
         self._first_wait = first_wait
-        self._growing = tenacity.wait_exponential(
+        growing = tenacity.wait_exponential(
             multiplier=first_wait, max=_LONGEST_WAIT
         ) + tenacity.wait_random(0, first_wait)
         self._retrying = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(attempts),
             retry=tenacity.retry_if_exception_type(_TryAgainError),
-            wait=self._wait,
+            # On top of the shared pause, or all threads would be back at once.
+            wait=growing,
             sleep=pace.sleep,
             reraise=True,
         )
@@ -177,20 +177,23 @@ class Exchange:
         etag: str | None,
         body: bytes | None,
     ) -> Answer:
+        # Lower case, so that a configured header takes the place of ours and doesn't stand beside.
         headers = {
-            "Accept": "application/json",
-            "Accept-Encoding": "gzip",
-            "User-Agent": f"nftsync/{__version__}",
-            **credentials,
+            "accept": "application/json",
+            "user-agent": f"nftsync/{__version__}",
+            **{name.lower(): value for name, value in credentials.items()},
+            "accept-encoding": "gzip",
         }
+        headers.pop("if-none-match", None)
         if etag is not None:
-            headers["If-None-Match"] = etag
+            headers["if-none-match"] = etag
         if body is not None:
-            headers["Content-Type"] = "application/json"
+            headers["content-type"] = "application/json"
         try:
             return self._connection().send(method, target, headers, body)
         except NoConnection as error:
-            self._health.unanswered(str(error))
+            if not error.connected:
+                self._health.unanswered(str(error))
             raise _TryAgainError(error) from None
         except UnusableAnswer as error:
             self._health.answered(error.status or 200)
@@ -235,7 +238,7 @@ class Exchange:
                 )
             if wait is not None or status == 429:
                 self._pace.pause(self._first_wait if wait is None else wait)
-            raise _TryAgainError(error, wait)
+            raise _TryAgainError(error)
         if status == 304:
             raise UnusableAnswer(
                 "the provider answered 304: not modified, though it was not asked for that",
@@ -250,13 +253,6 @@ class Exchange:
         if status == 404:
             raise ReadError("the provider answered 404: it knows no such object", status=status)
         raise ReadError(f"the provider answered {status}", status=status)
-
-    def _wait(self, state: tenacity.RetryCallState) -> float:
-        """Growing waits; where the provider said how long, the shared pause holds us back."""
-        error = state.outcome.exception() if state.outcome else None
-        if isinstance(error, _TryAgainError) and error.wait:
-            return 0.0
-        return self._growing(state)
 
 
 def _retry_after(value: str | None) -> float | None:

@@ -21,11 +21,10 @@ __all__ = ["Batch"]
 class _Wallet:
     """A wallet's row, as far as applying a read needs it."""
 
-    __slots__ = ("digest", "no", "reads_before", "state_digest", "state_id", "ticket")
+    __slots__ = ("digest", "no", "state_id", "ticket")
 
     def __init__(self, row: tuple[Any, ...]) -> None:
-        self.no, _, self.ticket, self.digest, self.state_id, synced_at, self.state_digest = row
-        self.reads_before: bool = synced_at is not None
+        self.no, _, self.ticket, self.digest, self.state_id = row
 
 
 class Batch:
@@ -104,9 +103,8 @@ class Batch:
         if not wallet_ids:
             return
         query = (
-            "SELECT w.wallet_no, w.wallet_id, w.ticket, w.body_sha256, w.state_id, w.synced_at,"
-            " s.body_sha256 FROM json_each(?) k JOIN wallets w ON w.wallet_id = k.value"
-            " LEFT JOIN wallet_state_rows s ON s.state_id = w.state_id"
+            "SELECT w.wallet_no, w.wallet_id, w.ticket, w.body_sha256, w.state_id"
+            " FROM json_each(?) k JOIN wallets w ON w.wallet_id = k.value"
         )
         rows = over_keys(self._connection, query, wallet_ids).fetchall()
         if len(rows) < len(wallet_ids):
@@ -167,7 +165,7 @@ class Batch:
         held = self._held.get(wallet.no, {})
         changes = self._balance_changes
         at, no = self._at, wallet.no
-        tail = (at, 0 if wallet.reads_before else 1, self._run_id, read.webhook_id)
+        tail = (at, int(wallet.ticket == 0), self._run_id, read.webhook_id)
         first = len(changes)
         added = 0
         for token, (_, amount, _) in zip(seen, read.entries, strict=True):
@@ -196,9 +194,10 @@ class Batch:
     def _state(self, read: WalletRead, wallet: _Wallet, seen: list[Token], moved: bool) -> None:
         """Extend the wallet's present state, or begin a new one where the read found another."""
         digest = read.digest or ""
-        same = wallet.state_id is not None and (
-            digest == wallet.state_digest
-            or (not moved and all(token.changed_ticket <= wallet.ticket for token in seen))
+        same = (
+            wallet.state_id is not None
+            and not moved
+            and all(token.changed_ticket <= wallet.ticket for token in seen)
         )
         if same:
             self._same_states.append((read.started_at, wallet.state_id))

@@ -15,6 +15,7 @@ import msgspec
 from nftsync.errors import InputError
 from nftsync.store.connection import connect_reader, explained
 from nftsync.store.schema import check_schema
+from nftsync.times import now
 
 __all__ = [
     "KnownWallet",
@@ -29,6 +30,9 @@ __all__ = [
 ]
 
 _STEP = 2_000
+
+#: Of ?1, the current time, and ?2, a time or NULL. A read in the future had a wrong clock.
+_READ_BEFORE = "(?2 IS NULL OR synced_at IS NULL OR synced_at < ?2 OR synced_at > ?1)"
 
 
 class WalletLine(NamedTuple):
@@ -150,9 +154,9 @@ def tracked_numbers(
 ) -> array[int]:
     """The numbers of the tracked wallets, only those last read before a time if one is given."""
     rows = connection.execute(
-        "SELECT wallet_no FROM wallets WHERE tracked AND"
-        " (?1 IS NULL OR synced_at IS NULL OR synced_at < ?1) ORDER BY wallet_no",
-        (read_before,),
+        f"SELECT wallet_no FROM wallets WHERE tracked AND {_READ_BEFORE}"  # noqa: S608
+        " ORDER BY wallet_no",
+        (now(), read_before),
     )
     return array("q", (row[0] for row in rows))
 
@@ -165,9 +169,9 @@ def numbers_of(
     wallet_ids = iter(wallet_ids)
     while step := list(islice(wallet_ids, _STEP)):
         rows = connection.execute(
-            "SELECT w.wallet_no FROM json_each(?1) k JOIN wallets w ON w.wallet_id = k.value"
-            " WHERE ?2 IS NULL OR w.synced_at IS NULL OR w.synced_at < ?2 ORDER BY k.key",
-            (msgspec.json.encode(step).decode(), read_before),
+            "SELECT w.wallet_no FROM json_each(?3) k"  # noqa: S608 - the condition is ours
+            f" JOIN wallets w ON w.wallet_id = k.value WHERE {_READ_BEFORE} ORDER BY k.key",
+            (now(), read_before, msgspec.json.encode(step).decode()),
         )
         numbers |= dict.fromkeys(row[0] for row in rows)
     return array("q", numbers)

@@ -340,7 +340,6 @@ DRIPS: dict[str, Sender] = {
     "interim answers that drip": endless(head(status=100), pause=0.05),
     "a body that drips": endless(b" ", head("content-length: 999999"), pause=0.05),
     "chunks that drip": endless(b"1\r\n \r\n", head("transfer-encoding: chunked"), pause=0.05),
-    "a refusal that drips": endless(b" ", head(status=503), pause=0.05),
     "a body that stops": raw(head("content-length: 99") + b"{", then="hold"),
 }
 
@@ -357,6 +356,19 @@ def test_an_attempt_ends_by_its_timeout_however_it_drips(
     assert time.monotonic() - began < 8
     assert tally.effort() == (2, 1)
     assert len(provider.requests()) == 2
+
+
+@pytest.mark.parametrize(("status", "requests"), [(404, 1), (401, 1), (503, 2)])
+@pytest.mark.parametrize("body", ["cut short", "drips"])
+def test_the_status_of_a_refusal_counts_whatever_becomes_of_its_body(
+    provider: Provider, make_client: MakeClient, status: int, requests: int, body: str
+) -> None:
+    start = f"HTTP/1.1 {status} X\r\ncontent-length: 99\r\n\r\n".encode()
+    provider.always(raw(start + b"x") if body == "cut short" else endless(b" ", start, pause=0.05))
+    tally = Tally()
+    with pytest.raises(ReadError, match=str(status)):
+        make_client(timeout=0.5, attempts=2).balances(wallet(1), tally)
+    assert tally.requests == requests
 
 
 def test_what_drips_in_within_the_timeout_is_read(

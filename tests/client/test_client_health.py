@@ -86,20 +86,25 @@ def test_a_client_reports_what_its_requests_met(
 ) -> None:
     health = Health()
     client = make_client(health=health, attempts=7, first_wait=0.0)
-    provider.always(raw(then="reset"))
+    nobody = make_client(url="http://127.0.0.1:9", health=health, attempts=7, first_wait=0.0)
     for number in range(7):
-        assert health.verdict is None
         with pytest.raises(ReadError):
-            client.balances(wallet(number), Tally())
+            nobody.balances(wallet(number), Tally())
     assert health.verdict is None  # 49
-    provider.always(reply(status=500), *[raw()] * 49, reply(balances()))
+    provider.always(reply(status=404))
+    with pytest.raises(ReadError):
+        client.token(token(1), Tally())
     for number in range(7):
         with pytest.raises(ReadError):
-            client.token(token(number), Tally())
+            nobody.token(token(number), Tally())
     assert health.verdict is None
-    provider.always(raw())
+    # There was a connection, so these are not counted, though they do not begin the count anew.
+    provider.always(raw(then="reset"))
     with pytest.raises(ReadError):
         client.balances(wallet(1), Tally())
+    assert health.verdict is None
+    with pytest.raises(ReadError):
+        nobody.balances(wallet(1), Tally())
     assert health.verdict is not None
 
 

@@ -224,10 +224,10 @@ def test_rows_of_a_frame_are_the_values_that_went_in(
 
 @given(st.lists(st.lists(st.dictionaries(st.text(), st.none() | st.text() | st.integers()))))
 def test_rows_in_any_pages_are_one_json_array(pages: list[list[dict[str, Any]]]) -> None:
-    printed: list[str] = []
+    printed: list[bytes] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "click.echo", lambda text, nl=True: printed.append(text + ("\n" if nl else ""))
+            "click.echo", lambda text, nl=True: printed.append(text + (b"\n" if nl else b""))
         )
         print_json_rows(pages)
-    assert json.loads("".join(printed)) == [row for page in pages for row in page]
+    assert json.loads(b"".join(printed)) == [row for page in pages for row in page]

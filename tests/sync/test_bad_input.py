@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -14,8 +15,10 @@ import pytest
 from worlds import mirrored, replayed
 
 import nftsync
-from nftsync.errors import InputError, NewerDatabase, StoreError, SyncRunning
+from nftsync import frames
+from nftsync.errors import InputError, NewerDatabase, SettingsError, StoreError, SyncRunning
 from nftsync.sandbox.server import SandboxServer
+from nftsync.sandbox.world import World
 from nftsync.store.lock import sync_lock
 
 WALLET = "8d1cc10a-7fbf-42e7-b58d-5110899866aa"
@@ -180,3 +183,85 @@ def test_a_bad_id_among_good_ones_reads_none(provider: SandboxServer, database: 
     with pytest.raises(InputError, match="'../etc'"):
         nftsync.sync([good, "../etc"], base_url=provider.url, database=database)
     assert not database.exists()
+
+
+def test_ctrl_c_before_anything_was_read_well_can_be_resumed(database: Path) -> None:
+    """Interrupted is interrupted, also where all that has ended so far has failed."""
+    world = World()
+    wallets = [world.add_wallet() for _ in range(30)]
+    missing = [f"00000000-0000-4000-8000-{n:012}" for n in range(2)]
+    with SandboxServer(world, latency=0.3) as server:
+        command = [
+            *(sys.executable, "-m", "nftsync", "sync", "--concurrency", "2", "--json"),
+            *("--base-url", server.url, "-d", str(database), *missing, *wallets),
+        ]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        while not server.app.extensions["nftsync_sandbox"].requests.total >= 4:
+            time.sleep(0.01)
+        process.send_signal(2)
+        process.communicate(timeout=60)
+        assert process.returncode == 130
+        result = nftsync.sync(
+            base_url=server.url, database=database, resume=True, progress=False, concurrency=16
+        )
+    assert result.run_id == 1
+    assert result.wallets.ok == len(wallets)
+    assert result.wallets.total == len(wallets) + len(missing)
+
+
+@pytest.mark.parametrize("count", [3, 600])
+def test_a_token_command_that_fails_closes_the_run_and_says_so(database: Path, count: int) -> None:
+    """Also where reads are made by a process of their own."""
+    wallets = [f"00000000-0000-4000-8000-{n:012}" for n in range(count)]
+    (database.parent / "nftsync.toml").write_text("token_command = 'sh -c \"exit 7\"'")
+    with pytest.raises(SettingsError, match="exit code 7"):
+        nftsync.sync(wallets, base_url="http://127.0.0.1:9", database=database, progress=False)
+    run = frames.runs(database).iloc[0]
+    assert run["status"] == "failed"
+    assert "exit code 7" in run["error"]
+
+
+def test_a_large_sync_imports_nothing_from_the_working_directory(
+    provider: SandboxServer, database: Path
+) -> None:
+    (database.parent / "httpx.py").write_text("raise SystemExit('ran a file of the folder')")
+    wallets = [*provider.world.wallets(), *(f"00000000-0000-4000-8000-{n:012}" for n in range(500))]
+    result = nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
+    assert result.wallets.ok == 30
+    assert result.wallets.failed == 500
+
+
+def test_a_read_whose_clock_was_ahead_does_not_freeze_its_wallet(
+    provider: SandboxServer, database: Path
+) -> None:
+    wallets = provider.world.wallets()
+    nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("UPDATE wallets SET synced_at = '2999-01-01T00:00:00.000000Z'")
+        connection.commit()
+    result = nftsync.sync(base_url=provider.url, database=database, older_than="1h", progress=False)
+    assert result.wallets.ok == len(wallets)
+
+
+def test_the_demo_leaves_other_files_alone(tmp_path: Path) -> None:
+    mine = tmp_path / "thesis.txt"
+    mine.write_text("years of work")
+    assert_one_line(run("demo", "-d", str(mine)), 1, "not a SQLite database")
+    assert mine.read_text() == "years of work"
+
+
+def test_json_is_utf_8_whatever_the_terminal_speaks(database: Path) -> None:
+    world = World()
+    wallet = world.add_wallet()
+    world.mint(wallet, 1, {"name": "\N{ROCKET}"})
+    with SandboxServer(world) as server:
+        nftsync.sync([wallet], base_url=server.url, database=database, progress=False)
+    for arguments in (["holdings", "--json"], ["holdings"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "nftsync", *arguments, "-d", str(database)],
+            capture_output=True,
+            check=True,
+            env={**os.environ, "PYTHONIOENCODING": "cp1252"},
+        )
+        shown = "\N{ROCKET}".encode() if "--json" in arguments else b"\\U0001f680"
+        assert shown in done.stdout
