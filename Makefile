@@ -28,7 +28,7 @@ imports: $(READY_DEV)
 	$(BIN)/lint-imports
 
 tests: $(READY_DEV)
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n 6 --dist worksteal  # many tests wait rather than work
 
 constraints: $(BIN)/uv
 	{ echo '# The versions that every check runs on; made anew by `make constraints`.'; \

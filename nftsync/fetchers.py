@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -18,6 +19,12 @@ Read = WalletRead | TokenRead
 
 #: What may wait to be written, in list entries: some tens of megabytes, however large wallets are.
 _MOST_ENTRIES = 20_000
+
+#: How often it is looked at how busy the threads keep the interpreter, in seconds, and the shares
+#: of that time beyond which fewer, and below which more of them work.
+_LOOK_SECONDS = 0.1
+_TOO_BUSY = 0.65
+_IDLE = 0.4
 
 
 class Fetchers(Generic[Task]):
@@ -43,6 +50,9 @@ class Fetchers(Generic[Task]):
         self._reads: deque[Read] = deque()
         self._waiting_entries = 0
         self._in_hand = 0
+        self._at_once = threads
+        self._busy_seconds = 0.0
+        self._busy_since = time.monotonic()
         self._most_tasks = 4 * threads + 256
         self._fatal: Exception | None = None
         self._closed = False
@@ -109,6 +119,7 @@ class Fetchers(Generic[Task]):
             self._may_take.wait_for(self._enough, timeout=patience)
             if self._fatal is not None:
                 raise self._fatal
+            self._pace_threads(0.0)  # also while no read ends, as when the provider stalls
             was_full = self._waiting_entries >= _MOST_ENTRIES
             taken: list[Read] = []
             while self._reads and entries > 0:
@@ -129,7 +140,29 @@ class Fetchers(Generic[Task]):
         )
 
     def _may_go_on(self) -> bool:
-        return self._closed or (bool(self._tasks) and self._waiting_entries < _MOST_ENTRIES)
+        return self._closed or (
+            bool(self._tasks)
+            and self._in_hand < self._at_once
+            and self._waiting_entries < _MOST_ENTRIES
+        )
+
+    def _pace_threads(self, busy_seconds: float) -> None:
+        """Let fewer threads work while they keep the interpreter busy, and more while they wait.
+
+        A provider that answers at once keeps one thread busy; more would only take the
+        interpreter's lock from each other, which halves what they get done.
+        """
+        self._busy_seconds += busy_seconds
+        passed = time.monotonic() - self._busy_since
+        if passed < _LOOK_SECONDS:
+            return
+        busy = self._busy_seconds / passed
+        if busy > _TOO_BUSY:
+            self._at_once = max(1, self._at_once // 2)
+        elif busy < _IDLE and self._at_once < len(self._threads):
+            self._at_once = min(len(self._threads), self._at_once * 3 // 2 + 1)
+            self._may_fetch.notify_all()
+        self._busy_seconds, self._busy_since = 0.0, time.monotonic()
 
     def _work(self) -> None:
         while True:
@@ -140,6 +173,7 @@ class Fetchers(Generic[Task]):
                 task = self._tasks.popleft()
                 self._in_hand += 1
             read: Read | None = None
+            began = time.thread_time()
             try:
                 read = self._read(task)
             except Stopped:
@@ -149,6 +183,7 @@ class Fetchers(Generic[Task]):
                 self.close()
             with self._lock:
                 self._in_hand -= 1
+                self._pace_threads(time.thread_time() - began)
                 if read is not None:
                     self._reads.append(read)
                     self._waiting_entries += _weight(read)
