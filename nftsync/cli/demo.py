@@ -74,7 +74,7 @@ def _holdings(holdings: pd.DataFrame) -> list[dict[str, object]]:
     return [
         {
             "wallet": row.wallet_label,
-            "collection": row.contract_address,
+            "collection": _shortened(row.contract_address),
             "name": row.name,
             "edition": None if row.edition_id is None else f"{row.edition_id}/{row.total_edition}",
             "amount": row.amount_text,
@@ -82,3 +82,10 @@ def _holdings(holdings: pd.DataFrame) -> list[dict[str, object]]:
         }
         for row in shown.itertuples(index=False)
     ]
+
+
+def _shortened(address: str | None) -> str | None:
+    """An address as people compare them; the whole is in the database."""
+    if address is None or len(address) <= 12:
+        return address
+    return f"{address[:6]}…{address[-4:]}"

@@ -1,0 +1,91 @@
+"""What the history says of first reads, and of states that come back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nftsync import frames
+from nftsync.models import CONTENT_COLUMNS, Applied, Content, Entry, WalletRead
+from nftsync.store.mirror import Mirror
+from nftsync.times import now
+
+A, B = (f"aaaaaaaa-0000-4000-8000-00000000000{n}" for n in range(2))
+T, U = (f"bbbbbbbb-0000-4000-8000-00000000000{n}" for n in range(2))
+
+
+@pytest.fixture
+def mirror(tmp_path: Path):
+    with Mirror(tmp_path / "nftsync.db", air=0.0) as mirror:
+        yield mirror
+
+
+def named(name: str) -> Content:
+    return tuple(name if column == "name" else None for column in CONTENT_COLUMNS)
+
+
+def apply(mirror: Mirror, wallet: str, *entries: Entry, outcome: str = "ok") -> Applied:
+    read = WalletRead(
+        wallet_id=wallet,
+        ticket=mirror.tickets.take(),
+        started_at=now(),
+        outcome=outcome,
+        entries=list(entries),
+        digest=repr(entries),
+    )
+    with mirror.transaction() as transaction:
+        (applied,) = transaction.apply([read])
+    return applied
+
+
+def test_only_the_first_read_of_a_wallet_is_its_baseline(mirror: Mirror) -> None:
+    """Also where reads are incomplete: what moves between two of them is news."""
+    apply(mirror, A, (T, "1", None), outcome="incomplete")
+    apply(mirror, A, (T, "2", None), outcome="incomplete")
+    apply(mirror, A, (U, "1", None))
+    rows = mirror.connection.execute(
+        "SELECT token_id, old_amount, new_amount, baseline FROM balance_changes ORDER BY change_id"
+    ).fetchall()
+    assert rows == [(T, None, "1", 1), (T, "1", "2", 0), (U, None, "1", 0), (T, "2", None, 0)]
+
+
+def test_an_incomplete_read_that_moved_something_ends_the_state(mirror: Mirror) -> None:
+    apply(mirror, A, (T, "1", None))
+    apply(mirror, A, (T, "1", None), (U, "1", None), outcome="incomplete")
+    between = now()
+    apply(mirror, A, (T, "1", None), (U, "1", None))
+    states = mirror.connection.execute("SELECT reads FROM wallet_states").fetchall()
+    assert states == [(1,), (1,)]
+    assert set(frames.holdings(mirror.path, as_of=between)["certainty"]) == {"gap"}
+
+
+def test_a_state_in_which_another_wallet_saw_a_token_differ_is_not_one_state(
+    mirror: Mirror,
+) -> None:
+    """A's two reads show the same, but the token was renamed and named back in between."""
+    apply(mirror, A, (T, "1", named("first")))
+    apply(mirror, B, (T, "1", named("second")))
+    between = now()
+    apply(mirror, A, (T, "1", named("first")))
+    then = frames.holdings(mirror.path, wallet=A, as_of=between)
+    assert then["name"].tolist() == ["second"]
+    assert then["certainty"].tolist() == ["gap"]
+    assert frames.holdings(mirror.path, wallet=A)["name"].tolist() == ["first"]
+
+
+def test_the_same_state_in_another_order_is_one_state(mirror: Mirror) -> None:
+    apply(mirror, A, (T, "1", named("t")), (U, "1", named("u")))
+    applied = apply(mirror, A, (U, "1", named("u")), (T, "1", named("t")))
+    assert applied.changed_nothing
+    assert mirror.connection.execute("SELECT reads FROM wallet_states").fetchall() == [(2,)]
+
+
+def test_a_token_that_left_and_came_back_is_held_since_it_came_back(mirror: Mirror) -> None:
+    apply(mirror, A, (T, "1", None), (U, "1", None))
+    apply(mirror, A, (U, "0", None))
+    back = now()
+    apply(mirror, A, (T, "1", None), (U, "1", None))
+    held_since = mirror.connection.execute("SELECT min(held_since) FROM holdings").fetchone()[0]
+    assert held_since >= back
+    assert len(frames.holdings(mirror.path, as_of=back)) == 1
