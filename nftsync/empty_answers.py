@@ -64,26 +64,23 @@ class EmptyAnswers:
                 apply_now.append(read)
         return [*apply_now, *self.release()] if self.verdict else apply_now
 
-    def give_up(self) -> list[WalletRead | TokenRead]:
-        """The reads held back when the run ends early: nobody knows what they are worth."""
-        held_back, self._held_back = self._held_back, []
-        return [
-            msgspec.structs.replace(
-                read,
-                outcome="incomplete",
-                error="the list is empty now, and the run ended before that could be believed",
-            )
-            for read in held_back
-        ]
-
     def release(self) -> list[WalletRead | TokenRead]:
         """The reads held back: as they are, or incomplete once they are not to be believed."""
+        if self.verdict is not None:
+            return self._take_incomplete(self.verdict)
         held_back, self._held_back = self._held_back, []
-        if self.verdict is None:
-            return held_back
+        return held_back
+
+    def give_up(self) -> list[WalletRead | TokenRead]:
+        """The reads held back when the run ends early: nobody knows what they are worth."""
+        return self._take_incomplete(
+            "the list is empty now, and the run ended before that could be believed"
+        )
+
+    def _take_incomplete(self, error: str) -> list[WalletRead | TokenRead]:
+        held_back, self._held_back = self._held_back, []
         return [
-            msgspec.structs.replace(read, outcome="incomplete", error=self.verdict)
-            for read in held_back
+            msgspec.structs.replace(read, outcome="incomplete", error=error) for read in held_back
         ]
 
 
@@ -92,7 +89,7 @@ def _is_empty(read: WalletRead | TokenRead) -> bool:
 
 
 def _holders(connection: sqlite3.Connection, wallet_ids: list[str]) -> set[str]:
-    """Those of the wallets for which the mirror lists something other than a zero."""
+    """Those of the wallets for which the mirror lists anything."""
     rows = connection.execute(
         "SELECT w.wallet_id FROM json_each(?) k JOIN wallets w ON w.wallet_id = k.value"
         " WHERE EXISTS (SELECT 1 FROM balance_rows b WHERE b.wallet_no = w.wallet_no)",

@@ -56,7 +56,6 @@ class KnownWallet(NamedTuple):
         wallet_id: its id.
         etag: the validator of the answer that the mirror holds.
         digest: that answer's digest.
-        holds: whether anything is listed for it.
         ticket: of the last read that was applied.
         status: of the last read.
     """
@@ -64,7 +63,6 @@ class KnownWallet(NamedTuple):
     wallet_id: str
     etag: str | None
     digest: str | None
-    holds: bool
     ticket: int
     status: str
 
@@ -183,9 +181,7 @@ def wallets_to_read(
     """Look up wallets a step at a time, as late as possible."""
     for start in range(0, len(numbers), _STEP):
         rows = connection.execute(
-            "SELECT w.wallet_id, w.etag, w.body_sha256,"
-            " EXISTS (SELECT 1 FROM balance_rows b WHERE b.wallet_no = w.wallet_no),"
-            " w.ticket, w.status"
+            "SELECT w.wallet_id, w.etag, w.body_sha256, w.ticket, w.status"
             " FROM json_each(?) k JOIN wallets w ON w.wallet_no = k.value ORDER BY k.key",
             (msgspec.json.encode(list(numbers[start : start + _STEP])).decode(),),
         ).fetchall()
