@@ -21,9 +21,6 @@ __all__ = ["check_schema", "open_store"]
 
 _MIGRATION_SET = "nftsync"
 
-#: The migrations by name, in order; a database that knows others is from a newer nftsync.
-_MIGRATIONS = ("first_tables",)
-
 _TABLES = """
 CREATE TABLE wallets (
     wallet_id TEXT NOT NULL UNIQUE,
@@ -225,11 +222,73 @@ _VIEWS = {
 }
 
 
+#: Webhooks get a number that stays theirs, the SHA-256 of their body (which outlives a pruned one),
+#: the lease they are worked on under, and when their object is to be looked at once more. The first
+#: version had the table, but nothing that wrote it.
+_INBOX = """
+ALTER TABLE webhooks RENAME TO webhooks_before;
+CREATE TABLE webhooks (
+    webhook_id TEXT NOT NULL UNIQUE,
+    organization_id TEXT,
+    action TEXT,
+    resource_type TEXT,
+    resource_id TEXT,
+    created_at_utc TEXT,
+    changes TEXT,
+    body BLOB,
+    received_at TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN
+        ('pending', 'running', 'done', 'failed', 'dead', 'unrouted', 'quarantined')),
+    attempts INTEGER NOT NULL DEFAULT 0,
+    next_attempt_at TEXT,
+    last_error TEXT,
+    finished_at TEXT,
+    deliveries INTEGER NOT NULL DEFAULT 1,
+    run_id INTEGER,
+    body_sha256 TEXT,
+    webhook_no INTEGER PRIMARY KEY,
+    lease_no INTEGER,
+    look_again_at TEXT
+) STRICT;
+DROP TABLE webhooks_before;
+-- What is due, how much waits in each state, and since when: one index answers all three.
+CREATE INDEX webhooks_by_state ON webhooks (state, next_attempt_at, received_at);
+CREATE INDEX webhooks_by_object ON webhooks (resource_id, resource_type)
+    WHERE state IN ('pending', 'failed', 'running');
+CREATE INDEX webhooks_to_look_again ON webhooks (look_again_at) WHERE look_again_at IS NOT NULL;
+
+-- A worker's right to the webhooks that name it. A number is never used twice, so a worker whose
+-- lease was taken away cannot be mistaken for its successor.
+CREATE TABLE leases (
+    lease_no INTEGER PRIMARY KEY AUTOINCREMENT,
+    expires_at TEXT NOT NULL,
+    run_id INTEGER
+) STRICT;
+
+ALTER TABLE resources ADD COLUMN ticket INTEGER NOT NULL DEFAULT 0;
+
+-- Written to find out whether the database takes writes.
+CREATE TABLE inbox_checks (id INTEGER PRIMARY KEY CHECK (id = 1), checked_at TEXT NOT NULL) STRICT
+"""
+
+
 def _first_tables(database: Database) -> None:
-    for statement in _TABLES.split(";\n"):
-        database.execute(statement)
+    _run_all(database, _TABLES)
     for name, query in _VIEWS.items():
         database.create_view(name, query)
+
+
+def _inbox(database: Database) -> None:
+    _run_all(database, _INBOX)
+
+
+def _run_all(database: Database, statements: str) -> None:
+    for statement in statements.split(";\n"):
+        database.execute(statement)
+
+
+#: In order; a database that knows others is from a newer nftsync.
+_MIGRATIONS = {"first_tables": _first_tables, "inbox": _inbox}
 
 
 def open_store(path: Path) -> sqlite3.Connection:
@@ -282,7 +341,7 @@ def check_schema(connection: sqlite3.Connection, path: Path | str) -> int:
         applied = [row[0] for row in cursor]
     if not applied and names:
         raise StoreError(f"{path} is not an nftsync database; name another with --database")
-    if not set(applied) <= set(_MIGRATIONS):
+    if not set(applied) <= _MIGRATIONS.keys():
         raise NewerDatabase(
             f"{path} was written by a newer nftsync; update nftsync (pip install -U nftsync) "
             "or name another --database"
@@ -296,7 +355,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     from sqlite_utils.migrations import Migrations
 
     migrations = Migrations(_MIGRATION_SET)
-    for name, step in zip(_MIGRATIONS, (_first_tables,), strict=True):
+    for name, step in _MIGRATIONS.items():
         migrations(name=name)(step)
     # Immediate, and looked at again inside: of two processes that start at once, one migrates.
     connection.execute("BEGIN IMMEDIATE")
