@@ -67,9 +67,25 @@ class ReadError(NftsyncError):
         super().__init__(message)
         self.status = status
 
+    @property
+    def provider_down(self) -> bool:
+        """Whether the provider is unreachable or refuses everybody, whatever was asked for.
+
+        True of 401, 403, 429 and 5xx (also where it asks to wait too long), and where no whole
+        answer came; False of 404 and other 4xx, of redirects and of unusable answers, one that
+        ends too early included: those are about the object that was asked for.
+        """
+        status = self.status
+        return status is not None and (status in {401, 403, 429} or status >= 500)
+
 
 class AccessRefused(ReadError):
     """The provider answered 401 or 403."""
+
+    @property
+    def provider_down(self) -> bool:
+        """True."""
+        return True
 
 
 class NoConnection(ReadError):
@@ -83,9 +99,19 @@ class NoConnection(ReadError):
         super().__init__(message)
         self.connected = connected
 
+    @property
+    def provider_down(self) -> bool:
+        """True."""
+        return True
+
 
 class UnusableAnswer(ReadError):
     """An answer came whose content is not what the provider's document promises."""
+
+    @property
+    def provider_down(self) -> bool:
+        """False: the provider answers."""
+        return False
 
 
 class Stopped(NftsyncError):

@@ -25,7 +25,7 @@ import msgspec
 
 from nftsync.client import ClientConfig
 from nftsync.errors import NftsyncError, SettingsError
-from nftsync.fetch_threads import FetchThreads
+from nftsync.fetch_threads import FetchThreads, Reader
 from nftsync.reads import Read, Task
 from nftsync.store.tickets import TicketClock
 
@@ -218,13 +218,13 @@ def child_main() -> None:
     tickets = TicketClock(order.ticket_offset, order.last_ticket)
     with suppress(BrokenPipeError):  # the parent has gone
         try:
-            reader = FetchThreads(order.config, tickets, order.threads)
+            reader = FetchThreads[Task, Read](order.config, tickets, order.threads)
             _serve(reader, stdin, stdout)
         except SettingsError as error:
             _send(stdout, _News(settings_error=str(error)))
 
 
-def _serve(reader: FetchThreads, stdin: IO[bytes], stdout: IO[bytes]) -> None:
+def _serve(reader: Reader, stdin: IO[bytes], stdout: IO[bytes]) -> None:
     over = threading.Event()
 
     def listen() -> None:

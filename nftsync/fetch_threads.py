@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar, cast
 
-from nftsync.client import ClientConfig
+from nftsync.client import Access, ClientConfig
 from nftsync.fetchers import Fetchers
-from nftsync.reads import Read, Task, read
+from nftsync.reads import AnyRead, AnyTask, Read, Task, read
 from nftsync.store.tickets import TicketClock
 
 __all__ = ["FetchThreads", "Reader"]
+
+_Task = TypeVar("_Task", bound=AnyTask)
+_Read = TypeVar("_Read", bound=AnyRead)
 
 
 class Reader(Protocol):
@@ -41,20 +44,45 @@ class Reader(Protocol):
         """Stop, and give up everything that is held."""
 
 
-class FetchThreads:
-    """Reads made by threads of this process."""
+class FetchThreads(Generic[_Task, _Read]):
+    """Reads made by threads of this process: `[Task, Read]`, or with objects `[AnyTask, AnyRead]`.
 
-    def __init__(self, config: ClientConfig, tickets: TicketClock, threads: int) -> None:
+    Attributes:
+        submit: queues tasks.
+        take: takes finished reads, of about so many list entries; waits so many seconds for them.
+        withdraw: takes back the tasks that no thread has begun.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        tickets: TicketClock,
+        threads: int,
+        access: Access | None = None,
+        urgent: bool = False,
+    ) -> None:
         """Start the threads.
+
+        Args:
+            config: how to read the provider.
+            tickets: where each read takes its number.
+            threads: how many.
+            access: pace and credentials that are shared with others; None for some of its own.
+            urgent: these reads go before those of others that share the access and are not.
 
         Raises:
             SettingsError: the client cannot be made so.
         """
-        self._client, self._health = config.connect()
+        self._client, self._health = config.connect(access, urgent=urgent)
         client = self._client
-        self._fetchers: Fetchers[Task] = Fetchers(lambda task: read(client, tickets, task), threads)
+
+        def make(task: _Task) -> _Read:
+            return cast(_Read, read(client, tickets, task))
+
+        self._fetchers: Fetchers[_Task, _Read] = Fetchers(make, threads)
         self.submit = self._fetchers.submit
         self.take = self._fetchers.take
+        self.withdraw = self._fetchers.withdraw
 
     @property
     def verdict(self) -> str | None:

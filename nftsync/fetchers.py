@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from nftsync.errors import Stopped
-from nftsync.models import TokenRead, WalletRead
+from nftsync.models import WalletRead
 
 __all__ = ["Fetchers"]
 
 Task = TypeVar("Task")
-Read = WalletRead | TokenRead
+Read = TypeVar("Read")
 
 #: What may wait to be written, in list entries: some tens of megabytes, however large wallets are.
 _MOST_ENTRIES = 20_000
@@ -27,7 +27,7 @@ _TOO_BUSY = 0.65
 _IDLE = 0.4
 
 
-class Fetchers(Generic[Task]):
+class Fetchers(Generic[Task, Read]):
     """A fixed number of threads that turn tasks into reads.
 
     The threads are daemons: a process that ends does not wait for a provider that doesn't answer.
@@ -103,6 +103,14 @@ class Fetchers(Generic[Task]):
         with self._lock:
             self._tasks.extend(tasks)
             self._may_fetch.notify(len(tasks))
+
+    def withdraw(self) -> list[Task]:
+        """Take back the tasks that no thread has begun."""
+        with self._lock:
+            tasks = list(self._tasks)
+            self._tasks.clear()
+            self._may_take.notify()
+            return tasks
 
     def take(self, entries: int, *, patience: float) -> list[Read]:
         """Take finished reads.
@@ -191,5 +199,5 @@ class Fetchers(Generic[Task]):
                     self._may_take.notify()
 
 
-def _weight(read: Read) -> int:
+def _weight(read: object) -> int:
     return 1 + len(read.entries) if isinstance(read, WalletRead) else 1

@@ -16,6 +16,7 @@ __all__ = [
     "Effort",
     "Entry",
     "Fate",
+    "ObjectRead",
     "Outcome",
     "TokenRead",
     "WalletRead",
@@ -89,6 +90,7 @@ class WalletRead(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="walle
         error: why it is `failed` or `incomplete`.
         effort: what it cost.
         webhook_id: a webhook that caused it.
+        provider_down: it failed because the provider is unreachable or refuses everybody.
     """
 
     wallet_id: str
@@ -101,6 +103,7 @@ class WalletRead(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="walle
     error: str | None = None
     effort: Effort = Effort()
     webhook_id: str | None = None
+    provider_down: bool = False
 
 
 class TokenRead(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="token"):
@@ -115,6 +118,7 @@ class TokenRead(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="token"
         error: why it failed.
         effort: what it cost.
         webhook_id: a webhook that caused it.
+        provider_down: it failed because the provider is unreachable or refuses everybody.
     """
 
     token_id: str
@@ -125,6 +129,35 @@ class TokenRead(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="token"
     error: str | None = None
     effort: Effort = Effort()
     webhook_id: str | None = None
+    provider_down: bool = False
+
+
+class ObjectRead(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="object"):
+    """One read of an object that is neither a wallet nor a token.
+
+    Source: provider's document, Follow-up read of a webhook's object.
+
+    Attributes:
+        resource_type: the type of the object, as webhooks name it.
+        resource_id: the object that was asked for, lower case.
+        ticket: the number the read took before its request.
+        started_at: when it started, in the stored form.
+        outcome: `ok` or `failed`.
+        body: the answer, a JSON object as it was sent.
+        error: why it failed.
+        effort: what it cost.
+        provider_down: it failed because the provider is unreachable or refuses everybody.
+    """
+
+    resource_type: str
+    resource_id: str
+    ticket: int
+    started_at: str
+    outcome: Literal["ok", "failed"]
+    body: str | None = None
+    error: str | None = None
+    effort: Effort = Effort()
+    provider_down: bool = False
 
 
 class Applied(NamedTuple):

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from types import FrameType
 
-from nftsync.client import ClientConfig
+from nftsync.batch_size import BatchSize
+from nftsync.client import Access, ClientConfig
 from nftsync.empty_answers import EmptyAnswers
 from nftsync.errors import SettingsError
 from nftsync.fetch_process import FetchProcess
 from nftsync.fetch_threads import FetchThreads, Reader
+from nftsync.interruption import interruptible
 from nftsync.models import Applied, WalletRead
 from nftsync.progress import progress_bar
 from nftsync.reads import Read, Task, TokenTask, WalletTask
@@ -30,10 +30,6 @@ __all__ = ["sync_wallets"]
 
 #: So many wallets are worth the third of a second that a reading process takes to start.
 _WORTH_A_PROCESS = 500
-#: A write transaction of about this length leaves room for the webhooks' inbox beside it.
-_TARGET_SECONDS = 0.12
-_FEWEST_ENTRIES = 200
-_MOST_ENTRIES = 8_000
 #: Reads wait at most this long to be written together, in seconds.
 _PATIENCE = 0.2
 #: How often a read is made again because a later one overtook it.
@@ -47,6 +43,8 @@ def sync_wallets(
     *,
     concurrency: int = 16,
     progress: bool | None = None,
+    access: Access | None = None,
+    stopped: threading.Event | None = None,
 ) -> SyncResult:
     """Read wallets into the mirror.
 
@@ -56,6 +54,10 @@ def sync_wallets(
         request: what to read.
         concurrency: requests at once.
         progress: show bars; None shows them on a terminal and in a notebook.
+        access: pace and credentials that are shared with others in this process, which then
+            reads by threads of its own, whatever the number of wallets.
+        stopped: set it from any thread, and the run ends as after Ctrl-C: what was fetched is
+            saved, its status is `interrupted`.
 
     Raises:
         InputError: there is nothing to read.
@@ -66,12 +68,15 @@ def sync_wallets(
     with sync_lock(database), Mirror(database) as mirror:
         with explained(database):
             run = begin(mirror, request)
-        kind = FetchProcess if len(run.plan) >= _WORTH_A_PROCESS else FetchThreads
         empty = EmptyAnswers(accept=request.accept_empty)
-        with closing(kind(config, mirror.tickets, concurrency)) as reader:
-            sync = _SyncRun(mirror, reader, empty, run, progress)
-            with _interruptible(sync.stopped) as interrupted:
-                return sync.run(interrupted)
+        reader: Reader
+        if access is None and len(run.plan) >= _WORTH_A_PROCESS:
+            reader = FetchProcess(config, mirror.tickets, concurrency)
+        else:
+            reader = FetchThreads[Task, Read](config, mirror.tickets, concurrency, access)
+        with closing(reader), interruptible() as signalled:
+            interruptions = [signalled] if stopped is None else [signalled, stopped]
+            return _SyncRun(mirror, reader, empty, run, progress, interruptions).run()
 
 
 class _SyncRun:
@@ -82,41 +87,53 @@ class _SyncRun:
         empty: EmptyAnswers,
         run: runs.Run,
         progress: bool | None,
+        interruptions: Sequence[threading.Event],
     ) -> None:
-        self.stopped = threading.Event()
         self._mirror = mirror
         self._reader = reader
         self._empty = empty
         self._run = run
         self._progress = progress
+        self._interruptions = interruptions
+        self._hopeless = False
         self._failures: dict[str, Failure] = {}
         self._overtaken: dict[str, int] = {}
-        self._batch = 1_000
+        self._batch = BatchSize()
         self._earlier_seconds = run.counts.seconds
         self._began = time.monotonic()
 
-    def run(self, interrupted: threading.Event) -> SyncResult:
+    @property
+    def _interrupted(self) -> bool:
+        return any(event.is_set() for event in self._interruptions)
+
+    @property
+    def _over(self) -> bool:
+        """No more is to be read, though not all has been."""
+        return self._hopeless or self._interrupted
+
+    def run(self) -> SyncResult:
         try:
             self._read()
         except SettingsError as error:  # no token is to be had, so no more can be read
-            self.stopped.set()
-            if not interrupted.is_set():
+            self._hopeless = True
+            if not self._interrupted:
                 self._finish(interrupted=False, error=str(error))
                 raise
-        if self.stopped.is_set():
+        interrupted = self._interrupted
+        if interrupted or self._hopeless:
             self._reader.stop()
             while not self._reader.idle and self._take():
                 pass
             self._write(self._empty.give_up())
-        return self._finish(interrupted=interrupted.is_set())
+        return self._finish(interrupted=interrupted)
 
     def _read(self) -> None:
         connection = self._mirror.connection
         self._read_all("wallets", len(self._run.plan), unread_wallets(connection, self._run))
-        if self._run.with_tokens and not self.stopped.is_set():
+        if self._run.with_tokens and not self._over:
             count, tasks = unread_tokens(connection, self._run)
             self._read_all("tokens", count, tasks)
-        if not self.stopped.is_set():
+        if not self._over:
             self._mirror.index_tokens()
 
     def _finish(self, *, interrupted: bool, error: str | None = None) -> SyncResult:
@@ -145,23 +162,23 @@ class _SyncRun:
         done = self._run.counts.wallets_ok if label == "wallets" else 0
         with progress_bar(label, total, unit=label, done=done, shown=self._progress) as bar:
             more = True
-            while not self.stopped.is_set() and (more or not reader.idle):
+            while not self._over and (more or not reader.idle):
                 if more and (room := reader.room):
                     step = list(islice(tasks, room))
                     more = len(step) == room
                     reader.submit(step)
                 bar.update(self._take())
-                if not more and reader.idle and not self.stopped.is_set():
+                if not more and reader.idle and not self._over:
                     reader.submit(self._tasks_again(self._write(self._empty.release())))
 
     def _take(self) -> int:
         """Write what has been read; return how many objects are done with."""
-        reads = self._reader.take(self._batch, patience=_PATIENCE)
+        reads = self._reader.take(self._batch.entries, patience=_PATIENCE)
         applied = self._write(self._empty.sift(reads, self._mirror.connection))
         again = self._tasks_again(applied)
         self._reader.submit(again)
         if self._reader.verdict or self._empty.verdict:
-            self.stopped.set()
+            self._hopeless = True
         return len(reads) - len(again)
 
     def _write(self, reads: Sequence[Read]) -> list[Applied]:
@@ -176,7 +193,8 @@ class _SyncRun:
             runs.save_counts(transaction.connection, self._run.run_id, counts)
         self._run.counts = counts
         self._note_failures(applied)
-        self._adapt(reads, time.monotonic() - began)
+        entries = sum(len(x.entries) if isinstance(x, WalletRead) else 1 for x in reads)
+        self._batch.learn(entries, time.monotonic() - began)
         return applied
 
     def _give_up(self, applied: Applied) -> Applied:
@@ -189,7 +207,7 @@ class _SyncRun:
 
     def _tasks_again(self, applied: Sequence[Applied]) -> list[Task]:
         """Tasks for the reads that were overtaken: unconditional, as what they knew is gone."""
-        if self.stopped.is_set():
+        if self._over:
             return []
         return [
             WalletTask(x.read.wallet_id)
@@ -218,40 +236,6 @@ class _SyncRun:
         ).fetchone()
         return row[0] if row else ""
 
-    def _adapt(self, reads: Sequence[Read], took: float) -> None:
-        """Size the next batch so that its transaction lasts about as long as it should."""
-        entries = sum(len(x.entries) if isinstance(x, WalletRead) else 1 for x in reads)
-        if entries > self._batch // 2:
-            factor = min(2.0, max(0.5, _TARGET_SECONDS / max(took, 0.001)))
-            self._batch = int(min(_MOST_ENTRIES, max(_FEWEST_ENTRIES, self._batch * factor)))
-
 
 def _object_id(read: Read) -> str:
     return read.wallet_id if isinstance(read, WalletRead) else read.token_id
-
-
-@contextmanager
-def _interruptible(stopped: threading.Event) -> Iterator[threading.Event]:
-    """Let Ctrl-C and SIGTERM end the run after what was fetched is saved; a second one ends it now.
-
-    Signals reach the main thread only; elsewhere this does nothing.
-    """
-    interrupted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupted
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        if interrupted.is_set():
-            raise KeyboardInterrupt
-        interrupted.set()
-        stopped.set()
-
-    for number in before:
-        signal.signal(number, stop)
-    try:
-        yield interrupted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from nftsync.errors import InputError
 
-__all__ = ["format_time", "now", "parse_duration", "parse_time"]
+__all__ = ["format_time", "now", "parse_duration", "parse_time", "shifted"]
 
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
 _LONGEST = timedelta(days=36_525)  # a century; more would lead out of the calendar
@@ -27,6 +27,11 @@ def format_time(moment: datetime) -> str:
     Such texts sort as the times they name, which the queries rely on.
     """
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
+
+
+def shifted(moment: str, by: timedelta) -> str:
+    """A time in the stored form, moved by a duration."""
+    return format_time(datetime.fromisoformat(moment) + by)
 
 
 def parse_time(value: str | date | datetime) -> str:

@@ -21,7 +21,14 @@ import msgspec
 from nftsync.errors import UnusableAnswer
 from nftsync.models import Content, Entry, are_uuids
 
-__all__ = ["CutShort", "WalletPage", "decode_token", "decode_wallet", "each_token_once"]
+__all__ = [
+    "CutShort",
+    "WalletPage",
+    "check_object",
+    "decode_token",
+    "decode_wallet",
+    "each_token_once",
+]
 
 _Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -185,6 +192,20 @@ def decode_token(body: bytes, token_id: str) -> Content:
     if content is None:
         raise UnusableAnswer("$: expected an object, got null")
     return content
+
+
+def check_object(body: bytes) -> bytes:
+    """Make sure that an answer of whatever type is one JSON object that can be kept as text.
+
+    Raises:
+        CutShort: the JSON ends too early.
+        UnusableAnswer: the body is no JSON object, or nests too deeply.
+    """
+    text = _checked(body)
+    _decode(_object, text)
+    if text.count(b"{") + text.count(b"[") > _DEEPEST and _depth(text) > _DEEPEST:
+        raise UnusableAnswer(f"the body is nested over {_DEEPEST} levels deep")
+    return text
 
 
 class _NeedsLooseReadError(Exception):

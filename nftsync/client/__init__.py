@@ -2,9 +2,20 @@
 
 from nftsync.client.auth import Auth
 from nftsync.client.client import Balances, Client, Paging
-from nftsync.client.config import ClientConfig
+from nftsync.client.config import Access, ClientConfig
 from nftsync.client.exchange import Tally
 from nftsync.client.health import Health
-from nftsync.client.pace import Pace
+from nftsync.client.pace import Lane, Pace
 
-__all__ = ["Auth", "Balances", "Client", "ClientConfig", "Health", "Pace", "Paging", "Tally"]
+__all__ = [
+    "Access",
+    "Auth",
+    "Balances",
+    "Client",
+    "ClientConfig",
+    "Health",
+    "Lane",
+    "Pace",
+    "Paging",
+    "Tally",
+]

@@ -1,4 +1,4 @@
-"""The provider's three calls, politely repeated and strictly read.
+"""The provider's calls, politely repeated and strictly read.
 
 Source: provider's document, section Endpoints. What it calls "not shown" arrives here as an
 argument: credentials (`Auth`), paging (`Paging`), the rate (`Pace`).
@@ -7,8 +7,9 @@ argument: credentials (`Auth`), paging (`Paging`), the rate (`Pace`).
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Mapping
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlencode
 
 import msgspec
@@ -17,10 +18,16 @@ from nftsync.client.auth import Auth
 from nftsync.client.connection import Answer
 from nftsync.client.exchange import Exchange, Tally
 from nftsync.client.health import Health
-from nftsync.client.pace import Pace
-from nftsync.errors import UnusableAnswer
+from nftsync.client.pace import Lane, Pace
+from nftsync.errors import InputError, UnusableAnswer
 from nftsync.models import Content, Entry, normalize_uuid
-from nftsync.wire import WalletPage, decode_token, decode_wallet, each_token_once
+from nftsync.wire import (
+    WalletPage,
+    check_object,
+    decode_token,
+    decode_wallet,
+    each_token_once,
+)
 
 __all__ = ["Balances", "Client", "Paging"]
 
@@ -28,6 +35,7 @@ __all__ = ["Balances", "Client", "Paging"]
 _MOST_PAGES = 10_000
 #: Servers refuse longer addresses.
 _LONGEST_QUERY = 8_000
+_PATH = re.compile(r"/[!-~]*")
 
 
 class Paging(NamedTuple):
@@ -66,7 +74,7 @@ class Client:
         base_url: str,
         *,
         auth: Auth | None = None,
-        pace: Pace | None = None,
+        pace: Lane | None = None,
         health: Health | None = None,
         timeout: float = 30.0,
         attempts: int = 5,
@@ -80,7 +88,7 @@ class Client:
         Args:
             base_url: the provider's base address.
             auth: credentials.
-            pace: shared by all who read this provider.
+            pace: a lane of the pace that all who read this provider share.
             health: told of every answer and of every request without one.
             timeout: seconds for a whole attempt.
             attempts: attempts per request, the first included.
@@ -89,7 +97,7 @@ class Client:
             max_bytes: the greatest body that is read.
             first_wait: seconds before the first repeat; later waits grow from it.
         """
-        self.pace = pace or Pace()
+        self.pace = pace or Pace().lane()
         self._exchange = Exchange(
             base_url,
             auth=auth or Auth(),
@@ -151,7 +159,27 @@ class Client:
             "GET", path, effort, lambda answer: decode_token(answer.body, token_id)
         )
 
-    def configure_webhooks(self, changes: Mapping[str, object]) -> None:
+    def object(self, path: str, effort: Tally) -> bytes:
+        """Read any object (provider's document, Follow-up read of a webhook's object).
+
+        Args:
+            path: path and query below the base address, already encoded.
+            effort: where the requests are counted.
+
+        Returns:
+            The JSON object as it was sent; only lone surrogates, which no text can hold, are
+            replaced.
+
+        Raises:
+            InputError: the path cannot be sent.
+            ReadError: it failed for good.
+            Stopped: the pace was stopped.
+        """
+        if _PATH.fullmatch(path) is None:
+            raise InputError(f"{path[:80]!r} is no encoded path: nothing was asked for")
+        return self._exchange.call("GET", path, effort, lambda answer: check_object(answer.body))
+
+    def configure_webhooks(self, changes: Mapping[str, Any]) -> None:
         """Change the organization's webhook configuration (provider's document, PATCH).
 
         Args:

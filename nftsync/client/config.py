@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from nftsync.client.auth import Auth
@@ -9,7 +11,19 @@ from nftsync.client.client import Client, Paging
 from nftsync.client.health import Health
 from nftsync.client.pace import Pace
 
-__all__ = ["ClientConfig"]
+__all__ = ["Access", "ClientConfig"]
+
+
+class Access(NamedTuple):
+    """What all clients of one provider share in a process.
+
+    Attributes:
+        pace: how fast all of them together ask.
+        auth: the credentials; a token command runs once for all.
+    """
+
+    pace: Pace
+    auth: Auth
 
 
 class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,13 +54,36 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"ClientConfig(base_url={self.base_url!r}, ...)"
 
-    def connect(self) -> tuple[Client, Health]:
-        """Make a client, and the health that it reports to."""
+    def access(self, *, at_once: int | None = None) -> Access:
+        """Make what several clients can share.
+
+        Args:
+            at_once: requests in flight over all of them, or None for no bound.
+
+        Raises:
+            SettingsError: the credentials cannot be sent, or the token command is none.
+        """
+        auth = Auth(self.api_token, token_command=self.token_command, headers=self.headers)
+        return Access(Pace(self.rate_limit, at_once=at_once), auth)
+
+    def connect(
+        self, access: Access | None = None, *, urgent: bool = False
+    ) -> tuple[Client, Health]:
+        """Make a client, and the health that it reports to, which is its own.
+
+        Args:
+            access: shared with other clients; None for one of its own.
+            urgent: its requests go before those of clients that share the access and are not.
+
+        Raises:
+            SettingsError: the client cannot be made so.
+        """
+        pace, auth = access or self.access()
         health = Health()
         client = Client(
             self.base_url,
-            auth=Auth(self.api_token, token_command=self.token_command, headers=self.headers),
-            pace=Pace(self.rate_limit),
+            auth=auth,
+            pace=pace.lane(urgent=urgent),
             health=health,
             timeout=self.timeout,
             attempts=self.attempts,

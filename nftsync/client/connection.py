@@ -18,6 +18,7 @@ import httpcore
 import httpx
 
 from nftsync.errors import NoConnection, Stopped, UnusableAnswer
+from nftsync.wire import CutShort
 
 __all__ = ["Answer", "Connection", "shared_tls"]
 
@@ -172,6 +173,7 @@ class Connection:
 
         Raises:
             NoConnection: no whole answer came in time.
+            CutShort: what came whole ends within its compression.
             UnusableAnswer: the body is too large or cannot be decompressed.
             Stopped: the stop event was set first.
         """
@@ -212,7 +214,7 @@ class Connection:
                 )
             chunks.append(chunk)
         if chunks and gzip is not None and not gzip.eof:
-            raise NoConnection("the connection broke: the compressed body is cut short")
+            raise CutShort("the compressed body is cut short")
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 

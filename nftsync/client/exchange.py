@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import httpx
 import tenacity
@@ -16,7 +16,7 @@ import tenacity
 from nftsync.client.auth import Auth
 from nftsync.client.connection import Answer, Connection, shared_tls
 from nftsync.client.health import Health
-from nftsync.client.pace import Pace
+from nftsync.client.pace import Lane
 from nftsync.errors import AccessRefused, NoConnection, ReadError, SettingsError, UnusableAnswer
 from nftsync.models import Effort
 from nftsync.version import __version__
@@ -52,6 +52,22 @@ class Tally:
         return Effort(self.requests, self.retries)
 
 
+class _Request(NamedTuple):
+    """A request, whichever attempt at it.
+
+    Attributes:
+        effort: where its attempts are counted.
+        before: the requests that were counted there before its first attempt.
+    """
+
+    method: str
+    target: bytes
+    etag: str | None
+    body: bytes | None
+    effort: Tally
+    before: int
+
+
 class _TryAgainError(Exception):
     """An attempt failed in a way that another may mend."""
 
@@ -68,7 +84,7 @@ class Exchange:
         base_url: str,
         *,
         auth: Auth,
-        pace: Pace,
+        pace: Lane,
         health: Health,
         timeout: float,
         attempts: int,
@@ -135,13 +151,10 @@ class Exchange:
             Stopped: the pace was stopped.
         """
         target = self._prefix + path.encode("ascii")
-        first = effort.requests
+        request = _Request(method, target, etag, body, effort, effort.requests)
 
         def attempt() -> _T:
-            self._pace.wait_turn()
-            effort.requests += 1
-            effort.retries += effort.requests - first > 1
-            answer = self._authorized(method, target, effort, etag, body)
+            answer = self._authorized(request)
             if answer.status != 304 or etag is None:
                 self._check(answer)
             try:
@@ -154,29 +167,24 @@ class Exchange:
         except _TryAgainError as last:
             raise last.error from None
 
-    def _authorized(
-        self, method: str, target: bytes, effort: Tally, etag: str | None, body: bytes | None
-    ) -> Answer:
-        credentials, generation = self._auth.headers()
-        answer = self._send(method, target, credentials, etag, body)
+    def _authorized(self, request: _Request) -> Answer:
+        answer, generation = self._in_turn(request)
         if answer.status == 401 and self._auth.can_renew:
             self._auth.renew(generation)
-            self._pace.wait_turn()
-            credentials, _ = self._auth.headers()
-            effort.requests += 1
-            effort.retries += 1
-            answer = self._send(method, target, credentials, etag, body)
+            answer, _ = self._in_turn(request)
         self._health.answered(answer.status)
         return answer
 
-    def _send(
-        self,
-        method: str,
-        target: bytes,
-        credentials: Mapping[str, str],
-        etag: str | None,
-        body: bytes | None,
-    ) -> Answer:
+    def _in_turn(self, request: _Request) -> tuple[Answer, int]:
+        """Send it once; the answer, and the generation of the token that it was asked with."""
+        with self._pace.turn():
+            effort = request.effort
+            effort.requests += 1
+            effort.retries += effort.requests - request.before > 1
+            credentials, generation = self._auth.headers()
+            return self._send(request, credentials), generation
+
+    def _send(self, request: _Request, credentials: Mapping[str, str]) -> Answer:
         # Lower case, so that a configured header takes the place of ours and doesn't stand beside.
         headers = {
             "accept": "application/json",
@@ -185,18 +193,20 @@ class Exchange:
             "accept-encoding": "gzip",
         }
         headers.pop("if-none-match", None)
-        if etag is not None:
-            headers["if-none-match"] = etag
-        if body is not None:
+        if request.etag is not None:
+            headers["if-none-match"] = request.etag
+        if request.body is not None:
             headers["content-type"] = "application/json"
         try:
-            return self._connection().send(method, target, headers, body)
+            return self._connection().send(request.method, request.target, headers, request.body)
         except NoConnection as error:
             if not error.connected:
                 self._health.unanswered(str(error))
             raise _TryAgainError(error) from None
         except UnusableAnswer as error:
             self._health.answered(error.status or 200)
+            if isinstance(error, CutShort):
+                raise _TryAgainError(error) from None
             raise
 
     def _connection(self) -> Connection:

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from msgspec import Meta
 
 from nftsync.errors import SettingsError
+from nftsync.routes import Route, RouteKind
 from nftsync.settings import forms
-from nftsync.settings.forms import FormError, Given, Paging, Route, RouteKind
+from nftsync.settings.forms import FormError, Given, Paging
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

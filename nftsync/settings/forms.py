@@ -21,6 +21,7 @@ from msgspec import Meta
 
 from nftsync.errors import InputError, SettingsError
 from nftsync.models import normalize_uuid
+from nftsync.routes import Route, RouteKind, merged, quoted
 from nftsync.times import parse_duration
 
 __all__ = [
@@ -28,8 +29,6 @@ __all__ = [
     "Given",
     "Paging",
     "Reader",
-    "Route",
-    "RouteKind",
     "against",
     "base_url",
     "gateway",
@@ -47,31 +46,9 @@ __all__ = [
     "uuid",
 ]
 
-RouteKind: TypeAlias = Literal["token", "wallet", "object", "sync"]
-
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HOST = re.compile(r"[\w.-]+|[0-9a-f:.]+")
 _ROUTE_PATH = re.compile(r"/(?!/)(?:[^\s\\#{}]|\{resourceId\})*")
-
-
-class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """A `[routes.TYPE]` table as the file has it; built-in defaults are not merged in.
-
-    Attributes:
-        path: what to read for a webhook of this type; None: the file does not say.
-        kind: what the answer is; None: the file does not say.
-        holders: also read every wallet known to hold the token.
-        wallets: dotted fields of the object that name wallets to read again.
-        tokens: dotted fields of the object that name tokens to read again.
-        at_most_every: the shortest time between two such reads.
-    """
-
-    path: str | None = None
-    kind: RouteKind | None = None
-    holders: bool = False
-    wallets: list[str] = []
-    tokens: list[str] = []
-    at_most_every: timedelta | None = None
 
 
 class Paging(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,13 +242,22 @@ def headers(given: Given) -> dict[str, str]:
 
 
 def routes(given: Given) -> dict[str, Route]:
-    """Read the `[routes.TYPE]` tables."""
+    """Read the `[routes.TYPE]` tables.
+
+    Raises:
+        SettingsError: a table says what makes no sense together.
+    """
     if not isinstance(given.value, dict):
         raise FormError("must be tables [routes.TYPE]")
-    return {
-        kind: Route(**_entries(replace(given, value=table), _ROUTE, f"routes.{_quoted(kind)}"))
+    read = {
+        kind: Route(**_entries(replace(given, value=table), _ROUTE, f"routes.{quoted(kind)}"))
         for kind, table in given.value.items()
     }
+    try:
+        merged(read)
+    except SettingsError as error:
+        raise SettingsError(f"{error} (from {given.source})") from None
+    return read
 
 
 def paging(given: Given) -> Paging:
@@ -293,10 +279,6 @@ def _entries(given: Given, readers: Mapping[str, Reader], name: str) -> dict[str
         except FormError as error:
             raise FormError(against(str(error), value), key=f"{name}.{key}", show=False) from None
     return entries
-
-
-def _quoted(kind: str) -> str:
-    return kind if re.fullmatch(r"[A-Za-z0-9_-]+", kind) else f'"{kind}"'.replace("\n", "\\n")
 
 
 def _duration(given: Given) -> timedelta:

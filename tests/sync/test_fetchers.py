@@ -15,7 +15,7 @@ def wallet_read(name: str) -> WalletRead:
     return WalletRead(wallet_id=name, ticket=1, started_at="", outcome="ok")
 
 
-def take_all(fetchers: Fetchers[str], count: int) -> list[str]:
+def take_all(fetchers: Fetchers[str, WalletRead], count: int) -> list[str]:
     found: list[str] = []
     deadline = time.monotonic() + 30
     while len(found) < count and time.monotonic() < deadline:

@@ -1,0 +1,169 @@
+"""A sync beside other readers of the same process: one pace for all, and a stop from outside."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from provider import Peer, Provider, balances, entry, reply, silence, token, wallet
+from worlds import mirrored
+
+from nftsync.client import ClientConfig, Tally
+from nftsync.errors import SettingsError
+from nftsync.store.registry import WalletLine
+from nftsync.sync_plan import Request
+from nftsync.sync_run import sync_wallets
+
+#: More than what makes a sync without shared access start a process of its own.
+MANY = 600
+
+
+@pytest.fixture
+def lying() -> Iterator[Provider]:
+    with Provider() as running:
+        yield running
+
+
+def config_of(provider: Provider) -> ClientConfig:
+    return ClientConfig(base_url=provider.url, timeout=60.0)
+
+
+def request(count: int, *, resume: bool = False) -> Request:
+    return Request(wallets=[WalletLine(wallet(number)) for number in range(count)], resume=resume)
+
+
+def one_token_each(peer: Peer) -> bool:
+    number = int(peer.seen.path.split("/")[3][-12:], 16)
+    return reply(balances(entry(token(number))))(peer)
+
+
+def test_a_large_sync_with_shared_access_reads_by_threads_that_keep_its_bound(
+    lying: Provider, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_process(*_: object) -> None:
+        raise AssertionError("a process cannot share a pace")
+
+    monkeypatch.setattr("nftsync.sync_run.FetchProcess", no_process)
+    lock = threading.Lock()
+    here = most = 0
+
+    def answer(peer: Peer) -> bool:
+        nonlocal here, most
+        with lock:
+            here += 1
+            most = max(most, here)
+        kept = one_token_each(peer)
+        with lock:
+            here -= 1
+        return kept
+
+    lying.always(answer)
+    config = config_of(lying)
+    access = config.access(at_once=3)
+    result = sync_wallets(database, config, request(MANY), progress=False, access=access)
+    assert (result.status, result.wallets.ok) == ("ok", MANY)
+    assert len(mirrored(database)) == MANY
+    assert most <= 3
+
+
+def test_an_urgent_reader_gets_its_answers_while_a_sync_waits_for_every_slot(
+    lying: Provider, database: Path
+) -> None:
+    """16 threads of the sync are in line before each urgent read, and yet it is the very next."""
+    lying.always(one_token_each)
+    config = ClientConfig(base_url=lying.url, rate_limit=40.0)
+    access = config.access()
+    stopped = threading.Event()
+    urgent, _ = config.connect(access, urgent=True)
+    with ThreadPoolExecutor(1) as thread, urgent:
+        running = thread.submit(
+            sync_wallets, database, config, request(MANY), access=access, stopped=stopped
+        )
+        lying.wait_for(3)
+        for number in range(10):
+            while len(access.pace._ordinary) < 8:
+                time.sleep(0.001)
+            before = len(lying.requests())
+            urgent.token(token(number), Tally())
+            paths = [seen.path for seen in lying.requests()[before:]]
+            # One that had its slot already may still be on its way to the provider.
+            assert f"/v1/tokens/{token(number)}" in paths[:4]
+        stopped.set()
+        assert running.result(30).status == "interrupted"
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("count", [20, MANY])
+def test_a_stop_from_another_thread_ends_a_sync_that_the_provider_keeps_waiting(
+    lying: Provider, database: Path, shared: bool, count: int
+) -> None:
+    """As after Ctrl-C: what was read is saved, and --resume reads only the rest."""
+    lying.always(silence())
+    for number in range(5):
+        lying.holds(wallet(number), entry(token(number)))
+        lying.on(
+            f"/v1/wallets/{wallet(number)}/nft-balances",
+            reply(lying.bodies[f"/v1/wallets/{wallet(number)}/nft-balances"]),
+        )
+    config = config_of(lying)
+    access = config.access() if shared else None
+    stopped = threading.Event()
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(
+            sync_wallets,
+            database,
+            config,
+            request(count),
+            concurrency=8,
+            progress=False,
+            access=access,
+            stopped=stopped,
+        )
+        lying.wait_for(13)
+        assert not running.done()
+        stopped.set()
+        result = running.result(20)
+    assert (result.status, result.wallets.ok, result.failures) == ("interrupted", 5, [])
+    lying.always(one_token_each)
+    again = sync_wallets(database, config, request(count, resume=True), progress=False)
+    assert (again.status, again.run_id, again.wallets.ok) == ("ok", result.run_id, count)
+    assert len(lying.requests()) == 13 + count - 5
+
+
+def test_a_stop_leaves_other_readers_of_the_access_alone(lying: Provider, database: Path) -> None:
+    lying.always(one_token_each)
+    config = config_of(lying)
+    access = config.access(at_once=2)
+    stopped = threading.Event()
+    stopped.set()
+    result = sync_wallets(
+        database, config, request(3), progress=False, access=access, stopped=stopped
+    )
+    assert (result.status, result.wallets.ok) == ("interrupted", 0)
+    other, _ = config.connect(access)
+    with other:
+        assert other.balances(wallet(1), Tally()).entries
+    assert access.pace._seats == 2
+
+
+def test_a_token_command_that_fails_ends_a_sync_that_shares_it(
+    lying: Provider, database: Path
+) -> None:
+    config = ClientConfig(base_url=lying.url, token_command="false")
+    with pytest.raises(SettingsError, match="token_command"):
+        sync_wallets(database, config, request(3), progress=False, access=config.access())
+    assert lying.requests() == []
+
+
+def test_a_run_without_a_stop_is_unchanged_by_one_that_is_never_set(
+    lying: Provider, database: Path
+) -> None:
+    lying.always(one_token_each)
+    result = sync_wallets(
+        database, config_of(lying), request(5), progress=False, stopped=threading.Event()
+    )
+    assert (result.status, result.wallets.ok) == ("ok", 5)

@@ -1,0 +1,308 @@
+"""From a webhook's type to the read that follows, and from an object to the ids it names."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nftsync.errors import InputError, SettingsError
+from nftsync.routes import Route, merged, named_ids, path_for, quoted
+from nftsync.settings import load
+
+ID = "ABCDEF01-2345-6789-abcd-ef0123456789"
+TOKEN_PATH = "/v1/tokens/{resourceId}"
+WALLET_PATH = "/v1/wallets/{resourceId}/nft-balances"
+OBJECT_PATH = "/v1/transactions/{resourceId}"
+MINUTE = timedelta(minutes=1)
+
+
+# Which route ------------------------------------------------------------------------------------
+
+
+def test_tokens_and_wallets_have_routes_that_nobody_configured() -> None:
+    routes = merged({})
+    assert routes.find("Token") == Route(kind="token", path=TOKEN_PATH)
+    assert routes.find("Nft") == Route(kind="token", path=TOKEN_PATH)
+    assert routes.find("Wallet") == Route(kind="wallet", path=WALLET_PATH)
+    for other in ("Transaction", "token", "TOKEN", "", "*", "Token "):
+        assert routes.find(other) is None
+
+
+def test_what_is_configured_goes_over_what_is_built_in() -> None:
+    routes = merged({"Token": Route(holders=True), "Wallet": Route(path=WALLET_PATH)})
+    assert routes.find("Token") == Route(kind="token", path=TOKEN_PATH, holders=True)
+    assert routes.find("Nft") == Route(kind="token", path=TOKEN_PATH)
+    assert routes.find("Wallet") == Route(kind="wallet", path=WALLET_PATH)
+
+
+def test_a_built_in_type_can_be_made_another_kind() -> None:
+    thing = Route(kind="object", path=OBJECT_PATH)
+    routes = merged({"Token": Route(kind="sync"), "Nft": thing, "Wallet": Route(kind="token")})
+    assert routes.find("Token") == Route(kind="sync")
+    assert routes.find("Nft") == thing
+    assert routes.find("Wallet") == Route(kind="token", path=TOKEN_PATH)
+
+
+def test_another_type_needs_only_its_kind_for_the_documents_own_reads() -> None:
+    routes = merged({"Asset": Route(kind="token"), "Account": Route(kind="wallet")})
+    assert routes.find("Asset") == Route(kind="token", path=TOKEN_PATH)
+    assert routes.find("Account") == Route(kind="wallet", path=WALLET_PATH)
+
+
+@pytest.mark.parametrize(
+    "any_other", [Route(kind="sync", at_most_every=MINUTE), Route(kind="object", path=OBJECT_PATH)]
+)
+def test_the_star_stands_for_every_type_without_a_route_of_its_own(any_other: Route) -> None:
+    routes = merged({"*": any_other, "Payment": Route(kind="object", path="/p/{resourceId}")})
+    assert routes.find("Transaction") == any_other
+    assert routes.find("") == any_other
+    assert routes.find("Payment") == Route(kind="object", path="/p/{resourceId}")
+    assert routes.find("Token") == Route(kind="token", path=TOKEN_PATH)
+
+
+# What makes no sense ----------------------------------------------------------------------------
+
+WRONG: list[tuple[str, str, str, str]] = [
+    ("A", "", 'routes.A has no kind; write kind = "token"', ""),
+    ("A", f"path = '{OBJECT_PATH}'", "routes.A has no kind; write kind =", ""),
+    ("'*'", "", 'routes."*" has no kind', ""),
+    ("A", "kind = 'object'", 'routes.A.path must be given for kind = "object"', "{resourceId}"),
+    ("A", "kind = 'object'\npath = '/v1/a'", "routes.A.path must be given", "{resourceId}"),
+    ("Token", "kind = 'object'", "routes.Token.path must be given", ""),
+    ("A", f"kind = 'token'\npath = '{OBJECT_PATH}'", "routes.A.path of kind", 'kind = "object"'),
+    ("Token", f"path = '{OBJECT_PATH}'", "routes.Token.path of kind", "leave path out"),
+    ("Wallet", f"path = '{TOKEN_PATH}'", "routes.Wallet.path of kind", "leave path out"),
+    ("A", f"kind = 'sync'\npath = '{OBJECT_PATH}'", "routes.A.path has no use", "leave path out"),
+    ("Wallet", "holders = true", 'routes.Wallet.holders only goes with kind = "token"', "out of"),
+    ("Token", "wallets = ['a']", 'routes.Token.wallets only goes with kind = "object"', "out of"),
+    ("Token", "tokens = ['a']", 'routes.Token.tokens only goes with kind = "object"', "out of"),
+    ("A", "kind = 'sync'\nwallets = ['a']", "routes.A.wallets only goes with", "out of"),
+    ("Token", "at_most_every = '9s'", "routes.Token.at_most_every only goes with", '"sync"'),
+    (
+        "A",
+        f"kind = 'object'\npath = '{OBJECT_PATH}'\nat_most_every = '9s'",
+        'routes.A.at_most_every only goes with kind = "sync"',
+        'out of kind = "object"',
+    ),
+    ("'*'", "kind = 'token'", 'routes."*" cannot have kind = "token"', '"object" or "sync"'),
+    ("'*'", "kind = 'wallet'", 'routes."*" cannot have kind = "wallet"', '"object" or "sync"'),
+]
+
+
+@pytest.mark.parametrize(("name", "table", "begin", "then"), WRONG)
+def test_a_route_that_makes_no_sense_is_refused_as_settings_are_read(
+    tmp_path: Path, name: str, table: str, begin: str, then: str
+) -> None:
+    file = tmp_path / "nftsync.toml"
+    file.write_text(f"[routes.{name}]\n{table}")
+    with pytest.raises(SettingsError) as caught:
+        load(environ={}, directory=tmp_path)
+    message = str(caught.value)
+    assert message.startswith(begin)
+    assert then in message
+    assert message.endswith(f"(from file {file})")
+    assert "\n" not in message
+
+
+def test_settings_keep_only_what_the_file_says(tmp_path: Path) -> None:
+    (tmp_path / "nftsync.toml").write_text("[routes.Token]\nholders = true")
+    assert load(environ={}, directory=tmp_path).routes == {"Token": Route(holders=True)}
+
+
+routes = st.builds(
+    Route,
+    path=st.none() | st.sampled_from([TOKEN_PATH, WALLET_PATH, OBJECT_PATH, "/x"]),
+    kind=st.none() | st.sampled_from(["token", "wallet", "object", "sync"]),
+    holders=st.booleans(),
+    wallets=st.lists(st.just("w"), max_size=1),
+    tokens=st.lists(st.just("t"), max_size=1),
+    at_most_every=st.none() | st.just(MINUTE),
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.sampled_from(["Token", "Wallet", "*", "A"]) | st.text(), routes))
+def test_any_routes_are_complete_or_refused_in_one_line(configured: dict[str, Route]) -> None:
+    refusal = ""
+    try:
+        complete = merged(configured)
+    except SettingsError as error:
+        refusal = str(error)
+    if refusal:
+        assert len(refusal.splitlines()) == 1
+        assert refusal.startswith("routes.")
+        return
+    for name in {*configured, "Token", "Nft", "Wallet", "B"}:
+        route = complete.find(name)
+        if route is None:
+            assert "*" not in configured
+            continue
+        assert route.kind is not None
+        if route.kind == "sync":
+            assert (route.path, route.holders, route.wallets) == (None, False, [])
+        else:
+            assert path_for(route, ID).count(ID.lower()) == 1
+
+
+# The path ---------------------------------------------------------------------------------------
+
+
+def test_the_path_takes_the_id_in_lower_case() -> None:
+    route = Route(kind="object", path="/v1/things/{resourceId}/of/{resourceId}?full=1&x=%20")
+    low = ID.lower()
+    assert path_for(route, ID) == f"/v1/things/{low}/of/{low}?full=1&x=%20"
+
+
+def test_what_is_not_ascii_in_a_configured_path_is_encoded() -> None:
+    route = Route(kind="object", path="/v1/gr\u00fc\u00dfe/\x00\x7f{resourceId}")
+    assert path_for(route, ID) == f"/v1/gr%C3%BC%C3%9Fe/%00%7F{ID.lower()}"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "",
+        "..",
+        "../admin",
+        "a%2fb",
+        f"{ID}\r\nX: y",
+        f"{ID}\n",
+        f"{ID}/..",
+        ID[:-1],
+        "{resourceId}",
+    ],
+)
+def test_nothing_but_a_uuid_goes_into_a_path(wrong: str) -> None:
+    with pytest.raises(InputError, match="is not a resource id"):
+        path_for(Route(kind="object", path=OBJECT_PATH), wrong)
+
+
+def test_a_route_without_a_path_reads_nothing() -> None:
+    with pytest.raises(SettingsError, match="has no path"):
+        path_for(Route(kind="sync"), ID)
+
+
+@settings(deadline=None)
+@given(st.text(), st.text() | st.just(ID))
+def test_any_path_and_id_come_to_a_sendable_path_or_a_refusal(
+    around: str, resource_id: str
+) -> None:
+    route = Route(kind="object", path=f"/{around}/{{resourceId}}")
+    try:
+        path = path_for(route, resource_id)
+    except InputError:
+        assert resource_id != ID
+        return
+    assert re.fullmatch(r"/[!-~]*", path)
+    assert path.endswith(f"/{ID.lower()}")
+
+
+@settings(deadline=None)
+@given(st.text(st.characters(codec="utf-8")) | st.text('ab-_"\\\n\u2028 .]'))
+def test_a_types_name_is_quoted_as_toml_reads_it(name: str) -> None:
+    line = f"[routes.{quoted(name)}]"
+    assert len(line.splitlines()) == 1
+    assert tomllib.loads(line) == {"routes": {name: {}}}
+
+
+# The ids ----------------------------------------------------------------------------------------
+
+
+def numbered(number: int) -> str:
+    return f"0000000A-0000-4000-8000-{number:012d}"
+
+
+def low(*numbers: int) -> list[str]:
+    return [numbered(number).lower() for number in numbers]
+
+
+def test_ids_are_found_at_dotted_fields_each_once_and_in_order() -> None:
+    body = {
+        "fromWalletId": numbered(1),
+        "to": {"walletId": numbered(2), "deep": {"id": numbered(3).lower()}},
+        "again": numbered(3),
+    }
+    fields = ["to.walletId", "fromWalletId", "again", "to.deep.id"]
+    assert named_ids(json.dumps(body), fields) == low(2, 1, 3)
+    assert named_ids(json.dumps(body).encode(), fields) == low(2, 1, 3)
+
+
+def test_a_step_on_a_list_is_one_on_each_element() -> None:
+    body = {
+        "lines": [{"id": numbered(1)}, None, 5, {"id": None}, [{"id": numbered(2)}], {}],
+        "ids": [numbered(3), [numbered(4)], "x"],
+    }
+    assert named_ids(json.dumps(body), ["lines.id", "ids"]) == low(1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 5, 1.5, {}, {"x": 1}, [], "", "x", numbered(1)[:-1], numbered(1) + "\n",
+     f"{numbered(1)},{numbered(2)}"],
+)  # fmt: skip
+def test_what_is_no_uuid_is_passed_over(value: Any) -> None:
+    body = json.dumps({"a": value, "b": numbered(7)})
+    assert named_ids(body, ["a", "missing", "a.b.c", "b", "b.c", ""]) == low(7)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[1", b"\xff\xfe\x00", "\ufeff{}", b"[" * 200_000, b'{"a":' * 200_000, "null"],
+)
+def test_a_body_that_is_no_object_names_nothing(body: str | bytes) -> None:
+    assert named_ids(body, ["a"]) == []
+
+
+def test_odd_numbers_and_surrogates_hide_no_id() -> None:
+    digits = "9" * 5_000
+    body = f'{{"n": {digits}, "m": NaN, "s": "\\ud800", "f": 1e999, "id": "{numbered(1)}"}}'
+    assert named_ids(body, ["id", "n", "s"]) == low(1)
+
+
+names = st.sampled_from(["a", "b", "a.b", "b.a", "a.a", "a.b.a"])
+some_ids = st.integers(0, 3).map(numbered)
+bodies = st.recursive(
+    some_ids | st.none() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2)
+    ),
+)
+
+
+def plainly(value: Any, steps: list[str]) -> list[str]:
+    """The definition, as a recursion."""
+    if isinstance(value, list):
+        return [found for element in value for found in plainly(element, steps)]
+    if steps:
+        return plainly(value[steps[0]], steps[1:]) if steps[0] in as_dict(value) else []
+    return (
+        [value.lower()]
+        if isinstance(value, str) and re.fullmatch("[0-9A-Fa-f-]{36}", value)
+        else []
+    )
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+@settings(deadline=None)
+@given(bodies, st.lists(names, max_size=4))
+def test_the_ids_are_those_of_the_definition(body: Any, fields: list[str]) -> None:
+    expected = [found for field in fields for found in plainly(body, field.split("."))]
+    assert named_ids(json.dumps(body), fields) == list(dict.fromkeys(expected))
+
+
+@settings(deadline=None)
+@given(st.text() | st.binary() | bodies.map(json.dumps), st.lists(st.text() | names))
+def test_any_body_and_any_fields_give_uuids(body: str | bytes, fields: list[str]) -> None:
+    for found in named_ids(body, fields):
+        assert re.fullmatch("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", found)
