@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,10 +17,20 @@ from urllib.parse import quote
 
 from nftsync.errors import StoreError
 
-__all__ = ["connect_reader", "connect_writer", "create_private_file", "explained"]
+__all__ = [
+    "begin_immediate",
+    "connect_reader",
+    "connect_writer",
+    "create_private_file",
+    "explained",
+]
 
 #: How long a writer waits for another's transaction; each of ours ends within a fraction of this.
 BUSY_SECONDS = 30.0
+
+#: SQLite's own busy handler sleeps up to 100 ms between tries, and so misses the short room that
+#: one writer leaves the others.
+_TRY_EVERY = 0.003
 
 
 _creating = threading.Lock()
@@ -103,6 +114,33 @@ def connect_writer(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def begin_immediate(connection: sqlite3.Connection, patience: float = BUSY_SECONDS) -> None:
+    """Begin a write transaction as soon as another writer leaves room.
+
+    Args:
+        connection: not in a transaction.
+        patience: seconds to wait for the write lock.
+
+    Raises:
+        sqlite3.OperationalError: the database stayed locked, or cannot be written.
+    """
+    deadline = time.monotonic() + patience
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not busy or time.monotonic() >= deadline:
+                    raise
+            else:
+                return
+            time.sleep(_TRY_EVERY)
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
 
 
 def connect_reader(path: Path | str) -> sqlite3.Connection:

@@ -16,15 +16,15 @@ from typing import Self
 
 from nftsync.models import Applied, TokenRead, WalletRead
 from nftsync.store.batch import Batch
-from nftsync.store.connection import explained
+from nftsync.store.connection import begin_immediate, explained
 from nftsync.store.schema import open_store
 from nftsync.store.tickets import TicketClock
 from nftsync.times import now
 
 __all__ = ["Mirror", "Transaction"]
 
-#: Room that a writer leaves other writers between two of its transactions: SQLite's busy handler
-#: sleeps up to 100 ms between tries, and back-to-back transactions starve the inbox.
+#: Room that a writer leaves other writers between two of its transactions; back to back ones
+#: starve the inbox.
 AIR_SECONDS = 0.02
 
 #: New tokens that one step of the full-text index takes in; about a tenth of a second.
@@ -110,7 +110,7 @@ class Mirror:
         """
         time.sleep(max(0.0, self._free_at - time.monotonic()))
         with explained(self.path):
-            self.connection.execute("BEGIN IMMEDIATE")
+            begin_immediate(self.connection)
             try:
                 yield Transaction(self.connection)
                 self.connection.execute("COMMIT")

@@ -20,16 +20,22 @@ from nftsync.times import now
 __all__ = [
     "KnownWallet",
     "WalletLine",
+    "holders_of",
+    "known_tokens",
     "label_wallet",
     "list_wallets",
     "numbers_of",
     "register",
     "tracked_numbers",
     "untrack",
+    "wallets_by_id",
     "wallets_to_read",
 ]
 
 _STEP = 2_000
+
+#: The columns of a KnownWallet.
+_KNOWN = "w.wallet_id, w.etag, w.body_sha256, w.ticket, w.status, w.tracked"
 
 #: Of ?1, the current time, and ?2, a time or NULL. A read in the future had a wrong clock.
 _READ_BEFORE = "(?2 IS NULL OR synced_at IS NULL OR synced_at < ?2 OR synced_at > ?1)"
@@ -58,6 +64,7 @@ class KnownWallet(NamedTuple):
         digest: that answer's digest.
         ticket: of the last read that was applied.
         status: of the last read.
+        tracked: whether it is read at all.
     """
 
     wallet_id: str
@@ -65,6 +72,7 @@ class KnownWallet(NamedTuple):
     digest: str | None
     ticket: int
     status: str
+    tracked: bool
 
 
 def register(
@@ -181,8 +189,43 @@ def wallets_to_read(
     """Look up wallets a step at a time, as late as possible."""
     for start in range(0, len(numbers), _STEP):
         rows = connection.execute(
-            "SELECT w.wallet_id, w.etag, w.body_sha256, w.ticket, w.status"
-            " FROM json_each(?) k JOIN wallets w ON w.wallet_no = k.value ORDER BY k.key",
+            f"SELECT {_KNOWN} FROM json_each(?) k"  # noqa: S608 - the columns are ours
+            " JOIN wallets w ON w.wallet_no = k.value ORDER BY k.key",
             (msgspec.json.encode(list(numbers[start : start + _STEP])).decode(),),
         ).fetchall()
         yield from map(KnownWallet._make, rows)
+
+
+def wallets_by_id(
+    connection: sqlite3.Connection, wallet_ids: Iterable[str]
+) -> dict[str, KnownWallet]:
+    """Look up wallets by their ids; those that are not known are missing."""
+    rows = connection.execute(
+        f"SELECT {_KNOWN} FROM json_each(?) k"  # noqa: S608 - the columns are ours
+        " JOIN wallets w ON w.wallet_id = k.value",
+        (msgspec.json.encode(list(wallet_ids)).decode(),),
+    )
+    return {row[0]: KnownWallet._make(row) for row in rows}
+
+
+def known_tokens(connection: sqlite3.Connection, token_ids: Iterable[str]) -> set[str]:
+    """Those of some tokens that the mirror knows."""
+    rows = connection.execute(
+        "SELECT t.token_id FROM json_each(?) k JOIN tokens t ON t.token_id = k.value",
+        (msgspec.json.encode(list(token_ids)).decode(),),
+    )
+    return {row[0] for row in rows}
+
+
+def holders_of(connection: sqlite3.Connection, token_ids: Iterable[str]) -> dict[str, list[str]]:
+    """The tracked wallets that are known to hold each of some tokens."""
+    rows = connection.execute(
+        "SELECT t.token_id, w.wallet_id FROM json_each(?) k"
+        " JOIN tokens t ON t.token_id = k.value JOIN balance_rows b USING (token_no)"
+        " JOIN wallets w USING (wallet_no) WHERE w.tracked",
+        (msgspec.json.encode(list(token_ids)).decode(),),
+    )
+    holders: dict[str, list[str]] = {}
+    for token_id, wallet_id in rows:
+        holders.setdefault(token_id, []).append(wallet_id)
+    return holders

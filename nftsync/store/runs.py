@@ -18,8 +18,10 @@ __all__ = [
     "RunStatus",
     "find_cut_off_run",
     "finish_run",
+    "reopen",
     "resume_run",
     "save_counts",
+    "start_replay",
     "start_run",
 ]
 
@@ -93,6 +95,23 @@ def start_run(
         (now(), first_ticket, with_tokens, plan.tobytes()),
     ).lastrowid
     return Run(run_id or 0, plan, first_ticket, with_tokens, Counts())
+
+
+def start_replay(connection: sqlite3.Connection, first_ticket: int) -> Run:
+    """Enter a replay into the ledger; what it reads is not known beforehand."""
+    run_id = connection.execute(
+        "INSERT INTO sync_runs (kind, status, started_at, first_ticket)"
+        " VALUES ('replay', 'running', ?, ?)",
+        (now(), first_ticket),
+    ).lastrowid
+    return Run(run_id or 0, array("q"), first_ticket, with_tokens=False, counts=Counts())
+
+
+def reopen(connection: sqlite3.Connection, run_id: int) -> None:
+    """Mark a run as under way that others took for dead."""
+    connection.execute(
+        "UPDATE sync_runs SET status = 'running', finished_at = NULL WHERE run_id = ?", (run_id,)
+    )
 
 
 def find_cut_off_run(connection: sqlite3.Connection) -> tuple[Run, bool] | None:

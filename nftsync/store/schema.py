@@ -253,7 +253,7 @@ CREATE TABLE webhooks (
 DROP TABLE webhooks_before;
 -- What is due, how much waits in each state, and since when: one index answers all three.
 CREATE INDEX webhooks_by_state ON webhooks (state, next_attempt_at, received_at);
-CREATE INDEX webhooks_by_object ON webhooks (resource_id, resource_type)
+CREATE INDEX webhooks_by_object ON webhooks (resource_id, resource_type, state)
     WHERE state IN ('pending', 'failed', 'running');
 CREATE INDEX webhooks_to_look_again ON webhooks (look_again_at) WHERE look_again_at IS NOT NULL;
 

@@ -1,0 +1,188 @@
+"""The receiver as a WSGI app.
+
+Source: provider's document, sections Webhook delivery, Authentication and Events.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from flask import Flask, Response, request
+from werkzeug.exceptions import HTTPException
+from werkzeug.wsgi import get_input_stream
+
+from nftsync import signature
+from nftsync.errors import InputError, SettingsError
+from nftsync.receiver.committer import Committer
+from nftsync.receiver.log import ReceiverLog
+from nftsync.receiver.metrics import Metrics
+from nftsync.store.inbox import Delivery
+from nftsync.webhook_body import read_webhook
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+__all__ = ["LARGEST_BODY", "close_app", "create_app"]
+
+#: Bytes; a webhook is a few hundred.
+LARGEST_BODY = 256 * 1024
+
+_HEADER_KEY = f"HTTP_{signature.HEADER.upper().replace('-', '_')}"
+_HEALTH, _READY = "/healthz", "/readyz"
+_PATH = re.compile(r"/[A-Za-z0-9._~/-]*")
+_EXTENSION = "nftsync"
+_JSON = "application/json"
+
+#: A reply's status line and body.
+_Reply: TypeAlias = tuple[str, bytes]
+
+_STORED = ("200 OK", b'{"status":"stored"}\n')
+_UNAUTHORIZED = ("401 Unauthorized", b'{"error":"signature refused"}\n')
+_TOO_LARGE = ("413 Request Entity Too Large", b'{"error":"body over 256 KiB"}\n')
+_UNAVAILABLE = ("503 Service Unavailable", b'{"error":"cannot store now"}\n')
+_OK = ("200 OK", b'{"status":"ok"}\n')
+_FAILING = ("503 Service Unavailable", b'{"status":"failing"}\n')
+
+
+def create_app(
+    *,
+    database: Path,
+    secrets: Sequence[str],
+    organization_id: str | None = None,
+    path: str = "/webhooks",
+    on_stored: Callable[[], None] | None = None,
+    metrics: Metrics | None = None,
+) -> Flask:
+    """Make the receiver; its writer starts with it, in the process that is to serve.
+
+    Args:
+        database: where webhooks are kept; created and migrated where that is due.
+        secrets: the shared secret, then the previous one while it is being rotated.
+        organization_id: the only organization whose webhooks are wanted, or None for any.
+        path: where webhooks are received.
+        on_stored: called when there is something new for replay; must be quick and not fail.
+        metrics: what counts; made anew if None.
+
+    Raises:
+        SettingsError: there is no secret, or a blank one.
+        InputError: the path cannot be served.
+        StoreError: the database cannot be opened, or is not nftsync's.
+    """
+    checked_secrets = _checked_secrets(secrets)
+    if _PATH.fullmatch(path) is None or path in (_HEALTH, _READY):
+        raise InputError(
+            f"webhooks cannot be received at {path!r}; choose a path such as /webhooks with --path"
+        )
+    counts = metrics or Metrics()
+    committer = Committer(Path(database), on_stored=on_stored, observe_commit=counts.commit)
+    counts.watch_backlog(Path(database))
+    receiver = _Receiver(checked_secrets, organization_id, committer, counts)
+    app = Flask("nftsync.receiver", static_folder=None)
+    app.url_map.merge_slashes = False
+    for rule, method, view in (
+        (path, "POST", lambda: _response(receiver.receive(request.environ))),
+        (_HEALTH, "GET", lambda: _state(committer.alive)),
+        (_READY, "GET", lambda: _state(committer.probe())),
+    ):
+        app.add_url_rule(rule, rule, view, methods=[method], provide_automatic_options=False)
+    app.register_error_handler(HTTPException, _refusal)
+    app.extensions[_EXTENSION] = committer
+    flask_app = app.wsgi_app
+
+    def short_cut(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Serve webhooks without what Flask does around a view, which costs as much as a commit."""
+        if environ["PATH_INFO"] != path or environ["REQUEST_METHOD"] != "POST":
+            return flask_app(environ, start_response)
+        status, text = receiver.receive(environ)
+        start_response(status, [("Content-Type", _JSON), ("Content-Length", str(len(text)))])
+        return [text]
+
+    app.wsgi_app = short_cut  # type: ignore[method-assign]
+    return app
+
+
+def close_app(app: Flask) -> None:
+    """Store what waits and end the threads of an app that `create_app` made."""
+    committer: Committer = app.extensions[_EXTENSION]
+    committer.close()
+
+
+class _Receiver:
+    """What is done with each webhook: read, verified, stored, in this order."""
+
+    def __init__(
+        self,
+        secrets: tuple[str, ...],
+        organization_id: str | None,
+        committer: Committer,
+        metrics: Metrics,
+    ) -> None:
+        self._secrets = secrets
+        self._organization_id = organization_id
+        self._committer = committer
+        self._metrics = metrics
+        self._log = ReceiverLog()
+
+    def receive(self, environ: WSGIEnvironment) -> _Reply:
+        """Answer one request; nothing is stored unless its signature is right."""
+        self._metrics.received()
+        # A stream that ends by itself is what waitress gives; others need the Content-Length.
+        ends = environ.get("wsgi.input_terminated", False)
+        stream = environ["wsgi.input"] if ends else get_input_stream(environ)
+        body = stream.read(LARGEST_BODY + 1)
+        if len(body) > LARGEST_BODY:
+            return self._refused("too large", environ, body, _TOO_LARGE)
+        verdict = signature.verify(body, environ.get(_HEADER_KEY), self._secrets)
+        if isinstance(verdict, signature.Refused):
+            return self._refused(verdict.reason, environ, body, _UNAUTHORIZED)
+        self._metrics.accepted(verdict.which)
+        content = read_webhook(body, self._organization_id)
+        outcome = self._committer.submit(Delivery(body, content))
+        self._metrics.outcome(outcome)
+        self._log.outcome(outcome, content)
+        return _UNAVAILABLE if outcome == "not stored" else _STORED
+
+    def _refused(self, reason: str, environ: WSGIEnvironment, body: bytes, reply: _Reply) -> _Reply:
+        self._metrics.refused(reason)
+        self._log.refused(reason, environ.get("REMOTE_ADDR"), len(body))
+        return reply
+
+
+def _checked_secrets(secrets: Sequence[str]) -> tuple[str, ...]:
+    checked = tuple(secrets)
+    if not checked or not all(secret.strip() for secret in checked):
+        raise SettingsError(
+            "webhook_secret is missing or blank; set it with NFTSYNC_WEBHOOK_SECRET "
+            "or NFTSYNC_WEBHOOK_SECRET_FILE"
+        )
+    for secret in checked:
+        try:
+            secret.encode()
+        except UnicodeEncodeError:
+            # Not chained: the error's text shows a part of the secret.
+            raise SettingsError(
+                "webhook_secret (NFTSYNC_WEBHOOK_SECRET) is no UTF-8 text"
+            ) from None
+    return checked
+
+
+def _state(good: bool) -> Response:
+    return _response(_OK if good else _FAILING)
+
+
+def _response(reply: _Reply) -> Response:
+    status, text = reply
+    return Response(text, status, content_type=_JSON)
+
+
+def _refusal(error: HTTPException) -> Response:
+    """Answer what no view answered, in the same form as all else."""
+    status = f"{error.code or 500} {error.name}"
+    reply = _response((status, f'{{"error":"{error.name.lower()}"}}\n'.encode()))
+    allowed = dict(error.get_headers()).get("Allow")
+    if allowed is not None:
+        reply.headers["Allow"] = allowed
+    return reply

@@ -1,0 +1,219 @@
+"""From a webhook's bytes to its fields, or the reason why it cannot be worked on.
+
+A body whose signature is right comes from the service, but may still be anything: it is kept
+whatever it holds. What is read here can be stored, shown and looked up without harm.
+
+Source: provider's document, section Webhook (notification body).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NamedTuple, NoReturn, TypeAlias
+
+import msgspec
+
+from nftsync.errors import InputError
+from nftsync.models import normalize_uuid
+
+__all__ = ["Unusable", "Webhook", "read_webhook"]
+
+
+class Webhook(NamedTuple):
+    """The fields of a webhook.
+
+    Attributes:
+        webhook_id: its id, a UUID in lower case.
+        organization_id: the organization it is for, a UUID in lower case.
+        action: what happened to the object.
+        resource_type: the kind of the object.
+        resource_id: the object's id, a UUID in lower case.
+        created_at_utc: when the service made it, as sent.
+        changes: a JSON object, to the letter as sent, or None.
+    """
+
+    webhook_id: str
+    organization_id: str
+    action: str
+    resource_type: str
+    resource_id: str
+    created_at_utc: str
+    changes: str | None
+
+
+class Unusable(NamedTuple):
+    """A body that cannot be worked on.
+
+    Attributes:
+        reason: why, in one line that is safe to store and to show.
+        webhook: its fields, where they could be read and only what they say is wrong.
+    """
+
+    reason: str
+    webhook: Webhook | None = None
+
+
+#: How deep a body may nest; what reads it again may have less stack to spare.
+_DEEPEST = 200
+#: The digits of a number. Amounts reach 78; Python refuses to convert more than 4,300.
+_LONGEST_NUMBER = 1_000
+_LONGEST_TEXT = 200
+
+_IDS = {"id": "webhook id", "organizationId": "organization id", "resourceId": "resource id"}
+_TEXTS = ("action", "resourceType", "createdAtUtc")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_BRACKETS_IN_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"|[^\[\]{}]')
+
+_Fields: TypeAlias = dict[str, Any]
+
+
+class _Changes(msgspec.Struct, gc=False):
+    changes: msgspec.Raw
+
+
+_changes = msgspec.json.Decoder(_Changes)
+
+
+class _UnusableError(Exception):
+    """Its text is the reason."""
+
+
+def read_webhook(body: bytes, organization_id: str | None) -> Webhook | Unusable:
+    """Read a webhook's body; whatever the bytes are, one of the two comes back.
+
+    Args:
+        body: the raw bytes that came.
+        organization_id: the only organization whose webhooks are wanted, or None for any.
+    """
+    try:
+        webhook = _webhook(body, _fields(body))
+    except _UnusableError as error:
+        return Unusable(str(error))
+    if organization_id is not None and webhook.organization_id != organization_id.lower():
+        return Unusable(f"it is for another organization, {webhook.organization_id}", webhook)
+    return webhook
+
+
+def _webhook(body: bytes, fields: _Fields) -> Webhook:
+    ids = {name: _id(fields, name) for name in _IDS}
+    action, resource_type, created_at_utc = (_text(fields, name) for name in _TEXTS)
+    changes = fields.get("changes")
+    if changes is not None and not isinstance(changes, dict):
+        raise _UnusableError(f"changes: expected an object or null, got {_kind(changes)}")
+    return Webhook(
+        ids["id"],
+        ids["organizationId"],
+        action,
+        resource_type,
+        ids["resourceId"],
+        created_at_utc,
+        None if changes is None else _raw_changes(body),
+    )
+
+
+def _raw_changes(body: bytes) -> str:
+    try:
+        return bytes(_changes.decode(body).changes).decode()
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _UnusableError("changes: not JSON that can be kept") from error
+
+
+def _id(fields: _Fields, name: str) -> str:
+    value = _string(fields, name)
+    try:
+        return normalize_uuid(value, _IDS[name])
+    except InputError:
+        raise _UnusableError(f"{name}: {_shown(value)} is not a UUID") from None
+
+
+def _text(fields: _Fields, name: str) -> str:
+    value = _string(fields, name)
+    if len(value) > _LONGEST_TEXT:
+        raise _UnusableError(f"{name}: longer than {_LONGEST_TEXT} characters")
+    if _CONTROL.search(value) is not None:
+        raise _UnusableError(f"{name}: {_shown(value)} holds control characters")
+    return value
+
+
+def _string(fields: _Fields, name: str) -> str:
+    if name not in fields:
+        raise _UnusableError(f"{name}: missing")
+    value = fields[name]
+    if not isinstance(value, str):
+        raise _UnusableError(f"{name}: expected a string, got {_kind(value)}")
+    return value
+
+
+def _fields(body: bytes) -> _Fields:
+    """Read the whole body, fields that nobody asks for included."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise _UnusableError(f"not UTF-8 (byte {error.start})") from None
+    if body.count(b"{") + body.count(b"[") > _DEEPEST and _depth(body) > _DEEPEST:
+        raise _UnusableError(f"nested over {_DEEPEST} levels deep")
+    try:
+        value = _decoder.decode(text)
+        if "\\ud" in text or "\\uD" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        raise _UnusableError(f"not JSON: {_one_line(error.msg)} (character {error.pos})") from None
+    except UnicodeEncodeError:
+        raise _UnusableError("half of a surrogate pair stands alone") from None
+    except RecursionError:
+        raise _UnusableError("nested too deeply") from None
+    if not isinstance(value, dict):
+        raise _UnusableError(f"expected a JSON object, got {_kind(value)}")
+    return value
+
+
+def _depth(body: bytes) -> int:
+    depth = deepest = 0
+    for byte in _BRACKETS_IN_TEXT.sub(b"", body):
+        depth += 1 if byte in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _object(pairs: list[tuple[str, Any]]) -> _Fields:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _UnusableError(f"the key {_shown(twice)} stands twice")
+    return found
+
+
+def _number(digits: str) -> float:
+    if len(digits) > _LONGEST_NUMBER:
+        raise _UnusableError(f"a number of more than {_LONGEST_NUMBER:,} digits")
+    return 0.0  # only that it is one matters: changes are kept as they were written
+
+
+def _constant(name: str) -> NoReturn:
+    raise _UnusableError(f"{name} is not JSON")
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_object, parse_int=_number, parse_float=_number, parse_constant=_constant
+)
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    kinds = {dict: "an object", list: "an array", str: "a string", float: "a number"}
+    return kinds[type(value)]
+
+
+def _shown(value: str) -> str:
+    """Quote text from outside: escaped, on one line, at most 80 characters."""
+    quoted = ascii(value[:80])
+    return quoted if len(quoted) <= 80 else f"{quoted[:77]}..."
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split())[:80]

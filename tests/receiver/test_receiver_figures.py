@@ -1,0 +1,185 @@
+"""What the receiver counts and logs, and what it keeps to itself."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from receiver_webhooks import SECRET, body, fields, headers
+from running_receiver import Running
+
+from nftsync.errors import InputError
+from nftsync.http_server import HttpServer
+from nftsync.receiver.log import ReceiverLog, log_json_lines
+from nftsync.receiver.metrics import Metrics, serve_metrics
+from nftsync.signature import sign
+
+
+def figures(port: int) -> dict[str, float]:
+    text = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+    lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in lines if "_created" not in name}
+
+
+@pytest.fixture
+def metrics_port() -> int:
+    with HttpServer(lambda *_: []) as taken:
+        return taken.port
+
+
+def test_prometheus_reads_what_was_received_and_what_waits(
+    run: Callable[..., Running], metrics_port: int
+) -> None:
+    metrics = Metrics()
+    receiver = run(metrics=metrics, secrets=["new", "old"])
+    close = serve_metrics(metrics, metrics_port)
+    try:
+        one = fields()
+        for content, secret in [
+            (body(**one), "new"),
+            (body(**one), "new"),
+            (body(**one | {"action": "x"}), "old"),
+            (b"unusable", "new"),
+            (body(), "wrong"),
+        ]:
+            receiver.post(content, secret)
+        receiver.client.post("/webhooks", content=b"x")
+        receiver.client.post("/webhooks", content=b"x" * 300_000)
+        metrics.replayed("done", 3)
+        metrics.replay_reads(2)
+        found = figures(metrics_port)
+        assert {name: found[name] for name in found if "_bucket" not in name and found[name]} == {
+            "nftsync_webhooks_received_total": 7,
+            "nftsync_webhooks_stored_total": 1,
+            "nftsync_webhooks_duplicate_total": 1,
+            "nftsync_webhooks_quarantined_total": 2,
+            'nftsync_webhooks_refused_total{reason="missing"}': 1,
+            'nftsync_webhooks_refused_total{reason="wrong"}': 1,
+            'nftsync_webhooks_refused_total{reason="too large"}': 1,
+            'nftsync_webhooks_accepted_total{secret="current"}': 3,
+            'nftsync_webhooks_accepted_total{secret="previous"}': 1,
+            'nftsync_replay_webhooks_total{state="done"}': 3,
+            "nftsync_replay_reads_total": 2,
+            'nftsync_inbox_webhooks{state="pending"}': 1,
+            'nftsync_inbox_webhooks{state="quarantined"}': 2,
+            "nftsync_commit_seconds_count": 4,
+            "nftsync_commit_seconds_sum": found["nftsync_commit_seconds_sum"],
+            "nftsync_inbox_oldest_pending_seconds": found["nftsync_inbox_oldest_pending_seconds"],
+        }
+        with pytest.raises(InputError, match="--metrics-port"):
+            serve_metrics(Metrics(), metrics_port)
+    finally:
+        close()
+
+
+def test_a_database_that_cannot_be_read_leaves_the_other_figures(
+    tmp_path: Path, metrics_port: int
+) -> None:
+    metrics = Metrics()
+    metrics.watch_backlog(tmp_path / "gone.db")
+    metrics.received()
+    close = serve_metrics(metrics, metrics_port)
+    try:
+        found = figures(metrics_port)
+    finally:
+        close()
+    assert found["nftsync_webhooks_received_total"] == 1
+    assert not [name for name in found if "inbox" in name]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_health_tells_nothing_about_the_data(receiver: Running) -> None:
+    before = [receiver.client.get(path).text for path in ("/healthz", "/readyz")]
+    receiver.post(body())
+    assert [receiver.client.get(path).text for path in ("/healthz", "/readyz")] == before
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    root = logging.getLogger()
+    level = root.level
+    handler = log_json_lines(logging.DEBUG, stream)
+    yield stream
+    root.removeHandler(handler)
+    root.setLevel(level)
+
+
+def lines(stream: io.StringIO) -> list[dict[str, object]]:
+    return [
+        line
+        for line in map(json.loads, stream.getvalue().splitlines())
+        if line["logger"] == "nftsync.receiver"
+    ]
+
+
+def test_the_log_is_json_lines_that_say_what_happened_and_no_secret(
+    receiver: Running, log: io.StringIO
+) -> None:
+    good = body(changes={"note": "private"})
+    receiver.post(good)
+    receiver.post(b'{"private": 1}')
+    receiver.post(good, "another secret")
+    receiver.client.post("/webhooks", content=good, headers={"x-service-webhook-hmac": "private"})
+    found = lines(log)
+    for line in found:
+        line.pop("time")
+    assert found == [
+        {
+            "level": "DEBUG",
+            "logger": "nftsync.receiver",
+            "message": "received a webhook",
+            "outcome": "stored",
+            "webhook_id": json.loads(good)["id"],
+        },
+        {
+            "level": "WARNING",
+            "logger": "nftsync.receiver",
+            "message": "a webhook was quarantined",
+            "reason": "id: missing",
+        },
+        *(
+            {
+                "level": "WARNING",
+                "logger": "nftsync.receiver",
+                "message": "refused a webhook",
+                "reason": reason,
+                "remote": "127.0.0.1",
+                "bytes": len(good),
+            }
+            for reason in ("wrong", "malformed")
+        ),
+    ]
+    for private in (SECRET, "private", sign(SECRET, good), headers(good, "another secret")):
+        assert str(private) not in log.getvalue()
+
+
+def test_a_flood_of_refused_webhooks_is_a_few_lines_and_a_count(log: io.StringIO) -> None:
+    receiver_log = ReceiverLog()
+    for _ in range(5_000):
+        receiver_log.refused("wrong", "127.0.0.1", 1)
+    found = lines(log)
+    assert 10 <= len(found) < 100
+    receiver_log._second = -1  # as if a second had passed
+    receiver_log.refused("wrong", "127.0.0.1", 1)
+    suppressed = sum(int(str(line.get("suppressed", 0))) for line in lines(log))
+    assert suppressed + len(lines(log)) == 5_001
+
+
+def test_a_locked_database_is_logged_once_and_its_end_once(
+    receiver: Running, log: io.StringIO
+) -> None:
+    import sqlite3
+    from contextlib import closing
+
+    with closing(sqlite3.connect(receiver.database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert [receiver.post(body()) for _ in range(2)] == [503, 503]
+    receiver.post(body())
+    messages = [line["message"] for line in lines(log) if line["level"] == "WARNING"]
+    assert messages == ["cannot store webhooks", "webhooks are stored again"]

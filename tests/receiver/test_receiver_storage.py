@@ -1,0 +1,205 @@
+"""When the database takes no writes: 503, and everything is well again afterwards."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from receiver_webhooks import body
+from running_receiver import Running
+
+from nftsync.errors import StoreError
+from nftsync.receiver import create_app
+from nftsync.receiver.committer import Committer
+from nftsync.store.inbox import Delivery
+from nftsync.webhook_body import Webhook, read_webhook
+
+HOLD_LOCK = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def locked_by_another_process(database: Path) -> Iterator[None]:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD_LOCK, str(database)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        yield
+        process.communicate()
+
+
+def delivery(content: bytes) -> Delivery:
+    return Delivery(content, read_webhook(content, None))
+
+
+def test_a_locked_database_is_503_then_200_and_nothing_answered_is_lost(receiver: Running) -> None:
+    """More requests than threads of the load wait at once; health goes on meanwhile."""
+    refused = [body() for _ in range(8)]
+    with locked_by_another_process(receiver.database), ThreadPoolExecutor(10) as pool:
+        statuses = [pool.submit(receiver.post, content) for content in refused]
+        ready = pool.submit(lambda: receiver.client.get("/readyz").status_code)
+        assert receiver.client.get("/healthz").status_code == 200
+        assert {status.result() for status in statuses} == {503}
+        assert ready.result() == 503
+    assert receiver.webhooks() == []
+    accepted = [body() for _ in range(8)]
+    assert {receiver.post(content) for content in accepted + refused} == {200}
+    assert receiver.client.get("/readyz").status_code == 200
+    assert receiver.webhooks("body") == [(content,) for content in accepted + refused]
+
+
+def test_a_lock_that_ends_in_time_only_delays(receiver: Running) -> None:
+    content = body()
+    with ThreadPoolExecutor(1) as pool:
+        with closing(sqlite3.connect(receiver.database, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            status = pool.submit(receiver.post, content)
+            time.sleep(0.3)
+            assert not status.done()
+            other.execute("ROLLBACK")
+        assert status.result() == 200
+    assert receiver.webhooks("deliveries") == [(1,)]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_is_503_then_200_and_nothing_answered_is_lost(
+    run: Callable[..., Running], small_disk: Path
+) -> None:
+    receiver = run(database=small_disk / "nftsync.db")
+    ballast = small_disk / "ballast"
+    with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):  # noqa: PT012
+        while True:
+            file.write(b"\0" * 4096)
+    statuses: list[tuple[int, bytes]] = []
+    while not statuses or statuses[-1][0] == 200:  # the log may have room that it was given before
+        content = body(changes={"x": "y" * 20_000})
+        statuses.append((receiver.post(content), content))
+        assert len(statuses) < 200
+    assert statuses[-1][0] == 503
+    assert receiver.client.get("/healthz").status_code == 200
+    ballast.unlink()
+    afterwards = body()
+    assert receiver.post(statuses[-1][1]) == 200
+    assert receiver.post(afterwards) == 200
+    assert receiver.client.get("/readyz").status_code == 200
+    assert receiver.webhooks("body") == [(content,) for _, content in statuses] + [(afterwards,)]
+
+
+def test_a_webhook_that_cannot_be_stored_takes_no_other_down(tmp_path: Path) -> None:
+    """Nothing that was read is like that; should something be, it alone goes without a 200."""
+    bad = Delivery(b"x", Webhook("id", "organization", "\ud800", "Wallet", "resource", "", None))
+    good = [delivery(body()) for _ in range(6)]
+    database = tmp_path / "nftsync.db"
+    committer = Committer(database)
+    with ThreadPoolExecutor(7) as pool:
+        with closing(sqlite3.connect(database, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")  # so that they come into one batch
+            outcomes = [pool.submit(committer.submit, x) for x in [*good[:3], bad, *good[3:]]]
+            time.sleep(0.3)
+            other.execute("ROLLBACK")
+        found = [outcome.result() for outcome in outcomes]
+    assert found == [*["stored"] * 3, "not stored", *["stored"] * 3]
+    assert committer.submit(delivery(body())) == "stored"
+    committer.close()
+
+
+def test_a_database_damaged_under_it_is_503_and_no_thread_dies(
+    run: Callable[..., Running],
+) -> None:
+    receiver = run()
+    assert receiver.post(body()) == 200
+    with closing(sqlite3.connect(receiver.database, isolation_level=None)) as other:
+        other.execute("ALTER TABLE webhooks RENAME TO elsewhere")
+        assert receiver.post(body()) == 503
+        assert receiver.client.get("/healthz").status_code == 200
+        other.execute("ALTER TABLE elsewhere RENAME TO webhooks")
+    assert receiver.post(body()) == 200
+    assert len(receiver.webhooks()) == 2
+
+
+def test_a_closed_receiver_is_not_alive_and_stores_nothing(tmp_path: Path) -> None:
+    committer = Committer(tmp_path / "nftsync.db")
+    assert committer.alive
+    assert committer.probe()
+    committer.close()
+    committer.close()
+    assert not committer.alive
+    assert not committer.probe()
+    assert committer.submit(delivery(body())) == "not stored"
+    assert not [
+        x for x in threading.enumerate() if x.name in ("nftsync-inbox", "nftsync-checkpoints")
+    ]
+
+
+def test_what_waits_when_it_closes_is_stored(tmp_path: Path) -> None:
+    committer = Committer(tmp_path / "nftsync.db")
+    contents = [body() for _ in range(40)]
+    with ThreadPoolExecutor(41) as pool:
+        outcomes = [pool.submit(committer.submit, delivery(content)) for content in contents]
+        time.sleep(0.001)
+        committer.close()
+        stored = [x for x, y in zip(contents, outcomes, strict=True) if y.result() == "stored"]
+    with closing(sqlite3.connect(tmp_path / "nftsync.db")) as connection:
+        kept = {row[0] for row in connection.execute("SELECT body FROM webhooks")}
+    assert kept == set(stored)
+
+
+def test_a_file_that_is_no_database_is_an_error_at_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database at all")
+    with pytest.raises(StoreError, match="not a SQLite database"):
+        create_app(database=path, secrets=["x"])
+    assert path.read_text() == "not a database at all"
+
+
+def test_the_write_ahead_log_does_not_grow_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nftsync.receiver import checkpoints
+
+    monkeypatch.setattr(checkpoints, "_EVERY", 0.05)
+    monkeypatch.setattr(checkpoints, "_LEAST_BYTES", 100_000)
+    database = tmp_path / "nftsync.db"
+    committer = Committer(database)
+    changes = {"x": "y" * 10_000}
+    try:
+        for _ in range(1_000):
+            content = json.dumps(json.loads(body()) | {"changes": changes}).encode()
+            assert committer.submit(delivery(content)) == "stored"
+        assert database.with_name("nftsync.db-wal").stat().st_size < 20_000_000
+        assert database.stat().st_size > 5_000_000
+    finally:
+        committer.close()

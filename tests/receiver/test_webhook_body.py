@@ -1,0 +1,207 @@
+"""A webhook's body: its fields, or a reason that is safe to store."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from receiver_webhooks import ORGANIZATION, body, fields
+
+from nftsync.webhook_body import Unusable, Webhook, read_webhook
+
+
+def assert_storable(read: Webhook | Unusable) -> None:
+    """What came out can be bound to SQLite, comes back as it was, and a reason is one safe line."""
+    webhook = read.webhook if isinstance(read, Unusable) else read
+    texts = [x for x in (webhook or ()) if x is not None]
+    if isinstance(read, Unusable):
+        assert read.reason.isprintable()
+        assert 0 < len(read.reason) <= 200
+        texts.append(read.reason)
+    connection = sqlite3.connect(":memory:")
+    try:
+        for text in texts:
+            assert connection.execute("SELECT ?, length(?)", (text, text)).fetchone() == (
+                text,
+                len(text),
+            )
+        if webhook is not None and webhook.changes is not None:
+            assert connection.execute("SELECT json_valid(?)", (webhook.changes,)).fetchone() == (1,)
+    finally:
+        connection.close()
+
+
+def reason(content: bytes, organization_id: str | None = None) -> str:
+    read = read_webhook(content, organization_id)
+    assert isinstance(read, Unusable), read
+    assert_storable(read)
+    return read.reason
+
+
+def test_all_fields_are_read_and_ids_are_lower_cased() -> None:
+    given_fields = fields(id=str(uuid.uuid4()).upper(), futureField={"x": [1]})
+    read = read_webhook(json.dumps(given_fields).encode(), ORGANIZATION.upper())
+    assert read == Webhook(
+        given_fields["id"].lower(),
+        ORGANIZATION,
+        "create",
+        "Wallet",
+        given_fields["resourceId"],
+        "2026-01-31T12:00:00.1234567+00:00",
+        None,
+    )
+
+
+def test_changes_are_kept_to_the_letter() -> None:
+    changes = '{"amount": 1.10, "n":123456789012345678901234567890e-2, "\\u00e4": {"b": [ ]}}'
+    text = json.dumps(fields(changes="HERE")).replace('"HERE"', changes)
+    read = read_webhook(text.encode(), None)
+    assert isinstance(read, Webhook)
+    assert read.changes == changes
+
+
+def test_absent_changes_are_as_good_as_null() -> None:
+    given_fields = fields()
+    del given_fields["changes"]
+    read = read_webhook(json.dumps(given_fields).encode(), None)
+    assert isinstance(read, Webhook)
+    assert read.changes is None
+
+
+@pytest.mark.parametrize("name", ["organizationId", "action", "id", "resourceId", "resourceType"])
+@pytest.mark.parametrize("value", [None, 1, True, 1.5, [], {}, ["x"]])
+def test_a_required_field_of_another_type_is_named(name: str, value: object) -> None:
+    assert reason(body(**{name: value})).startswith(f"{name}: expected a string")
+
+
+@pytest.mark.parametrize(
+    "name", ["organizationId", "action", "id", "resourceId", "resourceType", "createdAtUtc"]
+)
+def test_a_missing_field_is_named(name: str) -> None:
+    given_fields = fields()
+    del given_fields[name]
+    assert reason(json.dumps(given_fields).encode()) == f"{name}: missing"
+
+
+@pytest.mark.parametrize("name", ["organizationId", "id", "resourceId"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "..",
+        "../../v1/admin",
+        f"{ORGANIZATION}/../x",
+        ORGANIZATION.replace("-", "%2f", 1),
+        f"{ORGANIZATION}\r\nHost: x",
+        f"{ORGANIZATION}\n",
+        f" {ORGANIZATION}",
+        f"{{{ORGANIZATION}}}",
+        ORGANIZATION.replace("-", ""),
+        ORGANIZATION.replace("0", "０", 1),
+        f"{ORGANIZATION},{ORGANIZATION}",
+        "x" * 100_000,
+    ],
+)
+def test_an_id_that_is_no_uuid_is_refused(name: str, value: str) -> None:
+    assert reason(body(**{name: value})).endswith("is not a UUID")
+
+
+@pytest.mark.parametrize("name", ["resourceType", "action", "createdAtUtc"])
+@pytest.mark.parametrize("value", ["a\x00b", "a\nb", "a\x1b[2Jb", "\x7f", "\x9b", "x" * 201])
+def test_texts_that_could_do_harm_are_refused(name: str, value: str) -> None:
+    assert reason(body(**{name: value})).startswith(f"{name}: ")
+
+
+@pytest.mark.parametrize("changes", [[], "x", 1, True, [{}]])
+def test_changes_of_another_type_are_refused(changes: object) -> None:
+    assert reason(body(changes=changes)).startswith("changes: expected an object or null")
+
+
+def _with_changes(text: str) -> bytes:
+    return body(changes="HERE").replace(b'"HERE"', text.encode())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b'"x"',
+        b"1",
+        b"{",
+        b"{}x",
+        b"\xef\xbb\xbf" + body(),
+        body().decode().encode("utf-16"),
+        body().decode().encode("utf-16-le"),
+        body().replace(b"create", b"cr\xffate"),
+        body().replace(b"create", b"cr\xed\xa0\x80ate"),
+        body().replace(b"create", b"\\ud800"),
+        body().replace(b"create", b"a\nb"),
+        body(other="HERE").replace(b'"HERE"', b'"\\udc00\\ud800"'),
+        _with_changes('{"a": NaN}'),
+        _with_changes('{"a": -Infinity}'),
+        _with_changes('{"a": 1, "a": 2}'),
+        _with_changes('{"b": {"a": 1, "\\u0061": 2}}'),
+        _with_changes('{"\\ud83d": 1}'),
+        _with_changes('{"a": ' + "9" * 5_000 + "}"),
+        _with_changes('{"a": 1.' + "9" * 5_000 + "}"),
+        _with_changes('{"a":' * 100_000 + "1" + "}" * 100_000),
+        _with_changes("[" * 100_000),
+        body(other="HERE").replace(b'"HERE"', b"[" * 100_000 + b"]" * 100_000),
+        body().replace(b'"action"', b'"id"'),
+        body()[:-1] + b', "action": "x"}',
+    ],
+)
+def test_what_is_no_plain_json_object_is_unusable(content: bytes) -> None:
+    reason(content)
+
+
+def test_brackets_in_texts_are_no_levels() -> None:
+    read = read_webhook(body(changes={"a": "[{" * 5_000 + '"\\'}), None)
+    assert isinstance(read, Webhook)
+
+
+def test_another_organization_is_refused_but_its_fields_are_read() -> None:
+    content = body()
+    read = read_webhook(content, str(uuid.UUID(int=5)))
+    assert isinstance(read, Unusable)
+    assert read.reason == f"it is for another organization, {ORGANIZATION}"
+    assert read.webhook == read_webhook(content, None)
+
+
+@settings(deadline=None)
+@given(st.binary())
+def test_any_bytes_are_read_or_refused(content: bytes) -> None:
+    assert_storable(read_webhook(content, None))
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None)
+@given(
+    st.dictionaries(st.sampled_from([*fields(), "other"]), json_values, max_size=3),
+    st.booleans(),
+    st.lists(st.tuples(st.integers(0, 400), st.binary(max_size=3)), max_size=3),
+)
+def test_good_webhooks_with_anything_put_into_them_are_read_or_refused(
+    changed: dict[str, Any], escaped: bool, edits: list[tuple[int, bytes]]
+) -> None:
+    text = json.dumps(fields() | changed, ensure_ascii=escaped)
+    content = bytearray(text.encode("utf-8", "surrogatepass"))
+    for place, put in edits:
+        content[place : place + len(put)] = put
+    read = read_webhook(bytes(content), None)
+    assert_storable(read)
+    if isinstance(read, Webhook) and read.changes is not None:
+        assert json.loads(read.changes) == json.loads(content)["changes"]
