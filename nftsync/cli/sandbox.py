@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from nftsync.cli.output import one_line
+
 if TYPE_CHECKING:
     from nftsync.sandbox.server import SandboxServer
     from nftsync.sandbox.world import World
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["sandbox"]
 
 
-@click.command()
+@click.command(short_help="Play the provider on this machine, to try things on.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -71,6 +73,21 @@ __all__ = ["sandbox"]
     help="Requests per second; what comes faster gets a 429 with Retry-After.",
     show_default="none",
 )
+@click.option(
+    "--time-scale",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1,
+    show_default=True,
+    help="What the waits before a webhook is sent again are multiplied by; 0.001 makes 5 minutes "
+    "0.3 seconds.",
+)
+@click.option(
+    "--state",
+    metavar="FILE",
+    type=click.Path(),
+    help="Keep the world, the webhook configuration and undelivered webhooks here; a file that "
+    "has a world already is gone on with, whatever --world, --wallets, --nfts and --seed say.",
+)
 @click.pass_context
 def sandbox(
     context: click.Context,
@@ -83,11 +100,15 @@ def sandbox(
     latency_ms: float,
     fail_rate: float,
     rate_limit: float | None,
+    time_scale: float,
+    state: str | None,
 ) -> None:
     """Play the provider on this machine, to try nftsync without an account.
 
     Serves the balances of its wallets and their tokens at the paths of the provider's document;
-    the wallets' ids are at /sandbox/wallets. Ctrl-C ends it.
+    the wallets' ids are at /sandbox/wallets. Webhooks leave once they are configured (nftsync
+    webhook-config) and something happens: POST to /sandbox/transfer, /sandbox/mint or
+    /sandbox/emit; / lists all calls. Ctrl-C ends it.
 
     \b
     Examples:
@@ -95,10 +116,18 @@ def sandbox(
       nftsync sandbox --wallets 5000 --nfts 20 --latency-ms 50
       nftsync sandbox --fail-rate 0.05 --rate-limit 200
       nftsync sandbox --world wallets.jsonl.gz
+      nftsync sandbox --state sandbox.state --time-scale 0.01
+
+    \b
+    A transfer, from another terminal:
+      curl -s http://127.0.0.1:8788/sandbox/transfer -d '{"fromWalletId": "...",
+        "toWalletId": "...", "tokenId": "...", "amount": "1"}'
+      curl -s http://127.0.0.1:8788/sandbox/deliveries
     """
+    given = _given(context, "world_file", "wallets", "nfts", "seed")
     if world_file is not None:
         for name in ("wallets", "nfts"):
-            if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            if name in given:
                 raise click.UsageError(
                     f"--{name} is for a made-up world; leave it out beside --world", context
                 )
@@ -119,9 +148,28 @@ def sandbox(
             fail_rate=fail_rate,
             rate_limit=rate_limit,
             seed=seed,
+            time_scale=time_scale,
+            state=state,
         )
 
-    serve_forever(start, _announce)
+    def announce(server: SandboxServer) -> None:
+        _announce(server)
+        if server.sandbox.restored and given:
+            flags = " and ".join(f"--{name.removesuffix('_file')}" for name in given)
+            click.echo(
+                f"The world is the one that {one_line(str(state))} has kept; {flags} did not "
+                "change it. Another --state file begins another.",
+                err=True,
+            )
+
+    serve_forever(start, announce)
+
+
+def _given(context: click.Context, *names: str) -> list[str]:
+    """Those of the options that are not at their defaults."""
+    return [
+        name for name in names if context.get_parameter_source(name) is not ParameterSource.DEFAULT
+    ]
 
 
 def _announce(server: SandboxServer) -> None:
@@ -130,6 +178,9 @@ def _announce(server: SandboxServer) -> None:
     click.echo(
         f"{server.url} plays the provider with {len(ids):,} wallets; Ctrl-C ends it.\n"
         f"Next: nftsync sync --base-url {server.url} {example}"
-        f"    (all ids: curl -s {server.url}/sandbox/wallets)",
+        f"    (all ids: curl -s {server.url}/sandbox/wallets)\n"
+        f"Webhooks: nftsync webhook-config --base-url {server.url} --url RECEIVER --type nft"
+        f" --enable --send-secret; then POST to {server.url}/sandbox/transfer, /sandbox/mint or"
+        f" /sandbox/emit (all calls: curl -s {server.url}/)",
         err=True,
     )

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from os import PathLike
 from typing import TYPE_CHECKING
 
-import msgspec
 from flask import Flask, Response, current_app, jsonify, request
 from werkzeug.exceptions import HTTPException
 
-from nftsync.errors import InputError
+from nftsync.errors import InputError, StoreError
 from nftsync.models import normalize_uuid
-from nftsync.sandbox import pictures
+from nftsync.sandbox import control_calls, pictures
+from nftsync.sandbox.control import RequestCounts, Sandbox, open_sandbox
+from nftsync.sandbox.control_calls import EXTENSION, json_response
 from nftsync.sandbox.faults import Faults
 
 if TYPE_CHECKING:
@@ -22,93 +22,61 @@ if TYPE_CHECKING:
 
 __all__ = ["EXTENSION", "RequestCounts", "Sandbox", "create_app"]
 
-#: Where an app keeps its `Sandbox`: `app.extensions[EXTENSION]`.
-EXTENSION = "nftsync_sandbox"
-
 _PROVIDER_PATHS = ("/v1/", "/api/")
 _CALLS = {
     "GET /v1/wallets/{walletId}/nft-balances": "what a wallet holds",
     "GET /v1/tokens/{tokenId}": "one token with its metadata",
     "GET /sandbox/wallets": "the ids of all wallets",
     "GET /sandbox/images/{tokenId}.svg": "a token's picture",
+    **control_calls.CALLS,
 }
-
-
-class RequestCounts:
-    """How many requests each of the provider's calls got, refused ones included."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: Counter[str] = Counter()
-
-    def add(self, kind: str) -> None:
-        """Count one request."""
-        with self._lock:
-            self._counts[kind] += 1
-
-    def __getitem__(self, kind: str) -> int:
-        with self._lock:
-            return self._counts[kind]
-
-    @property
-    def total(self) -> int:
-        """All of them."""
-        with self._lock:
-            return self._counts.total()
-
-    def snapshot(self) -> dict[str, int]:
-        """A copy by kind: `balances`, `token`, or `other` for a provider path that is no call."""
-        with self._lock:
-            return dict(self._counts)
-
-
-@dataclass(frozen=True)
-class Sandbox:
-    """What an app of `create_app` works on.
-
-    Attributes:
-        world: the provider's state.
-        faults: what goes wrong on purpose.
-        requests: how often each call came.
-    """
-
-    world: World
-    faults: Faults
-    requests: RequestCounts = field(default_factory=RequestCounts)
+#: The greatest body of a request, in bytes.
+_MOST_BYTES = 4 * 1024 * 1024
 
 
 def create_app(
-    world: World,
+    world: World | Callable[[], World],
     *,
     latency: float = 0.0,
     fail_rate: float = 0.0,
     rate_limit: float | None = None,
     seed: int = 0,
+    time_scale: float = 1.0,
+    state: str | PathLike[str] | None = None,
 ) -> Flask:
     """Make the app that plays the provider.
 
+    Its `Sandbox` is at `app.extensions[EXTENSION]`: webhooks leave once that is started, and
+    whoever makes the app closes it.
+
     Args:
-        world: what it answers from.
+        world: what it answers from, or what makes it; see `open_sandbox`.
         latency: seconds before each of the provider's answers.
         fail_rate: the share of the provider's answers that are a 500 or 503, from 0 to 1.
         rate_limit: requests per second to the provider's calls before a 429; None is no limit.
-        seed: which requests fail is drawn from it.
+        seed: which requests fail, and how retries spread, is drawn from it.
+        time_scale: what the waits between a webhook's attempts are multiplied by.
+        state: a file that keeps the sandbox over restarts; see `open_sandbox`.
 
     Raises:
-        InputError: a figure is out of its range.
+        InputError: a figure is out of its range, or the state file cannot be used.
+        StoreError: the state file cannot be written.
     """
     faults = Faults(latency=latency, fail_rate=fail_rate, rate_limit=rate_limit, seed=seed)
-    sandbox = Sandbox(world, faults)
+    sandbox = open_sandbox(world, faults=faults, time_scale=time_scale, state=state, seed=seed)
     app = Flask(__name__, static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
     app.extensions[EXTENSION] = sandbox
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(InputError, _input_error)
+    app.register_error_handler(StoreError, _store_error)
     app.before_request(_meet_faults)
     app.add_url_rule("/v1/wallets/<wallet_id>/nft-balances", view_func=balances)
     app.add_url_rule("/v1/tokens/<token_id>", view_func=token)
     app.add_url_rule("/sandbox/wallets", view_func=wallets)
     app.add_url_rule("/sandbox/images/<token_id>.svg", view_func=image)
     app.add_url_rule("/", view_func=index)
+    app.register_blueprint(control_calls.blueprint())
     return app
 
 
@@ -128,7 +96,7 @@ def token(token_id: str) -> Response:
 
 def wallets() -> Response:
     """Answer the ids of all wallets."""
-    return _json(msgspec.json.encode(_sandbox().world.wallets()))
+    return json_response(_sandbox().world.wallets())
 
 
 def image(token_id: str) -> Response:
@@ -155,7 +123,7 @@ def _meet_faults() -> Response | None:
     if not request.path.startswith(_PROVIDER_PATHS):
         return None
     sandbox = _sandbox()
-    sandbox.requests.add(request.endpoint or "other")
+    sandbox.requests.add((request.endpoint or "other").removeprefix("control."))
     refusal = sandbox.faults.meet()
     if refusal is None:
         return None
@@ -166,14 +134,10 @@ def _meet_faults() -> Response | None:
 
 
 def _conditional(answer: Answer) -> Response:
-    response = _json(answer.body)
+    response = Response(answer.body, mimetype="application/json")
     response.set_etag(answer.etag)
     response.make_conditional(request)
     return response
-
-
-def _json(body: bytes) -> Response:
-    return Response(body, mimetype="application/json")
 
 
 def _error(status: int, message: str) -> Response:
@@ -192,3 +156,7 @@ def _http_error(error: HTTPException) -> Response:
 
 def _input_error(error: InputError) -> Response:
     return _error(400, str(error))
+
+
+def _store_error(error: StoreError) -> Response:
+    return _error(500, str(error))

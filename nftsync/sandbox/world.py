@@ -2,37 +2,58 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from random import Random
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from nftsync.errors import InputError
 from nftsync.models import normalize_uuid
 from nftsync.sandbox.answers import Answer, RecentAnswers
+from nftsync.sandbox.inputs import (
+    MAX_AMOUNT,
+    Metadata,
+    json_object,
+    positive_amount,
+    whole_amount,
+)
+from nftsync.sandbox.journal import Journal, NoJournal
 from nftsync.sandbox.worldfile import Holding, Record, has_record, read_world_file
 
 if TYPE_CHECKING:
     from os import PathLike
 
-__all__ = ["MAX_AMOUNT", "Metadata", "World"]
+__all__ = ["MAX_AMOUNT", "Metadata", "World", "WorldContents"]
 
-#: The greatest amount that a chain's uint256 holds.
-MAX_AMOUNT = 2**256 - 1
-
-#: A token's metadata: a mapping, or JSON text that is kept to the character.
-Metadata: TypeAlias = Mapping[str, object] | msgspec.Raw
-
-_DIGITS = re.compile(r"[0-9]{1,100}", re.ASCII)
 _CACHE_BYTES = 64 * 1024 * 1024
 
 
 class _Balances(msgspec.Struct, rename="camel"):
     nft_token_balances: list[Holding]
+
+
+class WorldContents(msgspec.Struct, frozen=True):
+    """All that a world is made of.
+
+    Attributes:
+        organization_id: see `World`.
+        mint_contract: the contract address of minted tokens.
+        minted: how many tokens were minted.
+        wallets: each wallet's id as it is answered, by the id in lower case.
+        holdings: each wallet's entries in the order of its list, by the token's id in lower case.
+        records: each token's own record, by its id in lower case.
+    """
+
+    organization_id: str
+    mint_contract: str
+    minted: int
+    wallets: dict[str, str]
+    holdings: dict[str, dict[str, Holding]]
+    records: dict[str, Record]
 
 
 class World:
@@ -43,7 +64,7 @@ class World:
     everything as it was.
 
     Attributes:
-        organization_id: the organization that minted tokens belong to.
+        organization_id: the organization that minted tokens and webhooks belong to.
     """
 
     def __init__(self, *, seed: int = 0, organization_id: str | None = None) -> None:
@@ -56,6 +77,7 @@ class World:
         self._holdings: dict[str, dict[str, Holding]] = {}
         self._records: dict[str, Record] = {}
         self._answers = RecentAnswers(_CACHE_BYTES)
+        self._journal: Journal = NoJournal()
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, seed: int = 0) -> World:
@@ -72,6 +94,42 @@ class World:
         for line in read_world_file(path):
             world.add_wallet(line.wallet_id, line.nft_token_balances)
         return world
+
+    @classmethod
+    def restore(cls, contents: WorldContents) -> World:
+        """Make the world that `contents` was taken from; later ids are other ones."""
+        # The number of mints keeps one restart from drawing what an earlier one drew.
+        seed = f"{contents.organization_id} {contents.minted}"
+        world = cls(organization_id=contents.organization_id)
+        world._random = Random(f"restored {seed}")  # noqa: S311 - a simulation
+        world._mint_contract = contents.mint_contract
+        world._minted = contents.minted
+        world._wallets = contents.wallets
+        world._holdings = contents.holdings
+        world._records = contents.records
+        return world
+
+    def contents(self) -> WorldContents:
+        """What the world is made of: its own dictionaries, not copies."""
+        return WorldContents(
+            organization_id=self.organization_id,
+            mint_contract=self._mint_contract,
+            minted=self._minted,
+            wallets=self._wallets,
+            holdings=self._holdings,
+            records=self._records,
+        )
+
+    def tell(self, journal: Journal) -> None:
+        """Tell a journal of every change from now on."""
+        with self._lock:
+            self._journal = journal
+
+    @contextmanager
+    def editing(self) -> Iterator[None]:
+        """Hold readers and other edits off; what is edited inside is kept by the journal as one."""
+        with self._lock, self._journal.transaction():
+            yield
 
     def wallets(self) -> list[str]:
         """The ids of all wallets, in the order they came."""
@@ -122,7 +180,7 @@ class World:
         Raises:
             InputError: an id is no UUID, or there is such a wallet.
         """
-        with self._lock:
+        with self.editing():
             shown = wallet_id if wallet_id is not None else self._unused_id(self._wallets)
             key = normalize_uuid(shown, "wallet id")
             if key in self._wallets:
@@ -132,9 +190,12 @@ class World:
                 known = self._records.get(token, msgspec.UNSET)
                 if known is msgspec.UNSET:
                     record = holding.token if has_record(holding.token) else msgspec.UNSET
-                    self._records[token] = record
+                    self._keep_record(token, record)
             self._wallets[key] = shown
             self._holdings[key] = held
+            self._journal.keep_wallet(key, shown)
+            for token, holding in held.items():
+                self._journal.keep_holding(key, token, holding)
             return shown
 
     def transfer(self, from_wallet: str, to_wallet: str, token_id: str, amount: int | str) -> None:
@@ -150,20 +211,20 @@ class World:
             InputError: unknown ids, no positive integer, more than is held, or a sum that is
                 above MAX_AMOUNT.
         """
-        moved = _positive(amount)
-        with self._lock:
+        moved = positive_amount(amount)
+        with self.editing():
             giver, getter = self._wallet(from_wallet), self._wallet(to_wallet)
             token = self._token(token_id)
             given = self._holdings[giver].get(token)
             if given is None:
                 raise InputError(f"wallet {giver} holds no token {token}")
-            had = _whole(giver, given)
+            had = whole_amount(giver, given)
             if moved > had:
                 raise InputError(f"wallet {giver} holds {had} of token {token}, not {moved}")
             if giver == getter:
                 return
             got = self._holdings[getter].get(token)
-            total = moved + (_whole(getter, got) if got is not None else 0)
+            total = moved + (whole_amount(getter, got) if got is not None else 0)
             if total > MAX_AMOUNT:
                 raise InputError(f"wallet {getter} would hold more than 2**256-1 of token {token}")
             self._put(getter, token, _with_amount(got or given, total))
@@ -183,12 +244,13 @@ class World:
         Raises:
             InputError: an unknown wallet, no positive integer, or metadata that is no object.
         """
-        total = _positive(amount)
-        shown = _object(metadata, "metadata")
-        with self._lock:
+        total = positive_amount(amount)
+        shown = json_object(metadata, "metadata")
+        with self.editing():
             wallet = self._wallet(wallet_id)
             token = self._unused_id(self._records)
             self._minted += 1
+            self._journal.keep_minted(self._minted)
             record = {
                 "id": token,
                 "organizationId": self.organization_id,
@@ -197,7 +259,7 @@ class World:
                 "metadata": shown,
             }
             raw = msgspec.Raw(msgspec.json.encode(record))
-            self._records[token] = raw
+            self._keep_record(token, raw)
             self._put(wallet, token, Holding(token, str(total), raw))
             return token
 
@@ -211,8 +273,8 @@ class World:
         Raises:
             InputError: an unknown token, or metadata that is no object.
         """
-        shown = _object(metadata, "metadata")
-        with self._lock:
+        shown = json_object(metadata, "metadata")
+        with self.editing():
             token = self._token(token_id)
             record = self._records[token]
             if isinstance(record, msgspec.Raw):
@@ -220,7 +282,8 @@ class World:
             else:
                 fields = {"id": msgspec.Raw(msgspec.json.encode(token))}
             fields["metadata"] = msgspec.Raw(msgspec.json.encode(shown))
-            raw = self._records[token] = msgspec.Raw(msgspec.json.encode(fields))
+            raw = msgspec.Raw(msgspec.json.encode(fields))
+            self._keep_record(token, raw)
             for wallet, held in self._holdings.items():
                 holding = held.get(token)
                 if holding is not None and has_record(holding.token):
@@ -232,7 +295,7 @@ class World:
         Raises:
             InputError: an unknown wallet or token.
         """
-        with self._lock:
+        with self.editing():
             wallet, token = self._wallet(wallet_id), self._token(token_id)
             holding = self._holdings[wallet].get(token)
             if holding is None:
@@ -245,7 +308,7 @@ class World:
         Raises:
             InputError: an unknown wallet or token, or the wallet does not list it.
         """
-        with self._lock:
+        with self.editing():
             wallet, token = self._wallet(wallet_id), self._token(token_id)
             if token not in self._holdings[wallet]:
                 raise InputError(f"wallet {wallet} holds no token {token}")
@@ -257,6 +320,11 @@ class World:
         else:
             self._holdings[wallet][token] = holding
         self._answers.drop(wallet)
+        self._journal.keep_holding(wallet, token, holding)
+
+    def _keep_record(self, token: str, record: Record) -> None:
+        self._records[token] = record
+        self._journal.keep_record(token, record)
 
     def _wallet(self, wallet_id: str) -> str:
         key = normalize_uuid(wallet_id, "wallet id")
@@ -280,33 +348,5 @@ class World:
         return drawn
 
 
-def _positive(amount: int | str) -> int:
-    """Read an amount exactly; a bool or a float is none."""
-    if isinstance(amount, str) and _DIGITS.fullmatch(amount):
-        amount = int(amount)
-    if not isinstance(amount, int) or isinstance(amount, bool) or amount < 1:
-        raise InputError("the amount is not a positive integer")
-    if amount > MAX_AMOUNT:
-        raise InputError("the amount is above 2**256-1")
-    return amount
-
-
-def _whole(wallet: str, holding: Holding) -> int:
-    if _DIGITS.fullmatch(holding.amount) is None:
-        token, shown = holding.token_id, holding.amount[:40]
-        raise InputError(f"wallet {wallet} holds {shown!r} of token {token}: no whole number")
-    return int(holding.amount)
-
-
 def _with_amount(holding: Holding, amount: int) -> Holding:
     return Holding(holding.token_id, str(amount), holding.token)
-
-
-def _object(value: Metadata, what: str) -> dict[str, msgspec.Raw]:
-    """Check that a value is a JSON object, whose own values stay JSON text."""
-    try:
-        text = msgspec.json.encode(value)
-        text.decode()
-        return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"the {what} is no JSON object: {error}") from error

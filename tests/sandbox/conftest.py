@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from webhook_receiver import Receiver, receiving
 
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
@@ -21,3 +22,9 @@ def server() -> Iterator[SandboxServer]:
 def client(server: SandboxServer) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=server.url, trust_env=False, timeout=30) as session:
         yield session
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as running:
+        yield running

@@ -187,6 +187,7 @@ def test_the_command_raises_what_its_caller_prints_in_one_line(tmp_path: Path) -
         ["--rate-limit", "0"],
         ["--latency-ms", "-1"],
         ["--port", "99999"],
+        ["--time-scale", "0"],
     ],
 )
 def test_wrong_usage_exits_2(arguments: list[str]) -> None:
@@ -196,5 +197,15 @@ def test_wrong_usage_exits_2(arguments: list[str]) -> None:
 def test_help_shows_examples_a_line_each() -> None:
     text = CliRunner().invoke(sandbox, ["--help"]).output
     assert "\n    nftsync sandbox --world wallets.jsonl.gz\n" in text
-    for option in ("--port", "--wallets", "--nfts", "--seed", "--world", "--latency-ms"):
+    assert "curl -s http://127.0.0.1:8788/sandbox/transfer -d" in text
+    for option in (
+        "--port",
+        "--wallets",
+        "--nfts",
+        "--seed",
+        "--world",
+        "--latency-ms",
+        "--time-scale",
+        "--state",
+    ):
         assert option in text

@@ -89,14 +89,26 @@ def test_errors_are_json(
 
 
 def test_the_front_page_lists_calls_that_work(server: SandboxServer, client: httpx.Client) -> None:
-    wallet = server.world.wallets()[0]
+    wallet, other = server.world.wallets()[:2]
     entries = json.loads(server.world.balances_body(wallet) or b"")["nftTokenBalances"]
+    token = entries[0]["tokenId"]
+    transfer = {"fromWalletId": wallet, "toWalletId": other, "tokenId": token, "amount": "1"}
+    emitted = {"type": "kyc", "resourceType": "Kyc", "resourceId": token, "action": "create"}
+    bodies = {
+        "/sandbox/transfer": transfer,
+        "/sandbox/mint": {"walletId": wallet, "amount": 1, "metadata": {}},
+        "/sandbox/tokens/{tokenId}": {"metadata": {}},
+        "/sandbox/emit": emitted,
+        "/sandbox/faults": {"webhooks": []},
+    }
     calls = client.get("/").json()["calls"]
-    assert len(calls) >= 4
+    assert len(calls) >= 11
     for call in calls:
         method, path = call.split()
-        target = path.format(walletId=wallet, tokenId=entries[0]["tokenId"])
-        assert client.request(method, target).status_code == 200
+        target = path.format(walletId=wallet, tokenId=token)
+        body = None if method == "GET" else bodies.get(path, {})
+        answer = client.request(method, target, json=body)
+        assert answer.status_code == 200, (call, answer.text)
 
 
 def test_images_named_in_metadata_are_served_as_svg(client: httpx.Client) -> None:

@@ -1,0 +1,357 @@
+"""The webhook configuration and the calls that drive the simulation."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from webhook_receiver import CONFIG, SECRET, Receiver, deliveries, enable, finished
+
+from nftsync.errors import InputError
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+from nftsync.sandbox.webhook_config import WEBHOOK_TYPES, WebhookConfig
+from nftsync.sandbox.world import World
+from nftsync.signature import sign
+
+UNKNOWN = "99999999-9999-4999-8999-999999999999"
+
+
+def first_token(world: World, wallet: str) -> str:
+    token: str = json.loads(world.balances_body(wallet) or b"")["nftTokenBalances"][0]["tokenId"]
+    return token
+
+
+def facts(receiver: Receiver, count: int) -> list[tuple[str, str, str]]:
+    """What the webhooks that came say, in any order."""
+    bodies = [json.loads(each.body) for each in receiver.wait_for(count)]
+    return sorted((each["resourceType"], each["resourceId"], each["action"]) for each in bodies)
+
+
+def test_the_configuration_begins_disabled_and_only_what_is_sent_changes(
+    client: httpx.Client,
+) -> None:
+    assert client.patch(CONFIG, json={}).json() == {
+        "url": None,
+        "enabled": False,
+        "webhookTypes": [],
+    }
+    answers = [
+        client.patch(CONFIG, json={"url": "https://example.com:8443/in?a=1"}).json(),
+        client.patch(CONFIG, json={"webhookTypes": ["nft", "kyc", "nft"]}).json(),
+        client.patch(CONFIG, json={"enabled": True}).json(),
+    ]
+    assert answers[-1] == {
+        "url": "https://example.com:8443/in?a=1",
+        "enabled": True,
+        "webhookTypes": ["nft", "kyc"],
+    }
+    assert [answer["enabled"] for answer in answers] == [False, False, True]
+    everything = client.patch(CONFIG, json={"webhookTypes": list(WEBHOOK_TYPES)})
+    assert everything.json()["webhookTypes"] == list(WEBHOOK_TYPES)
+    assert client.get(CONFIG).status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "truncated"),
+        (b"[]", "Expected `object`, got `array`"),
+        (b'"url"', "Expected `object`"),
+        (b'{"enabled": "true"}', "Expected `bool`, got `str` - at `$.enabled`"),
+        (b'{"enabled": null}', "got `null`"),
+        (b'{"url": 5}', "at `$.url`"),
+        (b'{"webhookTypes": "nft"}', "Expected `array`"),
+        (b'{"webhookTypes": [1]}', "Expected `str`"),
+        (b'{"webhookTypes": ["nft", "nfts"]}', "'nfts' is no webhook type; allowed are payment"),
+        (b'{"sharedSecret": 12}', "at `$.sharedSecret`"),
+        (b'{"sharedSecret": " "}', "sharedSecret is blank"),
+        (b'{"secret": "x"}', "unknown field `secret`"),
+        (b'{"url": "ftp://example.com/"}', "not the http or https address"),
+        (b'{"url": "example.com"}', "not the http or https address"),
+        (b'{"url": "http://"}', "not the http or https address"),
+        (b'{"url": "http://:80/"}', "not the http or https address"),
+        (b'{"url": "http://a:99999/"}', "not the http or https address"),
+        (b'{"url": "http://[::1/"}', "not the http or https address"),
+        (b'{"url": "http://u:p@example.com/"}', "not the http or https address"),
+        (b'{"url": "http://a/\\r\\nX: 1"}', "not the http or https address"),
+        (b'{"url": "http://\xff/"}', "is not UTF-8 at byte 16"),
+        (b'{"url":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "got `array`"),
+        (b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "unknown field"),
+    ],
+)
+def test_an_unusable_configuration_is_refused_and_changes_nothing(
+    client: httpx.Client, body: bytes, message: str
+) -> None:
+    before = client.patch(CONFIG, json={"url": "http://a/", "webhookTypes": ["kyc"]}).json()
+    answer = client.patch(CONFIG, content=body)
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]
+    assert client.patch(CONFIG, json={}).json() == before
+
+
+@settings(deadline=None)
+@given(body=st.one_of(st.binary(), st.text().map(str.encode), st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(
+        st.sampled_from(["url", "enabled", "sharedSecret", "webhookTypes"]) | st.text(), inner
+    ),
+).map(lambda value: json.dumps(value).encode())))  # fmt: skip
+def test_any_body_makes_a_configuration_or_is_refused_in_a_line_without_the_secret(
+    body: bytes,
+) -> None:
+    config = WebhookConfig(shared_secret=SECRET)
+    said = ""
+    try:
+        config = config.patched(body)
+    except InputError as error:
+        said = str(error)
+    assert "\n" not in said
+    assert SECRET not in said
+    assert SECRET not in repr(config)
+    assert config.url is None or config.url.lower().startswith("http")
+    assert set(config.webhook_types) <= set(WEBHOOK_TYPES)
+    assert config.shared_secret.strip()
+
+
+def test_the_configuration_call_is_counted_and_meets_faults_as_the_providers_others() -> None:
+    with (
+        SandboxServer(generate(wallets=1), fail_rate=1) as server,
+        httpx.Client(base_url=server.url, trust_env=False) as client,
+    ):
+        assert client.patch(CONFIG, json={"enabled": True}).status_code in {500, 503}
+        assert server.sandbox.requests.snapshot() == {"webhook_config": 1}
+        assert client.get("/sandbox/deliveries").json() == []
+
+
+def test_a_transfer_tells_of_both_wallets(
+    server: SandboxServer, client: httpx.Client, receiver: Receiver
+) -> None:
+    enable(client, receiver)
+    ann, ben = server.world.wallets()[:2]
+    token = first_token(server.world, ann)
+    body = {"fromWalletId": ann.upper(), "toWalletId": ben, "tokenId": token, "amount": "1"}
+    caused = client.post("/sandbox/transfer", json=body).json()
+    assert caused.keys() == {"webhooks"}
+    assert facts(receiver, 2) == sorted([("Wallet", ann, "update"), ("Wallet", ben, "update")])
+    assert token in (server.world.balances_body(ben) or b"").decode()
+    assert sorted(caused["webhooks"]) == sorted(
+        json.loads(each.body)["id"] for each in receiver.got
+    )
+
+
+def test_a_transfer_to_oneself_tells_of_the_one_wallet(
+    server: SandboxServer, client: httpx.Client, receiver: Receiver
+) -> None:
+    enable(client, receiver)
+    ann = server.world.wallets()[0]
+    token = first_token(server.world, ann)
+    body = {"fromWalletId": ann, "toWalletId": ann.upper(), "tokenId": token, "amount": 1}
+    assert len(client.post("/sandbox/transfer", json=body).json()["webhooks"]) == 1
+    assert facts(receiver, 1) == [("Wallet", ann, "update")]
+
+
+def test_a_mint_tells_of_the_token_and_then_of_the_wallet(
+    server: SandboxServer, client: httpx.Client, receiver: Receiver
+) -> None:
+    enable(client, receiver)
+    ann = server.world.wallets()[0]
+    body = f'{{"walletId": "{ann}", "amount": {2**256 - 1}, "metadata": {{"rate": 1.10}}}}'
+    # As curl -d sends it: the Content-Type does not count.
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    caused = client.post("/sandbox/mint", content=body, headers=form).json()
+    token = caused["tokenId"]
+    assert facts(receiver, 2) == [("Token", token, "create"), ("Wallet", ann, "update")]
+    listed = {each["id"]: each["resourceType"] for each in deliveries(client)}
+    assert [listed[each] for each in caused["webhooks"]] == ["Token", "Wallet"]
+    assert b'"metadata":{"rate":1.10}' in (server.world.token_body(token) or b"")
+    assert str(2**256 - 1).encode() in (server.world.balances_body(ann) or b"")
+
+
+def test_changed_metadata_tells_of_the_token(
+    server: SandboxServer, client: httpx.Client, receiver: Receiver
+) -> None:
+    enable(client, receiver)
+    token = first_token(server.world, server.world.wallets()[0])
+    caused = client.post(f"/sandbox/tokens/{token.upper()}", json={"metadata": {"name": "B"}})
+    assert len(caused.json()["webhooks"]) == 1
+    assert facts(receiver, 1) == [("Token", token, "update")]
+    assert client.get(f"/v1/tokens/{token}").json()["metadata"] == {"name": "B"}
+
+
+def test_a_webhook_is_as_the_document_has_it_and_verifies(
+    server: SandboxServer, client: httpx.Client, receiver: Receiver
+) -> None:
+    enable(client, receiver, webhookTypes=["payment"])
+    body = (
+        '{"type": "payment", "resourceType": "P\\u0000\\r\\n☃", "action": "",'
+        f' "resourceId": "{UNKNOWN.upper()}",'
+        ' "changes": {"amount": 1.10, "n": 123456789012345678901234567890}}'
+    )
+    caused = client.post("/sandbox/emit", content=body.encode()).json()["webhooks"]
+    got = receiver.wait_for(1)[0]
+    assert list(json.loads(got.body)) == [
+        "organizationId", "action", "id", "resourceId", "resourceType", "createdAtUtc", "changes",
+    ]  # fmt: skip
+    told = json.loads(got.body)
+    assert (told["organizationId"], [told["id"]]) == (server.world.organization_id, caused)
+    assert (told["resourceType"], told["resourceId"]) == ("P\0\r\n☃", UNKNOWN.upper())
+    assert b'"changes":{"amount":1.10,"n":123456789012345678901234567890}' in got.body
+    assert "." in told["createdAtUtc"]
+    assert datetime.fromisoformat(told["createdAtUtc"]).utcoffset() == timedelta(0)
+    assert told["createdAtUtc"].endswith("+00:00")
+    assert got.path == "/webhooks"
+    assert got.headers["content-type"] == "application/json; charset=utf-8"
+    assert got.headers["x-service-webhook-hmac"] == sign(SECRET, got.body)
+    assert got.headers["host"] == receiver.url.split("/")[2]
+    assert got.headers["content-length"] == str(len(got.body))
+    assert {"traceparent", "request-id", "request-context"} <= got.headers.keys()
+    listed = finished(server)
+    assert [(each["id"], each["state"], each["nextAttemptAt"]) for each in listed] == [
+        (caused[0], "delivered", None)
+    ]
+    assert [(each["status"], each["error"]) for each in listed[0]["attempts"]] == [(200, None)]
+
+
+def test_changes_are_null_where_none_are_given(client: httpx.Client, receiver: Receiver) -> None:
+    enable(client, receiver)
+    emitted = {"type": "nft", "resourceType": "X", "resourceId": UNKNOWN, "action": "create"}
+    for changes in ({}, {"changes": None}):
+        assert client.post("/sandbox/emit", json=emitted | changes).status_code == 200
+    assert [json.loads(each.body)["changes"] for each in receiver.wait_for(2)] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"enabled": False},
+        {"webhookTypes": []},
+        {"webhookTypes": ["payment"]},
+    ],
+)
+def test_what_the_configuration_does_not_want_is_made_but_not_told(
+    server: SandboxServer, client: httpx.Client, receiver: Receiver, settings: dict[str, object]
+) -> None:
+    enable(client, receiver, **settings)
+    ann = server.world.wallets()[0]
+    minted = client.post("/sandbox/mint", json={"walletId": ann, "amount": 1, "metadata": {}})
+    assert minted.json()["webhooks"] == []
+    assert server.world.token(minted.json()["tokenId"]) is not None
+    assert deliveries(client) == []
+
+
+def test_without_a_url_nothing_is_told(server: SandboxServer, client: httpx.Client) -> None:
+    client.patch(CONFIG, json={"enabled": True, "webhookTypes": ["nft"], "sharedSecret": "x"})
+    ann = server.world.wallets()[0]
+    assert server.sandbox.mint(ann, 1, {})[1] == []
+
+
+def good(world: World) -> dict[str, dict[str, Any]]:
+    ann, ben = world.wallets()[:2]
+    token = first_token(world, ann)
+    return {
+        "/sandbox/transfer": {
+            "fromWalletId": ann, "toWalletId": ben, "tokenId": token, "amount": "1",
+        },
+        "/sandbox/mint": {"walletId": ann, "amount": "1", "metadata": {}},
+        f"/sandbox/tokens/{token}": {"metadata": {}},
+        "/sandbox/emit": {
+            "type": "nft", "resourceType": "X", "resourceId": token, "action": "create",
+        },
+        "/sandbox/faults": {"webhooks": ["drop"]},
+    }  # fmt: skip
+
+
+def test_every_call_refuses_missing_unknown_and_wrong_fields(
+    server: SandboxServer, client: httpx.Client, receiver: Receiver
+) -> None:
+    """Each field of each call is left out, and given each wrong type; nothing changes by it."""
+    enable(client, receiver)
+    before = [server.world.balances_body(wallet) for wallet in server.world.wallets()]
+    refused = 0
+    for path, body in good(server.world).items():
+        wrong: list[object] = [[], None, "x", {}, body | {"more": 1}]
+        for name in body:
+            wrong.append({key: value for key, value in body.items() if key != name})
+            wrong += [body | {name: value} for value in (None, 1.5, True, [1], -1)]
+        for each in wrong:
+            answer = client.post(path, json=each)
+            assert (answer.status_code, answer.json().keys()) == (400, {"error"}), (path, each)
+            refused += 1
+        for raw in (b"", b"{", b"\xff", b"{} {}", b"NaN"):
+            assert client.post(path, content=raw).status_code == 400
+        assert client.get(path).status_code == 405
+    assert refused > 60
+    assert [server.world.balances_body(wallet) for wallet in server.world.wallets()] == before
+    assert deliveries(client) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "changed", "message"),
+    [
+        ("transfer", {"fromWalletId": UNKNOWN}, "there is no wallet"),
+        ("transfer", {"toWalletId": "../x"}, "is not a wallet id"),
+        ("transfer", {"tokenId": UNKNOWN}, "there is no token"),
+        ("transfer", {"amount": "9999999"}, "holds"),
+        ("transfer", {"amount": 0}, "not a positive integer"),
+        ("transfer", {"amount": "0x1"}, "not a positive integer"),
+        ("mint", {"amount": str(2**256)}, "above 2**256-1"),
+        ("mint", {"metadata": []}, "no JSON object"),
+        ("mint", {"metadata": None}, "no JSON object"),
+        ("mint", {"walletId": UNKNOWN}, "there is no wallet"),
+        ("emit", {"type": "NFT"}, "'NFT' is no webhook type"),
+        ("emit", {"resourceId": "1"}, "is not a resource id"),
+        ("emit", {"resourceId": UNKNOWN + "\n"}, "is not a resource id"),
+        ("emit", {"changes": []}, "at `$.changes`"),
+        ("faults", {"webhooks": ["drop", "lose"]}, "entry 2 of the script is no fault"),
+        ("faults", {"webhooks": [{"delay": -1}]}, "entry 1"),
+        ("faults", {"webhooks": [{"delay": 1, "x": 2}]}, "entry 1"),
+        ("faults", {"webhooks": [{}]}, "entry 1"),
+    ],
+)
+def test_bad_input_is_named(
+    server: SandboxServer,
+    client: httpx.Client,
+    path: str,
+    changed: dict[str, object],
+    message: str,
+) -> None:
+    body = good(server.world)[f"/sandbox/{path}"] | changed
+    answer = client.post(f"/sandbox/{path}", json=body)
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]
+
+
+def test_an_unknown_token_and_a_greedy_body_are_refused(client: httpx.Client) -> None:
+    for token, message in ((UNKNOWN, "there is no token"), ("x", "is not a token id")):
+        answer = client.post(f"/sandbox/tokens/{token}", json={"metadata": {}})
+        assert (answer.status_code, message in answer.json()["error"]) == (400, True)
+    deep = b'{"metadata": ' + b'{"a":' * 50_000 + b"1" + b"}" * 50_001
+    answer = client.post(f"/sandbox/tokens/{UNKNOWN}", content=deep)
+    assert (answer.status_code, "too deeply" in answer.json()["error"]) == (400, True)
+    large = client.post("/sandbox/mint", content=b" " * 5_000_000)
+    assert (large.status_code, "error" in large.json()) == (413, True)
+
+
+def test_the_secret_is_in_no_answer(
+    server: SandboxServer, client: httpx.Client, receiver: Receiver
+) -> None:
+    answers = [
+        client.patch(CONFIG, json={"sharedSecret": SECRET}),
+        client.patch(CONFIG, json={"sharedSecret": SECRET, "url": 1}),
+        client.patch(CONFIG, json={"sharedSecret": SECRET, "webhookTypes": ["x"]}),
+        client.patch(CONFIG, json={"sharedSecret": SECRET, SECRET[:3]: 1}),
+    ]
+    enable(client, receiver)
+    server.sandbox.mint(server.world.wallets()[0], 1, {})
+    finished(server)
+    answers += [client.get("/sandbox/deliveries"), client.get("/"), client.patch(CONFIG, json={})]
+    for answer in answers:
+        text = json.dumps(answer.json(), ensure_ascii=False) + answer.text
+        assert SECRET not in text
+        assert "sharedSecret" not in answer.json()

@@ -1,0 +1,433 @@
+"""How webhooks leave: attempts, retries, time limits, scripted faults."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from webhook_receiver import (
+    SECRET,
+    Received,
+    Receiver,
+    deliveries,
+    enable,
+    finished,
+    receiving,
+    wait_until,
+)
+
+from nftsync.errors import InputError
+from nftsync.sandbox import outbox
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.retries import RETRY_SECONDS, RetrySchedule
+from nftsync.sandbox.server import SandboxServer
+from nftsync.sandbox.service import EXTENSION, create_app
+from nftsync.signature import sign
+
+OBJECT = "99999999-9999-4999-8999-999999999999"
+
+
+@contextmanager
+def sandbox(receiver: Receiver, **options: Any) -> Iterator[SandboxServer]:
+    """A sandbox whose nft webhooks go to a receiver."""
+    with SandboxServer(generate(wallets=2, nfts=2), **({"time_scale": 1e-5} | options)) as server:
+        with httpx.Client(base_url=server.url, trust_env=False) as client:
+            enable(client, receiver)
+        yield server
+
+
+def emit(server: SandboxServer, kind: str = "X") -> str:
+    return server.sandbox.emit("nft", kind, OBJECT, "create")[0]
+
+
+def kinds(received: list[Received]) -> list[str]:
+    return [json.loads(each.body)["resourceType"] for each in received]
+
+
+def statuses(delivery: dict[str, Any]) -> list[int | None]:
+    return [attempt["status"] for attempt in delivery["attempts"]]
+
+
+def seconds(delivery: dict[str, Any]) -> list[float]:
+    """From the end of each attempt that was followed by one to when that was planned."""
+    found = []
+    for attempt in delivery["attempts"]:
+        if attempt["nextAttemptAt"] is not None:
+            ended = datetime.fromisoformat(attempt["at"]) + timedelta(milliseconds=attempt["ms"])
+            found.append(
+                (datetime.fromisoformat(attempt["nextAttemptAt"]) - ended) / timedelta(seconds=1)
+            )
+    return found
+
+
+def test_the_same_bytes_go_out_at_growing_intervals_and_then_no_more(receiver: Receiver) -> None:
+    receiver.answer = lambda _received, _number: 500
+    scale = 2e-5
+    with sandbox(receiver, time_scale=scale) as server:
+        ids = [emit(server), emit(server)]
+        ended = finished(server)
+        assert [each["id"] for each in ended] == ids
+        spreads = set()
+        for delivery in ended:
+            assert (delivery["state"], delivery["nextAttemptAt"]) == ("failed", None)
+            assert statuses(delivery) == [500] * 8
+            for wait, figure in zip(seconds(delivery), RETRY_SECONDS, strict=True):
+                assert wait == pytest.approx(figure * scale, rel=0.2, abs=2e-6)
+                spreads.add(round(wait / figure / scale, 4))
+        assert len(spreads) > 10
+        for webhook in ids:
+            bodies = [each.body for each in receiver.got if webhook.encode() in each.body]
+            assert len(bodies) == 8
+            assert len(set(bodies)) == 1
+        assert len({each.headers["x-service-webhook-hmac"] for each in receiver.got}) == 2
+
+
+@given(seed=st.integers(), scale=st.floats(1e-6, 1e6))
+def test_each_wait_is_within_a_fifth_of_its_figure(seed: int, scale: float) -> None:
+    schedule = RetrySchedule(time_scale=scale, seed=seed)
+    waits = [schedule.wait(failures) for failures in range(1, 9)]
+    assert waits.pop() is None
+    for wait, figure in zip(waits, (5, 300, 1800, 7200, 18000, 36000, 36000), strict=True):
+        assert wait is not None
+        assert 0.79999 <= wait / figure / scale <= 1.20001
+
+
+@pytest.mark.parametrize("scale", [0, -1, float("inf"), float("nan")])
+def test_a_time_scale_out_of_range_is_refused(scale: float) -> None:
+    with pytest.raises(InputError, match="time scale"):
+        create_app(generate(wallets=0), time_scale=scale)
+
+
+def test_the_first_retry_comes_after_about_5_seconds_by_default(receiver: Receiver) -> None:
+    receiver.answer = lambda _received, _number: 503
+    with sandbox(receiver, time_scale=1) as server:
+        emit(server)
+        wait_until(lambda: bool(server.sandbox.deliveries()[0]["attempts"]))
+        [delivery] = server.sandbox.deliveries()
+        assert 4 <= seconds(delivery)[0] <= 6
+        assert delivery["nextAttemptAt"] == delivery["attempts"][0]["nextAttemptAt"]  # type: ignore[index]
+
+
+def test_only_a_200_is_success_and_no_redirect_is_followed(receiver: Receiver) -> None:
+    answers = [201, 202, 302, 404, 500, 200]
+    receiver.answer = lambda _received, number: answers[number]
+    with sandbox(receiver) as server:
+        emit(server)
+        [delivery] = finished(server)
+    assert (delivery["state"], statuses(delivery)) == ("delivered", answers)
+    assert {each.path for each in receiver.got} == {"/webhooks"}
+
+
+@pytest.mark.parametrize("what", ["head", "body"])
+def test_an_answer_that_drips_past_3_seconds_is_none(receiver: Receiver, what: str) -> None:
+    receiver.drips = what
+    with sandbox(receiver, time_scale=1) as server:
+        emit(server)
+        wait_until(lambda: bool(server.sandbox.deliveries()[0]["attempts"]))
+        [delivery] = server.sandbox.deliveries()
+    attempt = delivery["attempts"][0]  # type: ignore[index]
+    assert (attempt["status"], attempt["error"]) == (None, "no whole answer within 3 s")
+    assert attempt["ms"] >= 3000
+    assert delivery["state"] == "pending"
+
+
+def test_slow_answers_do_not_hold_up_other_webhooks(receiver: Receiver) -> None:
+    """Fifteen attempts hang until a sixteenth webhook has come."""
+    go = threading.Event()
+
+    def answer(received: Received, _number: int) -> int:
+        if b"fast" not in received.body:
+            go.wait(30)
+        return 200
+
+    receiver.answer = answer
+    with sandbox(receiver) as server:
+        for _ in range(15):
+            emit(server, "slow")
+        receiver.wait_for(15)
+        emit(server, "fast")
+        wait_until(lambda: server.sandbox.deliveries()[-1]["state"] == "delivered")
+        go.set()
+        finished(server)
+
+
+def test_nobody_at_the_url_is_an_attempt_and_retries_go_to_the_present_url(
+    receiver: Receiver,
+) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{closed.getsockname()[1]}/"
+        with sandbox(receiver, time_scale=0.01) as server:
+            server.sandbox.configure(json.dumps({"url": nobody}).encode())
+            emit(server)
+            wait_until(lambda: bool(server.sandbox.deliveries()[0]["attempts"]))
+            server.sandbox.configure(json.dumps({"url": receiver.url}).encode())
+            [delivery] = finished(server)
+    assert delivery["state"] == "delivered"
+    assert "no connection" in delivery["attempts"][0]["error"]
+    assert statuses(delivery)[-1] == 200
+    assert len(receiver.got) == 1
+
+
+@pytest.mark.parametrize("url", ["https://127.0.0.1:{}/", "http://..{}/", "http://a%zz:{}/"])
+def test_a_url_that_leads_nowhere_is_an_attempt_with_its_reason(
+    receiver: Receiver, url: str
+) -> None:
+    with sandbox(receiver) as server:
+        port = receiver.url.split(":")[2].split("/")[0]
+        server.sandbox.configure(json.dumps({"url": url.format(port)}).encode())
+        emit(server)
+        [delivery] = finished(server)
+    assert (delivery["state"], statuses(delivery)) == ("failed", [None] * 8)
+    assert all("\n" not in each["error"] for each in delivery["attempts"])
+
+
+def test_a_broken_answer_is_an_attempt() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, receiving() as receiver:
+
+        def talk() -> None:
+            for _ in range(8):
+                connection, _address = listener.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(b"\x00 no HTTP\r\n\r\n")
+
+        talker = threading.Thread(target=talk)
+        talker.start()
+        receiver.url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        with sandbox(receiver) as server:
+            emit(server)
+            [delivery] = finished(server)
+        talker.join()
+    assert statuses(delivery) == [None] * 8
+    assert {each["error"][:25] for each in delivery["attempts"]} == {"the connection broke: ill"}
+
+
+def test_while_disabled_retries_wait_and_use_up_no_attempt(receiver: Receiver) -> None:
+    with sandbox(receiver) as server:
+
+        def disable(_received: Received, number: int) -> int:
+            if number:
+                return 200
+            server.sandbox.configure(b'{"enabled": false}')
+            return 500
+
+        receiver.answer = disable
+        emit(server)
+        wait_until(lambda: bool(server.sandbox.deliveries()[0]["attempts"]))
+        assert server.sandbox.emit("nft", "X", OBJECT, "create") == []
+        threading.Event().wait(0.3)
+        [waiting] = server.sandbox.deliveries()
+        assert (waiting["state"], len(receiver.got)) == ("pending", 1)
+        server.sandbox.configure(b'{"enabled": true, "webhookTypes": []}')
+        [delivery] = finished(server)
+    assert statuses(delivery) == [500, 200]
+
+
+def test_each_attempt_is_signed_with_the_secret_of_its_moment(receiver: Receiver) -> None:
+    with sandbox(receiver) as server:
+
+        def rotate(_received: Received, number: int) -> int:
+            if number:
+                return 200
+            server.sandbox.configure(b'{"sharedSecret": "new"}')
+            return 401
+
+        receiver.answer = rotate
+        emit(server)
+        [delivery] = finished(server)
+    first, second = receiver.got
+    assert first.body == second.body
+    assert first.headers["x-service-webhook-hmac"] == sign(SECRET, first.body)
+    assert second.headers["x-service-webhook-hmac"] == sign("new", first.body)
+    assert delivery["state"] == "delivered"
+
+
+def test_without_a_secret_webhooks_wait_until_there_is_one(receiver: Receiver) -> None:
+    with SandboxServer(generate(wallets=1)) as server:
+        config = {"url": receiver.url, "enabled": True, "webhookTypes": ["nft"]}
+        server.sandbox.configure(json.dumps(config).encode())
+        emit(server)
+        threading.Event().wait(0.2)
+        assert [each["state"] for each in server.sandbox.deliveries()] == ["pending"]
+        server.sandbox.configure(b'{"sharedSecret": "s"}')
+        [got] = receiver.wait_for(1)
+        assert got.headers["x-service-webhook-hmac"] == sign("s", got.body)
+
+
+def test_openssl_verifies_a_webhook(receiver: Receiver, tmp_path: Path) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("there is no openssl on this machine")
+    with sandbox(receiver) as server:
+        emit(server, "ключ ☃")
+        [got] = receiver.wait_for(1)
+    body = tmp_path / "body"
+    body.write_bytes(got.body)
+    key = f"hexkey:{SECRET.encode().hex()}"
+    command = [openssl, "dgst", "-sha256", "-mac", "HMAC", "-macopt", key, "-binary", str(body)]
+    digest = subprocess.run(command, check=True, capture_output=True).stdout
+    assert got.headers["x-service-webhook-hmac"] == base64.b64encode(digest).decode()
+
+
+def test_every_webhook_of_many_callers_arrives_once(receiver: Receiver) -> None:
+    with sandbox(receiver) as server, ThreadPoolExecutor(8) as pool:
+        ids = list(pool.map(lambda _: emit(server), range(400)))
+        ended = finished(server)
+    came = [json.loads(each.body)["id"] for each in receiver.got]
+    assert sorted(came) == sorted(ids) == sorted(each["id"] for each in ended)
+    assert {each["state"] for each in ended} == {"delivered"}
+
+
+def test_of_the_finished_ones_the_latest_are_remembered(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "_REMEMBERED", 3)
+    with sandbox(receiver) as server:
+        server.sandbox.script(["reorder"])
+        held = emit(server)
+        server.sandbox.script([{"delay": 60}])
+        delayed = emit(server)
+        server.sandbox.script(["drop"] * 9)
+        dropped = [emit(server) for _ in range(9)]
+        assert [each["id"] for each in server.sandbox.deliveries()] == [
+            held,
+            delayed,
+            *dropped[-3:],
+        ]
+
+
+def test_an_app_that_is_not_started_keeps_its_webhooks_waiting(receiver: Receiver) -> None:
+    app = create_app(generate(wallets=1))
+    behind = app.extensions[EXTENSION]
+    client = app.test_client()
+    config = {"url": receiver.url, "enabled": True, "webhookTypes": ["nft"], "sharedSecret": "s"}
+    behind.configure(json.dumps(config).encode())
+    [webhook] = behind.emit("nft", "X", OBJECT, "create")
+    [listed] = client.get("/sandbox/deliveries").get_json()
+    assert (listed["id"], listed["state"], listed["attempts"]) == (webhook, "pending", [])
+    behind.start()
+    behind.start()
+    receiver.wait_for(1)
+    behind.close()
+
+
+def test_a_dropped_webhook_never_leaves_and_is_recorded(receiver: Receiver) -> None:
+    with sandbox(receiver) as server, httpx.Client(base_url=server.url, trust_env=False) as client:
+        answer = client.post("/sandbox/faults", json={"webhooks": ["drop", None, "drop"]})
+        assert answer.json() == {"webhooks": ["drop", None, "drop"]}
+        ids = [emit(server, kind) for kind in "ABCD"]
+        finished(server)
+        listed = deliveries(client)
+    assert [each["id"] for each in listed] == ids
+    states = ["dropped", "delivered", "dropped", "delivered"]
+    assert [each["state"] for each in listed] == states
+    assert (listed[0]["attempts"], listed[0]["nextAttemptAt"]) == ([], None)
+    assert sorted(kinds(receiver.got)) == ["B", "D"]
+
+
+@pytest.mark.parametrize("first", [200, 500])
+def test_a_duplicate_comes_twice_whatever_became_of_the_first(
+    receiver: Receiver, first: int
+) -> None:
+    receiver.answer = lambda _received, number: 200 if number else first
+    with sandbox(receiver, time_scale=1) as server:
+        server.sandbox.script(["duplicate"])
+        emit(server)
+        [delivery] = finished(server)
+    assert (delivery["state"], statuses(delivery)) == ("delivered", [first, 200])
+    assert receiver.got[0].body == receiver.got[1].body
+
+
+def test_a_duplicate_that_fails_is_retried_as_often_as_others(receiver: Receiver) -> None:
+    receiver.answer = lambda _received, _number: 500
+    with sandbox(receiver) as server:
+        server.sandbox.script(["duplicate"])
+        emit(server)
+        [delivery] = finished(server)
+    assert (delivery["state"], len(receiver.got)) == ("failed", 9)
+    assert seconds(delivery)[0] == 0
+
+
+def test_reordered_webhooks_come_after_the_next_one(receiver: Receiver) -> None:
+    with sandbox(receiver) as server:
+        server.sandbox.script(["reorder", "reorder", "drop"])
+        for kind in "ABC":
+            emit(server, kind)
+        listed = server.sandbox.deliveries()
+        assert [each["nextAttemptAt"] for each in listed] == [None] * 3
+        assert [each["state"] for each in listed] == ["pending", "pending", "dropped"]
+        emit(server, "D")
+        finished(server)
+    came = kinds(receiver.got)
+    assert (came[0], sorted(came)) == ("D", ["A", "B", "D"])
+
+
+def test_a_reordered_webhook_comes_also_when_the_next_one_fails(receiver: Receiver) -> None:
+    receiver.answer = lambda received, _: 500 if b'"B"' in received.body else 200
+    with sandbox(receiver) as server:
+        server.sandbox.script(["reorder"])
+        emit(server, "A")
+        emit(server, "B")
+        ended = finished(server)
+    assert [each["state"] for each in ended] == ["delivered", "failed"]
+    assert kinds(receiver.got)[0] == "B"
+
+
+def test_a_delayed_webhook_comes_so_much_later(receiver: Receiver) -> None:
+    with sandbox(receiver) as server:
+        server.sandbox.script([{"delay": 0.4}, {"delay": 90}])
+        for kind in "ABC":
+            emit(server, kind)
+        receiver.wait_for(2)
+        listed = server.sandbox.deliveries()
+    assert kinds(receiver.got) == ["C", "A"]
+    made = datetime.fromisoformat(str(listed[1]["createdAtUtc"]))
+    due = datetime.fromisoformat(str(listed[1]["nextAttemptAt"]))
+    assert due - made >= timedelta(seconds=90)
+
+
+@pytest.mark.parametrize("fault", ["corrupt", "old_secret"])
+def test_a_wrong_signature_comes_once_and_then_the_right_one(
+    receiver: Receiver, fault: str
+) -> None:
+    def check(received: Received, _number: int) -> int:
+        right = received.headers["x-service-webhook-hmac"] == sign("new", received.body)
+        return 200 if right else 401
+
+    receiver.answer = check
+    with sandbox(receiver) as server:
+        server.sandbox.configure(b'{"sharedSecret": "new"}')
+        server.sandbox.configure(b'{"sharedSecret": "new"}')
+        server.sandbox.script([fault])
+        emit(server)
+        [delivery] = finished(server)
+    assert statuses(delivery) == [401, 200]
+    wrong, right = receiver.got
+    assert wrong.body == right.body
+    signature = wrong.headers["x-service-webhook-hmac"]
+    assert len(base64.b64decode(signature, validate=True)) == 32
+    assert (signature == sign(SECRET, wrong.body)) == (fault == "old_secret")
+
+
+def test_a_script_with_a_wrong_entry_changes_nothing(receiver: Receiver) -> None:
+    with sandbox(receiver) as server:
+        with pytest.raises(InputError, match="entry 2 of the script"):
+            server.sandbox.script(["drop", "vanish"])
+        emit(server)
+        [delivery] = finished(server)
+    assert delivery["state"] == "delivered"

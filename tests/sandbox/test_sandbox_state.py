@@ -1,0 +1,421 @@
+"""What a sandbox with a state file knows after a restart, also after one by force."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from webhook_receiver import (
+    CONFIG,
+    SECRET,
+    Received,
+    Receiver,
+    deliveries,
+    enable,
+    finished,
+    wait_until,
+)
+
+from nftsync.errors import InputError
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+from nftsync.sandbox.statefile import StateFile
+from nftsync.sandbox.world import World
+from nftsync.sandbox.worldfile import Holding
+
+COMMAND = [sys.executable, "-c", "from nftsync.cli import main; main()", "sandbox", "--port", "0"]
+OBJECT = "99999999-9999-4999-8999-999999999999"
+
+
+def answers(world: World) -> dict[str, object]:
+    """All that a world answers, in the order of its lists."""
+    contents = world.contents()
+    found: dict[str, object] = {"wallets": world.wallets(), "organization": world.organization_id}
+    for wallet in contents.wallets:
+        found[wallet] = world.balances_body(wallet)
+    for token in contents.records:
+        found[token] = world.token_body(token)
+    return found
+
+
+@contextmanager
+def command(*arguments: str, notes: int = 3, **options: Any) -> Iterator[tuple[Any, str, str]]:
+    """The command as a process, killed at the end, with its address and what it announced."""
+    with subprocess.Popen(
+        [*COMMAND, *arguments], stderr=subprocess.PIPE, text=True, **options
+    ) as process:
+        assert process.stderr is not None
+        said = "".join(process.stderr.readline() for _ in range(notes))
+        try:
+            yield process, said.split()[0], said
+        finally:
+            process.kill()
+            process.communicate(timeout=30)
+
+
+class Edited(RuleBasedStateMachine):
+    """Edits in any order and restarts in between: a restarted world answers as the old one did."""
+
+    folder: Path
+
+    @initialize(extra=st.sampled_from(["absent", "null", "other"]))
+    def begin(self, extra: str) -> None:
+        self.path = self.folder / f"{os.urandom(8).hex()}.state"
+        self.world = generate(wallets=3, nfts=4)
+        record = {
+            "absent": msgspec.UNSET,
+            "null": msgspec.Raw(b"null"),
+            "other": msgspec.Raw(b'{ "rate": 1.10 }'),
+        }[extra]
+        self.world.add_wallet(OBJECT.upper(), [Holding(OBJECT.upper(), "0012", record)])
+        self.file = StateFile(self.path)
+        assert self.file.is_new
+        self.file.begin(self.world)
+        self.world.tell(self.file)
+
+    @rule(giver=st.integers(0, 3), getter=st.integers(0, 3), which=st.integers(0, 9))
+    def transfer(self, giver: int, getter: int, which: int) -> None:
+        wallets = list(self.world.contents().wallets)
+        held = list(self.world.contents().holdings[wallets[giver]])
+        if held:
+            with suppress(InputError):
+                self.world.transfer(wallets[giver], wallets[getter], held[which % len(held)], 1)
+
+    @rule(which=st.integers(0, 3))
+    def mint(self, which: int) -> None:
+        self.world.mint(self.world.wallets()[which], 2, {"name": "☃"})
+
+    @rule(which=st.integers(0, 99))
+    def rename(self, which: int) -> None:
+        tokens = list(self.world.contents().records)
+        self.world.edit_metadata(tokens[which % len(tokens)], {"name": str(which)})
+
+    @rule(which=st.integers(0, 99), amount=st.sampled_from(["", "0", "-1", "1e3"]))
+    def odd_amount(self, which: int, amount: str) -> None:
+        tokens = list(self.world.contents().records)
+        self.world.set_amount(self.world.wallets()[0], tokens[which % len(tokens)], amount)
+
+    @rule()
+    def open_a_wallet(self) -> None:
+        self.world.add_wallet()
+
+    @rule()
+    def restart(self) -> None:
+        before = answers(self.world)
+        self.file.close()
+        self.file = StateFile(self.path)
+        assert not self.file.is_new
+        self.world = self.file.world()
+        self.world.tell(self.file)
+        assert answers(self.world) == before
+
+    def teardown(self) -> None:
+        if hasattr(self, "file"):
+            self.restart()
+            self.file.close()
+
+    @invariant()
+    def there_are_wallets(self) -> None:
+        assert not hasattr(self, "world") or len(self.world.wallets()) >= 4
+
+
+def test_a_restarted_world_answers_as_before(tmp_path: Path) -> None:
+    Edited.folder = tmp_path
+    case = Edited.TestCase
+    case.settings = settings(
+        deadline=None,
+        max_examples=15,
+        stateful_step_count=15,
+        suppress_health_check=list(HealthCheck),
+    )
+    case().runTest()
+
+
+def test_mints_after_restarts_get_ids_of_their_own(tmp_path: Path) -> None:
+    tokens = set()
+    for _ in range(3):
+        with SandboxServer(generate(wallets=1, nfts=0), state=tmp_path / "s") as server:
+            tokens |= {server.world.mint(server.world.wallets()[0], 1, {}) for _ in range(3)}
+            shown = json.loads(server.world.balances_body(server.world.wallets()[0]) or b"")
+    listed = shown["nftTokenBalances"]
+    assert len(tokens) == 9
+    assert [each["token"]["blockchainTokenId"] for each in listed] == [str(n) for n in range(1, 10)]
+    assert len({each["token"]["contractAddress"] for each in listed}) == 1
+
+
+def test_configuration_and_undelivered_webhooks_survive_with_their_attempts(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    state = tmp_path / "state"
+    receiver.answer = lambda _received, _number: 500
+    with (
+        SandboxServer(generate(wallets=2), state=state, time_scale=0.05) as server,
+        httpx.Client(base_url=server.url, trust_env=False) as client,
+    ):
+        enable(client, receiver, webhookTypes=["nft", "kyc"])
+        server.sandbox.script([None, {"delay": 0.5}, "reorder", "drop"])
+        for kind in "ABCD":
+            server.sandbox.emit("nft", kind, OBJECT, "create")
+        wait_until(lambda: bool(deliveries(client)[0]["attempts"]))
+    # Read once nothing moves any more.
+    before = {each["id"]: each for each in server.sandbox.deliveries()}
+    first_bodies = [each.body for each in receiver.got]
+
+    receiver.answer = lambda _received, _number: 200
+    with (
+        SandboxServer(pytest.fail, state=state, time_scale=0.05) as server,
+        httpx.Client(base_url=server.url, trust_env=False) as client,
+    ):
+        assert client.patch(CONFIG, json={}).json() == {
+            "url": receiver.url,
+            "enabled": True,
+            "webhookTypes": ["nft", "kyc"],
+        }
+        ended = finished(server)
+    assert [each["resourceType"] for each in ended] == ["A", "B", "C"]
+    for each in ended:
+        old = before[each["id"]]
+        assert each["state"] == "delivered"
+        assert each["attempts"][: len(old["attempts"])] == old["attempts"]  # type: ignore[arg-type]
+        assert {key: each[key] for key in ("type", "createdAtUtc", "action")} == {
+            key: old[key] for key in ("type", "createdAtUtc", "action")
+        }
+    assert len(ended[0]["attempts"]) >= 2
+    assert first_bodies[0] in [each.body for each in receiver.got[len(first_bodies) :]]
+
+    with SandboxServer(pytest.fail, state=state) as server:
+        assert server.sandbox.deliveries() == []
+
+
+def test_a_secret_before_the_last_change_is_known_after_a_restart(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    for secret in (SECRET, "new"):
+        with SandboxServer(generate(wallets=1), state=tmp_path / "s") as server:
+            server.sandbox.configure(json.dumps({"sharedSecret": secret}).encode())
+    with closing(StateFile(tmp_path / "s")) as file:
+        config = file.config()
+    assert config is not None
+    assert (config.shared_secret, config.previous_secret) == ("new", SECRET)
+
+
+def test_closing_cuts_off_an_attempt_which_is_made_again_after_the_restart(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    receiver.drips = "body"
+    with (
+        SandboxServer(generate(wallets=1), state=tmp_path / "s") as server,
+        httpx.Client(base_url=server.url, trust_env=False) as client,
+    ):
+        enable(client, receiver)
+        server.sandbox.emit("nft", "A", OBJECT, "create")
+        receiver.wait_for(1)
+    assert [each["attempts"] for each in server.sandbox.deliveries()] == [[]]
+    receiver.drips = ""
+    with SandboxServer(pytest.fail, state=tmp_path / "s") as server:
+        assert [each["state"] for each in finished(server)] == ["delivered"]
+    assert len({each.body for each in receiver.got}) == 1
+
+
+def mint_until_it_dies(client: httpx.Client, wallet: str, made: list[dict[str, Any]]) -> None:
+    """Mint again and again, and write down what was acknowledged."""
+    body = {"walletId": wallet, "amount": 1, "metadata": {}}
+    with suppress(httpx.TransportError):
+        while True:
+            answer = client.post("/sandbox/mint", json=body)
+            assert answer.status_code == 200
+            made.append(answer.json())
+
+
+def test_after_kill_9_every_acknowledged_edit_is_there_and_every_webhook_comes(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    state = str(tmp_path / "state")
+    made: list[dict[str, Any]] = []
+    wallet = ""
+
+    def refuse_once(received: Received, _number: int) -> int:
+        return 500 if [each.body for each in receiver.got].count(received.body) == 1 else 200
+
+    receiver.answer = refuse_once
+    for _ in range(3):
+        enough = len(made) + 25
+        with (
+            command("--state", state, "--time-scale", "0.1") as (process, url, _said),
+            httpx.Client(base_url=url, trust_env=False) as client,
+        ):
+            enable(client, receiver)
+            wallet = client.get("/sandbox/wallets").json()[0]
+            minting = threading.Thread(target=mint_until_it_dies, args=(client, wallet, made))
+            minting.start()
+            wait_until(partial(has_grown, made, enough))
+            process.kill()
+            minting.join()
+    receiver.answer = lambda _received, _number: 200
+    with SandboxServer(pytest.fail, state=state, time_scale=0.1) as server:
+        finished(server)
+        listed = (server.world.balances_body(wallet) or b"").decode()
+        for answer in made:
+            assert answer["tokenId"] in listed
+            assert server.world.token(answer["tokenId"]) is not None
+    came = [json.loads(each.body) for each in receiver.got]
+    told = {webhook for answer in made for webhook in answer["webhooks"]}
+    assert len(told) == 2 * len(made) >= 150
+    assert told <= {each["id"] for each in came}
+    # Never a webhook of an edit that is not there.
+    assert all(each["resourceId"] == wallet or each["resourceId"] in listed for each in came)
+
+
+def has_grown(made: list[dict[str, Any]], enough: int) -> bool:
+    return len(made) >= enough
+
+
+def test_the_command_goes_on_with_its_state_and_says_what_did_not_count(tmp_path: Path) -> None:
+    state = str(tmp_path / "my.state")
+    with command("--state", state, "--wallets", "3") as (_, url, said):
+        wallets = httpx.get(f"{url}/sandbox/wallets", trust_env=False).json()
+        assert len(wallets) == 3
+        assert "webhook-config --base-url" in said
+    with command("--state", state, "--wallets", "9", "--seed", "4", notes=4) as (_, url, said):
+        assert httpx.get(f"{url}/sandbox/wallets", trust_env=False).json() == wallets
+        assert f"{state} has kept; --wallets and --seed did not change it" in said
+    with command("--state", state, "--world", "gone", notes=4) as (_, url, said):
+        assert httpx.get(f"{url}/sandbox/wallets", trust_env=False).json() == wallets
+        assert "--world did not change it" in said
+
+
+def test_the_file_is_its_owners_alone_and_holds_the_secret_nobody_else_sees(
+    tmp_path: Path,
+) -> None:
+    mask = os.umask(0)
+    try:
+        (tmp_path / "empty").touch(0o644)
+        for name in ("new", "empty"):
+            with SandboxServer(generate(wallets=1), state=tmp_path / name) as server:
+                server.sandbox.configure(json.dumps({"sharedSecret": SECRET}).encode())
+                server.world.add_wallet()
+                files = list(tmp_path.glob(f"{name}*"))
+                assert len(files) == 2
+                assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+    finally:
+        os.umask(mask)
+
+
+def other_database(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE mine (x)")
+
+
+def newer_state(path: Path) -> None:
+    with SandboxServer(generate(wallets=1), state=path):
+        pass
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 9")
+
+
+def damaged_state(path: Path) -> None:
+    with SandboxServer(generate(wallets=1), state=path):
+        pass
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DELETE FROM records")
+        connection.commit()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda path: path.write_text("not a state\n" * 99),
+            "is no state of a sandbox and is left",
+        ),
+        (other_database, "is no state of a sandbox and is left as it is"),
+        (newer_state, "is a sandbox state of version 9, and this nftsync reads 1"),
+        (damaged_state, "is damaged"),
+        (lambda path: path.mkdir(), "cannot be opened: Is a directory"),
+    ],
+)
+def test_a_file_that_is_something_else_is_refused_in_a_line_and_left(
+    tmp_path: Path, make: Any, message: str
+) -> None:
+    path = tmp_path / "x"
+    make(path)
+    before = path.read_bytes() if path.is_file() else b""
+    result = subprocess.run([*COMMAND, "--state", str(path)], capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert message in result.stderr
+    assert str(path) in result.stderr
+    assert result.stderr.count("\n") == 1
+    if path.is_file() and make is not damaged_state:
+        assert path.read_bytes() == before
+
+
+def test_a_missing_folder_and_a_file_in_use_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="gone/x cannot be opened: No such file"):
+        SandboxServer(generate(wallets=1), state=tmp_path / "gone" / "x")
+    with (
+        SandboxServer(generate(wallets=1), state=tmp_path / "x"),
+        pytest.raises(InputError, match="another sandbox is using the state file"),
+    ):
+        SandboxServer(generate(wallets=1), state=tmp_path / "x")
+    with SandboxServer(pytest.fail, state=tmp_path / "x") as server:
+        assert server.sandbox.restored
+
+
+def test_a_world_that_cannot_be_made_leaves_a_state_to_begin_with(tmp_path: Path) -> None:
+    def fail(_url: str) -> World:
+        raise InputError("no world")
+
+    with pytest.raises(InputError, match="no world"):
+        SandboxServer(fail, state=tmp_path / "x")
+    with SandboxServer(generate(wallets=1), state=tmp_path / "x") as server:
+        assert not server.sandbox.restored
+
+
+def test_an_edit_does_not_write_the_world_again(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    with SandboxServer(generate(wallets=300, nfts=40), state=path):
+        pass
+    size = path.stat().st_size
+    with SandboxServer(pytest.fail, state=path) as server:
+        log = path.with_name("state-wal")
+        before = log.stat().st_size
+        server.sandbox.mint(server.world.wallets()[7], 1, {"name": "One more"})
+        assert log.stat().st_size - before < size / 20
+
+
+def test_a_full_disk_is_an_error_of_the_call_and_reads_go_on(tmp_path: Path) -> None:
+    def little_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+
+    with (
+        command(
+            "--state", str(tmp_path / "s"), "--wallets", "1", "--nfts", "1", preexec_fn=little_room
+        ) as (_, url, _said),
+        httpx.Client(base_url=url, trust_env=False) as client,
+    ):
+        wallet = client.get("/sandbox/wallets").json()[0]
+        minted = {"walletId": wallet, "amount": 1, "metadata": {"name": "x" * 50_000}}
+        codes = [client.post("/sandbox/mint", json=minted) for _ in range(12)]
+        assert codes[0].status_code == 200
+        assert codes[-1].status_code == 500
+        assert "cannot be written" in codes[-1].json()["error"]
+        assert client.get(f"/v1/wallets/{wallet}/nft-balances").status_code == 200
+        kept = [answer.json()["tokenId"] for answer in codes if answer.status_code == 200]
+    with SandboxServer(pytest.fail, state=tmp_path / "s") as server:
+        assert set(kept) <= set(server.world.contents().records)
