@@ -24,6 +24,11 @@ _COMMANDS = {
     "holdings": "nftsync.cli.holdings",
     "changes": "nftsync.cli.changes",
     "evidence": "nftsync.cli.evidence",
+    "serve": "nftsync.cli.serve",
+    "replay": "nftsync.cli.replay",
+    "inbox": "nftsync.cli.inbox",
+    "routes": "nftsync.cli.routes",
+    "webhook-config": "nftsync.cli.webhook_config",
     "status": "nftsync.cli.status",
     "export": "nftsync.cli.export",
     "snapshot": "nftsync.cli.snapshot",
@@ -42,7 +47,9 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = getattr(import_module(_COMMANDS[cmd_name]), cmd_name)
+        command: click.Command = getattr(
+            import_module(_COMMANDS[cmd_name]), cmd_name.replace("-", "_")
+        )
         return command
 
 

@@ -21,7 +21,7 @@ __all__ = ["check"]
 _ATTEMPTS = 2
 
 
-@click.command()
+@click.command(short_help="Show each setting and its source, and try them.")
 @click.argument("wallet_id", required=False, metavar="[WALLET_ID]")
 @with_settings("database", *PROVIDER)
 @click.pass_context

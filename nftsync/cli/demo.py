@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +17,7 @@ __all__ = ["demo"]
 _SHOWN = 15
 
 
-@click.command()
+@click.command(short_help="See the whole product work, with nothing to configure.")
 @click.option(
     "--database",
     "-d",
@@ -26,8 +27,9 @@ _SHOWN = 15
 def demo(database: str | None) -> None:
     """Show the whole product on this machine, with nothing to configure.
 
-    Starts a sandbox provider, reads its wallets, lets NFTs change hands, reads again, and shows
-    who holds what and what changed. Reads neither the environment nor nftsync.toml.
+    Starts a sandbox provider, reads its wallets, starts the receiver and registers it, lets NFTs
+    change hands, and shows how the changes arrived through webhooks, and who holds what. Reads
+    neither the environment nor nftsync.toml.
     """
     from nftsync import settings
     from nftsync.demo import begin_afresh, run_demo
@@ -38,7 +40,8 @@ def demo(database: str | None) -> None:
     with explained(path):
         begin_afresh(path)
     result = run_demo(path, say)
-    click.echo(f"\nWhat changed ({len(result.changes)} changes of balances):")
+    say(_arrival(result.seconds, result.webhooks))
+    click.echo(f"\nWhat changed ({len(result.changes)} balances, each through a webhook):")
     print_table(_changes(result.changes), ("wallet", "name", "before", "after"))
     click.echo(f"Who holds what ({len(result.holdings):,} holdings, one each of {_SHOWN} wallets):")
     print_table(
@@ -49,10 +52,20 @@ def demo(database: str | None) -> None:
         "What next:\n"
         f"  All of it (--json for scripts):  nftsync holdings -d {shown}\n"
         f"  The log of changes:              nftsync changes -d {shown}\n"
+        f"  The webhooks that came:          nftsync inbox -d {shown}\n"
         f"  Parquet or CSV files:            nftsync export DIR -d {shown}\n"
         "  In Python:                       from nftsync import frames\n"
         f'                                   frames.holdings("{shown}")\n'
         "  A provider to try things on:     nftsync sandbox"
+    )
+
+
+def _arrival(seconds: list[float], webhooks: dict[str, int]) -> str:
+    came = ", ".join(f"{count} {state}" for state, count in webhooks.items())
+    middle = 1000 * statistics.median(seconds)
+    return (
+        f"Webhooks: {came}. From the change at the provider to the database: "
+        f"{middle:.0f} ms in the middle, {1000 * max(seconds):.0f} ms at most."
     )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["export"]
 
 
-@click.command()
+@click.command(short_help="Write each table and view to a file, all of one moment.")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @with_settings("database")
 @click.option(

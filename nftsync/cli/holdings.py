@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["holdings"]
 
 
-@click.command()
+@click.command(short_help="Show who holds what.")
 @with_settings("database")
 @click.option("--wallet", metavar="ID", help="Only what this wallet holds.")
 @click.option("--contract", metavar="ADDR", help="Only NFTs of this contract.")

@@ -59,10 +59,12 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
+    rows = list(rows)
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for column in columns:
         is_id = column.endswith("_id") and column != "change_id"
-        table.add_column(column, overflow="fold", no_wrap=is_id, min_width=36 if is_id else None)
+        width = max([36, *(len(_cell(row.get(column))) for row in rows)]) if is_id else None
+        table.add_column(column, overflow="fold", no_wrap=is_id, min_width=width)
     for row in rows:
         table.add_row(*(Text(_cell(row.get(column))) for column in columns))
     Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE).print(table)

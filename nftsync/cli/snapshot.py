@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["snapshot"]
 
 
-@click.command()
+@click.command(short_help="Copy the database while others go on writing it.")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @with_settings("database")
 def snapshot(settings: Settings, file: Path) -> None:

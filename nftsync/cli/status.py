@@ -20,7 +20,7 @@ __all__ = ["status"]
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
-@click.command()
+@click.command(short_help="Show counts, freshness, the last runs and the backlog.")
 @with_settings("database")
 @click.option(
     "--max-age",

@@ -19,7 +19,7 @@ __all__ = ["sync"]
 _SHOWN = 20
 
 
-@click.command()
+@click.command(short_help="Read wallets' balances and tokens into the database.")
 @click.argument("wallet_ids", nargs=-1, metavar="[WALLET_ID]...")
 @with_settings("database", "wallets_file", *PROVIDER)
 @click.option("--tokens", is_flag=True, help="Also read each token those wallets hold by its id.")

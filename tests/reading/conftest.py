@@ -2,60 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
+from mirrored_site import Outcome, Site, start
 
-import nftsync
 from nftsync.cli import main
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from nftsync.sandbox.world import World
-
-ROOT = str(Path(nftsync.__file__).parents[1])
-
-#: What no test inherits: settings of whoever runs it.
-CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("NFTSYNC_")}
-
-
-class Site:
-    """A provider, and a database that mirrors it."""
-
-    def __init__(self, server: SandboxServer, database: Path) -> None:
-        self.server = server
-        self.world: World = server.world
-        self.ids = self.world.wallets()
-        self.database = database
-
-    def sync(self, *wallets: str, **options: Any) -> Any:
-        return nftsync.sync(
-            list(wallets) or self.ids,
-            base_url=self.server.url,
-            database=self.database,
-            progress=False,
-            **options,
-        )
-
-    def held(self, wallet: str) -> list[str]:
-        """The tokens that the provider lists for a wallet, in its order."""
-        body = json.loads(self.world.balances_body(wallet) or b"{}")
-        return [entry["tokenId"].lower() for entry in body["nftTokenBalances"]]
-
-
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @pytest.fixture(autouse=True)
@@ -89,18 +46,6 @@ def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
         return Outcome(ended.value.code, captured.out, captured.err)
 
     return run
-
-
-def start(*arguments: object, cwd: Path) -> subprocess.Popen[str]:
-    """Start a command in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "nftsync", *map(str, arguments)],
-        cwd=cwd,
-        env={**CLEAN, "PYTHONPATH": ROOT},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from conftest import Site
+from mirrored_site import Site
 
 from nftsync.change_feed import CHANGE_COLUMNS, open_feed
 from nftsync.errors import StoreError

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from conftest import Outcome, Site
+from mirrored_site import Outcome, Site
 
 from nftsync import checks
 from nftsync.client import Client

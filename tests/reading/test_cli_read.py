@@ -13,9 +13,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import Outcome, Site
 from hypothesis import given
 from hypothesis import strategies as st
+from mirrored_site import Outcome, Site
 
 from nftsync.cli.json_rows import print_json_rows
 from nftsync.frame_rows import rows_of

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from conftest import Outcome, Site
+from mirrored_site import Outcome, Site
 
 from nftsync.errors import InputError, StoreError
 from nftsync.evidence import find_evidence

@@ -21,9 +21,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import Outcome, Site
 from hypothesis import given
 from hypothesis import strategies as st
+from mirrored_site import Outcome, Site
 
 from nftsync import __version__, frames
 from nftsync.errors import InputError, StoreError
@@ -84,7 +84,11 @@ def busy(site: Site) -> Site:
             " VALUES ('q-1', ?, 'quarantined', ?, 'yesterday')",
             (now(), b"\xff\x00=1"),
         )
-        connection.execute("INSERT INTO resources VALUES ('X', 'y', '{\"a\": 1}', ?)", (now(),))
+        connection.execute(
+            "INSERT INTO resources (resource_type, resource_id, body, fetched_at)"
+            " VALUES ('X', 'y', '{\"a\": 1}', ?)",
+            (now(),),
+        )
     return site
 
 
@@ -204,7 +208,11 @@ def test_all_files_are_of_one_moment_whatever_is_written_between_them(
     def write_and_commit(*arguments: Any) -> Any:
         done = write(*arguments)
         with closing(sqlite3.connect(site.database)) as writer, writer:
-            writer.execute("INSERT INTO resources VALUES ('X', ?, '{}', ?)", (str(done), now()))
+            writer.execute(
+                "INSERT INTO resources (resource_type, resource_id, body, fetched_at)"
+                " VALUES ('X', ?, '{}', ?)",
+                (str(done), now()),
+            )
             writer.execute("DELETE FROM balance_rows WHERE wallet_no = 1")
             writer.execute(
                 "INSERT INTO sync_runs (kind, status, started_at) VALUES ('sync', 'ok', ?)",

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from conftest import Outcome, Site
+from mirrored_site import Outcome, Site
 
 from nftsync import frames
 from nftsync.errors import InputError, StoreError
@@ -114,7 +114,11 @@ def test_a_copy_taken_while_others_write_is_of_one_moment(
                     " VALUES (?, 'now', 'done', zeroblob(5000))",
                     (name,),
                 )
-                writer.execute("INSERT INTO resources VALUES ('x', ?, '{}', 'now')", (name,))
+                writer.execute(
+                    "INSERT INTO resources (resource_type, resource_id, body, fetched_at)"
+                    " VALUES ('x', ?, '{}', 'now')",
+                    (name,),
+                )
                 writer.execute("COMMIT")
 
     thread = threading.Thread(target=write)

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from conftest import Outcome, Site
+from mirrored_site import Outcome, Site
 
 from nftsync import __version__
 from nftsync.errors import StoreError

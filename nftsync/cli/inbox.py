@@ -1,0 +1,271 @@
+"""`nftsync inbox`: look into the stored webhooks, put them back, empty their bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nftsync.cli.inbox_show import print_webhook, webhook_as_json
+from nftsync.cli.json_rows import print_json_rows
+from nftsync.cli.options import with_settings
+from nftsync.cli.output import one_line, print_json, print_table, say
+from nftsync.cli.subcommands import settings_of
+from nftsync.errors import InputError
+from nftsync.webhook_states import STATES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from nftsync.settings import Settings
+    from nftsync.store.inbox_rows import Refusal, Requeued
+
+__all__ = ["inbox"]
+
+_SHOWN = (
+    *("webhook_id", "state", "received_at", "resource_type", "resource_id", "action"),
+    *("attempts", "deliveries", "next_attempt_at", "last_error"),
+)
+_TABLE_ROWS = 50
+_REFUSALS_LISTED = 20
+
+
+def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    command = click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print them as JSON, without the bodies; all of them unless --limit is given.",
+    )(command)
+    command = click.option(
+        "--limit",
+        type=click.IntRange(min=0, max=2**63 - 1),
+        metavar="N",
+        help=f"Only the newest; 0 shows all. The table shows {_TABLE_ROWS} without it.",
+    )(command)
+    return click.option(
+        "--state", type=click.Choice(STATES), metavar="STATE", help="Only those in this state."
+    )(command)
+
+
+@click.group(
+    invoke_without_command=True,
+    short_help="Look into stored webhooks; put them back, or prune them.",
+)
+@with_settings("database")
+@_list_options
+@click.pass_context
+def inbox(
+    context: click.Context,
+    settings: Settings,
+    *,
+    state: str | None,
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    """Look into stored webhooks; put them back, empty their bodies.
+
+    Without a subcommand it lists them, the newest first. STATE is pending (waits for its read),
+    running, done, failed (will be tried again), dead (its attempts are used up), unrouted (no route
+    for its type) or quarantined (signed, but unusable).
+
+    \b
+    Examples:
+      nftsync inbox
+      nftsync inbox --state dead
+      nftsync inbox show 8d1cc10a-7fbf-42e7-b58d-5110899866aa
+      nftsync inbox requeue --state unrouted
+      nftsync inbox prune --older-than 30d
+    """
+    if context.invoked_subcommand is None:
+        _list(settings.database, state, limit, as_json=as_json)
+    elif state is not None or limit is not None or as_json:
+        raise click.UsageError("put --state, --limit and --json after the subcommand's name")
+    context.obj = settings
+
+
+@inbox.command("list")
+@with_settings("database")
+@_list_options
+@click.pass_context
+def list_webhooks(
+    context: click.Context,
+    settings: Settings,
+    *,
+    state: str | None,
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    """List stored webhooks, the newest first: what `nftsync inbox` does by itself."""
+    _list(settings_of(context, settings).database, state, limit, as_json=as_json)
+
+
+def _list(database: Path, state: str | None, limit: int | None, *, as_json: bool) -> None:
+    from nftsync.inbox_view import open_inbox
+
+    most = limit or None
+    if limit is None and not as_json:
+        most = _TABLE_ROWS
+    with open_inbox(database) as view:
+        numbers = view.newest(state, most)
+        if as_json:
+            print_json_rows(view.pages(numbers, state))
+            return
+        if not numbers:
+            say("No webhooks." if state is None else f"No webhooks are {state}.")
+            return
+        print_table((row for page in view.pages(numbers, state) for row in page), _SHOWN)
+        if most is not None and len(numbers) == most and (count := view.count(state)) > most:
+            say(f"The newest {most:,} of {count:,}; all with --limit 0, or with --json.")
+
+
+@inbox.command("show")
+@click.argument("webhook_id", metavar="ID")
+@with_settings("database")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print it as JSON, the body as text, or as body_base64 where it is not UTF-8.",
+)
+@click.pass_context
+def show(context: click.Context, settings: Settings, webhook_id: str, *, as_json: bool) -> None:
+    """Show one webhook with its body, and the changes that name it as their cause.
+
+    ID is the webhook's UUID, or for a quarantined one `q-` and the SHA-256 of its body.
+    """
+    from nftsync.inbox_view import open_inbox
+    from nftsync.store.inbox_rows import normalize_webhook_id
+
+    known = normalize_webhook_id(webhook_id)
+    with open_inbox(settings_of(context, settings).database) as view:
+        webhook = view.find(known)
+    if as_json:
+        print_json(webhook_as_json(webhook))
+    else:
+        print_webhook(webhook)
+
+
+@inbox.command("requeue")
+@click.argument("webhook_ids", nargs=-1, metavar="[ID]...")
+@click.option(
+    "--state",
+    type=click.Choice(STATES),
+    metavar="STATE",
+    help="All in it: failed, dead, unrouted, done or quarantined.",
+)
+@with_settings("database")
+@click.pass_context
+def requeue(
+    context: click.Context, settings: Settings, webhook_ids: tuple[str, ...], state: str | None
+) -> None:
+    """Put webhooks back to pending, with fresh attempts: named ones, or all of a state.
+
+    Those that are done are read once more. A quarantined one goes back if its body can be read now,
+    as when organization_id was wrong; it keeps its id. When one of several IDs is unknown, nothing
+    is changed. Exits with 1 when some could not be put back; they are listed.
+    """
+    from nftsync.store.inbox_rows import normalize_webhook_id
+
+    if bool(webhook_ids) == bool(state):
+        raise click.UsageError("name webhooks by their IDs, or all of a state with --state")
+    if state == "running":
+        raise InputError(
+            "running webhooks are being worked on; those of a worker that is gone go back "
+            "to pending by themselves"
+        )
+    if state == "pending":
+        say("They are pending already.")
+        return
+    ids = [normalize_webhook_id(webhook_id) for webhook_id in webhook_ids]
+    refused = _put_back(settings_of(context, settings), ids, state)
+    for webhook_id, reason in refused[:_REFUSALS_LISTED]:
+        say(one_line(f"{webhook_id} stays: {reason}"))
+    if len(refused) > _REFUSALS_LISTED:
+        say(f"{len(refused) - _REFUSALS_LISTED:,} more stay as they are.")
+    context.exit(1 if refused else 0)
+
+
+def _put_back(settings: Settings, ids: list[str], state: str | None) -> list[Refusal]:
+    """Put back the named webhooks, or all of a state; say how many, and return what was refused."""
+    from nftsync.store.connection import explained
+    from nftsync.store.inbox_rows import numbers_in_state, numbers_of_ids, requeue
+    from nftsync.store.mirror import Mirror
+    from nftsync.webhook_body import read_webhook
+
+    _require_database(settings.database)
+    with explained(settings.database), Mirror(settings.database) as mirror:
+        connection = mirror.connection
+        numbers = (
+            numbers_of_ids(connection, ids)
+            if state is None
+            else numbers_in_state(connection, state)
+        )
+        organization = settings.organization_id
+        steps = requeue(mirror, numbers, lambda body: read_webhook(body, organization), only=state)
+        return _followed(steps, len(numbers))
+
+
+def _followed(steps: Iterable[Requeued], total: int) -> list[Refusal]:
+    """Work through the steps, say what they came to, and return what was refused."""
+    from nftsync.progress import progress_bar
+
+    put_back = already = 0
+    refused: list[Refusal] = []
+    with closing(progress_bar("requeue", total, unit="webhooks")) as bar:
+        for step in steps:
+            put_back += step.put_back
+            already += step.already
+            refused += step.refused
+            bar.update(step.put_back + step.already + len(step.refused))
+    click.echo(f"{put_back:,} put back to pending.")
+    if already:
+        say(f"{already:,} pending already.")
+    return refused
+
+
+def _require_database(path: Path) -> None:
+    """Raise a StoreError where there is none, instead of making one with nothing in it."""
+    from nftsync.store.connection import connect_reader
+
+    connect_reader(path).close()
+
+
+@inbox.command("prune")
+@click.option(
+    "--older-than", required=True, metavar="DURATION", help="Done for longer than 90s, 6h or 7d."
+)
+@with_settings("database")
+@click.pass_context
+def prune(context: click.Context, settings: Settings, older_than: str) -> None:
+    """Empty the bodies of webhooks that have been done for a while; `serve` may go on.
+
+    Their ids, times, fields and SHA-256 stay, so that one that comes again is still known. The
+    database uses the room again; the file itself only shrinks when SQLite's VACUUM rewrites it.
+    """
+    from datetime import UTC, datetime
+
+    from nftsync.progress import progress_bar
+    from nftsync.store.connection import explained
+    from nftsync.store.inbox_rows import prunable
+    from nftsync.store.inbox_rows import prune as empty
+    from nftsync.store.mirror import Mirror
+    from nftsync.times import format_time, parse_duration
+
+    before = format_time(datetime.now(UTC) - parse_duration(older_than))
+    database = settings_of(context, settings).database
+    _require_database(database)
+    webhooks = size = 0
+    with explained(database), Mirror(database) as mirror:
+        rows = prunable(mirror.connection, before)
+        with closing(progress_bar("prune", len(rows), unit="webhooks")) as bar:
+            for step in empty(mirror, rows, before):
+                webhooks += step.webhooks
+                size += step.size
+                bar.update(step.seen)
+    click.echo(f"Bodies emptied: {webhooks:,}, together {size:,} bytes.")
+    if webhooks:
+        say("The file keeps its size, and the room is used again; only VACUUM makes it smaller.")

@@ -1,0 +1,1 @@
+"""Replay: stored webhooks become reads, and the mirror follows."""

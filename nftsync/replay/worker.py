@@ -1,0 +1,389 @@
+"""A worker's dealings with the database: it claims webhooks, applies reads, and settles."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections import deque
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from nftsync.models import Applied, ObjectRead, TokenRead, WalletRead
+from nftsync.reads import AnyRead, AnyTask, ObjectTask, TokenTask, WalletTask
+from nftsync.replay.lease import Lease
+from nftsync.replay.plan import Follow, follow_object, plan_reads
+from nftsync.replay.result import ReplayResult
+from nftsync.replay.work import Job, Work, subject_of
+from nftsync.routes import Route, Routes, path_for
+from nftsync.store import inbox_queue, runs
+from nftsync.store.inbox_leases import ROWS_AT_ONCE
+from nftsync.store.inbox_queue import Claim, ObjectKey, Settlement
+from nftsync.store.mirror import Mirror, Transaction
+from nftsync.store.registry import wallets_by_id
+from nftsync.store.resources import store_object
+from nftsync.times import format_time, now, shifted
+
+__all__ = ["Worker"]
+
+_log = logging.getLogger("nftsync.replay")
+
+#: An object that the provider refuses to answer for is put off so long at first, in seconds, and
+#: twice as long each time, up to the second figure.
+_PUT_OFF = 5.0
+_LONGEST_PUT_OFF = 900.0
+#: Objects whose webhooks wait for a sync in memory; a sync may take an hour.
+_MOST_WAITING_FOR_SYNC = 10_000
+#: Seconds after which a webhook that the next sync is too early for is looked at again at the
+#: latest; a clock that was wrong may have said when it is due.
+_LONGEST_WAIT_FOR_SYNC = 3_600.0
+
+
+class Worker:
+    """Works on webhooks under one lease; used by one thread.
+
+    Attributes:
+        work: what it has in hand.
+        result: what it came to.
+        wants_sync: jobs that ask for a sync of all wallets.
+        refused: why webhooks were put off that still wait, or None.
+    """
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        lease: Lease,
+        routes: Routes,
+        *,
+        organization_id: str | None = None,
+        look_again_after: float | None = None,
+    ) -> None:
+        """Begin with nothing in hand.
+
+        Args:
+            mirror: where reads are applied.
+            lease: its own.
+            routes: how types are followed.
+            organization_id: webhooks of others are quarantined; None: there is no such check.
+            look_again_after: seconds after which an object is read once more that had not
+                changed; None: it is not.
+        """
+        self.work = Work()
+        self.result = ReplayResult()
+        self.wants_sync: list[Job] = []
+        self.refused: str | None = None
+        self._mirror = mirror
+        self._routes = routes
+        self._organization_id = organization_id
+        self._look_again_after = look_again_after
+        self._lease = lease
+        self._unsettled: deque[Settlement] = deque()
+        self._put_off: dict[ObjectKey, int] = {}
+        self._in_sync: set[Job] = set()
+
+    @property
+    def busy(self) -> bool:
+        """Something is in hand that is not settled."""
+        return bool(len(self.work) or self.wants_sync or self._unsettled)
+
+    # Claiming --------------------------------------------------------------------------------
+
+    def claim(self, room: int, *, due: str | None = None) -> bool:
+        """Take on objects, and plan their reads.
+
+        Args:
+            room: how many at most.
+            due: only webhooks due by this time; None: by now.
+
+        Returns:
+            Whether there were any; another worker may have been quicker.
+        """
+        at = now()
+        connection = self._mirror.connection
+        keys = inbox_queue.due_objects(connection, due or at, at, room)
+        claims = self._claim_all(keys, due or at, at) if keys else {}
+        # After the claim: what starts from here on knows what those webhooks announced.
+        since = self._mirror.tickets.take()
+        follows = plan_reads(connection, self._routes, list(claims))
+        for claim in claims.values():
+            self._begin(claim, follows[claim.key], since)
+        looks = self._looks(room - len(claims)) if self._look_again_after is not None else []
+        follows = plan_reads(connection, self._routes, [look.key for look in looks])
+        for look in looks:
+            job = Job(look.key, look.webhook_id, since, look=True)
+            if follows[look.key].tasks:
+                self.work.add(job, follows[look.key].tasks)
+        return bool(keys or looks)
+
+    def _claim_all(self, keys: Sequence[ObjectKey], due: str, at: str) -> dict[ObjectKey, Claim]:
+        claims: dict[ObjectKey, Claim] = {}
+        more, under = True, None
+        while more:
+            with self._mirror.transaction() as transaction:
+                lease_no = self._hold(transaction.connection)
+                if under not in {None, lease_no}:
+                    return {}  # what was claimed under the lease that is gone waits again
+                claimed = inbox_queue.claim(
+                    transaction.connection,
+                    *(lease_no, keys, due, at),
+                    organization_id=self._organization_id,
+                    going_on=under is not None,
+                )
+            self.result.count({"quarantined": claimed.quarantined})
+            for claim in claimed.claims:
+                before = claims.get(claim.key)
+                count = claim.webhooks + (before.webhooks if before else 0)
+                claims[claim.key] = claim._replace(webhooks=count)
+            # Only what this claim has begun: another worker's may be running by now.
+            keys = [key for key in keys if key in claims]
+            more, under = claimed.more and bool(keys), lease_no
+        return claims
+
+    def _begin(self, claim: Claim, follow: Follow, since: int) -> None:
+        job = Job(claim.key, claim.webhook_id, since)
+        if follow.route is None:
+            error = f"no route for the type {claim.key.resource_type[:80]!r}"
+            self._unsettled.append(Settlement(claim.key, "unrouted", error))
+        elif follow.route.kind == "sync":
+            self._ask_for_sync(job, follow.route)
+        elif follow.tasks:
+            self.work.add(job, follow.tasks)
+        else:  # a wallet that the operator has untracked
+            self._unsettled.append(Settlement(claim.key, "done"))
+
+    def _ask_for_sync(self, job: Job, route: Route) -> None:
+        (last,) = self._mirror.connection.execute(
+            "SELECT max(started_at) FROM sync_runs WHERE kind = 'sync'"
+        ).fetchone()
+        at = now()
+        if route.at_most_every is not None and last is not None:
+            due_at = shifted(last, route.at_most_every)
+            if last <= at < due_at:
+                due_at = min(due_at, _after(_LONGEST_WAIT_FOR_SYNC))
+                self._unsettled.append(Settlement(job.key, "pending", due_at=due_at))
+                return
+        if len(self.wants_sync) >= _MOST_WAITING_FOR_SYNC:
+            self._unsettled.append(self._given_back(job, None, _PUT_OFF))
+            return
+        self.wants_sync.append(job)
+
+    def _looks(self, room: int) -> list[inbox_queue.Look]:
+        at = now()
+        (due,) = self._mirror.connection.execute(
+            "SELECT EXISTS (SELECT 1 FROM webhooks"
+            " WHERE look_again_at IS NOT NULL AND look_again_at <= ?)",
+            (at,),
+        ).fetchone()
+        if not due or room <= 0:
+            return []
+        with self._mirror.transaction() as transaction:
+            self._hold(transaction.connection)
+            return inbox_queue.due_looks(transaction.connection, at, room)
+
+    # Applying --------------------------------------------------------------------------------
+
+    def apply(self, reads: Sequence[AnyRead]) -> None:
+        """Apply reads, and settle the webhooks that have all theirs."""
+        with self._mirror.transaction() as transaction:
+            lease_no = self._hold(transaction.connection)
+            fates = self._apply_to_mirror(transaction, reads)
+            for read in reads:
+                self._serve(transaction.connection, read, fates.get(id(read)))
+            self._settle(transaction.connection, lease_no)
+        self.result.fetches += len(reads)
+
+    def settle(self) -> None:
+        """Settle what is ready without a read."""
+        while self._unsettled:
+            with self._mirror.transaction() as transaction:
+                lease_no = self._hold(transaction.connection)
+                self._settle(transaction.connection, lease_no)
+
+    def _apply_to_mirror(
+        self, transaction: Transaction, reads: Sequence[AnyRead]
+    ) -> dict[int, Applied]:
+        """Apply what says something of a wallet or token; by the read's identity."""
+        unknown = self._unknown_wallets(transaction.connection, reads)
+        fit: dict[int, WalletRead | TokenRead] = {}
+        for read in reads:
+            if isinstance(read, ObjectRead) or read.provider_down:
+                continue
+            if read.outcome == "failed" and subject_of(read)[-1] in unknown:
+                continue  # nobody's wallet, as far as anyone knows
+            caused = msgspec.structs.replace(read, webhook_id=self.work.webhook_behind(read))
+            fit[id(read)] = caused
+        run = self._lease.run
+        applied = transaction.apply(list(fit.values()), run_id=run.run_id)
+        run.counts = run.counts.with_applied(applied)
+        for read in reads:
+            if id(read) not in fit:
+                run.counts.requests += read.effort.requests
+                run.counts.retries += read.effort.retries
+        runs.save_counts(transaction.connection, run.run_id, run.counts)
+        by_read = {id(x.read): x for x in applied}
+        return {key: by_read[id(caused)] for key, caused in fit.items()}
+
+    def _unknown_wallets(
+        self, connection: sqlite3.Connection, reads: Sequence[AnyRead]
+    ) -> set[str]:
+        failed = {
+            read.wallet_id
+            for read in reads
+            if isinstance(read, WalletRead) and read.outcome == "failed"
+        }
+        return failed - wallets_by_id(connection, failed).keys() if failed else failed
+
+    def _serve(
+        self, connection: sqlite3.Connection, read: AnyRead, applied: Applied | None
+    ) -> None:
+        overtaken = applied is not None and applied.fate == "superseded"
+        jobs = self.work.served(read, self._again(read), overtaken=overtaken)
+        changed = applied is not None and not applied.changed_nothing
+        if isinstance(read, ObjectRead) and read.outcome == "ok":
+            changed = store_object(connection, read)
+        for job in jobs:
+            if read.outcome in {"failed", "incomplete"}:
+                if subject_of(read) not in job.named or read.provider_down:
+                    job.error = read.error
+                    job.down |= read.provider_down
+            elif overtaken:
+                job.error = "other reads of it kept overtaking this one"
+            else:
+                job.changed |= changed
+            if isinstance(read, ObjectRead) and read.body is not None:
+                self._follow(connection, job, read.body)
+            if job.down or not job.waits_for:
+                self._finish(job)
+
+    def _follow(self, connection: sqlite3.Connection, job: Job, body: str) -> None:
+        """Read the wallets and tokens that an object names."""
+        route = self._routes.find(job.key.resource_type)
+        if route is None:
+            return
+        ours, others = follow_object(connection, route, body)
+        job.named.update(subject_of(task) for task in others)
+        self.work.add(job, [*ours, *others])
+
+    def _again(self, read: AnyRead) -> AnyTask:
+        """The task that asks the same, without conditions."""
+        if isinstance(read, WalletRead):
+            return WalletTask(read.wallet_id)
+        if isinstance(read, TokenRead):
+            return TokenTask(read.token_id)
+        route = self._routes.find(read.resource_type) or Route(path="/{resourceId}")
+        path = path_for(route, read.resource_id)
+        return ObjectTask(read.resource_type, read.resource_id, path)
+
+    # Settling --------------------------------------------------------------------------------
+
+    def _finish(self, job: Job) -> None:
+        """Decide what becomes of a job's webhooks."""
+        self.work.drop(job)
+        if job.down:
+            times = self._put_off[job.key] = self._put_off.get(job.key, -1) + 1
+            wait = min(_LONGEST_PUT_OFF, _PUT_OFF * 2.0**times)
+            self.refused = f"{job.key.resource_type} {job.key.resource_id}: {job.error}"
+            self._unsettled.append(self._given_back(job, job.error, wait))
+            return
+        if self._put_off.pop(job.key, None) is not None and not self._put_off:
+            self.refused = None
+        if job.error is not None:
+            self._unsettled.append(Settlement(job.key, "failed", job.error, look=job.look))
+        else:
+            again = None if job.changed or job.look else self._look_again_after
+            self._unsettled.append(
+                Settlement(
+                    job.key,
+                    "done",
+                    look=job.look,
+                    look_again_at=None if again is None else _after(again),
+                    webhook_id=job.webhook_id,
+                )
+            )
+
+    def _given_back(self, job: Job, error: str | None, wait: float | None) -> Settlement:
+        return Settlement(
+            job.key,
+            "pending",
+            error,
+            due_at=None if wait is None else _after(wait),
+            look=job.look,
+            look_again_at=_after(wait or 0.0) if job.look else None,
+            webhook_id=job.webhook_id,
+        )
+
+    def _settle(self, connection: sqlite3.Connection, lease_no: int) -> None:
+        """Settle as many rows as fit in a transaction."""
+        rows = 0
+        while self._unsettled and rows < ROWS_AT_ONCE:
+            counts, more = inbox_queue.settle(
+                connection, lease_no, self._unsettled[0], now(), self._lease.run.run_id
+            )
+            self.result.count(counts)
+            rows += sum(counts.values()) + 1
+            if not more:
+                self._unsettled.popleft()
+
+    def _hold(self, connection: sqlite3.Connection) -> int:
+        """Renew the lease; where it has been taken away, forget what was done under it."""
+        kept, lease_no = self._lease.hold(connection)
+        if not kept:
+            _log.warning("lease lost; its webhooks wait again")
+            self.drop_all()
+        return lease_no
+
+    def take_jobs_for_sync(self) -> Sequence[Job]:
+        """The jobs that a sync is made for now; `settle_syncs` ends them."""
+        jobs, self.wants_sync = self.wants_sync, []
+        self._in_sync.update(jobs)
+        return jobs
+
+    def settle_syncs(self, jobs: Sequence[Job], error: str | None, wait: float | None) -> None:
+        """Settle webhooks that asked for a sync.
+
+        Args:
+            jobs: theirs; those that were dropped since are others' by now.
+            error: why it was not made, or None.
+            wait: seconds until it is tried again; None: it was made.
+        """
+        self.refused = error or (self.refused if self._put_off else None)
+        for job in self._in_sync.intersection(jobs):
+            self._in_sync.discard(job)
+            if wait is None:
+                self._unsettled.append(Settlement(job.key, "done"))
+            else:
+                self._unsettled.append(self._given_back(job, error, wait))
+
+    def give_back(self, *, everything: bool = False) -> None:
+        """Let webhooks wait again: all, or those whose object is not being read."""
+        if everything:
+            self.work.forget_reads()
+        for job in self.work.not_begun():
+            self.work.drop(job)
+            self._unsettled.append(self._given_back(job, None, None))
+        self.settle()
+
+    def hasten(self) -> None:
+        """The provider answers again: what was put off is due at once."""
+        keys, self._put_off = list(self._put_off), {}
+        self.refused = None
+        if keys:
+            with self._mirror.transaction() as transaction:
+                inbox_queue.hasten(transaction.connection, keys, now())
+
+    def renew(self) -> None:
+        """Renew the lease."""
+        with self._mirror.transaction() as transaction:
+            self._hold(transaction.connection)
+
+    def drop_all(self) -> None:
+        """Forget what is in hand; it waits again, or others work on it."""
+        self.work.clear()
+        self.wants_sync.clear()
+        self._in_sync.clear()
+        self._unsettled.clear()
+
+
+def _after(seconds: float) -> str:
+    return format_time(datetime.now(UTC) + timedelta(seconds=seconds))

@@ -1,0 +1,144 @@
+"""A database with stored webhooks, put there as the receiver does."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import sqlite3
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from provider import uuid
+
+import nftsync
+from nftsync.store.inbox import Delivery, store
+from nftsync.store.mirror import Mirror
+from nftsync.webhook_body import read_webhook
+
+ROOT = str(Path(nftsync.__file__).parents[1])
+ORGANIZATION = uuid(1, 0xC)
+LONG_AGO = "2020-01-01T00:00:00.000000Z"
+
+
+def webhook(number: int) -> str:
+    return uuid(number, 0xE)
+
+
+def body_of(number: int, **fields: Any) -> bytes:
+    content = {
+        "organizationId": ORGANIZATION,
+        "action": "create",
+        "id": webhook(number),
+        "resourceId": uuid(number, 0xF),
+        "resourceType": "Wallet",
+        "createdAtUtc": "2026-01-01T00:00:00.1234567+00:00",
+        "changes": None,
+        **fields,
+    }
+    return json.dumps(content).encode()
+
+
+def quarantine_id(body: bytes) -> str:
+    return f"q-{hashlib.sha256(body).hexdigest()}"
+
+
+def on_a_terminal(*arguments: object, columns: int = 200, answer: str = "") -> str:
+    """Run a command on a terminal of its own, type an answer, and return what the terminal got."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    command = subprocess.Popen(
+        [sys.executable, "-m", "nftsync", *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": ROOT, "TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    os.write(ours, answer.encode())
+    shown = b""
+    with contextlib.suppress(OSError):  # the terminal's other end is closed
+        while part := os.read(ours, 65536):
+            shown += part
+    os.close(ours)
+    command.wait()
+    return shown.decode()
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Inbox:
+    """The inbox of a database of its own."""
+
+    def __init__(self, database: Path) -> None:
+        self.database = database
+        Mirror(database).close()
+
+    def receive(self, *bodies: bytes, organization: str | None = None, at: str = LONG_AGO) -> None:
+        with Mirror(self.database) as mirror, mirror.transaction() as transaction:
+            deliveries = [Delivery(body, read_webhook(body, organization)) for body in bodies]
+            store(transaction.connection, deliveries, at)
+
+    def fill(self, count: int, **fields: Any) -> None:
+        self.receive(*(body_of(number, **fields) for number in range(count)))
+
+    def run(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self.database, isolation_level=None)) as connection:
+            return connection.execute(statement, parameters).fetchall()
+
+    def settle(self, number: int, state: str, **columns: object) -> None:
+        """Bring a webhook to a state, as replay leaves it there."""
+        values = {"state": state, "attempts": 3, **columns}
+        if state in {"done", "dead", "unrouted"}:
+            values = {"finished_at": LONG_AGO, "next_attempt_at": None, **values}
+        names = ", ".join(f"{name} = ?" for name in values)
+        self.run(
+            f"UPDATE webhooks SET {names} WHERE webhook_id = ?", *values.values(), webhook(number)
+        )
+
+    def row(self, webhook_id: str) -> dict[str, Any]:
+        with closing(sqlite3.connect(self.database)) as connection:
+            connection.row_factory = sqlite3.Row
+            return dict(
+                connection.execute(
+                    "SELECT * FROM webhooks WHERE webhook_id = ?", (webhook_id,)
+                ).fetchone()
+            )
+
+    def states(self) -> Sequence[str]:
+        return [row[0] for row in self.run("SELECT state FROM webhooks ORDER BY webhook_no")]
+
+    def knows(self, *, wallets: Sequence[str] = (), tokens: Sequence[str] = ()) -> None:
+        for wallet in wallets:
+            self.run(
+                "INSERT INTO wallets (wallet_id, first_seen_at) VALUES (?, ?)", wallet, LONG_AGO
+            )
+        for token in tokens:
+            self.run(
+                "INSERT INTO tokens (token_id, first_seen_at, updated_at, ticket, changed_ticket)"
+                " VALUES (?, ?, ?, 1, 1)",
+                *(token, LONG_AGO, LONG_AGO),
+            )
+
+    def keeps(self, resource_type: str, resource_id: str, content: Any) -> None:
+        self.run(
+            "INSERT INTO resources (resource_type, resource_id, body, fetched_at)"
+            " VALUES (?, ?, ?, ?)",
+            *(resource_type, resource_id, json.dumps(content), LONG_AGO),
+        )

@@ -1,0 +1,239 @@
+"""`inbox` and `inbox show`: what is stored is shown whole, and acts on nothing."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inbox_world import (
+    LONG_AGO,
+    Inbox,
+    Outcome,
+    body_of,
+    on_a_terminal,
+    quarantine_id,
+    webhook,
+)
+from provider import token, wallet
+
+from nftsync.cli.inbox_show import print_webhook, webhook_as_json
+from nftsync.inbox_view import StoredWebhook
+from nftsync.store.connection import connect_writer
+from nftsync.tables import TABLES
+
+Command = Callable[..., Outcome]
+
+COLUMNS = [name for name in TABLES["webhooks"].columns if name != "body"]
+HOSTILE = "\x1b[2J[red]\u202eevil\x07\u2028"
+
+
+def test_the_list_shows_the_newest_first_and_how_many_there_are(
+    inbox: Inbox, command: Command
+) -> None:
+    inbox.fill(60)
+    done = command("inbox")
+    shown = [line.split()[0] for line in done.out.splitlines() if "0000000e" in line]
+    assert shown == [webhook(number) for number in range(59, 9, -1)]
+    assert done.err == "The newest 50 of 60; all with --limit 0, or with --json.\n"
+    assert command("inbox", "list").out == done.out
+    everything = command("inbox", "--limit", 0)
+    assert everything.out.count("0000000e-") == 60
+    assert everything.err == ""
+    assert command("inbox", "list", "--limit", 3).out.count("0000000e-") == 3
+
+
+def test_a_state_is_chosen_with_and_without_the_word_list(inbox: Inbox, command: Command) -> None:
+    inbox.fill(5)
+    inbox.settle(1, "dead")
+    inbox.settle(3, "dead")
+    for words in (["inbox"], ["inbox", "list"]):
+        done = command(*words, "--state", "dead", "--json")
+        assert [row["webhook_id"] for row in done.json] == [webhook(3), webhook(1)]
+    assert command("inbox", "--state", "dead", "--limit", 1).err.startswith("The newest 1 of 2;")
+    nothing = command("inbox", "--state", "unrouted")
+    assert (nothing.code, nothing.out, nothing.err) == (0, "", "No webhooks are unrouted.\n")
+    assert command("inbox", "--state", "gone").code == 2
+
+
+def test_json_has_the_columns_of_the_table_without_the_body(inbox: Inbox, command: Command) -> None:
+    inbox.fill(1_203)
+    rows = command("inbox", "--json").json
+    assert len(rows) == 1_203
+    assert all(list(row) == COLUMNS for row in rows)
+    assert rows[0] == {name: inbox.row(webhook(1_202))[name] for name in COLUMNS}
+    assert len(command("inbox", "--json", "--limit", 7).json) == 7
+    assert command("inbox", "--json", "--limit", 0).json == rows
+
+
+def test_an_empty_inbox_is_no_failure(inbox: Inbox, command: Command) -> None:
+    done = command("inbox")
+    assert (done.code, done.out, done.err) == (0, "", "No webhooks.\n")
+    assert command("inbox", "--json").out == "[]\n"
+
+
+def test_a_missing_database_is_named_and_not_made(command: Command, tmp_path: Path) -> None:
+    for words in (
+        ("inbox",),
+        ("inbox", "show", webhook(1)),
+        ("inbox", "requeue", webhook(1)),
+        ("inbox", "requeue", "--state", "dead"),
+        ("inbox", "prune", "--older-than", "1d"),
+        ("routes", "suggest"),
+    ):
+        done = command(*words, "-d", "nothing.db")
+        assert (done.code, done.out) == (1, "")
+        assert "nothing.db" in done.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_flags_stand_before_or_after_a_subcommand(
+    inbox: Inbox, command: Command, tmp_path: Path
+) -> None:
+    inbox.fill(1)
+    other = Inbox(tmp_path / "other.db")
+    (tmp_path / "other.toml").write_text('database = "other.db"')
+    assert command("inbox", "list", "--json").json[0]["webhook_id"] == webhook(0)
+    for before, after in (
+        (("-d", other.database), ()),
+        ((), ("-d", other.database)),
+        (("--config", "other.toml"), ()),
+        ((), ("--config", "other.toml")),
+        (("--config", "other.toml"), ("-d", other.database)),
+        (("-d", other.database), ("--config", "other.toml")),
+    ):
+        assert command("inbox", *before, "list", *after, "--json").json == []
+    lost = command("inbox", "--state", "dead", "requeue", webhook(0))
+    assert lost.code == 2
+    assert "after the subcommand" in lost.err
+
+
+def test_hostile_text_acts_on_no_terminal(inbox: Inbox, command: Command) -> None:
+    inbox.fill(1)
+    hostile = ("action", "resource_type", "created_at_utc", "changes", "last_error")
+    inbox.settle(0, "dead", **dict.fromkeys(hostile, HOSTILE), body=HOSTILE.encode())
+    for words in (("inbox",), ("inbox", "show", webhook(0))):
+        done = command(*words)
+        assert done.code == 0
+        assert not set(done.out) & set("\x1b\u202e\x07\u2028")
+        assert "[red]" in done.out
+
+
+def test_no_id_is_cut_on_a_narrow_terminal(inbox: Inbox) -> None:
+    """They are there to be copied, the long ones of the quarantine too."""
+    inbox.fill(1)
+    inbox.receive(b"no json")
+    shown = on_a_terminal("inbox", columns=60)
+    assert webhook(0) in shown
+    assert quarantine_id(b"no json") in shown
+
+
+# show -------------------------------------------------------------------------------------------
+
+
+def test_one_webhook_is_shown_with_its_body_and_what_it_caused(
+    inbox: Inbox, command: Command
+) -> None:
+    inbox.fill(2)
+    inbox.settle(0, "done", run_id=7, look_again_at=LONG_AGO)
+    inbox.knows(wallets=[wallet(1)], tokens=[token(1)])
+    for change in range(12):
+        inbox.run(
+            "INSERT INTO balance_change_rows (change_id, wallet_no, token_no, observed_at,"
+            " baseline, webhook_id) VALUES (?, 1, 1, ?, 0, ?)",
+            *(change, LONG_AGO, webhook(0)),
+        )
+    inbox.run(
+        "INSERT INTO token_change_rows VALUES (1, 1, '{}', '{}', ?, 7, ?)", LONG_AGO, webhook(0)
+    )
+    done = command("inbox", "show", webhook(0).upper())
+    assert (done.code, done.err) == (0, "")
+    assert '"resourceType": "Wallet"' in done.out
+    assert "and 2 more; all with --json" in done.out
+    whole = command("inbox", "show", webhook(0), "--json").json
+    row = inbox.row(webhook(0))
+    assert {name: whole[name] for name in COLUMNS} == {name: row[name] for name in COLUMNS}
+    assert whole["body"] == body_of(0).decode()
+    assert whole["body_sha256"] == row["body_sha256"]
+    assert whole["look_again_at"] == LONG_AGO
+    assert whole["pruned"] is False
+    assert [change["change_id"] for change in whole["balance_changes"]] == list(range(12))
+    assert whole["balance_changes"][0] == {
+        "change_id": 0,
+        "wallet_id": wallet(1),
+        "token_id": token(1),
+    }
+    assert whole["token_changes"] == [{"change_id": 1, "token_id": token(1)}]
+    assert command("inbox", "show", webhook(1), "--json").json["balance_changes"] == []
+
+
+def test_a_body_that_is_no_text_is_base64_in_json(inbox: Inbox, command: Command) -> None:
+    body = b'\xff\xfe{"\x1b[2J'
+    inbox.receive(body)
+    done = command("inbox", "show", quarantine_id(body).upper(), "--json")
+    assert done.json["body"] is None
+    assert base64.b64decode(done.json["body_base64"]) == body
+    shown = command("inbox", "show", quarantine_id(body)).out
+    assert r"\xff\xfe" in shown
+    assert "\x1b" not in shown
+
+
+def test_a_pruned_body_is_said_to_be(inbox: Inbox, command: Command) -> None:
+    inbox.fill(1)
+    inbox.settle(0, "done")
+    digest = inbox.row(webhook(0))["body_sha256"]
+    command("inbox", "prune", "--older-than", "1d")
+    assert "pruned" in command("inbox", "show", webhook(0)).out
+    whole = command("inbox", "show", webhook(0), "--json").json
+    assert (whole["body"], whole["pruned"], whole["body_sha256"]) == (None, True, digest)
+    assert "body_base64" not in whole
+
+
+@pytest.mark.parametrize("name", [webhook(9), "q-" + "0" * 64, "q-12", "x\x1b[2J", ""])
+def test_an_id_that_is_unknown_or_none_is_a_usage_error(
+    inbox: Inbox, command: Command, name: str
+) -> None:
+    for words in (("inbox", "show", name), ("inbox", "requeue", name)):
+        done = command(*words)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.count("\n") == 1
+        assert "\x1b" not in done.err
+
+
+@given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode) | st.just(b"[" * 100_000))
+def test_whatever_the_body_is_it_can_be_shown_and_got_back(body: bytes) -> None:
+    """Both forms hold all of it, and the one for people nothing that a terminal obeys."""
+    found = StoredWebhook(dict.fromkeys(COLUMNS, "x"), body, "0" * 64, None, [], [])
+    whole = webhook_as_json(found)
+    if whole["body"] is None:
+        assert base64.b64decode(whole["body_base64"]) == body
+    else:
+        assert whole["body"].encode() == body
+    json.dumps(whole)
+
+
+@given(st.text(max_size=60))
+def test_no_body_sends_the_terminal_a_command(text: str) -> None:
+    import contextlib
+    import io
+
+    for body in (text.encode(), json.dumps({text: text}, ensure_ascii=False).encode()):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            print_webhook(StoredWebhook({"action": text}, body, None, None, [], []))
+        assert not set(printed.getvalue()) & {*map(chr, range(10)), *map(chr, range(11, 32))}
+
+
+def test_looking_waits_for_no_writer(inbox: Inbox, command: Command) -> None:
+    inbox.fill(3)
+    with closing(connect_writer(inbox.database)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("UPDATE webhooks SET state = 'dead'")
+        assert command("inbox", "--state", "pending", "--json").json[2:]
+        assert command("inbox", "show", webhook(0)).code == 0
+        writer.execute("ROLLBACK")

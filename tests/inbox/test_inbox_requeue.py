@@ -1,0 +1,318 @@
+"""`inbox requeue` and `inbox prune`: what they change, what they leave, and beside whom."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from inbox_world import (
+    LONG_AGO,
+    ORGANIZATION,
+    Inbox,
+    Outcome,
+    body_of,
+    on_a_terminal,
+    quarantine_id,
+    webhook,
+)
+from provider import uuid
+
+from nftsync.store.connection import connect_writer
+from nftsync.store.inbox_rows import Prunable, numbers_of_ids, prune, requeue
+from nftsync.store.mirror import Mirror
+from nftsync.webhook_body import read_webhook
+from nftsync.webhook_states import NEXT, STATES
+
+Command = Callable[..., Outcome]
+
+AFRESH = {
+    "state": "pending",
+    "attempts": 0,
+    "last_error": None,
+    "finished_at": None,
+    "lease_no": None,
+    "look_again_at": None,
+}
+SETTLED = ["failed", "dead", "unrouted", "done"]
+
+
+def is_afresh(row: dict[str, Any]) -> bool:
+    return AFRESH.items() <= row.items() and row["next_attempt_at"] > LONG_AGO
+
+
+@pytest.mark.parametrize("state", SETTLED)
+def test_named_webhooks_go_back_with_fresh_attempts(
+    inbox: Inbox, command: Command, state: str
+) -> None:
+    inbox.fill(3)
+    for number in range(3):
+        inbox.settle(number, state, last_error="no", run_id=4, look_again_at=LONG_AGO)
+    before = inbox.row(webhook(2))
+    done = command("inbox", "requeue", webhook(0), webhook(1).upper(), webhook(0))
+    assert (done.code, done.out, done.err) == (0, "2 put back to pending.\n", "")
+    assert is_afresh(inbox.row(webhook(0)))
+    assert is_afresh(inbox.row(webhook(1)))
+    assert inbox.row(webhook(1))["run_id"] == 4
+    assert inbox.row(webhook(2)) == before
+
+
+@pytest.mark.parametrize("state", SETTLED)
+def test_all_of_a_state_go_back_and_no_other(inbox: Inbox, command: Command, state: str) -> None:
+    inbox.fill(len(STATES))
+    for number, each in enumerate(STATES):
+        inbox.settle(number, each)
+    others = [webhook(number) for number, each in enumerate(STATES) if each != state]
+    before = [inbox.row(each) for each in others]
+    done = command("inbox", "requeue", "--state", state)
+    assert (done.code, done.out) == (0, "1 put back to pending.\n")
+    assert [inbox.row(each) for each in others] == before
+    assert is_afresh(inbox.row(webhook(STATES.index(state))))
+
+
+def test_more_than_one_transaction_takes_them_all(inbox: Inbox, command: Command) -> None:
+    inbox.fill(9_001)
+    inbox.run("UPDATE webhooks SET state = 'unrouted', next_attempt_at = NULL")
+    assert command("inbox", "requeue", "--state", "unrouted").out == "9,001 put back to pending.\n"
+    assert set(inbox.states()) == {"pending"}
+
+
+def test_a_running_one_is_refused_and_the_others_go_back(inbox: Inbox, command: Command) -> None:
+    inbox.fill(3)
+    inbox.settle(0, "dead")
+    inbox.settle(1, "running", lease_no=5)
+    done = command("inbox", "requeue", webhook(0), webhook(1), webhook(2))
+    assert done.code == 1
+    assert done.out == "1 put back to pending.\n"
+    assert "1 pending already.\n" in done.err
+    assert f"{webhook(1)} stays: it is being worked on" in done.err
+    assert inbox.states() == ["pending", "running", "pending"]
+    assert inbox.row(webhook(1))["lease_no"] == 5
+    whole = command("inbox", "requeue", "--state", "running")
+    assert (whole.code, whole.out) == (2, "")
+    assert "being worked on" in whole.err
+
+
+def test_one_unknown_id_among_several_changes_nothing(inbox: Inbox, command: Command) -> None:
+    inbox.fill(1)
+    inbox.settle(0, "dead")
+    done = command("inbox", "requeue", webhook(0), webhook(7))
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"nftsync: webhook {webhook(7)} is not in the inbox; nothing was changed\n"
+    assert inbox.states() == ["dead"]
+
+
+def test_ids_or_a_state_but_not_both(inbox: Inbox, command: Command) -> None:
+    inbox.fill(1)
+    inbox.settle(0, "dead")
+    for words in ((), (webhook(0), "--state", "dead")):
+        done = command("inbox", "requeue", *words)
+        assert done.code == 2
+        assert "by their IDs, or all of a state" in done.err
+    assert inbox.states() == ["dead"]
+    pending = command("inbox", "requeue", "--state", "pending")
+    assert (pending.code, pending.err) == (0, "They are pending already.\n")
+
+
+# The quarantine ---------------------------------------------------------------------------------
+
+
+def test_a_quarantined_one_goes_back_once_its_body_can_be_read(
+    inbox: Inbox, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the organization was wrongly configured: its columns are filled in, its id stays."""
+    body = body_of(1, changes={"amount": 1}, resourceId=uuid(5).upper())
+    inbox.receive(body, organization=uuid(2, 0xC))
+    name = quarantine_id(body)
+    monkeypatch.setenv("NFTSYNC_ORGANIZATION_ID", uuid(2, 0xC))
+    stays = command("inbox", "requeue", name)
+    assert (stays.code, stays.out) == (1, "0 put back to pending.\n")
+    assert f"{name} stays: still unusable: it is for another organization" in stays.err
+    assert inbox.states() == ["quarantined"]
+    monkeypatch.setenv("NFTSYNC_ORGANIZATION_ID", ORGANIZATION)
+    done = command("inbox", "requeue", name.upper())
+    assert (done.code, done.out, done.err) == (0, "1 put back to pending.\n", "")
+    row = inbox.row(name)
+    assert is_afresh(row)
+    assert row["organization_id"] == ORGANIZATION
+    assert row["resource_id"] == uuid(5)
+    assert row["resource_type"] == "Wallet"
+    assert row["action"] == "create"
+    assert row["created_at_utc"] == "2026-01-01T00:00:00.1234567+00:00"
+    assert row["changes"] == '{"amount": 1}'
+    assert row["body"] == body
+
+
+def test_of_a_whole_quarantine_those_go_back_that_can(inbox: Inbox, command: Command) -> None:
+    good = [body_of(number, resourceType="x" * 200) for number in range(50)]
+    bad = [b"[" * number for number in range(1, 26)]
+    inbox.receive(*good, organization=uuid(2, 0xC))
+    inbox.receive(*bad)
+    done = command("inbox", "requeue", "--state", "quarantined")
+    assert (done.code, done.out) == (1, "50 put back to pending.\n")
+    assert done.err.count(" stays: still unusable: ") == 20
+    assert "5 more stay as they are." in done.err
+    assert sorted(inbox.states()) == ["pending"] * 50 + ["quarantined"] * 25
+
+
+def test_large_bodies_of_the_quarantine_go_back_in_several_steps(inbox: Inbox) -> None:
+    bodies = [body_of(number, changes={"x": "y" * 250_000}) for number in range(40)]
+    inbox.receive(*bodies, organization=uuid(2, 0xC))
+    with Mirror(inbox.database) as mirror:
+        numbers = numbers_of_ids(mirror.connection, map(quarantine_id, bodies))
+        steps = list(requeue(mirror, numbers, lambda body: read_webhook(body, None)))
+    assert sum(step.put_back for step in steps) == 40
+    assert max(step.put_back for step in steps) < 40
+    assert set(inbox.states()) == {"pending"}
+
+
+# Beside others ----------------------------------------------------------------------------------
+
+
+def test_what_moved_on_since_it_was_listed_is_left_alone(inbox: Inbox) -> None:
+    inbox.fill(3)
+    for number in range(3):
+        inbox.settle(number, "failed")
+    with Mirror(inbox.database) as mirror:
+        numbers = numbers_of_ids(mirror.connection, map(webhook, range(3)))
+        inbox.settle(1, "done")
+        (step,) = requeue(mirror, numbers, lambda body: read_webhook(body, None), only="failed")
+        assert (step.put_back, step.already, step.refused) == (2, 0, [])
+        inbox.run("UPDATE webhooks SET state = 'done', finished_at = ?", LONG_AGO)
+        inbox.settle(2, "pending", finished_at=None)
+        steps = [Prunable(number, 1) for number in numbers]
+        (pruned,) = prune(mirror, steps, "2021")
+        assert (pruned.seen, pruned.webhooks) == (3, 2)
+    assert inbox.states() == ["done", "done", "pending"]
+    assert inbox.row(webhook(2))["body"] == body_of(2)
+
+
+def test_both_work_beside_one_who_stores_webhooks(inbox: Inbox, command: Command) -> None:
+    """Every webhook that comes meanwhile is stored, and each command does its whole work."""
+    inbox.fill(6_000)
+    inbox.run("UPDATE webhooks SET state = 'done', finished_at = ?", LONG_AGO)
+    ended = threading.Event()
+    stored: list[int] = []
+
+    def receive() -> None:
+        with closing(connect_writer(inbox.database)) as writer:
+            while not ended.is_set() or not stored:
+                writer.execute("BEGIN IMMEDIATE")
+                writer.execute(
+                    "INSERT INTO webhooks (webhook_id, received_at, state) VALUES (?, ?, 'dead')",
+                    (uuid(len(stored), 0xD), LONG_AGO),
+                )
+                writer.execute("COMMIT")
+                stored.append(1)
+                ended.wait(0.001)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    try:
+        pruned = command("inbox", "prune", "--older-than", "1d")
+        requeued = command("inbox", "requeue", "--state", "done")
+    finally:
+        ended.set()
+        thread.join()
+    assert pruned.out.startswith("Bodies emptied: 6,000, ")
+    assert requeued.out == "6,000 put back to pending.\n"
+    assert inbox.states().count("dead") == len(stored)
+
+
+def test_a_bar_is_drawn_on_a_terminal_only(inbox: Inbox, command: Command) -> None:
+    inbox.fill(2)
+    inbox.settle(0, "dead")
+    assert "requeue: 100%" in on_a_terminal("inbox", "requeue", webhook(0))
+    inbox.settle(1, "dead")
+    assert command("inbox", "requeue", webhook(1)).err == ""
+
+
+# prune ------------------------------------------------------------------------------------------
+
+
+def test_only_bodies_done_for_long_are_emptied(inbox: Inbox, command: Command) -> None:
+    inbox.fill(len(STATES) + 1)
+    for number, state in enumerate(STATES):
+        inbox.settle(number, state, finished_at=LONG_AGO)
+    inbox.settle(len(STATES), "done", finished_at="2999-01-01T00:00:00.000000Z")
+    before = [inbox.row(webhook(number)) for number in range(len(STATES) + 1)]
+    done = command("inbox", "prune", "--older-than", "7d")
+    old = STATES.index("done")
+    assert (done.code, done.out) == (
+        0,
+        f"Bodies emptied: 1, together {len(body_of(old)):,} bytes.\n",
+    )
+    assert "VACUUM" in done.err
+    before[old]["body"] = None
+    assert [inbox.row(webhook(number)) for number in range(len(STATES) + 1)] == before
+    again = command("inbox", "prune", "--older-than", "7d")
+    assert (again.out, again.err) == ("Bodies emptied: 0, together 0 bytes.\n", "")
+
+
+def test_many_bodies_are_emptied_and_still_known_when_they_come_again(
+    inbox: Inbox, command: Command
+) -> None:
+    inbox.fill(9_000)
+    inbox.run("UPDATE webhooks SET state = 'done', finished_at = ?", LONG_AGO)
+    size = sum(len(body_of(number)) for number in range(9_000))
+    done = command("inbox", "prune", "--older-than", "1d")
+    assert done.out == f"Bodies emptied: 9,000, together {size:,} bytes.\n"
+    inbox.receive(body_of(5))
+    row = inbox.row(webhook(5))
+    assert (row["state"], row["deliveries"], row["body"]) == ("done", 2, None)
+
+
+def test_a_duration_must_be_one(inbox: Inbox, command: Command) -> None:
+    assert command("inbox", "prune", "--older-than", "lately").code == 2
+    assert command("inbox", "prune").code == 2
+
+
+# As a whole -------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    states=st.lists(st.sampled_from(STATES), min_size=1, max_size=12),
+    calls=st.lists(
+        st.sampled_from(["prune", *(state for state in STATES if state != "running")])
+        | st.sets(st.integers(0, 11), min_size=1),
+        max_size=6,
+    ),
+)
+def test_any_calls_in_any_order_agree_with_a_model(
+    command: Command, tmp_path_factory: pytest.TempPathFactory, states: Any, calls: Any
+) -> None:
+    """The model: settled ones become pending, running ones stay, done ones lose their bodies."""
+    inbox = Inbox(tmp_path_factory.mktemp("model") / "inbox.db")
+    inbox.fill(len(states))
+    for number, state in enumerate(states):
+        inbox.settle(number, state, finished_at=LONG_AGO)
+    model, bodies = list(states), [True] * len(states)
+    for call in calls:
+        if call == "prune":
+            command("inbox", "prune", "--older-than", "1d", "-d", inbox.database)
+            bodies = [has and state != "done" for has, state in zip(bodies, model, strict=True)]
+            continue
+        if isinstance(call, str):
+            words: list[object] = ["--state", call]
+            named = {number for number, state in enumerate(model) if state == call}
+        else:
+            named = {number for number in call if number < len(model)}
+            words = [webhook(number) for number in named] or ["--state", "dead"]
+            named = named or {number for number, state in enumerate(model) if state == "dead"}
+        done = command("inbox", "requeue", *words, "-d", inbox.database)
+        assert done.code == int(any(model[number] == "running" for number in named))
+        for number in named:
+            if model[number] != "running":
+                assert model[number] == "pending" or "pending" in NEXT[model[number]]
+                model[number] = "pending"
+    assert inbox.states() == model
+    kept = [body is not None for (body,) in inbox.run("SELECT body FROM webhooks")]
+    assert kept == bodies
+    with closing(sqlite3.connect(inbox.database)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)

@@ -1,0 +1,255 @@
+"""`routes` and `routes suggest`: the routes in force, and TOML that works as it is."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inbox_world import Inbox, Outcome, body_of, webhook
+from provider import token, uuid, wallet
+
+from nftsync import route_suggestions
+from nftsync.route_suggestions import Fields, Found, Suggestion, Suggestions, suggest
+from nftsync.route_toml import as_toml, quoted_text
+from nftsync.routes import Route, merged
+from nftsync.settings import load
+
+Command = Callable[..., Outcome]
+
+OBJECT = """
+[routes.Transaction]
+path = "/v1/transactions/{resourceId}"
+kind = "object"
+wallets = ["fromWalletId"]
+"""
+
+
+def receive(inbox: Inbox, start: int, resource_type: str, *ids: str, **fields: Any) -> None:
+    inbox.receive(
+        *(
+            body_of(start + number, resourceType=resource_type, resourceId=each, **fields)
+            for number, each in enumerate(ids)
+        )
+    )
+
+
+# list -------------------------------------------------------------------------------------------
+
+
+def test_the_routes_in_force_are_listed(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "nftsync.toml").write_text(
+        OBJECT + '[routes.Token]\nholders = true\n[routes."*"]\nkind = "sync"\n'
+        'at_most_every = "90m"\n'
+    )
+    rows = {row["type"]: row for row in command("routes", "--json").json}
+    assert rows.keys() == {"Token", "Nft", "Wallet", "Transaction", "*"}
+    assert rows["Token"] == {
+        "type": "Token",
+        "kind": "token",
+        "path": "/v1/tokens/{resourceId}",
+        "holders": True,
+        "wallets": [],
+        "tokens": [],
+        "at_most_every": None,
+        "source": "nftsync.toml",
+    }
+    assert rows["Wallet"]["source"] == "built in"
+    assert rows["*"]["at_most_every"] == "90m"
+    assert rows["Transaction"]["wallets"] == ["fromWalletId"]
+    table = command("routes")
+    assert (table.code, table.err) == (0, "")
+    assert command("routes", "list").out == table.out
+    assert "/v1/wallets/{resourceId}/nft-balances" in table.out
+    assert command("routes", "list", "--json").json == list(rows.values())
+
+
+# suggest ----------------------------------------------------------------------------------------
+
+
+def test_ids_of_known_wallets_and_tokens_tell_the_kind(inbox: Inbox, command: Command) -> None:
+    inbox.knows(wallets=[wallet(1), wallet(2)], tokens=[token(1)])
+    receive(inbox, 0, "Custody Account", wallet(1).upper(), wallet(2), uuid(9))
+    receive(inbox, 10, "Collectible", token(1), token(1))
+    receive(inbox, 20, "Wallet", wallet(1))
+    done = command("routes", "suggest")
+    assert done.code == 0
+    assert tomllib.loads(done.out) == {
+        "routes": {"Custody Account": {"kind": "wallet"}, "Collectible": {"kind": "token"}}
+    }
+    assert '"Custody Account": 3 webhooks stored. Of their 3 objects, 2 are known' in done.out
+    assert "inbox requeue --state unrouted" in done.err
+
+
+def test_a_type_that_nothing_is_known_of_becomes_a_comment_to_fill_in(
+    inbox: Inbox, command: Command
+) -> None:
+    inbox.knows(wallets=[wallet(1)], tokens=[token(1)])
+    changes = {"to": {"walletId": wallet(1).upper()}, "items": [{"tokenId": token(1)}, "x"]}
+    receive(inbox, 0, "Transaction", uuid(1), uuid(2), changes=changes)
+    done = command("routes", "suggest")
+    assert tomllib.loads(done.out) == {}
+    block = tomllib.loads(
+        "\n".join(line[2:] for line in done.out.splitlines() if line[2:3] in set("[pkwt"))
+    )
+    assert block["routes"]["Transaction"] == {
+        "path": "/FILL/THIS/IN/{resourceId}",
+        "kind": "object",
+        "wallets": ["to.walletId"],
+        "tokens": ["items.tokenId"],
+    }
+
+
+def test_fields_that_a_route_leaves_out_are_added_to_it(
+    inbox: Inbox, command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "nftsync.toml").write_text(OBJECT)
+    inbox.knows(wallets=[wallet(1)], tokens=[token(1)])
+    receive(inbox, 0, "Transaction", uuid(1))
+    inbox.keeps("Transaction", uuid(1), {"fromWalletId": wallet(1), "a": {"b": [wallet(1)]}})
+    inbox.keeps("Transaction", uuid(2), {"a": {"b": [None, wallet(1)]}, "t": token(1)})
+    done = command("routes", "suggest")
+    assert tomllib.loads(done.out)["routes"]["Transaction"] == {
+        "path": "/v1/transactions/{resourceId}",
+        "kind": "object",
+        "wallets": ["fromWalletId", "a.b"],
+        "tokens": ["t"],
+    }
+    assert '"a.b" (2), "fromWalletId" (1)' in done.out
+    (tmp_path / "nftsync.toml").write_text(done.out)
+    settled = command("routes", "suggest")
+    assert (settled.code, settled.out) == (0, "")
+    assert "Nothing to suggest" in settled.err
+
+
+def test_a_route_for_any_other_type_makes_way_for_a_better_one(
+    inbox: Inbox, command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "nftsync.toml").write_text('[routes."*"]\nkind = "sync"\n')
+    inbox.knows(wallets=[wallet(1)])
+    receive(inbox, 0, "Custody", wallet(1))
+    receive(inbox, 10, "Payment", uuid(1))
+    out = command("routes", "suggest").out
+    assert tomllib.loads(out) == {"routes": {"Custody": {"kind": "wallet"}}}
+    assert "Payment" not in out
+
+
+def test_a_type_named_like_the_route_for_all_gets_none(inbox: Inbox, command: Command) -> None:
+    inbox.knows(wallets=[wallet(1)])
+    receive(inbox, 0, "*", wallet(1))
+    assert command("routes", "suggest").out == ""
+
+
+def test_the_quarantine_suggests_nothing(inbox: Inbox, command: Command) -> None:
+    inbox.knows(wallets=[wallet(1)])
+    body = body_of(0, resourceType="Custody", resourceId=wallet(1))
+    inbox.receive(body, organization=uuid(9, 0xC))
+    inbox.run("UPDATE webhooks SET resource_type = 'Custody', resource_id = ?", wallet(1))
+    assert command("routes", "suggest").out == ""
+
+
+def test_of_a_large_inbox_only_the_newest_are_looked_at(
+    inbox: Inbox, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox.knows(wallets=[wallet(1)])
+    receive(inbox, 0, "Custody", wallet(1), *(uuid(number) for number in range(1_200)))
+    assert "of their 1,201 objects, 1 are known" in command("routes", "suggest").out.lower()
+    monkeypatch.setattr(route_suggestions, "SAMPLE", 1_000)
+    found = suggest(inbox.database, merged({}))
+    assert found.sampled
+    assert [(each.webhooks, each.ids, each.wallets) for each in found.routes] == [(1_201, 1_000, 0)]
+    monkeypatch.setattr(route_suggestions, "_MOST_TYPES", 1)
+    receive(inbox, 5_000, "Other", wallet(1))
+    assert suggest(inbox.database, merged({})).passed_over == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        '"',
+        "\\",
+        "]\nkind = 1",
+        "a.b",
+        "",
+        "\x1b[2J\u202e",
+        "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16"),
+        "'''",
+        "#",
+    ],
+)
+def test_a_hostile_type_stays_a_name(inbox: Inbox, command: Command, name: str) -> None:
+    inbox.knows(wallets=[wallet(1)])
+    receive(inbox, 0, "Custody", wallet(1))
+    inbox.run("UPDATE webhooks SET resource_type = ? WHERE webhook_id = ?", name, webhook(0))
+    done = command("routes", "suggest")
+    assert tomllib.loads(done.out) == {"routes": {name: {"kind": "wallet"}}}
+    assert not set(done.out) & set("\x1b\u202e")
+
+
+def test_hostile_bodies_and_fields_break_nothing(inbox: Inbox, command: Command) -> None:
+    inbox.knows(wallets=[wallet(1)])
+    receive(inbox, 0, "Custody", *map(uuid, range(6)))
+    strange = {'"]\n#': wallet(1), "a b": wallet(1), "x.y": wallet(1), wallet(1): wallet(1)}
+    texts = [
+        *("[" * 100_000, "{", "9" * 5_000, '{"a": ' + "9" * 5_000 + "}", "null"),
+        json.dumps({"e\x1b": {"\u202e": wallet(1)}, **strange}),
+    ]
+    for number, text in enumerate(texts):
+        inbox.run("UPDATE webhooks SET changes = ? WHERE webhook_id = ?", *(text, webhook(number)))
+    done = command("routes", "suggest")
+    assert (done.code, tomllib.loads(done.out)) == (0, {})
+    assert not set(done.out) & set("\x1b\u202e")
+    assert wallet(1) not in done.out
+    assert r'wallets = ["e\u001B.\u202E"]' in done.out
+
+
+# Only the letters that a key or a string can have in a database: no surrogates.
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@given(_TEXT)
+def test_any_text_can_be_quoted(text: str) -> None:
+    assert tomllib.loads(f"{quoted_text(text)} = {quoted_text(text)}") == {text: text}
+
+
+_FIELD = st.from_regex(r"[^.\s]{1,8}(\.[^.\s]{1,8})?", fullmatch=True)
+_FIELDS = st.builds(
+    Fields,
+    st.integers(0, 20_000),
+    st.lists(st.builds(Found, _FIELD, st.integers(1, 9)), max_size=3),
+    st.lists(st.builds(Found, _FIELD, st.integers(1, 9)), max_size=3),
+)
+_ROUTE = st.none() | st.just(Route(path="/v1/t/{resourceId}", kind="object", wallets=["a.b"]))
+
+
+@given(
+    st.lists(
+        st.builds(
+            *(Suggestion, _TEXT.filter(lambda text: text != "*"), st.integers(1, 10**6)),
+            *(st.integers(1, 99), st.integers(0, 9), st.integers(0, 9), _FIELDS, _FIELDS, _ROUTE),
+        ),
+        unique_by=lambda each: each.resource_type,
+        max_size=4,
+    ),
+    st.booleans(),
+)
+def test_whatever_is_suggested_is_a_settings_file(
+    tmp_path_factory: pytest.TempPathFactory, suggestions: list[Suggestion], sampled: bool
+) -> None:
+    """Each suggestion that is not a comment is a route of its type, and the settings take it."""
+    built_in = {"Token", "Nft", "Wallet"}
+    suggestions = [each for each in suggestions if each.resource_type not in built_in]
+    text = as_toml(Suggestions(suggestions, sampled, 3))
+    file = tmp_path_factory.mktemp("toml") / "nftsync.toml"
+    file.write_text(text, encoding="utf-8")
+    routes = load(config=file, environ={}).routes
+    assert set(routes) == {
+        each.resource_type for each in suggestions if each.route or each.wallets or each.tokens
+    }
+    marked = [line[2:] for line in text.splitlines() if line.startswith("# [routes.")]
+    assert len(marked) + len(routes) == len(suggestions)

@@ -1,0 +1,214 @@
+"""`webhook-config`: sends what was given and nothing else, and never shows the secret."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from inbox_world import Outcome, on_a_terminal
+from provider import Provider, reply, silence
+
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+
+Command = Callable[..., Outcome]
+
+PATH = "/api/organization/v1/current-organization/webhook-config"
+URL = "https://hooks.example.com/webhooks?tenant=1"
+SECRET = "s3cret-\u00fc-0123456789"
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
+    with Provider() as running:
+        running.bodies[PATH] = b"{}"
+        monkeypatch.setenv("NFTSYNC_BASE_URL", running.url)
+        monkeypatch.setenv("NFTSYNC_RETRIES", "1")
+        yield running
+
+
+def sent(provider: Provider) -> Any:
+    (seen,) = provider.requests()
+    assert (seen.method, seen.path) == ("PATCH", PATH)
+    assert seen.headers["content-type"] == "application/json"
+    return json.loads(seen.body)
+
+
+@pytest.mark.parametrize(
+    ("words", "body"),
+    [
+        (["--url", URL], {"url": URL}),
+        (["--enable"], {"enabled": True}),
+        (["--disable"], {"enabled": False}),
+        (["--type", "nft"], {"webhookTypes": ["nft"]}),
+        (
+            ["--type", "custodialAccount", "--type", "nft", "--type", "nft"],
+            {"webhookTypes": ["custodialAccount", "nft"]},
+        ),
+        (["--send-secret"], {"sharedSecret": SECRET}),
+        (
+            [
+                "--send-secret",
+                "--enable",
+                "--url",
+                "http://127.0.0.1:1/w",
+                "--type",
+                "kyc",
+                "--yes",
+            ],
+            {
+                "url": "http://127.0.0.1:1/w",
+                "enabled": True,
+                "webhookTypes": ["kyc"],
+                "sharedSecret": SECRET,
+            },
+        ),
+    ],
+)
+def test_only_what_is_given_is_sent(
+    provider: Provider,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    body: dict[str, object],
+) -> None:
+    monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
+    done = command("webhook-config", *words)
+    assert done.code == 0
+    assert sent(provider) == body
+    assert done.out.startswith(f"Sent to {provider.url}:\n")
+    assert all(name in done.out for name in body)
+    assert SECRET not in done.out + done.err
+    assert "warning" not in done.err
+
+
+def test_nothing_given_is_a_usage_error_that_lists_what_can_be(
+    provider: Provider, command: Command
+) -> None:
+    for words in ([], ["--yes"]):
+        done = command("webhook-config", *words)
+        assert done.code == 2
+        for flag in ("--url", "--type", "--enable", "--disable", "--send-secret"):
+            assert flag in done.err
+    assert not provider.requests()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("hooks.example.com", "ftp://hooks.example.com/", "https://", "https:///webhooks", ""),
+        *("https://h:0/", "https://h:99999/", "https://[::1/", "https://a b/", "https://h/\nx"),
+        *("https://h/#here", "https://h\\x/", "javascript:alert(1)", "https://h/\x1b[2J"),
+    ],
+)
+def test_an_address_that_no_receiver_can_have_is_refused(
+    provider: Provider, command: Command, url: str
+) -> None:
+    done = command("webhook-config", "--url", url)
+    assert (done.code, done.out) == (2, "")
+    assert "https://hooks.example.com/webhooks" in done.err
+    assert not provider.requests()
+
+
+def test_a_user_and_password_are_refused_and_not_repeated(
+    provider: Provider, command: Command
+) -> None:
+    done = command("webhook-config", "--url", "https://me:hunter2@h/")
+    assert done.code == 2
+    assert "hunter2" not in done.err
+    assert not provider.requests()
+
+
+def test_plain_http_to_another_machine_is_warned_of(provider: Provider, command: Command) -> None:
+    done = command("webhook-config", "--url", "http://hooks.example.com/webhooks")
+    assert done.code == 0
+    assert "warning: webhooks to hooks.example.com would travel unencrypted" in done.err
+
+
+@pytest.mark.parametrize("secret", [None, "", "  "])
+def test_no_secret_or_a_blank_one_is_not_sent(
+    provider: Provider, command: Command, monkeypatch: pytest.MonkeyPatch, secret: str | None
+) -> None:
+    if secret is not None:
+        monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", secret)
+    done = command("webhook-config", "--send-secret", "--enable")
+    assert done.code == 2
+    assert "NFTSYNC_WEBHOOK_SECRET" in done.err
+    assert not provider.requests()
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (401, "check api_token"),
+        (403, "check api_token"),
+        (404, "check base_url"),
+        (400, "refused the change (400)"),
+        (302, "redirect"),
+        (503, "run it again later"),
+    ],
+)
+def test_a_refusal_says_what_to_do(
+    provider: Provider,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    said: str,
+) -> None:
+    monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
+    provider.always(reply(SECRET.encode(), status))
+    done = command("webhook-config", "--send-secret")
+    assert (done.code, done.out) == (1, "")
+    assert said in done.err
+    assert done.err.count("\n") == 1
+    assert SECRET not in done.err
+
+
+def test_no_answer_leaves_it_open_whether_the_change_arrived(
+    provider: Provider, command: Command
+) -> None:
+    provider.always(silence())
+    done = command("webhook-config", "--enable", "--timeout", "0.3")
+    assert (done.code, done.out) == (1, "")
+    assert "not known" in done.err
+
+
+def test_without_a_base_url_it_says_how_to_set_it(command: Command) -> None:
+    done = command("webhook-config", "--enable")
+    assert done.code == 2
+    assert "NFTSYNC_BASE_URL" in done.err
+
+
+def test_on_a_terminal_a_new_url_is_asked_about(provider: Provider) -> None:
+    refused = on_a_terminal("webhook-config", "--url", URL, answer="n\n")
+    assert URL in refused
+    assert "Nothing was changed." in refused
+    assert not provider.requests()
+    assert "Sent to" in on_a_terminal("webhook-config", "--url", URL, answer="y\n")
+    assert sent(provider) == {"url": URL}
+
+
+def test_on_a_terminal_nothing_else_is_asked_and_yes_is_an_answer(provider: Provider) -> None:
+    assert "[y/N]" not in on_a_terminal("webhook-config", "--url", URL, "--yes")
+    assert "[y/N]" not in on_a_terminal("webhook-config", "--enable")
+    assert len(provider.requests()) == 2
+
+
+def test_the_sandbox_takes_what_is_sent_and_refuses_what_it_may(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
+    words = ("--enable", "--type", "nft", "--type", "payment", "--send-secret")
+    with SandboxServer(lambda url: generate(wallets=1, nfts=1, image_base=url)) as server:
+        base = ("--base-url", server.url)
+        assert command("webhook-config", "--url", URL, *words, *base).code == 0
+        asked = urllib.request.Request(server.url + PATH, b"{}", method="PATCH")
+        with urllib.request.urlopen(asked) as answer:
+            now = json.load(answer)
+        assert now == {"url": URL, "enabled": True, "webhookTypes": ["nft", "payment"]}
+        refused = command("webhook-config", "--url", f"https://h/{'x' * 3_000}", *base)
+        assert refused.code == 1
+        assert "refused the change (400)" in refused.err
