@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from docs_session import EXAMPLES, History, Session
+from docs_runner import Runner
+from docs_session import EXAMPLES, History, Session, hand_over
 
 import nftsync
 from nftsync.sandbox.generator import generate
@@ -28,7 +29,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def provider() -> Iterator[SandboxServer]:
     world = generate(wallets=6, nfts=12, seed=3)
-    with SandboxServer(world) as server:
+    with SandboxServer(world, time_scale=0.01) as server:
         givers = iter(world.wallets())
         for wallet in EXAMPLES:
             world.add_wallet(wallet)
@@ -44,8 +45,21 @@ def _give(world: World, giver: str, taker: str, count: int) -> None:
 
 
 @pytest.fixture
-def history(provider: SandboxServer, tmp_path: Path) -> History:
-    database = tmp_path / "data" / "nftsync.db"
+def session(tmp_path: Path) -> Iterator[Session]:
+    session = Session(tmp_path)
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def runner(session: Session, provider: SandboxServer, monkeypatch: pytest.MonkeyPatch) -> Runner:
+    session.replace["https://api.example.com"] = provider.url
+    return Runner(session, monkeypatch)
+
+
+@pytest.fixture
+def history(provider: SandboxServer, session: Session) -> History:
+    database = session.folder / "data" / "nftsync.db"
     world = provider.world
 
     def sync() -> None:
@@ -60,11 +74,17 @@ def history(provider: SandboxServer, tmp_path: Path) -> History:
     _give(world, *EXAMPLES, 5)
     world.mint(EXAMPLES[0], 2**255, {"name": "Ample"})
     sync()
+    _follow(session, provider)
     return History(database, between)
 
 
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    session = Session(tmp_path)
-    yield session
+def _follow(session: Session, provider: SandboxServer) -> None:
+    """Let an NFT change hands between wallets that no page names, and webhooks tell of it."""
+    session.run("export NFTSYNC_WEBHOOK_SECRET=a-secret-of-the-tests")
+    url = session.receive(f"nftsync serve --base-url {provider.url}")
+    session.run(
+        f"nftsync webhook-config --base-url {provider.url} --url {url} --type nft --enable"
+        " --send-secret"
+    )
+    hand_over(provider, session.folder / "data" / "nftsync.db")
     session.close()

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 from docs_pages import ROOT
+
+from nftsync.sandbox.server import SandboxServer
 
 #: The wallets that the pages name.
 EXAMPLES = ("8d1cc10a-7fbf-42e7-b58d-5110899866aa", "c0ffee00-0000-4000-8000-000000000002")
@@ -37,6 +44,7 @@ class Session:
             "HOME": str(folder),
         }
         self._servers: list[subprocess.Popen[str]] = []
+        self._receiver: tuple[str, int] | None = None
 
     def replaced(self, text: str) -> str:
         for old, new in self.replace.items():
@@ -63,10 +71,21 @@ class Session:
         """See what `make` would do: it is what runs these tests."""
         return self.run(script.replace("make ", f"make --no-print-directory -nC {ROOT} "))
 
-    def serve(self, command: str) -> str:
-        """Start a sandbox as a page does, on a free port; returns its address."""
+    def begin(self, script: str) -> subprocess.Popen[str]:
+        """Start a script that goes on until it is ended, in a process group of its own."""
+        return subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", self.replaced(script)],
+            cwd=self.folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def serve(self, command: str, port: int = 0) -> str:
+        """Start a server as a page does; returns the first thing it says."""
         server = subprocess.Popen(
-            [*command.split(), "--port", "0"],
+            [*self.replaced(command).split(), "--port", str(port)],
             cwd=self.folder,
             env=self._environment,
             stderr=subprocess.PIPE,
@@ -74,10 +93,47 @@ class Session:
         )
         self._servers.append(server)
         assert server.stderr is not None
-        return server.stderr.readline().split()[0]
+        return server.stderr.readline()
+
+    def receive(self, command: str) -> str:
+        """Start a receiver, on a free port the first time; returns its address."""
+        port = 0 if self._receiver is None else self._receiver[1]
+        url: str = json.loads(self.serve(command, port))["url"]
+        self._receiver = command, int(url.split(":")[2].partition("/")[0])
+        return url
+
+    def receive_again(self) -> None:
+        """Start the receiver that was stopped, where it was."""
+        assert self._receiver is not None
+        self.receive(self._receiver[0])
 
     def close(self) -> None:
-        for server in self._servers:
+        """Stop all servers; each must end well."""
+        while self._servers:
+            server = self._servers.pop()
             server.send_signal(signal.SIGINT)
-            server.communicate(timeout=10)
+            server.communicate(timeout=30)
             assert server.returncode == 0
+
+
+def hand_over(
+    provider: SandboxServer, database: Path, wallets: tuple[str, str] | None = None
+) -> None:
+    """Let an NFT change hands between two wallets, and wait until webhooks have told of it."""
+    others = [wallet for wallet in provider.world.wallets() if wallet not in EXAMPLES]
+    taker, giver = sorted(wallets or others[-2:], key=lambda wallet: len(_held(provider, wallet)))
+    webhook_ids = provider.sandbox.transfer(giver, taker, _held(provider, giver)[0], 1)
+    assert webhook_ids
+    deadline = time.monotonic() + 30
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        while time.monotonic() < deadline:
+            rows = connection.execute("SELECT webhook_id, state FROM webhooks").fetchall()
+            if all((webhook_id, "done") in rows for webhook_id in webhook_ids):
+                return
+            time.sleep(0.02)
+    raise AssertionError(f"webhooks were not worked off: {rows}, {provider.sandbox.deliveries()}")
+
+
+def _held(provider: SandboxServer, wallet: str) -> list[str]:
+    body = msgspec.json.decode(provider.world.balances_body(wallet) or b"{}")
+    return [entry["tokenId"] for entry in body["nftTokenBalances"] if entry["amount"] != "0"]

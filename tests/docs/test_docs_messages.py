@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import provider as fake
 import pytest
 from docs_pages import ROOT, blocks
@@ -16,8 +17,11 @@ from docs_pages import ROOT, blocks
 from nftsync.cli import main
 from nftsync.errors import StoreError
 from nftsync.store.connection import explained
+from nftsync.store.inbox import Delivery, store
 from nftsync.store.lock import sync_lock
 from nftsync.store.schema import open_store
+from nftsync.times import now
+from nftsync.webhook_body import read_webhook
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
 WALLET = fake.wallet(1)
@@ -94,7 +98,10 @@ def _database(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list
         connection.execute("CREATE TABLE cats (name)")
     said += run("holdings", "-d", "other.db")
     with closing(open_store(tmp_path / "newer.db")) as connection:
-        connection.execute("UPDATE _sqlite_migrations SET name = 'from the future'")
+        connection.execute(
+            "UPDATE _sqlite_migrations SET name = 'from the future'"
+            " WHERE id = (SELECT max(id) FROM _sqlite_migrations)"
+        )
     said += run("holdings", "-d", "newer.db")
     open_store(tmp_path / "shut.db").close()
     with monkeypatch.context() as patched:  # root may write everywhere, so no folder is shut to it
@@ -104,6 +111,63 @@ def _database(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list
     with pytest.raises(StoreError) as full, explained("full.db"):
         raise sqlite3.OperationalError("database or disk is full")
     return [*said, f"nftsync: {full.value}"]
+
+
+def _serve(run: Run, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    said = run("serve", "--base-url", UNUSED)
+    monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", "a-secret-of-the-tests")
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+        said += run("serve", "--base-url", UNUSED, "--port", str(port))
+    Path("nftsync.toml").write_text('[routes.Payment]\npath = "/v1/payments/{resourceId}"\n')
+    said += run("routes")
+    Path("nftsync.toml").unlink()
+    return said
+
+
+def _webhooks(run: Run) -> list[str]:
+    _receive("down.db", "Wallet")
+    said = run("replay", "--retries", "1", "--base-url", UNUSED, "-d", "down.db")
+    organization = ("NFTSYNC_ORGANIZATION_ID", fake.wallet(3))
+    _receive("kept.db", "Transaction")
+    _receive("kept.db", "Transaction", changes={"name": "other"})
+    _receive("kept.db", "Wallet", webhook=2, wanted=organization[1])
+    with fake.Provider() as provider:
+        provider.always(fake.reply(status=404))
+        with pytest.raises(SystemExit) as ended:
+            main(["replay", "--base-url", provider.url, "-d", "kept.db"])
+    assert ended.value.code == 0
+    with closing(sqlite3.connect("kept.db")) as connection:
+        said += [row[0] for row in connection.execute("SELECT last_error FROM webhooks")]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv(*organization)
+        return said + run("inbox", "requeue", "--state", "quarantined", "-d", "kept.db")
+
+
+def _receive(
+    database: str,
+    resource_type: str,
+    *,
+    webhook: int = 1,
+    changes: dict[str, str] | None = None,
+    wanted: str | None = None,
+) -> None:
+    """Store a webhook as the receiver does."""
+    body = msgspec.json.encode(
+        {
+            "organizationId": fake.wallet(9),
+            "action": "create",
+            "id": fake.token(webhook),
+            "resourceId": WALLET,
+            "resourceType": resource_type,
+            "createdAtUtc": "2026-01-31T12:00:00.000000+00:00",
+            "changes": changes,
+        }
+    )
+    with closing(open_store(Path(database))) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        store(connection, [Delivery(body, read_webhook(body, wanted))], now())
+        connection.execute("COMMIT")
 
 
 class _ShutConnection(sqlite3.Connection):
@@ -118,12 +182,18 @@ def test_each_message_is_a_real_one(run: Run, tmp_path: Path, monkeypatch: pytes
         *_provider(run),
         *_empty_lists(run),
         *_database(run, tmp_path, monkeypatch),
+        *_serve(run, monkeypatch),
+        *_webhooks(run),
     ]
     for block in blocks(PAGE):
         assert any(map(_pattern(block.text.strip()).fullmatch, said)), (block.text, said)
 
 
 def _pattern(message: str) -> re.Pattern[str]:
-    """What matches a message in which `…` stands for any text."""
-    before = "" if message.startswith("nftsync: ") else "nftsync: [0-9a-f-]{36}: "
+    """What matches a message in which `…` stands for any text.
+
+    One that does not begin with the program's name stands behind a wallet's id on stderr, or in
+    the inbox.
+    """
+    before = "" if message.startswith("nftsync: ") else "(?:nftsync: [0-9a-f-]{36}: )?"
     return re.compile(before + re.escape(message).replace("…", ".+"))

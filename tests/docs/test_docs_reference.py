@@ -16,6 +16,7 @@ from write_commands import PAGE, commands, described, with_help
 
 from nftsync import settings
 from nftsync.tables import TABLES
+from nftsync.webhook_states import STATES
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -72,6 +73,21 @@ def test_each_described_column_is_in_a_database(history: History):
     with closing(sqlite3.connect(history.database)) as connection:
         for name, columns in _documented().items():
             connection.execute(f'SELECT {", ".join(columns)} FROM "{name}" LIMIT 1').fetchall()
+
+
+def test_each_further_column_of_webhooks_is_in_a_database(history: History):
+    part = sections(sections(read(ROOT / "docs" / "data.md"), "##")["Tables and views"], "###")
+    (table,) = [table for table in tables(part["webhooks"]) if table[0][0] == "further column"]
+    columns = ", ".join(row[0].strip("`") for row in table[1:])
+    with closing(sqlite3.connect(history.database)) as connection:
+        assert connection.execute(f"SELECT {columns} FROM webhooks LIMIT 1").fetchall()
+
+
+def test_each_state_of_a_webhook_is_described():
+    for name, heading in (("data.md", "Tables and views"), ("operations.md", "A backlog")):
+        part = sections(read(ROOT / "docs" / name), "##")[heading]
+        (table,) = [table for table in tables(part) if table[0][0] == "state"]
+        assert [row[0].strip("`") for row in table[1:]] == list(STATES)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import html
 import json
 import re
@@ -11,80 +10,23 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
-from docs_pages import PAGES, ROOT, Block, blocks
+from docs_pages import PAGES, ROOT, blocks
+from docs_runner import Runner
 from docs_session import EXAMPLES, History, Session
-
-from nftsync import settings
-from nftsync.sandbox.server import SandboxServer
 
 DAY = "2026-01-31"
 END_OF_DAY = f"{DAY}T23:59:59.999999Z"
 
 
-class Runner:
-    """Runs the blocks of a page, one after the other, in one folder."""
-
-    def __init__(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.session = session
-        self.database = session.folder / "data" / "nftsync.db"
-        monkeypatch.chdir(session.folder)
-
-    def run(self, block: Block) -> object:
-        return getattr(self, f"_{block.language}")(block.text)
-
-    def _text(self, text: str) -> None:
-        """What a program prints: nothing to run."""
-
-    def _csv(self, text: str) -> None:
-        (self.session.folder / "wallets.csv").write_text(text)
-
-    def _sh(self, text: str) -> object:
-        if text.startswith("make "):
-            return self.session.make(text)
-        if text.startswith("nftsync sandbox"):
-            self.session.replace["http://127.0.0.1:8788"] = self.session.serve(text)
-            return None
-        return self.session.run(text)
-
-    def _python(self, text: str) -> object:
-        tree = ast.parse(self.session.replaced(text))
-        names: dict[str, object] = {"__name__": "snippet"}
-        last = tree.body[-1]
-        value = None
-        if isinstance(last, ast.Expr):
-            tree.body.pop()
-            value = ast.Expression(last.value)
-        exec(compile(tree, "snippet", "exec"), names)
-        return value and eval(compile(value, "snippet", "eval"), names)
-
-    def _sql(self, text: str) -> object:
-        address = f"file:{self.database}?mode=ro"
-        with closing(sqlite3.connect(address, uri=True)) as connection:
-            rows = connection.execute(self.session.replaced(text)).fetchall()
-        assert rows, f"no rows:\n{text}"
-        return rows
-
-    def _toml(self, text: str) -> None:
-        file = self.session.folder / "example" / "nftsync.toml"
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text)
-        loaded = settings.load(config=file, environ={}, directory=self.session.folder)
-        assert f"file {file}" in loaded.sources.values()
-
-
-@pytest.fixture
-def runner(session: Session, provider: SandboxServer, monkeypatch: pytest.MonkeyPatch) -> Runner:
-    session.replace["https://api.example.com"] = provider.url
-    return Runner(session, monkeypatch)
-
-
-def test_only_installers_and_schedulers_are_not_run():
+def test_only_what_other_programs_read_is_not_run():
     reasons = [block.mark for page in PAGES for block in blocks(page) if not block.is_run]
     assert set(reasons) <= {
         "not run: installs from a package index",
         "not run: a crontab",
         "not run: systemd units",
+        "not run: a web server's configuration",
+        "not run: alert rules of Prometheus",
+        "not run: Litestream's configuration",
     }
 
 

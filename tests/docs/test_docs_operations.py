@@ -1,0 +1,173 @@
+"""docs/operations.md: its commands are run through a server's life, and its files are read."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import shlex
+import signal
+import socket
+import time
+from pathlib import Path
+from threading import Thread
+
+import click
+import pytest
+from docs_pages import PAGES, ROOT, Block, blocks, read, tables
+from docs_runner import Runner
+from docs_session import EXAMPLES, hand_over
+
+from nftsync.cli import nftsync
+from nftsync.receiver.backlog import Backlog
+from nftsync.receiver.metrics import Metrics
+from nftsync.sandbox.server import SandboxServer
+
+PAGE = ROOT / "docs" / "operations.md"
+
+#: Where a command ends in a line of a shell, a crontab or a unit.
+_ENDS = re.compile(r"\s(?:\||>|&&|;|#|2>)|$", re.M)
+
+
+class ServerRunner(Runner):
+    """Runs the page as on its server: with its folders, and a `systemctl` that acts on `serve`.
+
+    Attributes:
+        receives: a receiver runs, and the provider has been told of it.
+    """
+
+    receives = False
+
+    def run(self, block: Block) -> object:
+        done = super().run(block) if block.is_run else self._systemctl(block.text)
+        self.receives |= "webhook-config --url" in block.text
+        return done
+
+    def _systemctl(self, text: str) -> None:
+        for action in re.findall(r"^systemctl (stop|start|restart) nftsync$", text, re.M):
+            if action != "start":
+                self.session.close()
+            if action != "stop":
+                self.session.receive_again()
+            self.receives = action != "stop"
+
+    def _toml(self, text: str) -> None:
+        (self.session.folder / "nftsync.toml").write_text(self.session.replaced(text))
+
+    def _python(self, text: str) -> None:
+        (self.session.folder / "alert.py").write_text(text)
+
+
+@pytest.fixture
+def server(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> ServerRunner:
+    session = runner.session
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        session.replace["9787"] = str(listener.getsockname()[1])
+    session.replace["/etc/nftsync"] = str(session.folder / "etc")
+    (session.folder / "wallets.csv").write_text("\n".join(EXAMPLES))
+    return ServerRunner(session, monkeypatch)
+
+
+def test_the_page_leads_through_a_server_s_life(server: ServerRunner, provider: SandboxServer):
+    """After each step webhooks arrive, and none is refused while the secret is rotated."""
+    for block in blocks(PAGE):
+        if "--follow" in block.text:
+            assert " has left " in _first_line(server, block.text, provider)
+        elif block.language in {"sh", "toml", "python"}:
+            server.run(block)
+            if server.receives:
+                hand_over(provider, server.database)
+    answers = [sent["attempts"][0]["status"] for sent in provider.sandbox.deliveries()]
+    assert len(answers) > 20
+    assert set(answers) == {200}
+
+
+def _first_line(server: ServerRunner, script: str, provider: SandboxServer) -> str:
+    """What a script that goes on for ever says first, while NFTs change hands."""
+    process = server.session.begin(script)
+    assert process.stdout is not None
+    said: list[str] = []
+    output = process.stdout
+    reader = Thread(target=lambda: said.append(output.readline()))
+    reader.start()
+    deadline = time.monotonic() + 30
+    while reader.is_alive() and time.monotonic() < deadline:
+        hand_over(provider, server.database, EXAMPLES)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    reader.join()
+    return said[0]
+
+
+NOT_RUN = [block for page in PAGES for block in blocks(page) if not block.is_run]
+
+
+def _commands(text: str) -> list[list[str]]:
+    """Each call of a command of nftsync in a text, as words."""
+    found = []
+    for call in re.finditer(r"(?<![\w/.-])(?:[\w./-]+/bin/)?nftsync (?=[a-z])", text):
+        words, *_ = _ENDS.split(text[call.end() :], maxsplit=1)
+        found.append(shlex.split(words))
+    return found
+
+
+@pytest.mark.parametrize("block", NOT_RUN, ids=lambda block: block.place)
+def test_commands_in_what_is_not_run_have_their_flags(block: Block):
+    for words in _commands(block.text):
+        command: click.Command = nftsync
+        with click.Context(nftsync, **nftsync.context_settings) as context:
+            while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+                name = words.pop(0)
+                inner = command.get_command(context, name)
+                assert inner is not None, f"there is no command {name!r}"
+                command = inner
+            # This refuses flags that there are none of, and values that they do not take.
+            command.make_context(command.name, words, parent=context)
+
+
+def test_commands_are_found_where_they_stand():
+    assert _commands("ExecStart=/srv/.venv/bin/nftsync serve --port 1\n") == [
+        ["serve", "--port", "1"]
+    ]
+    cron = "* * * * * cd /srv && .venv/bin/nftsync sync --resume >> sync.log 2>&1"
+    assert _commands(cron) == [["sync", "--resume"]]
+
+
+def _units() -> list[Block]:
+    return [block for block in NOT_RUN if block.language == "ini"]
+
+
+@pytest.mark.parametrize("block", _units(), ids=lambda block: block.place)
+def test_units_are_read_as_systemd_reads_them(block: Block):
+    unit = configparser.ConfigParser(interpolation=None, strict=False, delimiters="=")
+    unit.optionxform = str
+    unit.read_string(block.text)
+    assert set(unit.sections()) <= {"Unit", "Service", "Timer", "Install"}
+    loaded = set(re.findall(r"^LoadCredential=([\w-]+):/etc/nftsync/[\w-]+$", block.text, re.M))
+    used = re.findall(r"^Environment=(NFTSYNC_\w+_FILE)=%d/([\w-]+)$", block.text, re.M)
+    assert {name for _, name in used} == loaded
+    page = read(PAGE)
+    assert all(f"export {variable}=/etc/nftsync/{name}\n" in page for variable, name in used)
+
+
+def test_schedules_have_five_fields():
+    (lines,) = [b.text for b in blocks(PAGE) if b.mark == "not run: a crontab"]
+    for line in lines.splitlines():
+        assert re.match(r"(?:[\d*/]+ +){5}cd /srv/nftsync && \.venv/bin/nftsync ", line), line
+
+
+def test_each_metric_is_described():
+    (table,) = [table for table in tables(read(PAGE)) if table[0][0] == "metric"]
+    families = [*Metrics().registry.collect(), *Backlog(Path("missing.db")).describe()]
+    names = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
+    assert {row[0].strip("`") for row in table[1:]} == names
+    assert set(re.findall(r"\bnftsync_[a-z_]+", read(PAGE))) <= names
+
+
+def test_each_described_log_message_is_logged_somewhere():
+    (table,) = [table for table in tables(read(PAGE)) if table[0][0] == "message"]
+    source = "".join(read(file) for file in (ROOT / "nftsync").rglob("*.py"))
+    for row in table[1:]:
+        for message in re.findall("`(.+?)`", row[0]):
+            logged = rf'_log\.\w+\(\s*(?:level, )?"{re.escape(message)}'
+            assert re.search(logged, source), message
