@@ -21,7 +21,7 @@ from nftsync.replay.run import ReplayConfig
 from nftsync.routes import merged
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from nftsync.serve import ServeConfig, receiving
+from nftsync.serve import Receiving, ServeConfig, receiving
 from nftsync.store.connection import connect_reader, explained
 from nftsync.store.registry import WalletLine
 from nftsync.store.schema import open_store
@@ -148,8 +148,7 @@ def _following(database: Path, client: ClientConfig) -> Iterator[str]:
 
     replay = ReplayConfig(client=client, access=access, routes=merged({}), run_sync=run_sync)
     serving = ServeConfig(database=database, secrets=[secret], port=0, replay=replay)
-    broken = threading.Event()
-    with receiving(serving, broken.set) as receiver:
+    with receiving(serving, lambda: None) as receiver, _what_broke(receiver):
         provider, _ = client.connect(access)
         with closing(provider):
             provider.configure_webhooks(
@@ -161,7 +160,15 @@ def _following(database: Path, client: ClientConfig) -> Iterator[str]:
                 }
             )
         yield receiver.url
-    receiver.raise_what_ended_it()
+
+
+@contextmanager
+def _what_broke(receiver: Receiving) -> Iterator[None]:
+    """Raise what ended a part of the receiver rather than that its work was waited for in vain."""
+    try:
+        yield
+    finally:
+        receiver.raise_what_ended_it()
 
 
 def _let_change_hands(sandbox: Sandbox, database: Path) -> list[float]:

@@ -60,11 +60,11 @@ def _block(suggestion: Suggestion) -> Iterator[str]:
         wallet = suggestion.wallets >= suggestion.tokens
         known = suggestion.wallets if wallet else suggestion.tokens
         kind = "wallet" if wallet else "token"
-        yield f"{stored}. Of their {ids}, {known:,} are known {kind}s."
+        yield f"{stored}, on {ids}; known {kind}s among them: {known:,}."
         yield _table(name)
         yield f'kind = "{kind}"'
     else:
-        yield f"{stored}. None of their {ids} is a known wallet or token."
+        yield f"{stored}, on {ids}; none is a known wallet or token."
         yield "# The provider's document shows no path for it: fill it in, and take away the marks."
         for line in _object(suggestion):
             yield line if line.startswith("#") else f"# {line}"

@@ -177,9 +177,6 @@ def requeue(
             "running webhooks are being worked on; those of a worker that is gone go back "
             "to pending by themselves"
         )
-    if state == "pending":
-        say("They are pending already.")
-        return
     ids = [normalize_webhook_id(webhook_id) for webhook_id in webhook_ids]
     refused = _put_back(settings_of(context, settings), ids, state)
     for webhook_id, reason in refused[:_REFUSALS_LISTED]:

@@ -115,7 +115,7 @@ def suggest(context: click.Context, settings: Settings) -> None:
     settings = settings_of(context, settings)
     found = look(settings.database, merged(settings.routes))
     if not found.routes:
-        say("Nothing to suggest: each type in the inbox has its route.")
+        say("Nothing to suggest: each type in the inbox, if there is any, has its route.")
         return
     click.echo(as_toml(found), nl=False)
     say(

@@ -22,6 +22,7 @@ __all__ = ["serve"]
 @click.option(
     "--host",
     default="127.0.0.1",
+    metavar="ADDRESS",
     show_default=True,
     help="Address to listen on. Others than loopback should have TLS in front.",
 )

@@ -155,8 +155,8 @@ def _checked_secrets(secrets: Sequence[str]) -> tuple[str, ...]:
     checked = tuple(secrets)
     if not checked or not all(secret.strip() for secret in checked):
         raise SettingsError(
-            "webhook_secret is missing or blank; set it with NFTSYNC_WEBHOOK_SECRET "
-            "or NFTSYNC_WEBHOOK_SECRET_FILE"
+            "webhook_secret is missing or blank; set it with NFTSYNC_WEBHOOK_SECRET, "
+            "NFTSYNC_WEBHOOK_SECRET_FILE or webhook_secret in nftsync.toml"
         )
     for secret in checked:
         try:

@@ -78,5 +78,6 @@ class ReplayResult(msgspec.Struct, kw_only=True):
             "quarantined": self.quarantined,
         }
         named = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        idle = "none were due" if self.error is None else "none were worked off"
         reads = "1 read" if self.fetches == 1 else f"{self.fetches:,} reads"
-        return f"Webhooks: {named or 'none were due'}; {reads} in {self.seconds:.1f} s."
+        return f"Webhooks: {named or idle}; {reads} in {self.seconds:.1f} s."

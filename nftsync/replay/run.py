@@ -28,6 +28,7 @@ from nftsync.replay.lease import Lease
 from nftsync.replay.result import ReplayResult
 from nftsync.replay.worker import Worker
 from nftsync.routes import Routes
+from nftsync.store.connection import explained
 from nftsync.store.inbox_queue import count_due
 from nftsync.store.mirror import Mirror
 from nftsync.store.runs import RunStatus
@@ -106,7 +107,7 @@ def replay_once(
         SettingsError: the provider cannot be read with these settings.
     """
     began = time.monotonic()
-    with closing(Mirror(database)) as mirror:
+    with explained(database), closing(Mirror(database)) as mirror:
         session = _Session(mirror, config, look_again_after=None)
         due = now()
         total = count_due(mirror.connection, due)
@@ -148,7 +149,7 @@ def follow(
     """
     while not stopped.is_set():
         try:
-            with closing(Mirror(database)) as mirror:
+            with explained(database), closing(Mirror(database)) as mirror:
                 _follow(_Session(mirror, config, _LOOK_AGAIN_AFTER), stopped, wake, observer)
         except StoreError as error:
             # What was in hand waits again when the lease runs out.

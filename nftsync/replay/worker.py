@@ -153,9 +153,11 @@ class Worker:
             self._unsettled.append(Settlement(claim.key, "done"))
 
     def _ask_for_sync(self, job: Job, route: Route) -> None:
-        (last,) = self._mirror.connection.execute(
-            "SELECT max(started_at) FROM sync_runs WHERE kind = 'sync'"
-        ).fetchone()
+        connection = self._mirror.connection
+        if runs.all_read_since_webhook(connection, job.webhook_id):
+            self._unsettled.append(Settlement(job.key, "done"))
+            return
+        last = runs.last_sync_began(connection)
         at = now()
         if route.at_most_every is not None and last is not None:
             due_at = shifted(last, route.at_most_every)
@@ -289,6 +291,15 @@ class Worker:
         if self._put_off.pop(job.key, None) is not None and not self._put_off:
             self.refused = None
         if job.error is not None:
+            _log.warning(
+                "a webhook's read failed",
+                extra={
+                    "resource_type": job.key.resource_type,
+                    "resource_id": job.key.resource_id,
+                    "webhook_id": job.webhook_id,
+                    "error": job.error,
+                },
+            )
             self._unsettled.append(Settlement(job.key, "failed", job.error, look=job.look))
         else:
             again = None if job.changed or job.look else self._look_again_after

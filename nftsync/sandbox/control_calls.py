@@ -133,7 +133,7 @@ def blueprint() -> Blueprint:
 
 def json_response(value: object) -> Response:
     """Answer a value as JSON."""
-    return Response(msgspec.json.encode(value), mimetype="application/json")
+    return Response(msgspec.json.encode(value) + b"\n", mimetype="application/json")
 
 
 def _caused(webhooks: list[str], **fields: str) -> Response:

@@ -155,7 +155,7 @@ def connect_reader(path: Path | str) -> sqlite3.Connection:
             raise StoreError(f"{path} is a folder, not a database; name a file with --database")
         if not path.exists():
             raise StoreError(
-                f"there is no database at {path.absolute()}; `nftsync sync` makes one, "
+                f"there is no database at {path.absolute()}; `nftsync sync` or `serve` makes one, "
                 "`--database` names another"
             )
         connection = sqlite3.connect(

@@ -54,6 +54,9 @@ _RUNNING = (
     f" AND r.resource_type = q.resource_type AND r.{_ACTIVE} AND r.state = 'running'"
 )
 
+#: Of the webhook `q`: it is about an object (else someone wrote it by hand), which is idle.
+_IDLE = f"q.resource_type IS NOT NULL AND q.resource_id IS NOT NULL AND NOT EXISTS ({_RUNNING})"
+
 
 class ObjectKey(NamedTuple):
     """What webhooks are about.
@@ -146,7 +149,7 @@ def due_objects(connection: sqlite3.Connection, due: str, at: str, count: int) -
     for state in ("pending", "failed"):
         rows = connection.execute(
             "SELECT q.resource_type, q.resource_id, q.next_attempt_at FROM webhooks q"  # noqa: S608
-            f" WHERE q.state = ?1 AND q.next_attempt_at <= ?2 AND NOT EXISTS ({_RUNNING})"
+            f" WHERE q.state = ?1 AND q.next_attempt_at <= ?2 AND {_IDLE}"
             " ORDER BY q.next_attempt_at LIMIT ?3",
             (state, due, _LOOKED_AT),
         )
@@ -156,8 +159,8 @@ def due_objects(connection: sqlite3.Connection, due: str, at: str, count: int) -
     if len(found) < count:
         rows = connection.execute(
             "SELECT q.resource_type, q.resource_id FROM webhooks q"  # noqa: S608
-            f" WHERE q.state IN ('pending', 'failed') AND q.next_attempt_at > ?2"
-            f" AND {_WRONGLY_LATE} AND NOT EXISTS ({_RUNNING}) LIMIT ?1",
+            " WHERE q.state IN ('pending', 'failed') AND q.next_attempt_at > ?2"
+            f" AND {_WRONGLY_LATE} AND {_IDLE} LIMIT ?1",
             (count, at, shifted(at, _LONGEST_WAIT)),
         )
         for row in rows:

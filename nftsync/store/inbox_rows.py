@@ -200,17 +200,21 @@ def _put_back(
     with mirror.transaction() as transaction:
         began = time.monotonic()
         execute = transaction.connection.execute
+        at = now()
         rows = execute(
-            "SELECT w.webhook_no, w.webhook_id, w.state FROM json_each(?1) k"
+            "SELECT w.webhook_no, w.webhook_id,"
+            # One that waits for its time is put back like one that failed.
+            " iif(w.state = 'pending' AND w.next_attempt_at > ?3, 'failed', w.state)"
+            " FROM json_each(?1) k"
             " JOIN webhooks w ON w.webhook_no = k.value WHERE ?2 IS NULL OR w.state = ?2"
             " ORDER BY k.key",
-            (_as_json(numbers), only),
+            (_as_json(numbers), only, at),
         ).fetchall()
         back = [n for n, _, state in rows if state in REQUEUED_FROM and state != "quarantined"]
         execute(
             f"UPDATE webhooks SET {_AFRESH}"  # noqa: S608 - no value is in it
             " WHERE webhook_no IN (SELECT value FROM json_each(?2))",
-            (now(), _as_json(back)),
+            (at, _as_json(back)),
         )
     size.learn(len(back), time.monotonic() - began)
     quarantined = [(n, webhook_id) for n, webhook_id, state in rows if state == "quarantined"]

@@ -16,8 +16,10 @@ __all__ = [
     "Counts",
     "Run",
     "RunStatus",
+    "all_read_since_webhook",
     "find_cut_off_run",
     "finish_run",
+    "last_sync_began",
     "reopen",
     "resume_run",
     "save_counts",
@@ -112,6 +114,25 @@ def reopen(connection: sqlite3.Connection, run_id: int) -> None:
     connection.execute(
         "UPDATE sync_runs SET status = 'running', finished_at = NULL WHERE run_id = ?", (run_id,)
     )
+
+
+def last_sync_began(connection: sqlite3.Connection) -> str | None:
+    """When the newest sync began; None: there has been none."""
+    (moment,) = connection.execute(
+        "SELECT max(started_at) FROM sync_runs WHERE kind = 'sync'"
+    ).fetchone()
+    return None if moment is None else str(moment)
+
+
+def all_read_since_webhook(connection: sqlite3.Connection, webhook_id: str) -> bool:
+    """Whether a sync of as many wallets as are tracked has gone well since a webhook came."""
+    (found,) = connection.execute(
+        "SELECT EXISTS (SELECT 1 FROM sync_runs WHERE kind = 'sync' AND status IN ('ok', 'partial')"
+        " AND started_at > (SELECT received_at FROM webhooks WHERE webhook_id = ?)"
+        " AND wallets_total >= (SELECT count(*) FROM wallets WHERE tracked))",
+        (webhook_id,),
+    ).fetchone()
+    return bool(found)
 
 
 def find_cut_off_run(connection: sqlite3.Connection) -> tuple[Run, bool] | None:

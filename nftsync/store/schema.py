@@ -265,6 +265,7 @@ CREATE TABLE leases (
     run_id INTEGER
 ) STRICT;
 
+CREATE INDEX sync_runs_syncs ON sync_runs (started_at) WHERE kind = 'sync';
 ALTER TABLE resources ADD COLUMN ticket INTEGER NOT NULL DEFAULT 0;
 
 -- Written to find out whether the database takes writes.

@@ -115,8 +115,18 @@ def test_ids_or_a_state_but_not_both(inbox: Inbox, command: Command) -> None:
         assert done.code == 2
         assert "by their IDs, or all of a state" in done.err
     assert inbox.states() == ["dead"]
-    pending = command("inbox", "requeue", "--state", "pending")
-    assert (pending.code, pending.err) == (0, "They are pending already.\n")
+
+
+def test_pending_ones_that_wait_for_their_time_are_due_at_once(
+    inbox: Inbox, command: Command
+) -> None:
+    inbox.fill(2)
+    inbox.settle(1, "pending", next_attempt_at="2999-01-01T00:00:00.000000Z")
+    due = inbox.row(webhook(0))["next_attempt_at"]
+    done = command("inbox", "requeue", "--state", "pending")
+    assert (done.code, done.out) == (0, "1 put back to pending.\n")
+    assert inbox.row(webhook(0))["next_attempt_at"] == due
+    assert inbox.row(webhook(1))["next_attempt_at"] < "2999"
 
 
 # The quarantine ---------------------------------------------------------------------------------
@@ -275,7 +285,9 @@ def test_a_duration_must_be_one(inbox: Inbox, command: Command) -> None:
 # As a whole -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     states=st.lists(st.sampled_from(STATES), min_size=1, max_size=12),
     calls=st.lists(

@@ -82,7 +82,10 @@ def test_ids_of_known_wallets_and_tokens_tell_the_kind(inbox: Inbox, command: Co
     assert tomllib.loads(done.out) == {
         "routes": {"Custody Account": {"kind": "wallet"}, "Collectible": {"kind": "token"}}
     }
-    assert '"Custody Account": 3 webhooks stored. Of their 3 objects, 2 are known' in done.out
+    assert (
+        '"Custody Account": 3 webhooks stored, on 3 objects; known wallets among them: 2.'
+        in done.out
+    )
     assert "inbox requeue --state unrouted" in done.err
 
 
@@ -158,7 +161,9 @@ def test_of_a_large_inbox_only_the_newest_are_looked_at(
 ) -> None:
     inbox.knows(wallets=[wallet(1)])
     receive(inbox, 0, "Custody", wallet(1), *(uuid(number) for number in range(1_200)))
-    assert "of their 1,201 objects, 1 are known" in command("routes", "suggest").out.lower()
+    assert (
+        "on 1,201 objects; known wallets among them: 1." in command("routes", "suggest").out.lower()
+    )
     monkeypatch.setattr(route_suggestions, "SAMPLE", 1_000)
     found = suggest(inbox.database, merged({}))
     assert found.sampled
