@@ -1,0 +1,28 @@
+"""A small provider that can be scripted, and its first sync."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from serve_process import run
+
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+
+
+@pytest.fixture
+def provider() -> Iterator[SandboxServer]:
+    with SandboxServer(lambda url: generate(wallets=4, nfts=3, seed=2, image_base=url)) as running:
+        yield running
+
+
+@pytest.fixture
+def synced(provider: SandboxServer, tmp_path: Path) -> Path:
+    """A database into which all of the provider's wallets have been read."""
+    database = tmp_path / "nftsync.db"
+    wallets = provider.world.wallets()
+    done = run("sync", *wallets, "--base-url", provider.url, "-d", database, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    return database

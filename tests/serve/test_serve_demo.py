@@ -1,0 +1,78 @@
+"""`demo` shows the whole, again and again, and only in a database of its own."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from serve_process import assert_settled, query, run
+from worlds import mirrored, replayed
+
+from nftsync import frames
+
+
+def test_it_follows_the_provider_by_webhooks_and_can_be_run_again(tmp_path: Path) -> None:
+    database = tmp_path / "data" / "demo.db"
+    # Neither the environment nor a file of settings is read, however wrong.
+    (tmp_path / "nftsync.toml").write_text("base_url = 5\nno_such_key = 1\n")
+    changed = []
+    for _ in range(2):
+        done = run("demo", cwd=tmp_path, NFTSYNC_BASE_URL="nonsense", NFTSYNC_CONCURRENCY="x")
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        assert str(database) in done.stdout
+        webhooks = frames.webhooks(database)
+        assert set(webhooks["state"]) == {"done"}
+        changes = frames.changes(database)
+        caused = changes[~changes["baseline"]]
+        assert caused["webhook_id"].notna().all()
+        assert set(caused["webhook_id"]) <= set(webhooks["webhook_id"])
+        assert {"left", "came"} <= {
+            "came" if row.old_amount is None else "left" if row.new_amount is None else "changed"
+            for row in caused.itertuples()
+        }
+        assert len(frames.token_changes(database)) == 1
+        assert mirrored(database) == replayed(database)
+        assert_settled(database)
+        assert query(database, "SELECT count(*) FROM sync_runs WHERE kind = 'sync'") == [(1,)]
+        changed.append(len(caused))
+    assert changed[0] == changed[1] > 0
+
+
+@pytest.mark.parametrize("kind", ["text", "database", "empty", "folder"])
+def test_it_leaves_alone_what_no_demo_has_made(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "theirs.db"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "database":
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TABLE theirs (a)")
+    else:
+        path.write_text("some text\n" * 100 if kind == "text" else "")
+    before = None if kind == "folder" else path.read_bytes()
+    done = run("demo", "-d", path, cwd=tmp_path)
+    assert done.returncode in {1, 2}
+    assert done.stderr.startswith("nftsync: ")
+    assert done.stderr.count("\n") == 1
+    assert str(path) in done.stderr
+    assert before is None or path.read_bytes() == before
+
+
+def test_it_leaves_alone_a_database_that_a_sync_has_made(synced: Path) -> None:
+    done = run("demo", "-d", synced, cwd=synced.parent)
+    assert done.returncode == 2
+    assert "demo" in done.stderr
+    assert len(mirrored(synced)) == 12
+
+
+def test_it_begins_afresh_after_one_that_was_killed(tmp_path: Path) -> None:
+    assert run("demo", "-d", "demo.db", cwd=tmp_path).returncode == 0
+    database = tmp_path / "demo.db"
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE webhooks SET state = 'running', lease_no = 99")
+    (tmp_path / "demo.db-wal").write_bytes(b"what a killed one leaves")
+    done = run("demo", "-d", "demo.db", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert_settled(database)

@@ -1,0 +1,353 @@
+"""`--sync-every`: when a sync is due, and what goes before it."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from serve_process import (
+    assert_settled,
+    command,
+    configure,
+    environment,
+    id_of,
+    query,
+    run,
+    serving,
+    states,
+    wait_until,
+    wait_until_done,
+    webhook,
+)
+from worlds import listed, mirrored, replayed
+
+import nftsync
+from nftsync.client import ClientConfig
+from nftsync.errors import InputError, SettingsError, SyncRunning
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+from nftsync.store.mirror import Mirror
+from nftsync.store.schema import open_store
+from nftsync.sync_plan import Request
+from nftsync.sync_result import SyncResult
+from nftsync.sync_run import sync_wallets
+from nftsync.sync_schedule import keep_syncing
+
+HOUR = timedelta(hours=1)
+NOWHERE = "http://127.0.0.1:9"
+
+
+def runs(database: Path) -> list[tuple[str, ...]]:
+    """The syncs of the ledger: number, status, start."""
+    return query(
+        database,
+        "SELECT run_id, status, started_at FROM sync_runs WHERE kind = 'sync' ORDER BY run_id",
+    )
+
+
+class Syncs:
+    """Counts the syncs that a schedule makes."""
+
+    def __init__(self, make: Callable[[int], SyncResult]) -> None:
+        self.count = 0
+        self._make = make
+        self._began = threading.Condition()
+
+    def __call__(self, _stopped: threading.Event) -> SyncResult:
+        with self._began:
+            self.count += 1
+            self._began.notify_all()
+        return self._make(self.count)
+
+    def wait_for(self, count: int) -> None:
+        with self._began:
+            assert self._began.wait_for(lambda: self.count >= count, 30), self.count
+
+
+@contextmanager
+def schedule(
+    database: Path, every: timedelta, make: Callable[[int], SyncResult]
+) -> Iterator[Syncs]:
+    """A schedule in a thread."""
+    syncs = Syncs(make)
+    stopped = threading.Event()
+    thread = threading.Thread(target=keep_syncing, args=(database, every, syncs, stopped))
+    thread.start()
+    try:
+        yield syncs
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def is_due(database: Path) -> bool:
+    """Whether a schedule of an hour that begins now syncs at once, and not in some minutes."""
+    due = threading.Event()
+    stopped = threading.Event()
+
+    def sync(_stopped: threading.Event) -> SyncResult:
+        due.set()
+        raise InputError("not in this test")
+
+    thread = threading.Thread(target=keep_syncing, args=(database, HOUR, sync, stopped))
+    thread.start()
+    due.wait(1.0)
+    stopped.set()
+    thread.join()
+    return due.is_set()
+
+
+def move_back(database: Path, seconds: int) -> None:
+    """Let what has been done have been done earlier."""
+    with closing(open_store(database)) as connection:
+        for table, column in (("sync_runs", "started_at"), ("wallets", "first_seen_at")):
+            connection.execute(
+                f"UPDATE {table} SET {column} ="
+                f" strftime('%Y-%m-%dT%H:%M:%f000Z', {column}, '-{seconds} seconds')"
+            )
+
+
+# When one is due -----------------------------------------------------------------------------
+
+
+def test_it_is_due_where_none_was_made_and_an_interval_after_the_last_began(
+    provider: SandboxServer, tmp_path: Path
+) -> None:
+    database = tmp_path / "nftsync.db"
+    open_store(database).close()
+    assert is_due(database)
+    wallets = provider.world.wallets()
+    nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
+    assert not is_due(database)
+    move_back(database, 3_590)
+    assert not is_due(database)
+    move_back(database, 11)
+    assert is_due(database)
+
+
+def test_a_sync_of_some_wallets_is_no_full_one(synced: Path, provider: SandboxServer) -> None:
+    move_back(synced, 3_601)
+    first = provider.world.wallets()[0]
+    nftsync.sync([first], base_url=provider.url, database=synced, progress=False)
+    assert is_due(synced)
+
+
+def test_a_wallet_that_came_after_a_full_sync_does_not_hurry_the_next(
+    synced: Path, provider: SandboxServer
+) -> None:
+    added = run("wallets", "add", provider.world.add_wallet(), "-d", synced, cwd=synced.parent)
+    assert added.returncode == 0, added.stderr
+    assert not is_due(synced)
+
+
+def test_a_sync_that_failed_or_was_killed_does_not_count(
+    synced: Path, provider: SandboxServer
+) -> None:
+    move_back(synced, 3_601)
+    failed = sync_wallets(
+        synced, ClientConfig(base_url=NOWHERE, attempts=1), Request(), progress=False
+    )
+    assert failed.status == "failed"
+    assert is_due(synced)
+    with closing(open_store(synced)) as connection:  # as kill -9 leaves it
+        connection.execute(
+            "UPDATE sync_runs SET status = 'running', finished_at = NULL WHERE run_id = ?",
+            (failed.run_id,),
+        )
+    assert is_due(synced)
+
+
+@pytest.mark.parametrize(
+    "error", [SyncRunning("other"), InputError("no wallets"), SettingsError("no token")]
+)
+def test_it_goes_on_after_a_sync_that_could_not_be_made(
+    provider: SandboxServer, tmp_path: Path, error: Exception
+) -> None:
+    database = tmp_path / "nftsync.db"
+    wallets = provider.world.wallets()
+
+    def make(count: int) -> SyncResult:
+        if count < 3:
+            raise error
+        return nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
+
+    open_store(database).close()
+    with schedule(database, timedelta(milliseconds=50), make) as syncs:
+        syncs.wait_for(4)
+    assert {status for _, status, _ in runs(database)} == {"ok"}
+
+
+# In `serve` ----------------------------------------------------------------------------------
+
+
+def wallets_file(folder: Path, provider: SandboxServer) -> Path:
+    path = folder / "wallets.csv"
+    lines = [f"{wallet},Wallet {n}" for n, wallet in enumerate(provider.world.wallets())]
+    path.write_text("\n".join(["wallet_id,label", *lines]))
+    return path
+
+
+def test_it_syncs_at_once_registers_the_files_wallets_and_makes_good_what_was_missed(
+    provider: SandboxServer, tmp_path: Path
+) -> None:
+    database = tmp_path / "nftsync.db"
+    names = wallets_file(tmp_path, provider)
+    with serving(tmp_path, provider.url, "--sync-every", "1s", "--wallets-file", names) as server:
+        wait_until(lambda: server.logged("synced"))
+        assert mirrored(database) == listed(provider.world)
+        labels = query(database, "SELECT count(label) FROM wallets WHERE tracked")
+        assert labels == [(4,)]
+        first, second = provider.world.wallets()[:2]
+        token = next(t for w, t in listed(provider.world) if w == first)
+        provider.world.transfer(first, second, token, 1)  # nobody is told
+        wait_until(lambda: mirrored(database) == listed(provider.world))
+        more = provider.world.add_wallet()
+        provider.world.mint(more, 1, {"name": "late"})
+        names.write_text(names.read_text() + f"\n{more},Late\n")
+        wait_until(lambda: mirrored(database) == listed(provider.world))
+        assert server.stop() == 0
+    assert replayed(database) == listed(provider.world)
+    starts = [start for _, _, start in runs(database)]
+    assert len(starts) >= 3
+    assert starts == sorted(starts)
+    assert_settled(database)
+
+
+def test_it_goes_on_with_a_sync_that_was_killed_or_stopped(tmp_path: Path) -> None:
+    database = tmp_path / "nftsync.db"
+    with SandboxServer(
+        lambda url: generate(wallets=30, nfts=1, image_base=url), latency=0.1
+    ) as provider:
+        names = wallets_file(tmp_path, provider)
+        flags = ("--sync-every", "6h", "--wallets-file", names, "--concurrency", 2)
+
+        def read() -> int:
+            found = query(database, "SELECT count(*) FROM wallets WHERE status = 'ok'")
+            return int(found[0][0])
+
+        with serving(tmp_path, provider.url, *flags) as server:
+            wait_until(lambda: read() > 4)
+            server.kill()
+        with serving(tmp_path, provider.url, *flags) as server:
+            killed_at = read()
+            wait_until(lambda: read() > killed_at + 4)
+            assert server.stop() == 0
+        assert [status for _, status, _ in runs(database)] == ["interrupted"]
+        stopped_at = read()
+        assert stopped_at < 30
+        with serving(tmp_path, provider.url, *flags) as server:
+            wait_until(lambda: server.logged("synced"))
+            assert server.stop() == 0
+        assert [status for _, status, _ in runs(database)] == ["ok"]
+        assert mirrored(database) == listed(provider.world)
+        # 30 wallets, and those whose answers were under way at the two ends.
+        assert provider.sandbox.requests["balances"] <= 30 + 2 * 2
+    assert_settled(database)
+
+
+def test_another_sync_at_the_same_time_is_no_error(tmp_path: Path) -> None:
+    database = tmp_path / "nftsync.db"
+    with SandboxServer(
+        lambda url: generate(wallets=20, nfts=1, image_base=url), latency=0.2
+    ) as provider:
+        wallets = provider.world.wallets()
+        sync = command("sync", *wallets, "--base-url", provider.url, "-d", database)
+        other = subprocess.Popen(
+            [*sync, "--concurrency", "1"], env=environment(), cwd=tmp_path, stderr=subprocess.PIPE
+        )
+        wait_until(lambda: database.exists() and provider.sandbox.requests["balances"])
+        with serving(tmp_path, provider.url, "--sync-every", "1s") as server:
+            wait_until(lambda: server.logged("another process is syncing"))
+            assert other.wait() == 0
+            wait_until(lambda: server.logged("synced"))
+            assert server.stop() == 0
+        assert other.stderr is not None
+        other.stderr.close()
+        assert len(server.logged("another process is syncing")) == 1
+        assert mirrored(database) == listed(provider.world)
+        slowly = ("--sync-every", "1s", "--rate-limit", 1)
+        with serving(tmp_path, provider.url, *slowly) as server:
+            wait_until(lambda: runs(database)[-1][1] == "running")
+            second = run("sync", "--base-url", provider.url, "-d", database, cwd=tmp_path)
+            assert second.returncode == 75
+            assert server.stop() == 0
+    assert_settled(database)
+
+
+def test_webhooks_go_before_a_sync_that_uses_up_the_rate_limit(tmp_path: Path) -> None:
+    database = tmp_path / "nftsync.db"
+    with SandboxServer(lambda url: generate(wallets=200, nfts=1, image_base=url)) as provider:
+        names = wallets_file(tmp_path, provider)
+        flags = ("--sync-every", "6h", "--wallets-file", names, "--rate-limit", 15)
+        with serving(tmp_path, provider.url, *flags) as server:
+            configure(provider, server.url)
+            wait_until(lambda: provider.sandbox.requests["balances"] > 5)
+            for number in range(5):
+                giver, taker = provider.world.wallets()[-2 - number], provider.world.wallets()[-1]
+                token = next(t for w, t in listed(provider.world) if w == giver)
+                sent = provider.sandbox.transfer(giver, taker, token, 1)
+                wait_until_done(database, *sent)
+                assert mirrored(database)[taker, token] == "1"
+                assert (giver, token) not in mirrored(database)
+                assert runs(database)[-1][1] == "running"
+            before = provider.sandbox.requests["balances"]
+            assert before < 200
+            assert server.stop() == 0
+    assert_settled(database)
+
+
+def test_a_token_command_that_fails_for_a_while_only_delays(
+    provider: SandboxServer, tmp_path: Path
+) -> None:
+    database = tmp_path / "nftsync.db"
+    names = wallets_file(tmp_path, provider)
+    token = tmp_path / "token"
+    body = webhook("Wallet", provider.world.wallets()[0])
+    with serving(
+        tmp_path,
+        provider.url,
+        *("--sync-every", "1s", "--wallets-file", names),
+        variables={"NFTSYNC_TOKEN_COMMAND": f"cat {token}"},
+    ) as server:
+        assert server.post(body) == 200
+        wait_until(lambda: server.logged("replay paused"))
+        wait_until(lambda: server.logged("sync failed"))
+        assert states(database) == {id_of(body): "pending"}
+        token.write_text("let-me-in")
+        wait_until_done(database)
+        wait_until(lambda: server.logged("synced"))
+        assert server.stop() == 0
+    assert query(database, "SELECT attempts FROM webhooks") == [(1,)]
+    assert mirrored(database) == listed(provider.world)
+    assert "let-me-in" not in "".join(server.raw)
+    assert_settled(database)
+
+
+def test_a_sync_that_webhooks_ask_for_reads_what_a_cut_off_one_had_read(
+    provider: SandboxServer, synced: Path
+) -> None:
+    (synced.parent / "nftsync.toml").write_text(
+        '[routes."*"]\nkind = "sync"\nat_most_every = "1s"\n'
+    )
+    wallets = provider.world.wallets()
+    with Mirror(synced) as mirror, mirror.transaction() as transaction:
+        # As if it had been cut off when all but one had been read.
+        execute = transaction.connection.execute
+        numbers = [row[0] for row in execute("SELECT wallet_no FROM wallets ORDER BY wallet_no")]
+        execute(
+            "UPDATE sync_runs SET status = 'interrupted', plan = ?",
+            (array("q", numbers).tobytes(),),
+        )
+        execute("UPDATE wallets SET status = 'failed' WHERE wallet_no = ?", (numbers[-1],))
+    provider.world.mint(wallets[0], 1, {"name": "new"})
+    with serving(synced.parent, provider.url) as server:
+        assert server.post(webhook("Payment", wallets[0])) == 200
+        wait_until_done(synced)
+        assert server.stop() == 0
+    assert mirrored(synced) == listed(provider.world)

@@ -1,0 +1,224 @@
+"""What `serve` refuses to start with, in one line; and what it starts without."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from serve_process import (
+    SECRET,
+    command,
+    environment,
+    id_of,
+    query,
+    run,
+    serving,
+    states,
+    wait_until,
+    wait_until_done,
+    webhook,
+)
+from worlds import listed, mirrored
+
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+from nftsync.sandbox.world import World
+from nftsync.store.schema import open_store
+
+NOWHERE = "http://127.0.0.1:9"
+WALLET = "00000000-0000-4000-8000-000000000001"
+
+
+def refused(folder: Path, *arguments: object, **variables: str | None) -> tuple[int, str]:
+    """The exit code and the one line of a `serve` that does not start."""
+    done = run("serve", "-d", folder / "nftsync.db", *arguments, cwd=folder, **variables)
+    assert done.stdout == ""
+    assert done.stderr.startswith("nftsync: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert SECRET not in done.stderr
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("secret", [None, "", "  \t "])
+def test_a_missing_or_blank_secret_is_refused_and_the_variable_named(
+    tmp_path: Path, secret: str | None
+) -> None:
+    code, line = refused(
+        tmp_path, "--base-url", NOWHERE, NFTSYNC_WEBHOOK_SECRET=secret, NFTSYNC_API_TOKEN="t"
+    )
+    assert code == 2
+    assert "NFTSYNC_WEBHOOK_SECRET" in line
+    assert not (tmp_path / "nftsync.db").exists()
+
+
+def test_a_previous_secret_alone_is_no_secret(tmp_path: Path) -> None:
+    code, line = refused(
+        tmp_path,
+        *("--base-url", NOWHERE),
+        NFTSYNC_WEBHOOK_SECRET=None,
+        NFTSYNC_WEBHOOK_SECRET_PREVIOUS="old",
+    )
+    assert code == 2
+    assert "NFTSYNC_WEBHOOK_SECRET" in line
+
+
+def test_a_secret_comes_from_a_file_and_a_blank_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(" \n")
+    code, line = refused(
+        tmp_path,
+        "--no-replay",
+        NFTSYNC_WEBHOOK_SECRET=None,
+        NFTSYNC_WEBHOOK_SECRET_FILE="secret",
+    )
+    assert code == 2
+    assert "NFTSYNC_WEBHOOK_SECRET" in line
+    (tmp_path / "secret").write_text("from a file\n")
+    variables = {"NFTSYNC_WEBHOOK_SECRET": None, "NFTSYNC_WEBHOOK_SECRET_FILE": "secret"}
+    with serving(tmp_path, None, "--no-replay", variables=variables) as server:
+        assert server.post(webhook("Wallet", WALLET), secret="from a file") == 200
+        assert server.stop() == 0
+
+
+def test_taken_ports_are_named(tmp_path: Path) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as other:
+        port = other.getsockname()[1]
+        code, line = refused(tmp_path, "--no-replay", "--port", port)
+        assert code == 2
+        assert f"port {port}" in line
+        assert "--port" in line
+        code, line = refused(tmp_path, "--no-replay", "--port", 0, "--metrics-port", port)
+        assert code == 2
+        assert f"port {port}" in line
+        assert "--metrics-port" in line
+
+
+def test_without_a_base_url_it_only_stores(tmp_path: Path) -> None:
+    code, line = refused(tmp_path)
+    assert code == 2
+    assert "base_url" in line
+    assert "NFTSYNC_BASE_URL" in line
+    code, line = refused(tmp_path, "--no-replay", "--sync-every", "1h")
+    assert code == 2
+    assert "base_url" in line
+    body = webhook("Wallet", WALLET)
+    with serving(tmp_path, None, "--no-replay") as server:
+        assert server.post(body) == 200
+        assert server.stop() == 0
+    assert states(tmp_path / "nftsync.db") == {id_of(body): "pending"}
+
+
+@pytest.mark.parametrize("every", ["0s", "nonsense", "-5m", "", "99999999999d", "1e3s", "5"])
+def test_an_unusable_interval_is_refused(tmp_path: Path, every: str) -> None:
+    code, _ = refused(tmp_path, "--base-url", NOWHERE, "--sync-every", every)
+    assert code == 2
+
+
+def test_wallets_from_stdin_cannot_be_read_on_an_interval(tmp_path: Path) -> None:
+    code, line = refused(
+        tmp_path, "--base-url", NOWHERE, "--sync-every", "1h", "--wallets-file", "-"
+    )
+    assert code == 2
+    assert "wallets_file" in line
+
+
+@pytest.mark.parametrize("path", ["", "webhooks", "/healthz", "/readyz", "/a b", "/a?b", "/é"])
+def test_a_path_that_cannot_be_served_is_refused(tmp_path: Path, path: str) -> None:
+    code, line = refused(tmp_path, "--no-replay", "--path", path)
+    assert code == 2
+    assert "--path" in line
+
+
+@pytest.mark.parametrize("content", [b"not a database at all, but some text" * 40, None])
+def test_a_file_that_is_something_else_is_left_as_it_is(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    database = tmp_path / "nftsync.db"
+    if content is None:
+        with closing(sqlite3.connect(database)) as connection:
+            connection.execute("CREATE TABLE theirs (a)")
+    else:
+        database.write_bytes(content)
+    before = database.read_bytes()
+    code, line = refused(tmp_path, "--no-replay")
+    assert code == 1
+    assert str(database) in line
+    assert database.read_bytes() == before
+
+
+def test_a_database_of_a_newer_nftsync_is_refused(tmp_path: Path) -> None:
+    with closing(open_store(tmp_path / "nftsync.db")) as connection:
+        connection.execute(
+            "INSERT INTO _sqlite_migrations (migration_set, name, applied_at)"
+            " SELECT migration_set, 'of_tomorrow', applied_at FROM _sqlite_migrations LIMIT 1"
+        )
+    code, line = refused(tmp_path, "--base-url", NOWHERE)
+    assert code == 1
+    assert "newer" in line
+
+
+@pytest.mark.skipif(
+    os.geteuid() == 0 and shutil.which("setpriv") is None,
+    reason="root may write everywhere, and setpriv is not there to be someone else",
+)
+def test_a_database_in_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir(mode=0o555)
+    someone = []
+    if os.geteuid() == 0:
+        someone = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    done = subprocess.run(
+        [*someone, *command("serve", "--no-replay", "-d", folder / "nftsync.db")],
+        env=environment(),
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.startswith("nftsync: ")
+    assert done.stderr.count("\n") == 1
+    assert str(folder) in done.stderr
+
+
+def test_it_starts_before_the_api_is_up_and_replays_once_it_is(tmp_path: Path) -> None:
+    world = World(seed=4)
+    wallet = world.add_wallet()
+    world.mint(wallet, 2, {"name": "one"})
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    database = tmp_path / "nftsync.db"
+    body = webhook("Wallet", wallet)
+    with serving(tmp_path, f"http://127.0.0.1:{port}", "--retries", 1) as server:
+        assert server.get("/readyz") == 200
+        assert server.post(body) == 200
+        wait_until(lambda: server.logged("replay paused"))
+        assert states(database)[id_of(body)] in {"pending", "running"}
+        with SandboxServer(world, port=port):
+            wait_until_done(database)
+            assert server.stop() == 0
+    assert mirrored(database) == listed(world)
+    assert query(database, "SELECT attempts FROM webhooks") == [(1,)]
+
+
+def test_before_the_first_sync_a_webhook_makes_a_wallet_known_and_tracked(tmp_path: Path) -> None:
+    database = tmp_path / "nftsync.db"
+    with SandboxServer(lambda url: generate(wallets=2, nfts=3, image_base=url)) as provider:
+        wallet, other = provider.world.wallets()
+        with serving(tmp_path, provider.url) as server:
+            assert server.post(webhook("Wallet", wallet.upper())) == 200
+            wait_until_done(database)
+            assert query(database, "SELECT wallet_id, tracked, status FROM wallets") == [
+                (wallet, 1, "ok")
+            ]
+            assert server.stop() == 0
+        assert mirrored(database) == {
+            key: amount for key, amount in listed(provider.world).items() if key[0] != other
+        }
+        assert query(database, "SELECT DISTINCT baseline FROM balance_changes") == [(1,)]

@@ -1,0 +1,177 @@
+"""Stopped: requests in flight are answered, reads in flight given up, and it exits with 0."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from provider import Provider, silence
+from serve_process import (
+    Serve,
+    assert_settled,
+    command,
+    environment,
+    id_of,
+    query,
+    serving,
+    states,
+    wait_until,
+    webhook,
+)
+
+from nftsync.signature import HEADER, sign
+
+WALLET = "00000000-0000-4000-8000-000000000001"
+SECRET = "a-secret-that-never-shows"
+
+
+def request(body: bytes) -> bytes:
+    head = [
+        "POST /webhooks HTTP/1.1",
+        "Host: receiver",
+        f"{HEADER}: {sign(SECRET, body)}",
+        f"Content-Length: {len(body)}",
+        "",
+        "",
+    ]
+    return "\r\n".join(head).encode() + body
+
+
+def connect(server: Serve) -> socket.socket:
+    port = int(server.base.rpartition(":")[2])
+    return socket.create_connection(("127.0.0.1", port), timeout=60)
+
+
+def status(connection: socket.socket) -> bytes:
+    """The status line of a reply, once the connection has ended."""
+    reply = b""
+    while part := connection.recv(4096):
+        reply += part
+    return reply.partition(b"\r\n")[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_request_that_is_half_sent_at_the_signal_is_still_answered(
+    tmp_path: Path, number: int
+) -> None:
+    body = webhook("Wallet", WALLET)
+    with serving(tmp_path, None, "--no-replay") as server, closing(connect(server)) as client:
+        sent = request(body)
+        client.sendall(sent[:-40])
+        assert server.get("/healthz") == 200  # what came before that has been taken in
+        server.process.send_signal(number)
+        wait_until(lambda: server.logged("stopping"))
+        client.sendall(sent[-40:])
+        assert status(client) == b"HTTP/1.1 200 OK"
+        assert server.wait() == 0
+    assert server.logged("stopping")[0]["signal"] == signal.Signals(number).name
+    assert server.logged("stopped")
+    assert states(tmp_path / "nftsync.db") == {id_of(body): "pending"}
+    assert_settled(tmp_path / "nftsync.db")
+
+
+def test_a_request_that_waits_for_the_database_at_the_signal_is_still_answered(
+    tmp_path: Path,
+) -> None:
+    body = webhook("Wallet", WALLET)
+    database = tmp_path / "nftsync.db"
+    with serving(tmp_path, None, "--no-replay") as server, closing(connect(server)) as client:
+        with closing(sqlite3.connect(database, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            client.sendall(request(body))
+            assert server.get("/healthz") == 200
+            server.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: server.logged("stopping"))
+            other.execute("ROLLBACK")
+        answered = status(client)
+        assert server.wait() == 0
+    stored = id_of(body) in states(database)
+    # 503 where this machine was too slow to let go of the lock within 2 s.
+    assert answered == (b"HTTP/1.1 200 OK" if stored else b"HTTP/1.1 503 Service Unavailable")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_reads_in_flight_are_given_up_and_their_webhooks_wait_again(
+    tmp_path: Path, number: int
+) -> None:
+    bodies = [webhook("Wallet", WALLET[:-1] + str(digit)) for digit in range(5)]
+    database = tmp_path / "nftsync.db"
+    with Provider() as provider:
+        provider.always(silence())
+        with serving(tmp_path, provider.url, "--timeout", 3600) as server:
+            for body in bodies:
+                assert server.post(body) == 200
+            wait_until(lambda: set(states(database).values()) == {"running"})
+            provider.wait_for(len(bodies))
+            assert server.stop(number) == 0
+    assert states(database) == {id_of(body): "pending" for body in bodies}
+    assert query(database, "SELECT DISTINCT attempts FROM webhooks") == [(0,)]
+    assert_settled(database)
+
+
+def test_more_signals_change_nothing(tmp_path: Path) -> None:
+    body = webhook("Wallet", WALLET)
+    with serving(tmp_path, None, "--no-replay") as server, closing(connect(server)) as client:
+        sent = request(body)
+        client.sendall(sent[:-40])
+        assert server.get("/healthz") == 200
+        server.process.send_signal(signal.SIGINT)
+        wait_until(lambda: server.logged("stopping"))
+        server.process.send_signal(signal.SIGINT)
+        server.process.send_signal(signal.SIGTERM)
+        client.sendall(sent[-40:])
+        assert status(client) == b"HTTP/1.1 200 OK"
+        assert server.wait() == 0
+    assert "Traceback" not in "".join(server.raw)
+
+
+def test_it_ends_by_itself_and_says_why_when_a_part_of_it_breaks(tmp_path: Path) -> None:
+    program = (
+        "import sys, datetime, pathlib\n"
+        "from nftsync.serve import ServeConfig, serve\n"
+        "def broken(stopped):\n"
+        "    raise ValueError('nobody foresaw this')\n"
+        "serve(ServeConfig(database=pathlib.Path(sys.argv[1]), secrets=['s'], port=0,\n"
+        "      sync_every=datetime.timedelta(hours=1), run_sync=broken), print)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "nftsync.db")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "nobody foresaw this" in done.stderr
+
+
+def test_ctrl_c_ends_a_replay_with_130_and_its_webhooks_wait_again(tmp_path: Path) -> None:
+    body = webhook("Wallet", WALLET)
+    database = tmp_path / "nftsync.db"
+    with serving(tmp_path, None, "--no-replay") as server:
+        assert server.post(body) == 200
+        assert server.stop() == 0
+    with Provider() as provider:
+        provider.always(silence())
+        replay = subprocess.Popen(
+            command("replay", "-d", database, "--base-url", provider.url, "--timeout", 3600),
+            env=environment(),
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        wait_until(lambda: provider.requests())
+        replay.send_signal(signal.SIGINT)
+        _, told = replay.communicate(timeout=60)
+    assert replay.returncode == 130
+    assert "Traceback" not in told
+    assert states(database) == {id_of(body): "pending"}
+    assert query(database, "SELECT kind, status FROM sync_runs") == [("replay", "interrupted")]
+    assert_settled(database)

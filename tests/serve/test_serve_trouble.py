@@ -1,0 +1,201 @@
+"""`serve` while its database takes no writes, and with signed nonsense: it lives on."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from serve_process import (
+    assert_settled,
+    id_of,
+    query,
+    run,
+    serving,
+    states,
+    wait_until,
+    wait_until_done,
+    webhook,
+)
+from worlds import listed, mirrored, replayed
+
+from nftsync.sandbox.server import SandboxServer
+
+WALLET = "00000000-0000-4000-8000-000000000001"
+
+
+def test_a_database_locked_for_10_s_is_503_and_then_all_goes_on(
+    synced: Path, provider: SandboxServer
+) -> None:
+    wallets = provider.world.wallets()
+
+    def change(number: int) -> bytes:
+        wallet = wallets[number % len(wallets)]
+        provider.world.mint(wallet, 1, {"name": str(number)})
+        return webhook("Wallet", wallet)
+
+    with serving(synced.parent, provider.url) as server, ThreadPoolExecutor(8) as pool:
+        bodies = [change(number) for number in range(4)]
+        assert [server.post(body) for body in bodies] == [200] * 4
+        refused = [change(number) for number in range(8)]
+        with closing(sqlite3.connect(synced, isolation_level=None, timeout=30)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            until = time.monotonic() + 10
+            statuses = list(pool.map(server.post, refused))
+            assert server.get("/readyz") == 503
+            assert server.get("/healthz") == 200
+            time.sleep(max(0.0, until - time.monotonic()))
+            other.execute("ROLLBACK")
+        assert statuses == [503] * 8
+        assert list(pool.map(server.post, refused)) == [200] * 8
+        assert server.get("/readyz") == 200
+        wait_until_done(synced)
+        assert server.stop() == 0
+    assert states(synced).keys() == {id_of(body) for body in bodies + refused}
+    assert query(synced, "SELECT DISTINCT deliveries FROM webhooks") == [(1,)]
+    assert mirrored(synced) == replayed(synced) == listed(provider.world)
+    assert_settled(synced)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 3 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_is_503_and_then_receiving_and_replay_go_on(
+    small_disk: Path, provider: SandboxServer
+) -> None:
+    database = small_disk / "nftsync.db"
+    wallets = provider.world.wallets()
+    with serving(small_disk, provider.url) as server:
+        assert server.post(webhook("Wallet", wallets[0])) == 200
+        wait_until_done(database)
+        ballast = small_disk / "ballast"
+        with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):  # noqa: PT012
+            while True:
+                file.write(b"\0" * 4096)
+        answered, refused = [], []
+        while len(refused) < 3:
+            wallet = wallets[len(answered) % len(wallets)]
+            provider.world.mint(wallet, 1, {"name": "new"})
+            body = webhook("Wallet", wallet, changes={"padding": "x" * 20_000})
+            (answered if server.post(body) == 200 else refused).append(body)
+            assert len(answered) < 200
+        assert server.get("/healthz") == 200
+        wait_until(lambda: server.get("/readyz") == 503)
+        ballast.unlink()
+        wait_until(lambda: server.get("/readyz") == 200)
+        assert [server.post(body) for body in refused] == [200] * 3
+        assert {id_of(body) for body in answered + refused} <= states(database).keys()
+        for wallet in wallets:
+            assert server.post(webhook("Wallet", wallet)) == 200
+        wait_until_done(database)
+        assert server.stop() == 0
+    assert mirrored(database) == replayed(database) == listed(provider.world)
+    assert_settled(database)
+
+
+def unusable() -> dict[str, bytes]:
+    good = webhook("Wallet", WALLET)
+    deep = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+    return {
+        "deep arrays": b"[" * 100_000 + b"]" * 100_000,
+        "deep objects cut at the limit": deep[: 256 * 1024],
+        "deep inside a good one": good[:-1] + b',"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        "a long integer": good[:-1] + b',"x":' + b"9" * 5_000 + b"}",
+        "a long integer as an id": good.replace(b'"id": "', b'"id": ' + b"7" * 5_000 + b', "i": "'),
+        "a lone surrogate": good.replace(b'"update"', b'"\\ud800"'),
+        "a lone surrogate elsewhere": good[:-1] + b',"x":"\\udfff"}',
+        "NaN": good[:-1] + b',"x":NaN}',
+        "infinity": good[:-1] + b',"x":-Infinity}',
+        "a key twice": good[:-1] + b',"resourceType":"Token"}',
+        "UTF-16": good.decode().encode("utf-16"),
+        "latin-1": webhook("Wallet", WALLET).replace(b"update", b"\xe9"),
+        "NUL in the type": webhook("Wal\0let", WALLET),
+        "NUL alone": b"\0",
+        "nothing": b"",
+        "no object": b"[1]",
+        "a path": webhook("Wallet", "../../v1/tokens"),
+        "a coded path": webhook("Wallet", "..%2f..%2fv1%2ftokens"),
+        "a header": webhook("Wallet", WALLET + "\r\nX-Evil: 1"),
+        "a query": webhook("Token", WALLET + "?a=b"),
+        "an address": webhook("Token", "http://127.0.0.1:1/"),
+        "wide digits": webhook("Wallet", "\uff10" * 8 + WALLET[8:]),
+    }
+
+
+def test_signed_nonsense_is_200_and_quarantined_and_no_request_follows(
+    synced: Path, provider: SandboxServer
+) -> None:
+    bodies = unusable()
+    before = provider.sandbox.requests.snapshot()
+    good = webhook("Wallet", provider.world.wallets()[0])
+    with serving(synced.parent, provider.url) as server:
+        assert {name: server.post(body) for name, body in bodies.items()} == dict.fromkeys(
+            bodies, 200
+        )
+        assert server.post(good) == 200
+        wait_until_done(synced, id_of(good))
+        assert server.stop() == 0
+    found = states(synced)
+    assert found.pop(id_of(good)) == "done"
+    assert len(found) == len(bodies)
+    assert set(found.values()) == {"quarantined"}
+    assert all(name.startswith("q-") for name in found)
+    kept = query(synced, "SELECT body FROM webhooks WHERE state = 'quarantined'")
+    assert {row[0] for row in kept} == set(bodies.values())
+    after = provider.sandbox.requests.snapshot()
+    assert after == before | {"balances": before["balances"] + 1}
+    assert_settled(synced)
+
+
+def test_odd_types_and_ids_with_capitals_are_followed_or_wait_without_a_route(
+    synced: Path, provider: SandboxServer
+) -> None:
+    wallet = provider.world.wallets()[0]
+    odd = [webhook(name, str(uuid.uuid4())) for name in ("../x", "*", "wallet", "é%2f", "a b")]
+    upper = webhook("Wallet", wallet.upper(), id=str(uuid.uuid4()).upper())
+    with serving(synced.parent, provider.url) as server:
+        assert {server.post(body) for body in [*odd, upper]} == {200}
+        wait_until_done(synced, id_of(upper).lower())
+        assert server.stop() == 0
+    found = states(synced)
+    assert {found[id_of(body)] for body in odd} == {"unrouted"}
+    assert_settled(synced)
+
+
+def test_a_database_that_cannot_be_read_for_a_while_ends_nothing(
+    synced: Path, provider: SandboxServer
+) -> None:
+    body = webhook("Wallet", provider.world.wallets()[0])
+    with serving(synced.parent, provider.url) as server:
+        with closing(sqlite3.connect(synced, timeout=30)) as other:
+            other.execute("ALTER TABLE webhooks RENAME TO elsewhere")
+            wait_until(lambda: server.logged("database trouble"))
+            assert server.post(body) == 503
+            replay = run("replay", "--base-url", provider.url, "-d", synced, cwd=synced.parent)
+            assert replay.returncode == 1
+            assert replay.stderr.startswith("nftsync: ")
+            assert replay.stderr.count("\n") == 1
+            other.execute("ALTER TABLE elsewhere RENAME TO webhooks")
+        wait_until(lambda: server.post(body) == 200)
+        wait_until_done(synced)
+        assert server.stop() == 0
+    assert_settled(synced)
