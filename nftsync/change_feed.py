@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from nftsync.errors import StoreError
-from nftsync.store.connection import connect_reader, explained
-from nftsync.store.schema import check_schema
+from nftsync.store.connection import explained
+from nftsync.store.opening import opened
 from nftsync.tables import TABLES
 
 __all__ = ["CHANGE_COLUMNS", "POLL_SECONDS", "Change", "ChangeFeed", "open_feed"]
@@ -138,10 +137,5 @@ def open_feed(path: Path) -> Iterator[ChangeFeed]:
         StoreError: it is missing, empty, not nftsync's or cannot be read.
         NewerDatabase: a newer nftsync wrote it.
     """
-    with explained(path):
-        connection = connect_reader(path)
-    with closing(connection):
-        with explained(path):
-            if check_schema(connection, path) == 0:
-                raise StoreError(f"{path} is empty; `nftsync sync` makes its tables")
+    with opened(path) as connection:
         yield ChangeFeed(connection, path)

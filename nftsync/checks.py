@@ -24,6 +24,7 @@ __all__ = [
     "check_database",
     "check_secret",
     "first_tracked_wallet",
+    "is_this_machine",
 ]
 
 #: `warning`: it works, and should still be mended.
@@ -108,7 +109,7 @@ def _look_inside(path: Path) -> str:
 def check_base_url(base_url: str) -> list[Check]:
     """Look whether what is read from there can be read by others on the way."""
     parts = urlsplit(base_url)
-    if parts.scheme == "https" or _is_this_machine(parts.hostname or ""):
+    if parts.scheme == "https" or is_this_machine(parts.hostname or ""):
         return []
     return [
         Check(
@@ -120,7 +121,8 @@ def check_base_url(base_url: str) -> list[Check]:
     ]
 
 
-def _is_this_machine(host: str) -> bool:
+def is_this_machine(host: str) -> bool:
+    """Whether a host's name or address stays on this machine."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from nftsync.errors import InputError, StoreError
-from nftsync.store.connection import connect_reader, explained
-from nftsync.store.schema import check_schema
+from nftsync.errors import InputError
+from nftsync.store.connection import explained
+from nftsync.store.opening import opened
 from nftsync.tables import TABLES
 
 __all__ = ["WEBHOOK_COLUMNS", "InboxView", "StoredWebhook", "open_inbox"]
@@ -134,10 +134,5 @@ def open_inbox(path: Path) -> Iterator[InboxView]:
         StoreError: it is missing, empty, not nftsync's or cannot be read.
         NewerDatabase: a newer nftsync wrote it.
     """
-    with explained(path):
-        connection = connect_reader(path)
-    with closing(connection):
-        with explained(path):
-            if check_schema(connection, path) == 0:
-                raise StoreError(f"{path} is empty; `nftsync sync` makes its tables")
+    with opened(path) as connection:
         yield InboxView(connection, path)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-from nftsync.errors import StoreError
-from nftsync.store.connection import connect_reader, explained
-from nftsync.store.schema import check_schema
+from nftsync.store.connection import explained
+from nftsync.store.opening import opened
 
 __all__ = [
     "AS_OF_COLUMNS",
@@ -288,8 +287,6 @@ def reading(path: Path | str) -> Iterator[sqlite3.Connection]:
         StoreError: it is missing, empty, not nftsync's or cannot be read.
         NewerDatabase: a newer nftsync wrote it.
     """
-    with explained(path), closing(connect_reader(path)) as connection:
+    with opened(path) as connection, explained(path):
         connection.execute("BEGIN DEFERRED")
-        if check_schema(connection, path) == 0:
-            raise StoreError(f"{path} is empty; `nftsync sync` makes its tables")
         yield connection

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import sys
 from typing import TYPE_CHECKING, Any
@@ -143,21 +142,14 @@ def _checked_url(given: str) -> str:
     usable = usable and url.isprintable() and re.search(r"[\s\\#]", url) is None
     if not usable or parts.scheme not in {"http", "https"}:
         raise InputError(_MUST)
-    if parts.scheme == "http" and not _is_this_machine(host):
+    from nftsync.checks import is_this_machine
+
+    if parts.scheme == "http" and not is_this_machine(host):
         say(
             f"warning: webhooks to {host} would travel unencrypted over plain http; "
             "put TLS in front of `nftsync serve` and give an https address"
         )
     return url
-
-
-def _is_this_machine(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _confirmed(url: str) -> bool:

@@ -10,20 +10,18 @@ import ssl
 import threading
 import time
 import zlib
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 import httpcore
 import httpx
 
-from nftsync.errors import NoConnection, Stopped, UnusableAnswer
+from nftsync.errors import NoConnection, UnusableAnswer
+from nftsync.timed_socket import Attempt, TimedBackend
 from nftsync.wire import CutShort
 
 __all__ = ["Answer", "Connection", "shared_tls"]
 
-#: How long a wait for bytes may go on after the stop event was set, in seconds.
-_SLICE = 0.25
 #: Of the body of an answer that is no success, so much is read to keep the connection.
 _REFUSAL_BYTES = 64 * 1024
 
@@ -45,80 +43,6 @@ class Answer(NamedTuple):
 def shared_tls() -> ssl.SSLContext:
     """The TLS context that all connections of a run share; loading the certificates is slow."""
     return httpx.create_ssl_context()
-
-
-class _Attempt:
-    """When the attempt under way must be over: at its deadline, or when the caller stops."""
-
-    def __init__(self, stopped: threading.Event) -> None:
-        self.deadline = 0.0
-        self._stopped = stopped
-
-    def left(self) -> float:
-        if self._stopped.is_set():
-            raise Stopped("stopped")
-        left = self.deadline - time.monotonic()
-        if left <= 0:
-            raise httpcore.ReadTimeout("out of time")
-        return left
-
-
-class _TimedStream(httpcore.NetworkStream):
-    """A socket whose every wait ends with the attempt, however slowly the bytes drip in.
-
-    The timeouts that httpcore hands down are those of a request, and ours carry none.
-    """
-
-    def __init__(self, stream: httpcore.NetworkStream, attempt: _Attempt) -> None:
-        self._stream = stream
-        self._attempt = attempt
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG002
-        while True:
-            left = self._attempt.left()
-            try:
-                return self._stream.read(max_bytes, min(left, _SLICE))
-            except httpcore.ReadTimeout:
-                continue
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ARG002
-        self._stream.write(buffer, self._attempt.left())
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ARG002
-    ) -> httpcore.NetworkStream:
-        stream = self._stream.start_tls(ssl_context, server_hostname, self._attempt.left())
-        return _TimedStream(stream, self._attempt)
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
-
-
-class _TimedBackend(httpcore.SyncBackend):
-    def __init__(self, attempt: _Attempt) -> None:
-        self._attempt = attempt
-
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ARG002
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.NetworkStream:
-        try:
-            stream = super().connect_tcp(
-                host, port, self._attempt.left(), local_address, socket_options
-            )
-        except UnicodeError:  # out of the resolver, for a label too long
-            raise httpcore.ConnectError(f"{host[:80]!r} is no host name") from None
-        return _TimedStream(stream, self._attempt)
 
 
 class Connection:
@@ -145,7 +69,7 @@ class Connection:
         self._origin = origin
         self._timeout = timeout
         self._max_bytes = max_bytes
-        self._attempt = _Attempt(stopped or threading.Event())
+        self._attempt = Attempt(stopped or threading.Event())
         self._transport = httpx.HTTPTransport(verify=tls)
         # httpx offers no other way to a network backend of one's own.
         self._transport._pool = httpcore.ConnectionPool(
@@ -153,7 +77,7 @@ class Connection:
             max_connections=1,
             max_keepalive_connections=1,
             keepalive_expiry=30.0,
-            network_backend=_TimedBackend(self._attempt),
+            network_backend=TimedBackend(self._attempt),
         )
 
     def close(self) -> None:

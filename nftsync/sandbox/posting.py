@@ -9,12 +9,13 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 import httpcore
 
+from nftsync import timed_socket
+from nftsync.errors import Stopped
 from nftsync.sandbox.webhooks import Attempt
 from nftsync.signature import HEADER
 
@@ -23,8 +24,6 @@ __all__ = ["ATTEMPT_SECONDS", "Poster"]
 #: So long the receiver may take (provider's document, section Limits).
 ATTEMPT_SECONDS = 3.0
 
-#: How long a wait for bytes may go on after the stop event was set, in seconds.
-_SLICE = 0.25
 #: So much of an answer's body is read; its connection is closed where there is more.
 _ANSWER_BYTES = 64 * 1024
 #: Shorter than what receivers keep idle connections for: one that is just being closed by the other
@@ -38,79 +37,6 @@ _FAILURES = (
 )
 
 
-class _Stopped(Exception):
-    pass
-
-
-class _Limit:
-    """When the attempt under way must be over."""
-
-    def __init__(self, stopped: threading.Event) -> None:
-        self.deadline = 0.0
-        self._stopped = stopped
-
-    def left(self) -> float:
-        if self._stopped.is_set():
-            raise _Stopped
-        left = self.deadline - time.monotonic()
-        if left <= 0:
-            raise httpcore.ReadTimeout
-        return left
-
-
-class _LimitedStream(httpcore.NetworkStream):
-    def __init__(self, stream: httpcore.NetworkStream, limit: _Limit) -> None:
-        self._stream = stream
-        self._limit = limit
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG002
-        while True:
-            left = self._limit.left()
-            try:
-                return self._stream.read(max_bytes, min(left, _SLICE))
-            except httpcore.ReadTimeout:
-                continue
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ARG002
-        self._stream.write(buffer, self._limit.left())
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def start_tls(
-        self,
-        ssl_context: Any,
-        server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ARG002
-    ) -> httpcore.NetworkStream:
-        stream = self._stream.start_tls(ssl_context, server_hostname, self._limit.left())
-        return _LimitedStream(stream, self._limit)
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
-
-
-class _LimitedBackend(httpcore.SyncBackend):
-    def __init__(self, limit: _Limit) -> None:
-        self._limit = limit
-
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ARG002
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.NetworkStream:
-        try:
-            stream = super().connect_tcp(
-                host, port, self._limit.left(), local_address, socket_options
-            )
-        except UnicodeError:  # out of the resolver, for a label too long
-            raise httpcore.ConnectError("that is no host name") from None
-        return _LimitedStream(stream, self._limit)
-
-
 class Poster:
     """A kept-alive connection to the receiver, for one thread.
 
@@ -122,11 +48,11 @@ class Poster:
     """
 
     def __init__(self, stopped: threading.Event) -> None:
-        self._limit = _Limit(stopped)
+        self._attempt = timed_socket.Attempt(stopped)
         self._pool = httpcore.ConnectionPool(
             max_connections=1,
             keepalive_expiry=_IDLE_SECONDS,
-            network_backend=_LimitedBackend(self._limit),
+            network_backend=timed_socket.TimedBackend(self._attempt),
         )
 
     def close(self) -> None:
@@ -146,12 +72,12 @@ class Poster:
             webhook even so.
         """
         began, at = time.monotonic(), datetime.now(UTC)
-        self._limit.deadline = began + ATTEMPT_SECONDS
+        self._attempt.deadline = began + ATTEMPT_SECONDS
         status: int | None = None
         error: str | None = None
         try:
             status = self._status(url, body, _headers(signature))
-        except _Stopped:
+        except Stopped:
             return None
         except _FAILURES as failure:
             error = _say(failure)
