@@ -1,0 +1,222 @@
+"""A database with webhooks in it, and replays of them, within this process and beside it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from provider import uuid
+
+import nftsync
+from nftsync.client import ClientConfig
+from nftsync.replay import run
+from nftsync.replay.result import ReplayResult
+from nftsync.routes import Route, merged
+from nftsync.store.inbox import Delivery, store
+from nftsync.store.mirror import Mirror
+from nftsync.sync_plan import Request
+from nftsync.sync_result import SyncResult
+from nftsync.sync_run import sync_wallets
+from nftsync.times import now, shifted
+from nftsync.webhook_body import Webhook, read_webhook
+
+ROOT = str(Path(nftsync.__file__).parents[1])
+OURS = uuid(1, 0xC)
+THEIRS = uuid(2, 0xC)
+
+
+def event(number: int) -> str:
+    return uuid(number, 0xE)
+
+
+def body(number: int, resource_type: str, resource_id: str, organization: str = OURS) -> bytes:
+    fields = {
+        "organizationId": organization,
+        "action": "update",
+        "id": event(number),
+        "resourceId": resource_id,
+        "resourceType": resource_type,
+        "createdAtUtc": "2026-01-01T00:00:00Z",
+        "changes": None,
+    }
+    return msgspec.json.encode(fields)
+
+
+def in_time(after: float) -> str:
+    """So many seconds from now; less than nothing is before."""
+    return shifted(now(), timedelta(seconds=after))
+
+
+class Place:
+    """A database and the address of its provider."""
+
+    def __init__(self, database: Path, url: str) -> None:
+        self.database = database
+        self.url = url
+        self.numbers = 0
+
+    # What is there ------------------------------------------------------------------------------
+
+    def receive(
+        self,
+        resource_type: str,
+        *resource_ids: str,
+        organization: str = OURS,
+        at: str | None = None,
+    ) -> list[str]:
+        """Store a webhook on each object; returns their ids."""
+        bodies = []
+        for resource_id in resource_ids:
+            self.numbers += 1
+            bodies.append(body(self.numbers, resource_type, resource_id, organization))
+        contents = [read_webhook(raw, None) for raw in bodies]
+        with closing(Mirror(self.database)) as mirror, mirror.transaction() as transaction:
+            deliveries = [Delivery(*each) for each in zip(bodies, contents, strict=True)]
+            store(transaction.connection, deliveries, at or in_time(-1))
+        return [content.webhook_id for content in contents if isinstance(content, Webhook)]
+
+    def run(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self.database, isolation_level=None, timeout=30)) as db:
+            return db.execute(statement, parameters).fetchall()
+
+    def states(self) -> dict[str, int]:
+        return dict(self.run("SELECT state, count(*) FROM webhooks GROUP BY state"))
+
+    def webhook(self, webhook_id: str) -> dict[str, Any]:
+        with closing(sqlite3.connect(self.database)) as db:
+            db.row_factory = sqlite3.Row
+            query = "SELECT * FROM webhooks WHERE webhook_id = ?"
+            return dict(db.execute(query, (webhook_id,)).fetchone())
+
+    def runs(self) -> list[dict[str, Any]]:
+        with closing(sqlite3.connect(self.database)) as db:
+            db.row_factory = sqlite3.Row
+            query = "SELECT * FROM sync_runs WHERE kind = 'replay' ORDER BY run_id"
+            return [dict(row) for row in db.execute(query)]
+
+    def is_quiet(self) -> bool:
+        """No lease, nothing running, no run open."""
+        return self.run(
+            "SELECT (SELECT count(*) FROM leases),"
+            " (SELECT count(*) FROM webhooks WHERE state = 'running' OR lease_no IS NOT NULL),"
+            " (SELECT count(*) FROM sync_runs WHERE status = 'running')"
+        ) == [(0, 0, 0)]
+
+    def is_quiet_but_for_the_lease(self) -> bool:
+        return self.run("SELECT count(*) FROM webhooks WHERE state IN ('pending', 'running')") == [
+            (0,)
+        ]
+
+    def make_due(self) -> None:
+        self.run("UPDATE webhooks SET next_attempt_at = ? WHERE next_attempt_at > ?", now(), now())
+
+    # Working on it ------------------------------------------------------------------------------
+
+    def config(
+        self,
+        routes: Mapping[str, Route] | None = None,
+        *,
+        run_sync: Callable[[threading.Event], SyncResult] | None = None,
+        organization_id: str | None = None,
+        concurrency: int = 8,
+        **client: Any,
+    ) -> run.ReplayConfig:
+        config = ClientConfig(base_url=self.url, **{"attempts": 2, "timeout": 5.0, **client})
+
+        def sync(stopped: threading.Event) -> SyncResult:
+            return sync_wallets(
+                self.database, config, Request(), concurrency=4, progress=False, stopped=stopped
+            )
+
+        return run.ReplayConfig(
+            client=config,
+            access=config.access(),
+            routes=merged(routes or {}),
+            run_sync=run_sync or sync,
+            organization_id=organization_id,
+            concurrency=concurrency,
+        )
+
+    def replay(self, routes: Mapping[str, Route] | None = None, **more: Any) -> ReplayResult:
+        stopped = more.pop("stopped", None) or threading.Event()
+        return run.replay_once(self.database, self.config(routes, **more), stopped, progress=False)
+
+    @contextmanager
+    def following(
+        self, routes: Mapping[str, Route] | None = None, **more: Any
+    ) -> Iterator[Following]:
+        """A worker as `serve` has one, for the length of a block."""
+        following = Following(self, self.config(routes, **more))
+        try:
+            yield following
+        finally:
+            following.end()
+
+    def command(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """A command in a process of its own, on this database and provider."""
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-m", "nftsync", *arguments),
+                *("-d", str(self.database), "--base-url", self.url),
+            ],
+            env={**os.environ, "PYTHONPATH": ROOT, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+class Following:
+    """`follow` in a thread; what ends it is raised at the end."""
+
+    def __init__(self, place: Place, config: run.ReplayConfig) -> None:
+        self.counts: Counter[str] = Counter()
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(place, config), daemon=True)
+        self._thread.start()
+
+    def _run(self, place: Place, config: run.ReplayConfig) -> None:
+        try:
+            run.follow(place.database, config, self._stopped, self._wake, self)
+        except BaseException as error:  # noqa: BLE001 - raised again by end()
+            self._error = error
+
+    def settled(self, counts: ReplayResult) -> None:
+        self.counts.update(counts.as_counts())
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def until(self, met: Callable[[], object], seconds: float = 20.0) -> None:
+        """Wait until something is so."""
+        wait_until(lambda: met() or self._error, seconds)
+        if self._error is not None:
+            raise self._error
+
+    def end(self) -> None:
+        self._stopped.set()
+        self._wake.set()
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+        if self._error is not None:
+            raise self._error
+
+
+def wait_until(met: Callable[[], object], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.01)

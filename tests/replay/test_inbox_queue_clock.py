@@ -1,0 +1,230 @@
+"""The queue beside clocks that were wrong, long backlogs, and workers that lost their lease."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import timedelta
+
+import pytest
+from provider import wallet
+from replay_world import OURS, Place, body
+
+from nftsync.store import inbox_leases, inbox_queue
+from nftsync.store.inbox import Delivery, store
+from nftsync.store.inbox_queue import ObjectKey, Settlement
+from nftsync.store.mirror import Mirror
+from nftsync.times import shifted
+from nftsync.webhook_body import read_webhook
+from nftsync.webhook_states import seconds_before_attempt
+
+AT = "2026-01-01T12:00:00.000000Z"
+KEY = ObjectKey("Wallet", wallet(1))
+
+
+def moved(**by: float) -> str:
+    return shifted(AT, timedelta(**by))
+
+
+@pytest.fixture
+def mirror(place: Place):
+    with Mirror(place.database, air=0.0) as mirror:
+        yield mirror
+
+
+def put(mirror: Mirror, count: int, at: str, *, key: ObjectKey = KEY, first: int = 0) -> None:
+    bodies = [body(first + number, *key) for number in range(count)]
+    with mirror.transaction() as transaction:
+        store(
+            transaction.connection, [Delivery(raw, read_webhook(raw, None)) for raw in bodies], at
+        )
+
+
+def take_all(mirror: Mirror, at: str) -> tuple[int, int]:
+    """Claim all that is due; the lease, and how many webhooks."""
+    keys = inbox_queue.due_objects(mirror.connection, at, at, 512)
+    with mirror.transaction() as transaction:
+        lease = inbox_leases.take_lease(transaction.connection, at)
+    webhooks, more, going_on = 0, bool(keys), False
+    while more:
+        with mirror.transaction() as transaction:
+            claimed = inbox_queue.claim(
+                transaction.connection, lease, keys, at, at, going_on=going_on
+            )
+        webhooks += sum(claim.webhooks for claim in claimed.claims)
+        more, going_on = claimed.more, True
+    return lease, webhooks
+
+
+def test_what_was_received_by_a_clock_that_was_ahead_is_due(mirror: Mirror) -> None:
+    put(mirror, 3, moved(days=300))
+    assert take_all(mirror, AT)[1] == 3
+
+
+def test_what_is_put_off_waits_even_if_it_was_received_by_a_clock_that_was_ahead(
+    mirror: Mirror,
+) -> None:
+    put(mirror, 1, moved(minutes=50))
+    lease, _ = take_all(mirror, AT)
+    later = Settlement(KEY, "pending", due_at=moved(seconds=5))
+    with mirror.transaction() as transaction:
+        inbox_queue.settle(transaction.connection, lease, later, AT, None)
+    assert take_all(mirror, moved(seconds=1))[1] == 0
+    lease, webhooks = take_all(mirror, moved(seconds=6))
+    assert webhooks == 1
+    with mirror.transaction() as transaction:
+        failed = Settlement(KEY, "failed", "no")
+        inbox_queue.settle(transaction.connection, lease, failed, moved(seconds=6), None)
+    assert take_all(mirror, moved(seconds=7))[1] == 0
+
+
+@pytest.mark.parametrize("state", ["pending", "failed"])
+def test_a_wait_that_is_longer_than_any_that_is_set_is_over(mirror: Mirror, state: str) -> None:
+    put(mirror, 1, moved(hours=-1))
+    mirror.connection.execute(
+        "UPDATE webhooks SET state = ?, next_attempt_at = ?", (state, moved(days=400))
+    )
+    assert take_all(mirror, AT)[1] == 1
+
+
+def test_no_wait_that_is_set_counts_as_too_long(mirror: Mirror) -> None:
+    assert max(seconds_before_attempt(attempts) for attempts in range(1, 200)) < 2 * 3_600
+
+
+def test_a_lease_that_a_wrong_clock_gave_for_long_is_taken_back(mirror: Mirror) -> None:
+    put(mirror, 1, AT)
+    mirror.connection.execute("INSERT INTO leases (expires_at) VALUES (?)", (moved(days=1),))
+    mirror.connection.execute("UPDATE webhooks SET state = 'running', lease_no = 1")
+    assert inbox_leases.has_expired(mirror.connection, AT)
+    with mirror.transaction() as transaction:
+        assert inbox_leases.take_back_expired(transaction.connection, AT) == 1
+    assert take_all(mirror, AT)[1] == 1
+
+
+def test_ten_thousand_webhooks_on_one_object_are_one_claim_and_end_together(
+    mirror: Mirror,
+) -> None:
+    put(mirror, 10_000, AT)
+    lease, webhooks = take_all(mirror, AT)
+    assert webhooks == 10_000
+    put(mirror, 5, AT, first=10_000)
+    assert inbox_queue.due_objects(mirror.connection, AT, AT, 512) == []
+    settled, steps, more = 0, 0, True
+    while more:
+        with mirror.transaction() as transaction:
+            counts, more = inbox_queue.settle(
+                transaction.connection, lease, Settlement(KEY, "done"), AT, None
+            )
+        settled += counts["done"]
+        steps += 1
+    assert (settled, steps) == (10_000, 3)
+    assert take_all(mirror, AT)[1] == 5
+
+
+def test_work_grows_with_a_long_backlog_of_one_object_and_not_with_its_square(
+    mirror: Mirror,
+) -> None:
+    def work(count: int, first: int) -> int:
+        put(mirror, count, AT, first=first)
+        done = 0
+
+        def count_work() -> None:
+            nonlocal done
+            done += 1
+
+        mirror.connection.set_progress_handler(count_work, 100)
+        lease, _ = take_all(mirror, AT)
+        with mirror.transaction() as transaction:
+            inbox_queue.settle(transaction.connection, lease, Settlement(KEY, "done"), AT, None)
+        mirror.connection.set_progress_handler(None, 100)
+        return done
+
+    assert work(2_000, 500) < 8 * work(500, 0)
+
+
+def test_an_object_of_which_another_worker_holds_some_is_not_claimed_on(mirror: Mirror) -> None:
+    put(mirror, 2, AT)
+    lease, _ = take_all(mirror, AT)
+    put(mirror, 1, AT, first=2)
+    with mirror.transaction() as transaction:
+        other = inbox_leases.take_lease(transaction.connection, AT)
+        claimed = inbox_queue.claim(transaction.connection, other, [KEY], AT, AT, going_on=True)
+        assert (claimed.claims, claimed.more) == ([], False)
+        assert not inbox_queue.claim(transaction.connection, lease, [KEY], AT, AT).claims
+        on = inbox_queue.claim(transaction.connection, lease, [KEY], AT, AT, going_on=True)
+        assert [claim.webhooks for claim in on.claims] == [1]
+
+
+def test_a_settlement_under_a_lease_that_is_gone_changes_nothing(mirror: Mirror) -> None:
+    put(mirror, 2, AT)
+    old, _ = take_all(mirror, AT)
+    with mirror.transaction() as transaction:
+        inbox_leases.take_back_expired(transaction.connection, moved(seconds=21))
+    take_all(mirror, moved(seconds=21))
+    before = mirror.connection.execute("SELECT * FROM webhooks").fetchall()
+    some = mirror.connection.execute("SELECT max(webhook_id) FROM webhooks").fetchone()[0]
+    late = Settlement(KEY, "done", webhook_id=some, look_again_at=AT)
+    with mirror.transaction() as transaction:
+        assert not inbox_leases.renew_lease(transaction.connection, old, moved(seconds=21))
+        assert inbox_queue.settle(transaction.connection, old, late, AT, None) == ({}, False)
+    assert mirror.connection.execute("SELECT * FROM webhooks").fetchall() == before
+
+
+def test_a_leases_number_is_never_given_again(mirror: Mirror) -> None:
+    numbers = []
+    for _ in range(3):
+        with mirror.transaction() as transaction:
+            numbers.append(inbox_leases.take_lease(transaction.connection, AT))
+            inbox_leases.end_lease(transaction.connection, numbers[-1])
+    assert numbers == sorted(set(numbers))
+
+
+def test_a_vanished_workers_run_is_closed_and_a_finished_one_left_alone(mirror: Mirror) -> None:
+    for number, status in enumerate(["running", "ok"], start=1):
+        mirror.connection.execute(
+            "INSERT INTO sync_runs (kind, status, started_at, first_ticket)"
+            " VALUES ('replay', ?, ?, 1)",
+            (status, AT),
+        )
+        mirror.connection.execute(
+            "INSERT INTO leases (expires_at, run_id) VALUES (?, ?)", (AT, number)
+        )
+    with mirror.transaction() as transaction:
+        inbox_leases.take_back_expired(transaction.connection, moved(seconds=1))
+    rows: list[tuple[str, str | None]] = mirror.connection.execute(
+        "SELECT status, finished_at FROM sync_runs ORDER BY run_id"
+    ).fetchall()
+    assert rows == [("interrupted", moved(seconds=1)), ("ok", None)]
+
+
+def test_rows_without_an_object_are_left_alone(mirror: Mirror) -> None:
+    """A quarantined webhook that someone made pending by hand."""
+    put(mirror, 2, AT)
+    mirror.connection.execute(
+        "UPDATE webhooks SET resource_id = NULL, resource_type = NULL WHERE webhook_no = 1"
+    )
+    assert inbox_queue.due_objects(mirror.connection, AT, AT, 512) == [KEY]
+    assert take_all(mirror, AT)[1] == 1
+    assert inbox_queue.due_objects(mirror.connection, AT, AT, 512) == []
+
+
+def test_claims_do_not_mix_organizations(mirror: Mirror) -> None:
+    """Webhooks of another organization are put aside, and alone cause no claim."""
+    put(mirror, 2, AT)
+    theirs = ObjectKey("Wallet", wallet(2))
+    put(mirror, 2, AT, key=theirs, first=2)
+    mirror.connection.execute(
+        "UPDATE webhooks SET organization_id = 'theirs' WHERE resource_id = ? OR webhook_no = 2",
+        (theirs.resource_id,),
+    )
+    with mirror.transaction() as transaction:
+        lease = inbox_leases.take_lease(transaction.connection, AT)
+        claimed = inbox_queue.claim(
+            *(transaction.connection, lease, [KEY, theirs], AT, AT), organization_id=OURS
+        )
+    assert [(claim.key, claim.webhooks) for claim in claimed.claims] == [(KEY, 1)]
+    assert claimed.quarantined == 3
+    assert states(mirror.connection) == {"running": 1, "quarantined": 3}
+
+
+def states(connection: sqlite3.Connection) -> dict[str, int]:
+    return dict(connection.execute("SELECT state, count(*) FROM webhooks GROUP BY state"))

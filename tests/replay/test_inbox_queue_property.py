@@ -1,0 +1,272 @@
+"""Any workers, on any clock: what the inbox promises as a queue holds after every step."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from provider import uuid
+from replay_world import OURS, THEIRS, body
+
+from nftsync.store import inbox_leases, inbox_queue
+from nftsync.store.inbox import Delivery, store
+from nftsync.store.inbox_queue import ObjectKey, Settlement
+from nftsync.store.mirror import Mirror
+from nftsync.times import shifted
+from nftsync.webhook_body import read_webhook
+from nftsync.webhook_states import MOST_ATTEMPTS, NEXT, REQUEUED_FROM, WebhookState
+
+_START = "2026-01-01T00:00:00.000000Z"
+_FEW = 3  # rows that one transaction marks; the real figure would need thousands of webhooks
+OBJECTS = [ObjectKey(kind, uuid(number)) for kind in ("Wallet", "Token") for number in (1, 2)]
+WORKERS = st.integers(0, 2)
+OUTCOMES: list[WebhookState] = ["done", "failed", "pending", "unrouted"]
+
+
+class Worker:
+    """What a worker believes that it holds; a lease may have been taken from it unnoticed."""
+
+    def __init__(self) -> None:
+        self.lease: int | None = None
+        self.claimed: dict[ObjectKey, int] = {}  # webhooks by object
+
+
+class Queue(RuleBasedStateMachine):
+    """The inbox of one database, with simulated time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = tempfile.TemporaryDirectory()
+        self.mirror = Mirror(Path(self._folder.name) / "nftsync.db", air=0.0)
+        self.connection = self.mirror.connection
+        self.at = _START
+        self.workers = [Worker() for _ in range(3)]
+        self.stored = 0
+        self.before: dict[int, dict[str, Any]] = {}
+        self.requeued: set[int] = set()
+
+    def teardown(self) -> None:
+        self.mirror.close()
+        self._folder.cleanup()
+
+    def write(self, step: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        with self.mirror.transaction() as transaction:
+            return step(transaction.connection, *arguments, **named)
+
+    def rows(self) -> dict[int, dict[str, Any]]:
+        cursor = self.connection.execute("SELECT * FROM webhooks")
+        names = [column[0] for column in cursor.description]
+        return {
+            row["webhook_no"]: row for row in (dict(zip(names, r, strict=True)) for r in cursor)
+        }
+
+    def live_leases(self) -> set[int]:
+        return {number for (number,) in self.connection.execute("SELECT lease_no FROM leases")}
+
+    def running(self) -> dict[ObjectKey, set[int | None]]:
+        """The leases under which webhooks of each object are running."""
+        found: dict[ObjectKey, set[int | None]] = {}
+        for row in self.rows().values():
+            if row["state"] == "running":
+                key = ObjectKey(row["resource_type"], row["resource_id"])
+                found.setdefault(key, set()).add(row["lease_no"])
+        return found
+
+    # What happens -------------------------------------------------------------------------------
+
+    @initialize()
+    def some_are_there(self) -> None:
+        self.come(OBJECTS[0], 5, OURS)
+        self.come(OBJECTS[1], 1, OURS)
+
+    @rule(
+        key=st.sampled_from(OBJECTS), count=st.integers(1, 5), org=st.sampled_from([OURS, THEIRS])
+    )
+    def come(self, key: ObjectKey, count: int, org: str) -> None:
+        bodies = [body(self.stored + n, *key, organization=org) for n in range(count)]
+        self.stored += count
+        self.write(store, [Delivery(raw, read_webhook(raw, None)) for raw in bodies], self.at)
+
+    @rule(seconds=st.sampled_from([0.001, 3.0, 10.0, 25.0, 6_000.0, -1.0, -30.0, -20_000.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.at = shifted(self.at, timedelta(seconds=seconds))
+
+    @rule(number=WORKERS, of_ours=st.booleans())
+    def claim(self, number: int, of_ours: bool) -> None:
+        worker = self.workers[number]
+        keys = inbox_queue.due_objects(self.connection, self.at, self.at, 3)
+        held = self.running()
+        assert not set(keys) & held.keys()
+        more, going_on = bool(keys), False
+        while more:
+            lease = self._hold(worker)
+            claimed = self.write(
+                inbox_queue.claim,
+                *(lease, keys, self.at, self.at),
+                organization_id=OURS if of_ours else None,
+                going_on=going_on,
+            )
+            for each in claimed.claims:
+                worker.claimed[each.key] = worker.claimed.get(each.key, 0) + each.webhooks
+                newest = self.connection.execute(
+                    "SELECT state FROM webhooks WHERE webhook_id = ?", (each.webhook_id,)
+                ).fetchone()
+                assert newest == ("running",)
+            keys = [key for key in keys if key in worker.claimed]
+            more, going_on = claimed.more and bool(keys), True
+
+    def _hold(self, worker: Worker) -> int:
+        if worker.lease is not None and self.write(inbox_leases.renew_lease, worker.lease, self.at):
+            return worker.lease
+        worker.claimed.clear()
+        worker.lease = self.write(inbox_leases.take_lease, self.at)
+        assert worker.lease is not None
+        return worker.lease
+
+    @rule(
+        number=WORKERS,
+        key=st.sampled_from(OBJECTS),
+        state=st.sampled_from(OUTCOMES),
+        later=st.sampled_from([None, 5.0]),
+        look=st.booleans(),
+    )
+    def settle(
+        self, number: int, key: ObjectKey, state: WebhookState, later: float | None, look: bool
+    ) -> None:
+        worker = self.workers[number]
+        if worker.lease is None:
+            return
+        alive = worker.lease in self.live_leases()
+        before = self.rows()
+        due_at = None if later is None else shifted(self.at, timedelta(seconds=later))
+        some = next((row["webhook_id"] for row in before.values()), None)
+        settlement = Settlement(
+            key, state, "why", due_at, webhook_id=some, look_again_at=self.at if look else None
+        )
+        settled: Counter[str] = Counter()
+        more = True
+        while more:
+            counts, more = self.write(inbox_queue.settle, worker.lease, settlement, self.at, None)
+            settled.update(counts)
+        if alive:
+            assert settled.total() == worker.claimed.pop(key, 0)
+        else:
+            # A worker that renews first would know; what is left is a lease's that is no more.
+            assert all(
+                before[n]["lease_no"] == worker.lease
+                for n, row in self.rows().items()
+                if row != before[n]
+            )
+
+    @rule(number=WORKERS)
+    def vanish(self, number: int) -> None:
+        self.workers[number] = Worker()
+
+    @rule(number=WORKERS)
+    def give_up(self, number: int) -> None:
+        worker = self.workers[number]
+        if worker.lease is not None:
+            if self.write(inbox_leases.end_lease, worker.lease):
+                while self.write(inbox_leases.take_back_expired, self.at) == _FEW:
+                    pass
+            self.workers[number] = Worker()
+
+    @rule()
+    def take_back(self) -> None:
+        while inbox_leases.has_expired(self.connection, self.at):
+            self.write(inbox_leases.take_back_expired, self.at)
+        live = self.live_leases()
+        assert all(leases <= live for leases in self.running().values())
+
+    @precondition(lambda self: self.before)
+    @rule(data=st.data())
+    def requeue(self, data: st.DataObject) -> None:
+        number = data.draw(st.sampled_from(sorted(self.before)))
+        if self.before[number]["state"] in REQUEUED_FROM:
+            self.connection.execute(
+                "UPDATE webhooks SET state = 'pending', attempts = 0, next_attempt_at = ?,"
+                " finished_at = NULL, lease_no = NULL WHERE webhook_no = ?",
+                (self.at, number),
+            )
+            self.requeued.add(number)
+
+    # What always holds --------------------------------------------------------------------------
+
+    @invariant()
+    def an_object_is_running_under_one_lease(self) -> None:
+        assert all(len(leases) == 1 for leases in self.running().values())
+
+    @invariant()
+    def states_follow_the_picture_and_attempts_only_grow(self) -> None:
+        after = self.rows()
+        assert self.before.keys() <= after.keys()
+        for number, row in after.items():
+            self._check(self.before.get(number), row, requeued=number in self.requeued)
+        self.before, self.requeued = after, set()
+
+    def _check(self, before: dict[str, Any] | None, row: dict[str, Any], *, requeued: bool) -> None:
+        waits = row["state"] in {"pending", "failed"}
+        assert (row["next_attempt_at"] is not None) == (waits or row["state"] == "running")
+        assert (row["lease_no"] is not None) == (row["state"] == "running")
+        assert (row["finished_at"] is None) == (waits or row["state"] == "running")
+        assert (row["attempts"] >= MOST_ATTEMPTS) or row["state"] != "dead"
+        if before is None:
+            assert row["state"] == "pending"
+            return
+        if row["state"] != before["state"]:
+            # Within one step, a webhook may run and be settled.
+            ways = NEXT[before["state"]]
+            assert row["state"] in ways or ("running" in ways and row["state"] in NEXT["running"])
+        if not requeued:
+            grown = row["attempts"] - before["attempts"]
+            counts = row["state"] in {"done", "failed", "dead"} and before["state"] == "running"
+            assert grown == int(counts)
+
+    # In the end ---------------------------------------------------------------------------------
+
+    @rule()
+    def drain(self) -> None:
+        """Once nobody else works, one worker brings everything to an end."""
+        for number in range(3):
+            self.vanish(number)
+        for _ in range(2 + MOST_ATTEMPTS):
+            self.time_passes(3 * 3_600.0)
+            self.take_back()
+            self.claim(0, of_ours=False)
+            self.states_follow_the_picture_and_attempts_only_grow()
+            for key in list(self.workers[0].claimed):
+                self.settle(0, key, "done", None, look=False)
+            self.states_follow_the_picture_and_attempts_only_grow()
+        left = {row["state"] for row in self.rows().values()}
+        assert left <= {"done", "dead", "unrouted", "quarantined"}
+
+
+def test_the_inbox_keeps_its_promises_whatever_workers_and_clocks_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inbox_queue, "ROWS_AT_ONCE", _FEW)
+    monkeypatch.setattr(inbox_leases, "ROWS_AT_ONCE", _FEW)
+    run_state_machine_as_test(
+        Queue,
+        settings=settings(
+            max_examples=40,
+            stateful_step_count=30,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -1,0 +1,395 @@
+"""Replay as `serve` runs it: webhooks as they come, second looks, trouble with the database."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import closing
+
+import pytest
+from provider import Provider, balances, entry, reply, token, uuid, wallet
+from replay_world import Place, in_time
+
+from nftsync.errors import StoreError
+from nftsync.models import ObjectRead
+from nftsync.replay import run, worker
+from nftsync.routes import Route
+from nftsync.store import connection as store_connection
+from nftsync.store import inbox_leases
+from nftsync.store.mirror import Mirror
+from nftsync.store.resources import store_object
+
+OK = reply(balances())
+
+
+def path_of(number: int) -> str:
+    return f"/v1/wallets/{wallet(number)}/nft-balances"
+
+
+@pytest.fixture
+def known(place: Place, provider: Provider) -> Place:
+    """Wallet 1 has been read and holds a token; no webhook is left."""
+    provider.holds(wallet(1), entry(token(1), "1"))
+    place.receive("Wallet", wallet(1))
+    place.replay()
+    place.run("DELETE FROM webhooks")
+    return place
+
+
+def reads(provider: Provider, number: int = 1) -> int:
+    return len(provider.requests(path_of(number)))
+
+
+# Second looks -----------------------------------------------------------------------------------
+
+
+def test_what_had_not_changed_is_read_once_more_and_no_more(
+    known: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_LOOK_AGAIN_AFTER", 0.3)
+    before = reads(provider)
+    (name,) = known.receive("Wallet", wallet(1))
+    with known.following() as following:
+        following.until(lambda: known.webhook(name)["state"] == "done")
+        provider.holds(wallet(1), entry(token(1), "2"))  # what answered was behind
+        following.until(lambda: known.run("SELECT amount FROM balances") == [("2",)])
+        known.receive("Wallet", wallet(2))  # another webhook's read comes after any third look
+        provider.holds(wallet(2), entry(token(1)))
+        following.until(lambda: known.states() == {"done": 2})
+    assert reads(provider) - before == 2
+    assert known.run("SELECT webhook_id FROM balance_changes ORDER BY change_id LIMIT 2")[1] == (
+        name,
+    )
+    assert following.counts["done"] == 2
+    assert known.run("SELECT count(*) FROM webhooks WHERE look_again_at IS NOT NULL") == [(0,)]
+
+
+def test_what_changed_is_not_looked_at_again(known: Place, provider: Provider) -> None:
+    provider.holds(wallet(1), entry(token(1), "2"))
+    (name,) = known.receive("Wallet", wallet(1))
+    with known.following() as following:
+        following.until(lambda: known.webhook(name)["state"] == "done")
+    assert known.webhook(name)["look_again_at"] is None
+
+
+def test_replay_once_does_not_look_again(known: Place) -> None:
+    (name,) = known.receive("Wallet", wallet(1))
+    known.replay()
+    assert known.webhook(name)["look_again_at"] is None
+
+
+def test_a_second_look_outlives_a_restart(known: Place, provider: Provider) -> None:
+    (name,) = known.receive("Wallet", wallet(1))
+    with known.following() as following:
+        following.until(lambda: known.webhook(name)["state"] == "done")
+    assert in_time(1) < known.webhook(name)["look_again_at"] <= in_time(5)
+    before = reads(provider)
+    known.run("UPDATE webhooks SET look_again_at = ?", in_time(-1))
+    with known.following() as following:
+        following.until(lambda: reads(provider) > before)
+        following.until(known.is_quiet_but_for_the_lease)
+    assert known.webhook(name)["look_again_at"] is None
+
+
+def test_a_second_look_that_is_cut_off_is_made_after_the_restart(
+    known: Place, provider: Provider
+) -> None:
+    go_on = threading.Event()
+
+    def slow(peer):
+        go_on.wait(10)
+        return OK(peer)
+
+    (name,) = known.receive("Wallet", wallet(1))
+    known.run(
+        "UPDATE webhooks SET state = 'done', next_attempt_at = NULL, look_again_at = ?", in_time(-1)
+    )
+    before = reads(provider)
+    provider.on(path_of(1), slow)
+    with known.following() as following:
+        following.until(lambda: reads(provider) > before)
+        assert known.webhook(name)["look_again_at"] is None
+    go_on.set()
+    assert known.webhook(name)["look_again_at"] is not None
+
+
+def test_a_second_look_at_a_provider_that_refuses_is_made_later(
+    known: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_PUT_OFF", 0.1)
+    monkeypatch.setattr(run, "_FIRST_PAUSE", 0.05)
+    (name,) = known.receive("Wallet", wallet(1))
+    known.run(
+        "UPDATE webhooks SET state = 'done', next_attempt_at = NULL, look_again_at = ?", in_time(-1)
+    )
+    provider.on(path_of(1), reply(b"", 403), reply(balances(entry(token(1), "9"))))
+    with known.following(attempts=1) as following:
+        following.until(lambda: known.run("SELECT amount FROM balances") == [("9",)])
+    row = known.webhook(name)
+    assert (row["state"], row["attempts"]) == ("done", 0)
+
+
+def test_objects_are_looked_at_again_when_they_are_as_they_were(
+    place: Place, provider: Provider
+) -> None:
+    provider.on(f"/v1/transfers/{uuid(7)}", reply(b'{"a": 1}'))
+    routes = {"Transfer": Route(kind="object", path="/v1/transfers/{resourceId}")}
+    with place.following(routes) as following:
+        (new,) = place.receive("Transfer", uuid(7))
+        following.until(lambda: place.webhook(new)["state"] == "done")
+        (same,) = place.receive("Transfer", uuid(7))
+        following.until(lambda: place.webhook(same)["state"] == "done")
+        provider.on(f"/v1/transfers/{uuid(7)}", reply(b'{"a": 2}'))
+        (other,) = place.receive("Transfer", uuid(7))
+        following.until(lambda: place.webhook(other)["state"] == "done")
+    looks = [place.webhook(name)["look_again_at"] is not None for name in (new, same, other)]
+    assert looks == [False, True, False]
+    assert place.run("SELECT body FROM resources") == [('{"a": 2}',)]
+
+
+def test_an_object_that_was_read_earlier_does_not_replace_what_was_read_later(
+    place: Place,
+) -> None:
+    with Mirror(place.database) as mirror, mirror.transaction() as transaction:
+
+        def kept(ticket: int, body: str) -> bool:
+            read = ObjectRead(
+                resource_type="Transfer",
+                resource_id=uuid(7),
+                ticket=ticket,
+                started_at=f"at {ticket}",
+                outcome="ok",
+                body=body,
+            )
+            return store_object(transaction.connection, read)
+
+        assert kept(5, "{}")
+        assert not kept(4, '{"a": 1}')
+        assert not kept(6, "{}")
+        assert kept(7, '{"a": 2}')
+    assert place.run("SELECT body, fetched_at FROM resources") == [('{"a": 2}', "at 7")]
+
+
+# Leases -----------------------------------------------------------------------------------------
+
+
+def test_a_lease_that_was_taken_away_midway_costs_a_read_and_no_webhook(
+    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_RENEW_EVERY", 0.05)
+    go_on = threading.Event()
+
+    def slow(peer):
+        assert go_on.wait(10)
+        return OK(peer)
+
+    provider.on(path_of(1), slow, OK)
+    (name,) = place.receive("Wallet", wallet(1))
+    with place.following() as following:
+        following.until(lambda: reads(provider) == 1)
+        lease = place.webhook(name)["lease_no"]
+        place.run("DELETE FROM leases")
+        place.run("UPDATE sync_runs SET status = 'interrupted', finished_at = 'x'")
+        following.until(lambda: (place.webhook(name)["lease_no"] or 0) > lease)
+        assert [ledger["status"] for ledger in place.runs()] == ["running"]
+        go_on.set()
+        following.until(lambda: place.webhook(name)["state"] == "done")
+    assert reads(provider) == 2
+    assert place.webhook(name)["attempts"] == 1
+    assert place.is_quiet()
+    (ledger,) = place.runs()
+    assert (ledger["status"], ledger["wallets_ok"]) == ("ok", 2)
+
+
+def test_what_a_vanished_worker_had_is_worked_off_when_its_lease_has_run_out(
+    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_RENEW_EVERY", 0.05)
+    provider.always(OK)
+    place.receive("Wallet", wallet(1), wallet(2))
+    place.run("INSERT INTO leases (expires_at) VALUES (?)", in_time(0.5))
+    place.run("UPDATE webhooks SET state = 'running', lease_no = 1")
+    with place.following() as following:
+        assert place.states() == {"running": 2}
+        following.until(lambda: place.states() == {"done": 2})
+
+
+def test_a_lease_outlives_reads_that_take_longer_than_it(
+    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_RENEW_EVERY", 0.05)
+    go_on = threading.Event()
+
+    def slow(peer):
+        assert go_on.wait(10)
+        return OK(peer)
+
+    provider.on(path_of(1), slow)
+    (name,) = place.receive("Wallet", wallet(1))
+    with place.following() as following:
+        following.until(lambda: reads(provider) == 1)
+        expires = place.run("SELECT expires_at FROM leases")
+        following.until(lambda: place.run("SELECT expires_at FROM leases") > expires)
+        go_on.set()
+        following.until(lambda: place.webhook(name)["state"] == "done")
+    assert reads(provider) == 1
+
+
+def test_a_worker_whose_lease_ended_between_two_steps_of_a_claim_lets_it_go(
+    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker has taken over since; what it works on is not read here too."""
+    monkeypatch.setattr(worker.inbox_queue, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(inbox_leases, "ROWS_AT_ONCE", 3)
+    provider.always(OK)
+    place.receive("Wallet", *[wallet(1)] * 8)
+    real = worker.inbox_queue.claim
+    calls = []
+
+    def claim(connection, lease_no, *arguments, **named):
+        claimed = real(connection, lease_no, *arguments, **named)
+        calls.append(lease_no)
+        if len(calls) == 1:  # and now the process sleeps for a minute
+            connection.execute("DELETE FROM leases")
+            connection.execute("INSERT INTO leases (expires_at) VALUES (?)", (in_time(20),))
+            connection.execute(
+                "UPDATE webhooks SET state = 'running', lease_no = (SELECT lease_no FROM leases)"
+            )
+        return claimed
+
+    monkeypatch.setattr(worker.inbox_queue, "claim", claim)
+    result = place.replay()
+    assert (result.settled, result.fetches) == (0, 0)
+    assert place.run("SELECT DISTINCT state, lease_no FROM webhooks") == [("running", calls[0] + 1)]
+
+
+def test_what_is_given_back_at_the_end_keeps_why_it_failed_before(
+    place: Place, provider: Provider
+) -> None:
+    (name,) = place.receive("Wallet", wallet(1))
+    place.replay()
+    reason = place.webhook(name)["last_error"]
+    assert "404" in reason
+    place.make_due()
+
+    def never(peer):
+        peer.wait(30)
+        return False
+
+    provider.on(path_of(1), never)
+    with place.following() as following:
+        following.until(lambda: reads(provider) == 2)
+    row = place.webhook(name)
+    assert (row["state"], row["attempts"], row["last_error"]) == ("pending", 1, reason)
+    assert row["next_attempt_at"] <= in_time(0)
+
+
+# Trouble with the database ----------------------------------------------------------------------
+
+
+def test_a_database_that_is_locked_for_long_delays_and_loses_nothing(
+    place: Place,
+    provider: Provider,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Longer than a writer waits, so that replay begins anew; what it had in hand comes back."""
+    monkeypatch.setattr(store_connection.begin_immediate, "__defaults__", (0.2,))
+    monkeypatch.setattr(run, "_BEGIN_AGAIN", 0.05)
+    monkeypatch.setattr(run, "_RENEW_EVERY", 0.05)
+    arrived, go_on = threading.Event(), threading.Event()
+
+    def slow(peer):
+        arrived.set()
+        assert go_on.wait(10)
+        return OK(peer)
+
+    provider.on(path_of(1), slow, OK)
+    place.receive("Wallet", wallet(1))
+    with place.following() as following:
+        assert arrived.wait(10)
+        with closing(sqlite3.connect(place.database, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            go_on.set()
+            following.until(lambda: "database trouble" in caplog.text)
+            other.execute("COMMIT")
+        assert place.states() == {"running": 1}
+        place.run("UPDATE leases SET expires_at = ?", in_time(-1))  # as in 20 s
+        following.until(lambda: place.states() == {"done": 1})
+    assert place.is_quiet()
+    assert [ledger["status"] for ledger in place.runs()] == ["interrupted", "ok"]
+
+
+@pytest.fixture
+def full_disk(place: Place, provider: Provider) -> Place:
+    """One webhook, whose read can be stored and whose settlement can't, but only together."""
+    provider.holds(wallet(1), entry(token(1)))
+    place.receive("Wallet", wallet(1))
+    place.run(
+        "CREATE TRIGGER full_disk BEFORE UPDATE OF state ON webhooks WHEN new.state = 'done'"
+        " AND EXISTS (SELECT 1 FROM balance_rows)"
+        " BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
+    )
+    return place
+
+
+def test_a_step_that_could_not_be_stored_settles_nothing(full_disk: Place) -> None:
+    """What was read is not stored, so its webhook must not come out as done."""
+    with pytest.raises(StoreError, match="no room left"):
+        full_disk.replay()
+    assert full_disk.states() == {"running": 1}
+    assert full_disk.run("SELECT count(*) FROM balances") == [(0,)]
+    full_disk.run("DROP TRIGGER full_disk")
+    full_disk.run("UPDATE leases SET expires_at = ?", in_time(-1))
+    assert full_disk.replay().done == 1
+    assert full_disk.run("SELECT count(*) FROM balances") == [(1,)]
+    assert [ledger["status"] for ledger in full_disk.runs()] == ["interrupted", "ok"]
+
+
+def test_follow_settles_nothing_that_could_not_be_stored(
+    full_disk: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(run, "_BEGIN_AGAIN", 0.05)
+    monkeypatch.setattr(run, "_RENEW_EVERY", 0.05)
+    with full_disk.following() as following:
+        following.until(lambda: "no room left" in caplog.text)
+        assert full_disk.states() == {"running": 1}
+        full_disk.run("DROP TRIGGER full_disk")
+        full_disk.run("UPDATE leases SET expires_at = ?", in_time(-1))
+        following.until(lambda: full_disk.states() == {"done": 1})
+    assert full_disk.run("SELECT count(*) FROM balances") == [(1,)]
+
+
+# The ledger -------------------------------------------------------------------------------------
+
+
+def test_each_run_in_the_ledger_says_what_it_came_to_itself(
+    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_QUIET", 0.05)
+    provider.always(OK)
+    provider.on(path_of(1), reply(b"", 404))
+    with place.following() as following:
+        for count, number in enumerate([2, 1, 3], start=1):
+            place.receive("Wallet", wallet(number))
+            following.wake()
+            following.until(lambda n=count: len(place.runs()) == n and place.is_quiet())
+    assert [ledger["status"] for ledger in place.runs()] == ["ok", "failed", "ok"]
+    assert [ledger["wallets_ok"] for ledger in place.runs()] == [1, 0, 1]
+    assert all(ledger["finished_at"] for ledger in place.runs())
+
+
+def test_quiet_times_write_nothing(
+    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_QUIET", 0.05)
+    monkeypatch.setattr(run, "_RENEW_EVERY", 0.01)
+    monkeypatch.setattr(run, "_POLL", 0.01)
+    provider.always(OK)
+    place.receive("Wallet", wallet(1))
+    with place.following() as following:
+        following.until(lambda: place.states() == {"done": 1} and place.is_quiet())
+        with closing(sqlite3.connect(place.database)) as other:
+            version = other.execute("PRAGMA data_version").fetchone()
+            threading.Event().wait(0.3)
+            assert other.execute("PRAGMA data_version").fetchone() == version

@@ -1,0 +1,233 @@
+"""Webhooks of types that ask for a sync of all wallets."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from provider import Provider, balances, entry, reply, token, uuid, wallet
+from replay_world import Place, in_time
+
+from nftsync.errors import InputError
+from nftsync.replay import asked_sync, run
+from nftsync.replay_setup import replay_config
+from nftsync.routes import Route
+from nftsync.settings import load
+from nftsync.store.lock import sync_lock
+from nftsync.sync_result import BalanceCounts, SyncResult, TokenCounts, WalletCounts
+
+ANY = {"*": Route(kind="sync")}
+SELDOM = {"*": Route(kind="sync", at_most_every=timedelta(minutes=15))}
+
+
+@pytest.fixture
+def tracked(place: Place, provider: Provider) -> Place:
+    """Two wallets are tracked, and nothing waits."""
+    for number in (1, 2):
+        provider.holds(wallet(number), entry(token(number)))
+    place.receive("Wallet", wallet(1), wallet(2))
+    place.replay()
+    place.run("DELETE FROM webhooks")
+    return place
+
+
+def test_webhooks_of_any_other_type_make_one_sync(tracked: Place, provider: Provider) -> None:
+    before = len(provider.requests())
+    tracked.receive("Whatever", uuid(1), uuid(2), uuid(2))
+    tracked.receive("Vault", uuid(3))
+    result = tracked.replay(ANY)
+    assert (result.done, result.fetches, result.error) == (4, 0, None)
+    assert len(provider.requests()) - before == 2
+    assert tracked.run("SELECT status FROM sync_runs WHERE kind = 'sync'") == [("ok",)]
+
+
+def test_with_no_wallet_tracked_there_is_nothing_to_read(place: Place) -> None:
+    place.receive("Whatever", uuid(1))
+    assert place.replay(ANY).done == 1
+
+
+def test_a_sync_that_is_too_early_waits_and_says_until_when(tracked: Place) -> None:
+    tracked.receive("Whatever", uuid(1))
+    assert tracked.replay(SELDOM).done == 1
+    (name,) = tracked.receive("Whatever", uuid(2), at=in_time(0))
+    result = tracked.replay(SELDOM)
+    assert (result.settled, result.error) == (0, None)
+    row = tracked.webhook(name)
+    assert (row["state"], row["attempts"]) == ("pending", 0)
+    assert in_time(800) < row["next_attempt_at"] < in_time(900)
+    tracked.run("UPDATE sync_runs SET started_at = ?", in_time(-901))
+    tracked.make_due()
+    assert tracked.replay(SELDOM).done == 1
+
+
+def test_a_webhook_from_a_clock_that_was_ahead_waits_for_a_sync_like_others(
+    tracked: Place,
+) -> None:
+    tracked.receive("Whatever", uuid(1))
+    tracked.replay(SELDOM)
+    tracked.receive("Whatever", uuid(2), at=in_time(86_400))
+    assert tracked.replay(SELDOM).settled == 0  # and it comes to an end
+
+
+def test_a_long_time_between_syncs_is_looked_at_again_each_hour(tracked: Place) -> None:
+    weekly = {"*": Route(kind="sync", at_most_every=timedelta(days=7))}
+    tracked.receive("Whatever", uuid(1))
+    tracked.replay(weekly)
+    (name,) = tracked.receive("Whatever", uuid(2), at=in_time(0))
+    tracked.replay(weekly)
+    assert in_time(3_500) < tracked.webhook(name)["next_attempt_at"] < in_time(3_601)
+
+
+def test_a_sync_of_another_process_makes_webhooks_wait_and_is_told(tracked: Place) -> None:
+    (name,) = tracked.receive("Whatever", uuid(1))
+    with sync_lock(tracked.database):
+        result = tracked.replay(ANY)
+    assert (result.settled, tracked.states()) == (0, {"pending": 1})
+    assert "sync" in str(result.error)
+    row = tracked.webhook(name)
+    assert row["attempts"] == 0
+    assert in_time(3) < row["next_attempt_at"] < in_time(20)
+    tracked.make_due()
+    assert tracked.replay(ANY).done == 1
+
+
+def test_a_sync_that_fails_makes_webhooks_wait_and_is_told(
+    tracked: Place, provider: Provider
+) -> None:
+    provider.always(reply(b"", 401))
+    tracked.receive("Whatever", uuid(1))
+    result = tracked.replay(ANY)
+    assert (result.settled, tracked.states()) == (0, {"pending": 1})
+    assert result.error is not None
+
+
+def test_a_wallets_file_that_cannot_be_read_is_no_sync(
+    tracked: Place, provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nftsync.toml").write_text(
+        f'base_url = "{provider.url}"\nwallets_file = "wallets.txt"\n[routes."*"]\nkind = "sync"\n'
+    )
+    (tmp_path / "wallets.txt").write_text("no uuid\n")
+    monkeypatch.setenv("NFTSYNC_DATABASE", str(tracked.database))
+    settings = load()
+    tracked.receive("Whatever", uuid(1))
+    result = run.replay_once(
+        tracked.database, replay_config(settings), threading.Event(), progress=False
+    )
+    assert (result.settled, tracked.states()) == (0, {"pending": 1})
+    assert "wallets.txt" in str(result.error)
+    (tmp_path / "wallets.txt").write_text(wallet(3))
+    provider.holds(wallet(3))
+    tracked.make_due()
+    result = run.replay_once(
+        tracked.database, replay_config(settings), threading.Event(), progress=False
+    )
+    assert result.done == 1
+    assert tracked.run("SELECT status FROM wallets WHERE wallet_id = ?", wallet(3)) == [("ok",)]
+
+
+def test_webhooks_go_on_while_a_sync_that_others_asked_for_is_under_way(
+    tracked: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many ask for the next sync meanwhile, and though nobody knows how long it takes."""
+    monkeypatch.setattr(run, "_MOST_OBJECTS", 8)
+    monkeypatch.setattr(run, "_WORTH_A_CLAIM", 1)
+    syncing, go_on, syncs = threading.Event(), threading.Event(), []
+
+    def sync(stopped: threading.Event) -> SyncResult:
+        syncs.append(stopped)
+        syncing.set()
+        assert go_on.wait(20)
+        raise InputError("no wallet")
+
+    tracked.receive("Whatever", uuid(0))
+    with tracked.following(ANY, run_sync=sync) as following:
+        assert syncing.wait(10)
+        tracked.receive("Whatever", *(uuid(number) for number in range(1, 40)))
+        tracked.receive("Wallet", wallet(1), wallet(2))
+        following.wake()
+        following.until(lambda: tracked.states().get("done") == 2)
+        go_on.set()
+        following.until(lambda: tracked.states() == {"done": 42})
+    assert len(syncs) == 2  # what came while one was under way asked for another
+
+
+def test_when_replay_ends_amid_a_sync_its_webhooks_wait_again(tracked: Place) -> None:
+    syncing, wait_again = threading.Event(), []
+
+    def sync(stopped: threading.Event) -> SyncResult:
+        syncing.set()
+        wait_again.append(stopped.wait(20))
+        counts = WalletCounts(0, 0, 0, 0), TokenCounts(0, 0), BalanceCounts(0, 0, 0)
+        return SyncResult(0, "interrupted", *counts, 0, 0, 0.0, [])
+
+    (name,) = tracked.receive("Whatever", uuid(0))
+    with tracked.following(ANY, run_sync=sync):
+        assert syncing.wait(10)
+    assert wait_again == [True]
+    row = tracked.webhook(name)
+    assert (row["state"], row["attempts"]) == ("pending", 0)
+    assert row["next_attempt_at"] <= in_time(0)
+    assert tracked.is_quiet()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_sync_that_broke_off_in_an_unforeseen_way_is_not_taken_for_made(
+    tracked: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sync(stopped: threading.Event) -> SyncResult:
+        raise ValueError("nobody foresaw this")
+
+    tracked.receive("Whatever", uuid(0))
+    with pytest.raises(RuntimeError, match="broke off"):
+        tracked.replay(ANY, run_sync=sync)
+    assert tracked.states() == {"running": 1}  # until the lease runs out
+    assert asked_sync.AskedSync(sync).outcome() is None
+
+
+def test_the_lease_taken_away_amid_a_sync_settles_nothing(
+    tracked: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_RENEW_EVERY", 0.05)
+    started, go_on = threading.Semaphore(0), threading.Semaphore(0)
+
+    def sync(stopped: threading.Event) -> SyncResult:
+        started.release()
+        assert go_on.acquire(timeout=20)
+        raise InputError("no wallet")
+
+    (name,) = tracked.receive("Whatever", uuid(0))
+    with tracked.following(ANY, run_sync=sync) as following:
+        assert started.acquire(timeout=10)
+        lease = tracked.webhook(name)["lease_no"]
+        tracked.run("DELETE FROM leases")
+        following.until(lambda: (tracked.webhook(name)["lease_no"] or 0) > lease)
+        go_on.release()  # the sync began before the webhook was claimed again
+        assert started.acquire(timeout=10)
+        assert tracked.webhook(name)["state"] == "running"
+        go_on.release()
+        following.until(lambda: tracked.webhook(name)["state"] == "done")
+
+
+def test_a_sync_reads_what_it_should(tracked: Place, provider: Provider) -> None:
+    provider.always(reply(balances(entry(token(7), "3"))))
+    provider.bodies.clear()
+    tracked.receive("Whatever", uuid(0))
+    tracked.replay(ANY)
+    assert tracked.run("SELECT amount FROM balances") == [("3",), ("3",)]
+
+
+def test_a_sync_made_since_a_webhook_came_is_enough_for_it(
+    tracked: Place, provider: Provider
+) -> None:
+    tracked.receive("Whatever", uuid(0))
+    tracked.replay(ANY)
+    before = len(provider.requests())
+    tracked.receive("Whatever", uuid(1), at=in_time(-3_600))
+    assert tracked.replay(ANY).done == 1
+    assert len(provider.requests()) == before
+    tracked.receive("Whatever", uuid(2), at=in_time(0))
+    assert tracked.replay(ANY).done == 1
+    assert len(provider.requests()) == before + 2

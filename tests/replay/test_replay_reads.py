@@ -1,0 +1,326 @@
+"""From webhooks to reads to rows: how many reads, what they change, what the result says."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from typing import Any
+
+import pytest
+from provider import Provider, balances, entry, raw, reply, token, uuid, wallet
+from replay_world import OURS, THEIRS, Place, in_time
+
+from nftsync.client import Paging
+from nftsync.replay import run
+from nftsync.routes import Route
+from nftsync.store import inbox_queue
+
+TRANSFER = Route(
+    kind="object",
+    path="/v1/transfers/{resourceId}?full=1",
+    wallets=["from", "to.id"],
+    tokens=["nft"],
+)
+
+
+def path_of(wallet_id: str) -> str:
+    return f"/v1/wallets/{wallet_id}/nft-balances"
+
+
+def test_many_webhooks_on_one_object_are_one_read(place: Place, provider: Provider) -> None:
+    provider.holds(wallet(1), entry(token(1)))
+    place.receive("Wallet", *[wallet(1)] * 40)
+    result = place.replay().as_dict()
+    seconds = result.pop("seconds")
+    assert seconds > 0
+    assert result == {
+        "done": 40, "failed": 0, "dead": 0, "unrouted": 0, "quarantined": 0, "fetches": 1,
+    }  # fmt: skip
+    assert len(provider.requests()) == 1
+    assert place.run("SELECT DISTINCT state, attempts, last_error, lease_no FROM webhooks") == [
+        ("done", 1, None, None)
+    ]
+    assert place.is_quiet()
+
+
+def test_more_webhooks_on_one_object_than_a_transaction_marks_are_one_read(
+    place: Place, provider: Provider
+) -> None:
+    provider.holds(wallet(1), entry(token(1)))
+    provider.holds(wallet(2), entry(token(1)))
+    place.receive("Wallet", *[wallet(1)] * 9_000, wallet(2))
+    result = place.replay()
+    assert (result.done, result.fetches) == (9_001, 2)
+    assert place.is_quiet()
+
+
+def test_token_and_nft_webhooks_on_one_id_share_a_read(place: Place, provider: Provider) -> None:
+    provider.on(f"/v1/tokens/{token(1)}", reply(b'{"id": "%s"}' % token(1).encode()))
+    place.receive("Token", token(1))
+    place.receive("Nft", token(1))
+    result = place.replay()
+    assert (result.done, result.fetches, len(provider.requests())) == (2, 1, 1)
+
+
+def test_a_wallet_not_seen_before_becomes_tracked_and_its_changes_name_the_webhook(
+    place: Place, provider: Provider
+) -> None:
+    provider.holds(wallet(1), entry(token(1), "5", name="before"))
+    (first,) = place.receive("Wallet", wallet(1))
+    place.replay()
+    assert place.run("SELECT wallet_id, tracked, status FROM wallets") == [(wallet(1), 1, "ok")]
+    provider.holds(wallet(1), entry(token(1), "6", name="after"))
+    (second,) = place.receive("Wallet", wallet(1))
+    place.replay()
+    assert place.run(
+        "SELECT new_amount, webhook_id, baseline, run_id FROM balance_changes ORDER BY change_id"
+    ) == [("5", first, 1, 1), ("6", second, 0, 2)]
+    assert place.run("SELECT webhook_id, run_id FROM token_changes") == [(second, 2)]
+
+
+def test_an_untracked_wallet_is_not_read(place: Place, provider: Provider) -> None:
+    provider.holds(wallet(1))
+    place.receive("Wallet", wallet(1))
+    place.replay()
+    place.run("UPDATE wallets SET tracked = 0")
+    place.receive("Wallet", wallet(1))
+    result = place.replay()
+    assert (result.done, result.fetches, len(provider.requests())) == (1, 0, 1)
+
+
+def test_webhooks_of_another_organization_are_put_aside_and_read_nothing(
+    place: Place, provider: Provider
+) -> None:
+    provider.holds(wallet(1))
+    provider.holds(wallet(2))
+    (theirs,) = place.receive("Wallet", wallet(1), organization=THEIRS)
+    place.receive("Wallet", wallet(2), organization=THEIRS)
+    (ours,) = place.receive("Wallet", wallet(2))
+    result = place.replay(organization_id=OURS)
+    assert (result.done, result.quarantined, result.fetches) == (1, 2, 1)
+    assert [seen.path for seen in provider.requests()] == [path_of(wallet(2))]
+    assert place.run("SELECT wallet_id FROM wallets") == [(wallet(2),)]
+    assert place.webhook(ours)["state"] == "done"
+    assert "another organization" in place.webhook(theirs)["last_error"]
+    assert place.is_quiet()
+
+
+def test_an_unrouted_type_waits_until_a_route_is_there_and_it_is_put_back(
+    place: Place, provider: Provider
+) -> None:
+    (name,) = place.receive("Transfer", uuid(7))
+    result = place.replay()
+    assert (result.unrouted, result.fetches) == (1, 0)
+    assert "Transfer" in place.webhook(name)["last_error"]
+    assert place.replay({"Transfer": TRANSFER}).as_counts() == dict.fromkeys(result.as_counts(), 0)
+    place.run("UPDATE webhooks SET state = 'pending', next_attempt_at = '', finished_at = NULL")
+    provider.on(f"/v1/transfers/{uuid(7)}", reply(b"{}"))
+    assert place.replay({"Transfer": TRANSFER}).done == 1
+    assert provider.requests()[0].query == "full=1"
+    assert place.run("SELECT resource_type, resource_id, body FROM resources") == [
+        ("Transfer", uuid(7), "{}")
+    ]
+
+
+def test_what_an_object_names_is_read_again(place: Place, provider: Provider) -> None:
+    body = b'{"from": "%s", "to": {"id": "%s"}, "nft": "%s", "price": 1e400}' % (
+        *(wallet(1).upper().encode(), wallet(2).encode()),
+        token(1).encode(),
+    )
+    provider.on(f"/v1/transfers/{uuid(7)}", reply(body))
+    provider.on(f"/v1/tokens/{token(1)}", reply(b'{"id": "%s"}' % token(1).encode()))
+    provider.holds(wallet(1))
+    provider.holds(wallet(2), entry(token(1)))
+    (name,) = place.receive("Transfer", uuid(7))
+    result = place.replay({"Transfer": TRANSFER})
+    assert (result.done, result.fetches) == (1, 4)
+    assert place.run("SELECT body FROM resources") == [(body.decode(),)]
+    assert place.run("SELECT wallet_id, webhook_id FROM balance_changes") == [(wallet(2), name)]
+    (run,) = place.runs()
+    assert (run["requests"], run["wallets_ok"], run["status"]) == (4, 2, "ok")
+
+
+def test_strangers_that_an_object_names_do_no_harm_where_the_provider_does_not_know_them(
+    place: Place, provider: Provider
+) -> None:
+    provider.on(
+        f"/v1/transfers/{uuid(7)}",
+        reply(b'{"from": "%s", "nft": "%s"}' % (wallet(9).encode(), token(9).encode())),
+    )
+    place.receive("Transfer", uuid(7))
+    result = place.replay({"Transfer": TRANSFER})
+    assert (result.done, result.failed, result.fetches) == (1, 0, 3)
+    assert place.run("SELECT count(*) FROM wallets") == [(0,)]
+    assert place.run("SELECT count(*) FROM tokens") == [(0,)]
+
+
+def test_a_stranger_that_is_refused_makes_the_webhook_wait(
+    place: Place, provider: Provider
+) -> None:
+    provider.on(f"/v1/transfers/{uuid(7)}", reply(b'{"from": "%s"}' % wallet(9).encode()))
+    provider.on(path_of(wallet(9)), reply(b"", 503))
+    place.receive("Transfer", uuid(7))
+    result = place.replay({"Transfer": TRANSFER})
+    assert (result.settled, place.states()) == (0, {"pending": 1})
+    provider.holds(wallet(9))
+    provider.on(path_of(wallet(9)))
+    place.make_due()
+    assert place.replay({"Transfer": TRANSFER}).done == 1
+    assert place.run("SELECT wallet_id, tracked FROM wallets") == [(wallet(9), 1)]
+
+
+def test_a_known_wallet_that_an_object_names_must_be_readable(
+    place: Place, provider: Provider
+) -> None:
+    provider.holds(wallet(1))
+    place.receive("Wallet", wallet(1))
+    place.replay()
+    provider.on(path_of(wallet(1)), reply(b"gone", 404))
+    provider.on(f"/v1/transfers/{uuid(7)}", reply(b'{"from": "%s"}' % wallet(1).encode()))
+    (name,) = place.receive("Transfer", uuid(7))
+    assert place.replay({"Transfer": TRANSFER}).failed == 1
+    assert "404" in place.webhook(name)["last_error"]
+
+
+def test_holders_are_read_beside_their_token(place: Place, provider: Provider) -> None:
+    holders = [wallet(number) for number in range(5)]
+    for holder in holders:
+        provider.holds(holder, entry(token(1)))
+    provider.holds(wallet(8), entry(token(2)))
+    provider.on(f"/v1/tokens/{token(1)}", reply(b'{"id": "%s"}' % token(1).encode()))
+    place.receive("Wallet", *holders, wallet(8))
+    place.replay()
+    place.run("UPDATE wallets SET tracked = 0 WHERE wallet_id = ?", wallet(4))
+    place.receive("Token", token(1))
+    before = len(provider.requests())
+    result = place.replay({"Token": Route(holders=True)})
+    assert (result.done, result.fetches) == (1, 5)
+    assert {seen.path for seen in provider.requests()[before:]} == {
+        f"/v1/tokens/{token(1)}",
+        *(path_of(holder) for holder in holders[:4]),
+    }
+
+
+def test_what_is_not_due_waits(place: Place, provider: Provider) -> None:
+    provider.holds(wallet(1))
+    place.receive("Wallet", wallet(1))
+    (later,) = place.receive("Wallet", wallet(1))
+    place.run("UPDATE webhooks SET next_attempt_at = ? WHERE webhook_id = ?", in_time(600), later)
+    assert place.replay().done == 1
+    assert place.webhook(later)["state"] == "pending"
+
+
+def test_a_webhook_that_comes_while_its_object_is_read_causes_another_read(
+    place: Place, provider: Provider
+) -> None:
+    arrived, go_on = threading.Event(), threading.Event()
+
+    def slow(peer):
+        arrived.set()
+        assert go_on.wait(10)
+        return reply(balances(entry(token(1), "1")))(peer)
+
+    provider.on(path_of(wallet(1)), slow, reply(balances(entry(token(1), "2"))))
+    (first,) = place.receive("Wallet", wallet(1))
+    with place.following() as following:
+        assert arrived.wait(10)
+        (second,) = place.receive("Wallet", wallet(1))
+        following.wake()
+        assert place.webhook(second)["state"] == "pending"
+        go_on.set()
+        following.until(lambda: place.states() == {"done": 2})
+    assert following.counts["fetches"] == 2
+    assert place.run("SELECT amount FROM balances") == [("2",)]
+    assert place.run("SELECT webhook_id FROM balance_changes ORDER BY change_id") == [
+        (first,), (second,),
+    ]  # fmt: skip
+
+
+def test_a_read_that_a_later_one_overtook_is_made_again(place: Place, provider: Provider) -> None:
+    """A sync of another process reads the wallet later and is applied sooner."""
+    provider.holds(wallet(1), entry(token(1), "1"))
+    place.receive("Wallet", wallet(1))
+    place.replay()
+
+    def overtaken(peer):
+        place.run("UPDATE wallets SET ticket = ticket + 60000000000")
+        return reply(balances(entry(token(1), "7")))(peer)
+
+    provider.on(path_of(wallet(1)), overtaken, reply(balances(entry(token(1), "8"))))
+    place.receive("Wallet", wallet(1))
+    result = place.replay()
+    assert result.fetches == 4  # the clock of reads cannot catch up within the test
+    assert (result.failed, result.done) == (1, 0)
+    assert place.run(
+        "SELECT amount, last_error FROM balances, webhooks WHERE state = 'failed'"
+    ) == [("1", "other reads of it kept overtaking this one")]
+
+
+def test_an_incomplete_list_fails_its_webhook_and_removes_nothing(
+    place: Place, provider: Provider
+) -> None:
+    provider.holds(wallet(1), entry(token(1)), entry(token(2)))
+    place.receive("Wallet", wallet(1))
+    place.replay()
+    provider.holds(wallet(1), entry(token(1)), nextPage="abc")
+    (name,) = place.receive("Wallet", wallet(1))
+    assert place.replay().failed == 1
+    assert "nextPage" in place.webhook(name)["last_error"]
+    assert place.run("SELECT count(*) FROM balances") == [(2,)]
+    place.make_due()
+    assert place.replay(paging=Paging(next="nextPage", param="page"), attempts=1).failed == 1
+    place.make_due()
+    assert place.replay(ignore_fields=["nextPage"]).done == 1
+    assert place.run("SELECT count(*) FROM balances") == [(1,)]
+
+
+@pytest.mark.parametrize("count", [1_300])
+def test_more_objects_than_are_in_hand_at_once_are_all_read_once(
+    place: Place, provider: Provider, count: int
+) -> None:
+    provider.always(reply(balances()))
+    place.receive("Wallet", *(wallet(number) for number in range(count)))
+    result = place.replay()
+    assert (result.done, result.fetches, len(provider.requests())) == (count, count, count)
+    (run,) = place.runs()
+    assert (run["status"], run["wallets_ok"], run["requests"]) == ("ok", count, count)
+    assert place.is_quiet()
+
+
+def test_what_another_worker_was_quicker_to_claim_does_not_end_a_replay(
+    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_MOST_OBJECTS", 5)
+    provider.always(reply(balances()))
+    place.receive("Wallet", *(wallet(number) for number in range(20)))
+    place.run("INSERT INTO leases (expires_at) VALUES (?)", in_time(20))
+    look = inbox_queue.due_objects
+    taken: list[inbox_queue.ObjectKey] = []
+
+    def look_late(connection: sqlite3.Connection, *arguments: Any) -> list[inbox_queue.ObjectKey]:
+        found = look(connection, *arguments)
+        if not taken:
+            taken.extend(found)
+            for key in found:
+                place.run(
+                    "UPDATE webhooks SET state = 'running', lease_no = 1 WHERE resource_id = ?",
+                    key.resource_id,
+                )
+        return found
+
+    monkeypatch.setattr(inbox_queue, "due_objects", look_late)
+    result = place.replay()
+    assert (len(taken), result.done, result.fetches) == (5, 15, 15)
+    assert place.states() == {"running": 5, "done": 15}
+
+
+def test_a_broken_answer_of_one_object_leaves_the_others_alone(
+    place: Place, provider: Provider
+) -> None:
+    provider.always(reply(balances()))
+    provider.on(path_of(wallet(3)), raw(b"nonsense\r\n\r\n"))
+    provider.on(path_of(wallet(4)), reply(b'{"nftTokenBalances": 1}'))
+    place.receive("Wallet", *(wallet(number) for number in range(6)))
+    result = place.replay()
+    assert (result.done, result.failed) == (4, 1)
+    assert wallet(3) in str(result.error)

@@ -1,0 +1,304 @@
+"""A provider that is down, refuses, or does not know: what costs attempts, and what only waits."""
+
+from __future__ import annotations
+
+import socket
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from provider import Peer, Provider, Sender, balances, entry, reply, token, wallet
+from replay_world import Place, in_time
+
+from nftsync.replay import run, worker
+from nftsync.webhook_states import MOST_ATTEMPTS
+
+OK = reply(balances())
+
+
+def path_of(number: int) -> str:
+    return f"/v1/wallets/{wallet(number)}/nft-balances"
+
+
+def seconds_until(time: str) -> float:
+    then, now = datetime.fromisoformat(time), datetime.fromisoformat(in_time(0))
+    return (then - now).total_seconds()
+
+
+def attempts(place: Place) -> set[int]:
+    return {count for (count,) in place.run("SELECT DISTINCT attempts FROM webhooks")}
+
+
+# Down -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        reply(b"", 401),
+        reply(b"", 403),
+        reply(b"", 429),
+        reply(b"", 500),
+        reply(b"", 503),
+        reply(b"", 503, retry_after="3600"),
+        reply(b"", 429, retry_after="3600"),
+    ],
+    ids=["401", "403", "429", "500", "503", "503 for an hour", "429 for an hour"],
+)
+def test_a_provider_that_refuses_costs_no_attempts_and_all_waits(
+    place: Place, provider: Provider, answer: Sender
+) -> None:
+    provider.always(answer)
+    place.receive("Wallet", *(wallet(number) for number in range(60)))
+    result = place.replay()
+    assert (result.settled, place.states()) == (0, {"pending": 60})
+    assert "the provider is down or refuses" in str(result.error)
+    assert attempts(place) == {0}
+    assert place.run("SELECT count(*) FROM wallets") == [(0,)]
+    assert place.is_quiet()
+    (ledger,) = place.runs()
+    assert ledger["status"] == "failed"
+    assert ledger["error"] == result.error
+    # It answers again, and at the next call all is done, bar what is put off for seconds.
+    provider.always(OK)
+    place.make_due()
+    again = place.replay()
+    assert (again.done, again.error) == (60, None)
+
+
+def test_nothing_listens(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place.url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    place.receive("Wallet", wallet(1), wallet(2))
+    result = place.replay()
+    assert (result.settled, place.states(), attempts(place)) == (0, {"pending": 2}, {0})
+    assert result.error is not None
+
+
+def test_the_command_says_in_one_line_that_the_provider_is_down(
+    place: Place, provider: Provider
+) -> None:
+    provider.always(reply(b"\x1b[31m<html>", 403))
+    place.receive("Wallet", *(wallet(number) for number in range(5)))
+    process = place.command("replay", "--json")
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert '"fetches":' in out
+    assert err.count("\n") == 1
+    assert err.startswith("nftsync: webhooks wait: ")
+    assert "\x1b" not in out + err
+
+
+def test_a_token_command_that_fails_costs_no_attempts(
+    place: Place, provider: Provider, tmp_path: Path
+) -> None:
+    provider.always(OK)
+    place.receive("Wallet", *(wallet(number) for number in range(20)))
+    result = place.replay(token_command="false")
+    assert (result.settled, place.states(), attempts(place)) == (0, {"pending": 20}, {0})
+    assert "down or refuses" in str(result.error)
+    assert provider.requests() == []
+    assert place.is_quiet()
+    assert place.replay(token_command="echo secret").done == 20
+
+
+def test_follow_outlives_a_token_command_that_fails_for_a_while(
+    place: Place, provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_FIRST_PAUSE", 0.05)
+    provider.always(OK)
+    place.receive("Wallet", *(wallet(number) for number in range(20)))
+    token_file = tmp_path / "token"
+    with place.following(token_command=f"cat {token_file}") as following:
+        following.until(lambda: place.run("SELECT 1 FROM leases"))
+        token_file.write_text("secret")
+        following.until(lambda: place.states() == {"done": 20})
+    assert attempts(place) == {1}
+
+
+def test_follow_goes_on_by_itself_when_the_provider_answers_again(
+    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(run, "_LONGEST_PAUSE", 0.2)
+    monkeypatch.setattr(worker, "_PUT_OFF", 0.2)
+    provider.always(reply(b"", 503))
+    place.receive("Wallet", *(wallet(number) for number in range(100)))
+    with place.following() as following:
+        provider.wait_for(30)
+        provider.always(OK)
+        following.until(lambda: place.states() == {"done": 100})
+    assert attempts(place) == {1}
+
+
+def refuse_slowly(peer: Peer) -> bool:
+    peer.wait(0.02)
+    return reply(b"", 403)(peer)
+
+
+def test_while_the_provider_is_down_one_object_at_a_time_is_tried(
+    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(run, "_LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr(run, "_POLL", 0.01)
+    provider.always(refuse_slowly)
+    place.receive("Wallet", *(wallet(number) for number in range(400)))
+    with place.following(concurrency=2) as following:
+        provider.wait_for(60, 20)  # the first ones came before it was known to be down
+        seen = len(provider.requests())
+        while len(provider.requests()) < seen + 20:
+            assert place.states().get("running", 0) <= 1
+            following.until(lambda: True)
+        tried = [request.path for request in provider.requests()]
+    assert len(set(tried)) == len(tried)  # each try is another object
+    assert place.is_quiet()
+    assert place.states() == {"pending": 400}
+
+
+def test_what_was_put_off_is_due_when_the_provider_answers_again(
+    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(run, "_LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr(run, "_POLL", 0.01)
+    monkeypatch.setattr(worker, "_PUT_OFF", 600.0)
+    provider.always(refuse_slowly)
+    place.receive("Wallet", *(wallet(number) for number in range(40)))
+    with place.following(concurrency=1) as following:
+        provider.wait_for(10)
+        following.until(lambda: len(place.run("SELECT 1 FROM webhooks WHERE last_error > ''")) > 9)
+        provider.always(OK)
+        following.until(lambda: place.states() == {"done": 40})
+
+
+# One object alone -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+@pytest.mark.parametrize("status", [403, 500])
+@pytest.mark.parametrize("bad", [[0], [9], [29], [3, 12, 25]])
+def test_objects_that_alone_are_refused_are_put_off_and_the_others_done(
+    place: Place, provider: Provider, concurrency: int, status: int, bad: list[int]
+) -> None:
+    provider.always(OK)
+    for number in bad:
+        provider.on(path_of(number), reply(b"", status))
+    place.receive("Wallet", *(wallet(number) for number in range(30)))
+    result = place.replay(concurrency=concurrency, attempts=1)
+    assert (result.done, result.failed, result.dead) == (30 - len(bad), 0, 0)
+    waiting = place.run(
+        "SELECT resource_id, attempts FROM webhooks WHERE state = 'pending' ORDER BY resource_id"
+    )
+    assert waiting == [(wallet(number), 0) for number in bad]
+    assert result.error is not None
+    (ledger,) = place.runs()
+    assert ledger["status"] == "partial"
+
+
+def test_a_refused_objects_waits_grow_up_to_a_bound_and_cost_no_attempts(
+    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_PUT_OFF", 100.0)
+    monkeypatch.setattr(run, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(run, "_LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr(run, "_POLL", 0.05)
+    provider.on(path_of(1), reply(b"", 403))
+    provider.holds(wallet(1))
+    (bad,) = place.receive("Wallet", wallet(1))
+    with place.following() as following:
+        for wait in (100, 200, 400, 800, 900, 900):
+            following.until(
+                lambda w=wait: in_time(w - 50) < place.webhook(bad)["next_attempt_at"] <= in_time(w)
+            )
+            assert place.webhook(bad)["attempts"] == 0
+            place.make_due()
+        provider.on(path_of(1))
+        following.until(lambda: place.states() == {"done": 1})
+    assert place.webhook(bad)["last_error"] is None
+
+
+def test_a_wallet_that_is_put_off_keeps_its_row(place: Place, provider: Provider) -> None:
+    provider.holds(wallet(1), entry(token(1)))
+    place.receive("Wallet", wallet(1))
+    place.replay()
+    provider.on(path_of(1), reply(b"", 503))
+    place.receive("Wallet", wallet(1))
+    place.replay()
+    assert place.run("SELECT status, error FROM wallets") == [("ok", None)]
+
+
+# Attempts ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [reply(b"", 404), reply(b"", 400), reply(b"[]"), reply(b"{}"), reply(b"<html>")],
+    ids=["404", "400", "no object", "no list", "no JSON"],
+)
+def test_an_answer_that_cannot_be_used_costs_an_attempt(
+    place: Place, provider: Provider, answer: Sender
+) -> None:
+    provider.on(path_of(1), answer)
+    (name,) = place.receive("Wallet", wallet(1))
+    result = place.replay()
+    row = place.webhook(name)
+    assert (result.failed, result.error, row["state"], row["attempts"]) == (1, None, "failed", 1)
+    assert 3 < seconds_until(row["next_attempt_at"]) <= 6
+    assert row["last_error"]
+    assert place.run("SELECT count(*) FROM wallets") == [(0,)]
+    (ledger,) = place.runs()
+    assert (ledger["status"], ledger["requests"]) == ("failed", len(provider.requests()))
+    assert place.replay().as_counts() == dict.fromkeys(result.as_counts(), 0)
+
+
+def test_waits_grow_until_the_last_attempt_and_the_reason_is_kept(
+    place: Place, provider: Provider
+) -> None:
+    (name,) = place.receive("Wallet", wallet(1))
+    waits = []
+    for _ in range(MOST_ATTEMPTS - 1):
+        assert place.replay().failed == 1
+        waits.append(seconds_until(place.webhook(name)["next_attempt_at"]))
+        place.make_due()
+    assert place.replay().dead == 1
+    row = place.webhook(name)
+    assert (row["state"], row["attempts"], row["next_attempt_at"]) == ("dead", MOST_ATTEMPTS, None)
+    assert "404" in row["last_error"]
+    assert row["finished_at"] is not None
+    assert waits[:5] == sorted(waits[:5])
+    assert len(provider.requests()) == MOST_ATTEMPTS
+
+
+def test_a_failed_webhook_is_done_when_its_time_has_come(place: Place, provider: Provider) -> None:
+    (name,) = place.receive("Wallet", wallet(1))
+    place.replay()
+    provider.holds(wallet(1))
+    place.make_due()
+    assert place.replay().done == 1
+    row = place.webhook(name)
+    assert (row["state"], row["attempts"], row["last_error"]) == ("done", 2, None)
+
+
+def test_attempts_are_each_webhooks_own(place: Place, provider: Provider) -> None:
+    (old,) = place.receive("Wallet", wallet(1))
+    for _ in range(MOST_ATTEMPTS - 1):
+        place.replay()
+        place.make_due()
+    (new,) = place.receive("Wallet", wallet(1))
+    result = place.replay()
+    assert (result.failed, result.dead, result.fetches) == (1, 1, 1)
+    assert (place.webhook(old)["state"], place.webhook(new)["state"]) == ("dead", "failed")
+
+
+def test_waiting_again_for_a_provider_that_is_down_keeps_attempts_and_reason(
+    place: Place, provider: Provider
+) -> None:
+    (name,) = place.receive("Wallet", wallet(1))
+    place.replay()
+    place.make_due()
+    provider.always(reply(b"", 503))
+    place.replay()
+    row = place.webhook(name)
+    assert (row["state"], row["attempts"]) == ("pending", 1)
+    assert "503" in row["last_error"]

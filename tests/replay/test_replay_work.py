@@ -1,0 +1,150 @@
+"""What is in hand: which reads serve which jobs, and that no job is left waiting for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import hypothesis.strategies as st
+from hypothesis import given
+from provider import wallet
+
+from nftsync.models import WalletRead
+from nftsync.reads import AnyTask, WalletTask
+from nftsync.replay.work import Job, Work
+from nftsync.store.inbox_queue import ObjectKey
+
+
+def job(number: int, since: int = 0) -> Job:
+    return Job(ObjectKey("Wallet", wallet(number)), f"webhook-{number}", since)
+
+
+def tasks(*numbers: int) -> list[AnyTask]:
+    return [WalletTask(wallet(number), etag="known") for number in numbers]
+
+
+def read(number: int, ticket: int) -> WalletRead:
+    return WalletRead(wallet_id=wallet(number), ticket=ticket, started_at="", outcome="ok")
+
+
+def serve(work: Work, number: int, ticket: int, *, overtaken: bool = False) -> Sequence[Job]:
+    return work.served(read(number, ticket), WalletTask(wallet(number)), overtaken=overtaken)
+
+
+def test_one_read_serves_all_jobs_that_wait_for_it() -> None:
+    work, first, second = Work(), job(1), job(2)
+    work.add(first, tasks(1, 1, 3))
+    work.add(second, tasks(2, 3))
+    assert work.submit() == tasks(1, 3, 2)
+    assert work.submit() == []
+    assert serve(work, 3, 10) == [first, second]
+    assert (first.waits_for, second.waits_for) == (
+        {("wallet", wallet(1))},
+        {("wallet", wallet(2))},
+    )
+
+
+def test_a_read_that_began_before_a_job_does_not_serve_it_and_is_made_again() -> None:
+    work, early, late = Work(), job(1, since=5), job(2, since=10)
+    work.add(early, tasks(1))
+    work.submit()
+    work.add(late, tasks(1))
+    assert work.submit() == []  # it is being read
+    assert serve(work, 1, 10) == [early]
+    assert work.submit() == [WalletTask(wallet(1))]  # without conditions
+    assert serve(work, 1, 11) == [late]
+    assert work.submit() == []
+
+
+def test_a_job_with_a_read_under_way_still_gets_those_that_were_withdrawn() -> None:
+    work, held, token = Work(), job(1), job(2)
+    work.add(held, tasks(1, 2))
+    work.add(token, tasks(3))
+    work.submit()
+    work.withdrawn(tasks(2, 3))  # wallet 1 is being read
+    assert work.not_begun() == [token]
+    work.drop(token)
+    assert serve(work, 1, 1) == [held]
+    assert work.submit() == tasks(2)
+    assert serve(work, 2, 2) == [held]
+    assert not held.waits_for
+
+
+def test_a_dropped_jobs_reads_are_not_made_unless_others_wait_for_them() -> None:
+    work, dropped, other = Work(), job(1), job(2)
+    work.add(dropped, tasks(1, 2))
+    work.add(other, tasks(2))
+    work.drop(dropped)
+    assert work.submit() == tasks(2)
+    assert len(work) == 1
+    work.clear()
+    assert len(work) == 0
+    assert serve(work, 2, 1) == []
+
+
+def test_a_read_is_not_made_again_for_ever_because_others_overtake_it() -> None:
+    work, waiting = Work(), job(1)
+    work.add(waiting, tasks(1))
+    made = 0
+    served: Sequence[Job] = []
+    while not served:
+        assert len(work.submit()) == 1
+        made += 1
+        served = serve(work, 1, made, overtaken=True)
+    assert (served, made) == ([waiting], 4)
+    # The next job has as many tries, and so has one after a job that was dropped.
+    again = job(2)
+    work.add(again, tasks(1))
+    work.submit()
+    assert serve(work, 1, 10, overtaken=True) == []
+    work.drop(again)
+    assert serve(work, 1, 11, overtaken=True) == []
+    work.add(last := job(3), tasks(1))
+    for ticket in (12, 13, 14):
+        work.submit()
+        assert serve(work, 1, ticket, overtaken=True) == []
+    work.submit()
+    assert serve(work, 1, 15, overtaken=True) == [last]
+
+
+@given(st.data())
+def test_every_job_that_is_not_dropped_gets_all_its_reads(data: st.DataObject) -> None:
+    """In whatever order jobs come, reads end, are withdrawn, and jobs are given back."""
+    work = Work()
+    ticket = 0
+    jobs: list[Job] = []
+    under_way: list[AnyTask] = []
+    for _ in range(data.draw(st.integers(1, 30))):
+        step = data.draw(st.sampled_from(["add", "submit", "read", "withdraw", "drop"]))
+        ticket += 1
+        if step == "add":
+            jobs.append(job(len(jobs), since=ticket))
+            numbers = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+            work.add(jobs[-1], tasks(*numbers))
+        elif step == "submit":
+            submitted = work.submit()
+            assert not {task.wallet_id for task in submitted} & {t.wallet_id for t in under_way}
+            under_way += submitted
+        elif step == "read" and under_way:
+            end_read(work, under_way.pop(data.draw(st.integers(0, len(under_way) - 1))), ticket)
+        elif step == "withdraw":
+            work.withdrawn([under_way.pop() for _ in range(len(under_way) // 2)])
+        elif step == "drop" and jobs:
+            gone = jobs.pop(data.draw(st.integers(0, len(jobs) - 1)))
+            work.drop(gone)
+    while any(each.waits_for for each in jobs):
+        under_way += work.submit()
+        assert under_way, "a job waits for a read that nobody makes"
+        ticket += 1
+        end_read(work, under_way.pop(), ticket)
+
+
+def end_read(work: Work, task: AnyTask, ticket: int) -> None:
+    assert isinstance(task, WalletTask)
+    for served in work.served(
+        WalletRead(wallet_id=task.wallet_id, ticket=ticket, started_at="", outcome="ok"),
+        WalletTask(task.wallet_id),
+        overtaken=False,
+    ):
+        assert served.since < ticket
+        if not served.waits_for:
+            work.drop(served)
