@@ -337,7 +337,7 @@ class _Session:
     @property
     def trouble(self) -> str | None:
         """Why webhooks wait that were due, or None."""
-        return self.verdict or self.worker.refused
+        return self.verdict or self.worker.outcomes.refused
 
     def _status(self, result: ReplayResult) -> RunStatus:
         if not (self.trouble or result.failed or result.dead):

@@ -6,13 +6,13 @@ import logging
 import sqlite3
 from collections import deque
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 
 import msgspec
 
 from nftsync.models import Applied, ObjectRead, TokenRead, WalletRead
 from nftsync.reads import AnyRead, AnyTask, ObjectTask, TokenTask, WalletTask
 from nftsync.replay.lease import Lease
+from nftsync.replay.outcomes import PUT_OFF, Outcomes, after, given_back
 from nftsync.replay.plan import Follow, follow_object, plan_reads
 from nftsync.replay.result import ReplayResult
 from nftsync.replay.work import Job, Work, subject_of
@@ -23,16 +23,12 @@ from nftsync.store.inbox_queue import Claim, ObjectKey, Settlement
 from nftsync.store.mirror import Mirror, Transaction
 from nftsync.store.registry import wallets_by_id
 from nftsync.store.resources import store_object
-from nftsync.times import format_time, now, shifted
+from nftsync.times import now, shifted
 
 __all__ = ["Worker"]
 
 _log = logging.getLogger("nftsync.replay")
 
-#: An object that the provider refuses to answer for is put off so long at first, in seconds, and
-#: twice as long each time, up to the second figure.
-_PUT_OFF = 5.0
-_LONGEST_PUT_OFF = 900.0
 #: Objects whose webhooks wait for a sync in memory; a sync may take an hour.
 _MOST_WAITING_FOR_SYNC = 10_000
 #: Seconds after which a webhook that the next sync is too early for is looked at again at the
@@ -47,7 +43,7 @@ class Worker:
         work: what it has in hand.
         result: what it came to.
         wants_sync: jobs that ask for a sync of all wallets.
-        refused: why webhooks were put off that still wait, or None.
+        outcomes: decides what becomes of webhooks, and knows which objects were put off.
     """
 
     def __init__(
@@ -72,14 +68,13 @@ class Worker:
         self.work = Work()
         self.result = ReplayResult()
         self.wants_sync: list[Job] = []
-        self.refused: str | None = None
+        self.outcomes = Outcomes(look_again_after)
         self._mirror = mirror
         self._routes = routes
         self._organization_id = organization_id
         self._look_again_after = look_again_after
         self._lease = lease
         self._unsettled: deque[Settlement] = deque()
-        self._put_off: dict[ObjectKey, int] = {}
         self._in_sync: set[Job] = set()
 
     @property
@@ -162,11 +157,11 @@ class Worker:
         if route.at_most_every is not None and last is not None:
             due_at = shifted(last, route.at_most_every)
             if last <= at < due_at:
-                due_at = min(due_at, _after(_LONGEST_WAIT_FOR_SYNC))
+                due_at = min(due_at, after(_LONGEST_WAIT_FOR_SYNC))
                 self._unsettled.append(Settlement(job.key, "pending", due_at=due_at))
                 return
         if len(self.wants_sync) >= _MOST_WAITING_FOR_SYNC:
-            self._unsettled.append(self._given_back(job, None, _PUT_OFF))
+            self._unsettled.append(given_back(job, None, PUT_OFF))
             return
         self.wants_sync.append(job)
 
@@ -280,49 +275,8 @@ class Worker:
     # Settling --------------------------------------------------------------------------------
 
     def _finish(self, job: Job) -> None:
-        """Decide what becomes of a job's webhooks."""
         self.work.drop(job)
-        if job.down:
-            times = self._put_off[job.key] = self._put_off.get(job.key, -1) + 1
-            wait = min(_LONGEST_PUT_OFF, _PUT_OFF * 2.0**times)
-            self.refused = f"{job.key.resource_type} {job.key.resource_id}: {job.error}"
-            self._unsettled.append(self._given_back(job, job.error, wait))
-            return
-        if self._put_off.pop(job.key, None) is not None and not self._put_off:
-            self.refused = None
-        if job.error is not None:
-            _log.warning(
-                "a webhook's read failed",
-                extra={
-                    "resource_type": job.key.resource_type,
-                    "resource_id": job.key.resource_id,
-                    "webhook_id": job.webhook_id,
-                    "error": job.error,
-                },
-            )
-            self._unsettled.append(Settlement(job.key, "failed", job.error, look=job.look))
-        else:
-            again = None if job.changed or job.look else self._look_again_after
-            self._unsettled.append(
-                Settlement(
-                    job.key,
-                    "done",
-                    look=job.look,
-                    look_again_at=None if again is None else _after(again),
-                    webhook_id=job.webhook_id,
-                )
-            )
-
-    def _given_back(self, job: Job, error: str | None, wait: float | None) -> Settlement:
-        return Settlement(
-            job.key,
-            "pending",
-            error,
-            due_at=None if wait is None else _after(wait),
-            look=job.look,
-            look_again_at=_after(wait or 0.0) if job.look else None,
-            webhook_id=job.webhook_id,
-        )
+        self._unsettled.append(self.outcomes.of(job))
 
     def _settle(self, connection: sqlite3.Connection, lease_no: int) -> None:
         """Settle as many rows as fit in a transaction."""
@@ -358,13 +312,13 @@ class Worker:
             error: why it was not made, or None.
             wait: seconds until it is tried again; None: it was made.
         """
-        self.refused = error or (self.refused if self._put_off else None)
+        self.outcomes.sync_was_not_made(error)
         for job in self._in_sync.intersection(jobs):
             self._in_sync.discard(job)
             if wait is None:
                 self._unsettled.append(Settlement(job.key, "done"))
             else:
-                self._unsettled.append(self._given_back(job, error, wait))
+                self._unsettled.append(given_back(job, error, wait))
 
     def give_back(self, *, everything: bool = False) -> None:
         """Let webhooks wait again: all, or those whose object is not being read."""
@@ -372,13 +326,12 @@ class Worker:
             self.work.forget_reads()
         for job in self.work.not_begun():
             self.work.drop(job)
-            self._unsettled.append(self._given_back(job, None, None))
+            self._unsettled.append(given_back(job, None, None))
         self.settle()
 
     def hasten(self) -> None:
         """The provider answers again: what was put off is due at once."""
-        keys, self._put_off = list(self._put_off), {}
-        self.refused = None
+        keys = self.outcomes.take_put_off()
         if keys:
             with self._mirror.transaction() as transaction:
                 inbox_queue.hasten(transaction.connection, keys, now())
@@ -394,7 +347,3 @@ class Worker:
         self.wants_sync.clear()
         self._in_sync.clear()
         self._unsettled.clear()
-
-
-def _after(seconds: float) -> str:
-    return format_time(datetime.now(UTC) + timedelta(seconds=seconds))

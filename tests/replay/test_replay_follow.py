@@ -12,7 +12,7 @@ from replay_world import Place, in_time
 
 from nftsync.errors import StoreError
 from nftsync.models import ObjectRead
-from nftsync.replay import run, worker
+from nftsync.replay import outcomes, run, worker
 from nftsync.routes import Route
 from nftsync.store import connection as store_connection
 from nftsync.store import inbox_leases
@@ -116,7 +116,7 @@ def test_a_second_look_that_is_cut_off_is_made_after_the_restart(
 def test_a_second_look_at_a_provider_that_refuses_is_made_later(
     known: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_PUT_OFF", 0.1)
+    monkeypatch.setattr(outcomes, "PUT_OFF", 0.1)
     monkeypatch.setattr(run, "_FIRST_PAUSE", 0.05)
     (name,) = known.receive("Wallet", wallet(1))
     known.run(

@@ -10,7 +10,7 @@ import pytest
 from provider import Peer, Provider, Sender, balances, entry, reply, token, wallet
 from replay_world import Place, in_time
 
-from nftsync.replay import run, worker
+from nftsync.replay import outcomes, run
 from nftsync.webhook_states import MOST_ATTEMPTS
 
 OK = reply(balances())
@@ -121,7 +121,7 @@ def test_follow_goes_on_by_itself_when_the_provider_answers_again(
 ) -> None:
     monkeypatch.setattr(run, "_FIRST_PAUSE", 0.05)
     monkeypatch.setattr(run, "_LONGEST_PAUSE", 0.2)
-    monkeypatch.setattr(worker, "_PUT_OFF", 0.2)
+    monkeypatch.setattr(outcomes, "PUT_OFF", 0.2)
     provider.always(reply(b"", 503))
     place.receive("Wallet", *(wallet(number) for number in range(100)))
     with place.following() as following:
@@ -162,7 +162,7 @@ def test_what_was_put_off_is_due_when_the_provider_answers_again(
     monkeypatch.setattr(run, "_FIRST_PAUSE", 0.01)
     monkeypatch.setattr(run, "_LONGEST_PAUSE", 0.02)
     monkeypatch.setattr(run, "_POLL", 0.01)
-    monkeypatch.setattr(worker, "_PUT_OFF", 600.0)
+    monkeypatch.setattr(outcomes, "PUT_OFF", 600.0)
     provider.always(refuse_slowly)
     place.receive("Wallet", *(wallet(number) for number in range(40)))
     with place.following(concurrency=1) as following:
@@ -199,7 +199,7 @@ def test_objects_that_alone_are_refused_are_put_off_and_the_others_done(
 def test_a_refused_objects_waits_grow_up_to_a_bound_and_cost_no_attempts(
     place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_PUT_OFF", 100.0)
+    monkeypatch.setattr(outcomes, "PUT_OFF", 100.0)
     monkeypatch.setattr(run, "_FIRST_PAUSE", 0.01)
     monkeypatch.setattr(run, "_LONGEST_PAUSE", 0.02)
     monkeypatch.setattr(run, "_POLL", 0.05)
