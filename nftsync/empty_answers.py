@@ -32,6 +32,11 @@ class EmptyAnswers:
         self._accept = accept
         self._held_back: list[WalletRead | TokenRead] = []
 
+    @property
+    def doubted(self) -> list[str]:
+        """The wallets whose empty lists are held back."""
+        return [read.wallet_id for read in self._held_back if isinstance(read, WalletRead)]
+
     def sift(
         self, reads: Sequence[WalletRead | TokenRead], connection: sqlite3.Connection
     ) -> Sequence[WalletRead | TokenRead]:
@@ -53,8 +58,8 @@ class EmptyAnswers:
                 if len(self._held_back) == _IN_A_ROW:
                     self.verdict = (
                         f"{_IN_A_ROW} wallets in a row that held NFTs were answered with empty "
-                        "lists; nothing was taken as removed. If it is true, run again with "
-                        "--accept-empty"
+                        "lists; nothing was taken as removed. If it is true, "
+                        "`nftsync sync --accept-empty` believes it"
                     )
             elif read.entries or (
                 read.outcome == "unchanged" and _holders(connection, [read.wallet_id])

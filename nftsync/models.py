@@ -91,6 +91,7 @@ class WalletRead(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="walle
         effort: what it cost.
         webhook_id: a webhook that caused it.
         provider_down: it failed because the provider is unreachable or refuses everybody.
+        status: the HTTP status of the answer that it failed with, if one came.
     """
 
     wallet_id: str
@@ -104,6 +105,7 @@ class WalletRead(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="walle
     effort: Effort = Effort()
     webhook_id: str | None = None
     provider_down: bool = False
+    status: int | None = None
 
 
 class TokenRead(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="token"):
@@ -119,6 +121,7 @@ class TokenRead(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="token"
         effort: what it cost.
         webhook_id: a webhook that caused it.
         provider_down: it failed because the provider is unreachable or refuses everybody.
+        status: the HTTP status of the answer that it failed with, if one came.
     """
 
     token_id: str
@@ -130,6 +133,7 @@ class TokenRead(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="token"
     effort: Effort = Effort()
     webhook_id: str | None = None
     provider_down: bool = False
+    status: int | None = None
 
 
 class ObjectRead(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="object"):
@@ -147,6 +151,7 @@ class ObjectRead(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="objec
         error: why it failed.
         effort: what it cost.
         provider_down: it failed because the provider is unreachable or refuses everybody.
+        status: the HTTP status of the answer that it failed with, if one came.
     """
 
     resource_type: str
@@ -158,6 +163,7 @@ class ObjectRead(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="objec
     error: str | None = None
     effort: Effort = Effort()
     provider_down: bool = False
+    status: int | None = None
 
 
 class Applied(NamedTuple):

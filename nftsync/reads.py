@@ -147,4 +147,5 @@ def _failure(error: ReadError, tally: Tally) -> dict[str, Any]:
         "error": str(error),
         "effort": tally.effort(),
         "provider_down": error.provider_down,
+        "status": error.status,
     }

@@ -37,6 +37,10 @@ class Outcomes:
         self._look_again_after = look_again_after
         self._put_off: dict[ObjectKey, int] = {}
 
+    def has_put_off(self, key: ObjectKey) -> bool:
+        """Whether the provider has refused this object before, and not answered for it since."""
+        return key in self._put_off
+
     def of(self, job: Job) -> Settlement:
         """Decide on a job whose reads are over, or one of whose reads the provider refused."""
         if job.down:
@@ -48,7 +52,9 @@ class Outcomes:
             self.refused = None
         if job.error is not None:
             _log_failure(job)
-            return Settlement(job.key, "failed", job.error, look=job.look)
+            return Settlement(
+                job.key, "failed", job.error, look=job.look, webhook_id=job.webhook_id
+            )
         again = None if job.changed or job.look else self._look_again_after
         return Settlement(
             job.key,
@@ -62,10 +68,9 @@ class Outcomes:
         """Note why a sync that webhooks ask for was not made; None: it was."""
         self.refused = why or (self.refused if self._put_off else None)
 
-    def take_put_off(self) -> list[ObjectKey]:
-        """The objects that were put off, which are so no longer: the provider answers again."""
-        keys, self._put_off, self.refused = list(self._put_off), {}, None
-        return keys
+    def put_off(self) -> list[ObjectKey]:
+        """The objects that were put off, and not answered for since."""
+        return list(self._put_off)
 
 
 def given_back(job: Job, error: str | None, wait: float | None) -> Settlement:

@@ -245,10 +245,10 @@ class _Session:
         reads = self._take()
         if reads:
             began = time.monotonic()
-            self.worker.apply(reads)
+            refused = self.worker.apply(reads)
             entries = sum(len(x.entries) if isinstance(x, WalletRead) else 1 for x in reads)
             self._batch.learn(entries, time.monotonic() - began)
-            self._heed(reads)
+            self._heed(reads, refused)
         return found or bool(reads)
 
     def _renew(self) -> None:
@@ -287,12 +287,17 @@ class _Session:
             return []
         return reads
 
-    def _heed(self, reads: Sequence[AnyRead]) -> None:
-        """Pause when the provider is down, and go on when it answers again."""
+    def _heed(self, reads: Sequence[AnyRead], refused: Sequence[AnyRead]) -> None:
+        """Pause when the provider is down, and go on when it answers again.
+
+        Args:
+            reads: all that have come.
+            refused: those of them that say something new of the provider.
+        """
         answered = [read.ticket for read in reads if not read.provider_down]
         self._answered = max([self._answered, *answered])
         # A read that failed, while one that began later was answered, failed alone.
-        down = [read for read in reads if read.provider_down and read.ticket > self._answered]
+        down = [read for read in refused if read.ticket > self._answered]
         self._refusals += [read.ticket for read in down]
         self._refusals = [ticket for ticket in self._refusals if ticket > self._answered]
         alone = len(self._refusals) < _REFUSALS and len(self.worker.work) and not self._pauses

@@ -94,6 +94,12 @@ class Work:
         self._to_submit.clear()
         return tasks
 
+    def want(self, task: AnyTask) -> None:
+        """Have a read made that no job waits for."""
+        subject = subject_of(task)
+        if subject not in self._in_flight:
+            self._to_submit.setdefault(subject, task)
+
     def withdrawn(self, tasks: Iterable[AnyTask]) -> None:
         """These reads have not begun after all."""
         for task in tasks:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import time
 from collections import deque
 from collections.abc import Sequence
 
-import msgspec
-
 from nftsync.models import Applied, ObjectRead, TokenRead, WalletRead
 from nftsync.reads import AnyRead, AnyTask, ObjectTask, TokenTask, WalletTask
+from nftsync.replay.applying import Applying
 from nftsync.replay.lease import Lease
 from nftsync.replay.outcomes import PUT_OFF, Outcomes, after, given_back
 from nftsync.replay.plan import Follow, follow_object, plan_reads
@@ -21,7 +21,6 @@ from nftsync.store import inbox_queue, runs
 from nftsync.store.inbox_leases import ROWS_AT_ONCE
 from nftsync.store.inbox_queue import Claim, ObjectKey, Settlement
 from nftsync.store.mirror import Mirror, Transaction
-from nftsync.store.registry import wallets_by_id
 from nftsync.store.resources import store_object
 from nftsync.times import now, shifted
 
@@ -31,6 +30,8 @@ _log = logging.getLogger("nftsync.replay")
 
 #: Objects whose webhooks wait for a sync in memory; a sync may take an hour.
 _MOST_WAITING_FOR_SYNC = 10_000
+#: How often it is looked for webhooks that a wrong clock has put off, in seconds.
+_LOOK_FOR_LATE_EVERY = 30.0
 #: Seconds after which a webhook that the next sync is too early for is looked at again at the
 #: latest; a clock that was wrong may have said when it is due.
 _LONGEST_WAIT_FOR_SYNC = 3_600.0
@@ -69,6 +70,8 @@ class Worker:
         self.result = ReplayResult()
         self.wants_sync: list[Job] = []
         self.outcomes = Outcomes(look_again_after)
+        self._applying = Applying(lease, self.work)
+        self._look_for_late_at = 0.0
         self._mirror = mirror
         self._routes = routes
         self._organization_id = organization_id
@@ -96,7 +99,10 @@ class Worker:
         """
         at = now()
         connection = self._mirror.connection
-        keys = inbox_queue.due_objects(connection, due or at, at, room)
+        late = time.monotonic() >= self._look_for_late_at
+        if late:
+            self._look_for_late_at = time.monotonic() + _LOOK_FOR_LATE_EVERY
+        keys = inbox_queue.due_objects(connection, due or at, at, room, late=late)
         claims = self._claim_all(keys, due or at, at) if keys else {}
         # After the claim: what starts from here on knows what those webhooks announced.
         since = self._mirror.tickets.take()
@@ -109,6 +115,8 @@ class Worker:
             job = Job(look.key, look.webhook_id, since, look=True)
             if follows[look.key].tasks:
                 self.work.add(job, follows[look.key].tasks)
+            else:
+                self._unsettled.append(self.outcomes.of(job))
         return bool(keys or looks)
 
     def _claim_all(self, keys: Sequence[ObjectKey], due: str, at: str) -> dict[ObjectKey, Claim]:
@@ -152,7 +160,7 @@ class Worker:
         if runs.all_read_since_webhook(connection, job.webhook_id):
             self._unsettled.append(Settlement(job.key, "done"))
             return
-        last = runs.last_sync_began(connection)
+        last = runs.last_full_sync_began(connection)
         at = now()
         if route.at_most_every is not None and last is not None:
             due_at = shifted(last, route.at_most_every)
@@ -180,15 +188,33 @@ class Worker:
 
     # Applying --------------------------------------------------------------------------------
 
-    def apply(self, reads: Sequence[AnyRead]) -> None:
-        """Apply reads, and settle the webhooks that have all theirs."""
+    def apply(self, reads: Sequence[AnyRead]) -> list[AnyRead]:
+        """Apply reads, and settle the webhooks that have all theirs.
+
+        Returns:
+            The reads that say that the provider is down or refuses, less those of objects that it
+            has refused before, and those of what may be none of ours.
+        """
+        refused: list[AnyRead] = []
         with self._mirror.transaction() as transaction:
             lease_no = self._hold(transaction.connection)
-            fates = self._apply_to_mirror(transaction, reads)
-            for read in reads:
-                self._serve(transaction.connection, read, fates.get(id(read)))
+            for read, applied in self._applying.apply(transaction, reads):
+                if self._serve(transaction.connection, read, applied):
+                    refused.append(read)
+            if self._applying.doubts:
+                self._ask_another(transaction)
             self._settle(transaction.connection, lease_no)
         self.result.fetches += len(reads)
+        return refused
+
+    def _ask_another(self, transaction: Transaction) -> None:
+        """Ask for a wallet that should not be empty; where there is none, believe what was read."""
+        control = self._applying.control(transaction.connection)
+        if control is not None:
+            self.work.want(control)
+            return
+        for read, applied in self._applying.apply(transaction, [], believe=True):
+            self._serve(transaction.connection, read, applied)
 
     def settle(self) -> None:
         """Settle what is ready without a read."""
@@ -197,53 +223,23 @@ class Worker:
                 lease_no = self._hold(transaction.connection)
                 self._settle(transaction.connection, lease_no)
 
-    def _apply_to_mirror(
-        self, transaction: Transaction, reads: Sequence[AnyRead]
-    ) -> dict[int, Applied]:
-        """Apply what says something of a wallet or token; by the read's identity."""
-        unknown = self._unknown_wallets(transaction.connection, reads)
-        fit: dict[int, WalletRead | TokenRead] = {}
-        for read in reads:
-            if isinstance(read, ObjectRead) or read.provider_down:
-                continue
-            if read.outcome == "failed" and subject_of(read)[-1] in unknown:
-                continue  # nobody's wallet, as far as anyone knows
-            caused = msgspec.structs.replace(read, webhook_id=self.work.webhook_behind(read))
-            fit[id(read)] = caused
-        run = self._lease.run
-        applied = transaction.apply(list(fit.values()), run_id=run.run_id)
-        run.counts = run.counts.with_applied(applied)
-        for read in reads:
-            if id(read) not in fit:
-                run.counts.requests += read.effort.requests
-                run.counts.retries += read.effort.retries
-        runs.save_counts(transaction.connection, run.run_id, run.counts)
-        by_read = {id(x.read): x for x in applied}
-        return {key: by_read[id(caused)] for key, caused in fit.items()}
-
-    def _unknown_wallets(
-        self, connection: sqlite3.Connection, reads: Sequence[AnyRead]
-    ) -> set[str]:
-        failed = {
-            read.wallet_id
-            for read in reads
-            if isinstance(read, WalletRead) and read.outcome == "failed"
-        }
-        return failed - wallets_by_id(connection, failed).keys() if failed else failed
-
     def _serve(
         self, connection: sqlite3.Connection, read: AnyRead, applied: Applied | None
-    ) -> None:
+    ) -> bool:
+        """Let jobs have a read they wait for; whether it is news that the provider refuses."""
         overtaken = applied is not None and applied.fate == "superseded"
         jobs = self.work.served(read, self._again(read), overtaken=overtaken)
         changed = applied is not None and not applied.changed_nothing
         if isinstance(read, ObjectRead) and read.outcome == "ok":
             changed = store_object(connection, read)
+        refused = read.provider_down and not jobs
         for job in jobs:
             if read.outcome in {"failed", "incomplete"}:
-                if subject_of(read) not in job.named or read.provider_down:
+                # What an object names may be someone else's: the provider denies it, or us.
+                if subject_of(read) not in job.named or (read.provider_down and read.status != 403):
                     job.error = read.error
                     job.down |= read.provider_down
+                    refused |= read.provider_down and not self.outcomes.has_put_off(job.key)
             elif overtaken:
                 job.error = "other reads of it kept overtaking this one"
             else:
@@ -252,6 +248,7 @@ class Worker:
                 self._follow(connection, job, read.body)
             if job.down or not job.waits_for:
                 self._finish(job)
+        return refused
 
     def _follow(self, connection: sqlite3.Connection, job: Job, body: str) -> None:
         """Read the wallets and tokens that an object names."""
@@ -331,7 +328,7 @@ class Worker:
 
     def hasten(self) -> None:
         """The provider answers again: what was put off is due at once."""
-        keys = self.outcomes.take_put_off()
+        keys = self.outcomes.put_off()
         if keys:
             with self._mirror.transaction() as transaction:
                 inbox_queue.hasten(transaction.connection, keys, now())
@@ -347,3 +344,4 @@ class Worker:
         self.wants_sync.clear()
         self._in_sync.clear()
         self._unsettled.clear()
+        self._applying.forget()

@@ -44,6 +44,9 @@ _WRONGLY_LATE = (
     "(q.next_attempt_at > ?3 OR (q.received_at > ?2 AND q.next_attempt_at = q.received_at))"
 )
 
+#: After so long a look that was begun is taken for given up.
+_LOOK_LASTS = timedelta(seconds=60)
+
 #: A term that the partial index `webhooks_by_object` must find word for word.
 _ACTIVE = "state IN ('pending', 'failed', 'running')"
 
@@ -136,14 +139,18 @@ class Settlement(NamedTuple):
 # Claims --------------------------------------------------------------------------------------
 
 
-def due_objects(connection: sqlite3.Connection, due: str, at: str, count: int) -> list[ObjectKey]:
+def due_objects(
+    connection: sqlite3.Connection, due: str, at: str, count: int, *, late: bool = True
+) -> list[ObjectKey]:
     """Objects with webhooks that are due and none that are running, the longest due first.
 
     Args:
         connection: any connection; nothing is written.
         due: webhooks due by this time.
-        at: the current time; what a clock that was wrong has made due much later is due too.
+        at: the current time.
         count: how many objects at most.
+        late: what a clock that was wrong has made due much later is due too; looking for that
+            costs a little for each webhook that is not due.
     """
     found: dict[ObjectKey, str] = {}
     for state in ("pending", "failed"):
@@ -156,7 +163,7 @@ def due_objects(connection: sqlite3.Connection, due: str, at: str, count: int) -
         for resource_type, resource_id, since in rows:
             key = ObjectKey(resource_type, resource_id)
             found[key] = min(found.get(key, since), since)
-    if len(found) < count:
+    if late and len(found) < count:
         rows = connection.execute(
             "SELECT q.resource_type, q.resource_id FROM webhooks q"  # noqa: S608
             " WHERE q.state IN ('pending', 'failed') AND q.next_attempt_at > ?2"
@@ -235,6 +242,12 @@ def _mark_running(connection: sqlite3.Connection, lease_no: int, numbers: list[i
 
 
 def _quarantine(connection: sqlite3.Connection, numbers: list[int], at: str) -> None:
+    # Under the name that the receiver would have given it, so that it occupies no id.
+    connection.execute(
+        "UPDATE OR IGNORE webhooks SET webhook_id = 'q-' || body_sha256"
+        " WHERE body_sha256 IS NOT NULL AND webhook_no IN (SELECT value FROM json_each(?))",
+        (msgspec.json.encode(numbers).decode(),),
+    )
     connection.execute(
         "UPDATE webhooks SET state = 'quarantined', lease_no = NULL, next_attempt_at = NULL,"
         " finished_at = ?1, last_error = 'it is for another organization'"
@@ -246,16 +259,18 @@ def _quarantine(connection: sqlite3.Connection, numbers: list[int], at: str) -> 
 def due_looks(connection: sqlite3.Connection, at: str, count: int) -> list[Look]:
     """Take the objects that are due to be looked at once more.
 
+    Until a settlement ends the look, it is due again after a while, should the worker vanish.
+
     Args:
         connection: in a write transaction.
         at: the current time.
         count: how many at most.
     """
     rows = connection.execute(
-        "UPDATE webhooks SET look_again_at = NULL WHERE webhook_no IN (SELECT webhook_no"
-        " FROM webhooks WHERE look_again_at IS NOT NULL AND look_again_at <= ? LIMIT ?)"
+        "UPDATE webhooks SET look_again_at = ?3 WHERE webhook_no IN (SELECT webhook_no"
+        " FROM webhooks WHERE look_again_at IS NOT NULL AND look_again_at <= ?1 LIMIT ?2)"
         " RETURNING resource_type, resource_id, webhook_id",
-        (at, count),
+        (at, count, shifted(at, _LOOK_LASTS)),
     ).fetchall()
     return [Look(ObjectKey(kind, object_id), webhook_id) for kind, object_id, webhook_id in rows]
 
@@ -282,7 +297,7 @@ def settle(
     Returns:
         How many came to each state, and whether there are more.
     """
-    if settlement.look_again_at is not None:
+    if settlement.look or settlement.look_again_at is not None:
         connection.execute(
             "UPDATE webhooks SET look_again_at = ?1 WHERE webhook_id = ?2"
             " AND (?3 OR (state = 'running' AND lease_no = ?4))",

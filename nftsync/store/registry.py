@@ -20,6 +20,7 @@ from nftsync.times import now
 __all__ = [
     "KnownWallet",
     "WalletLine",
+    "another_holder",
     "holders_of",
     "known_tokens",
     "label_wallet",
@@ -206,6 +207,31 @@ def wallets_by_id(
         (msgspec.json.encode(list(wallet_ids)).decode(),),
     )
     return {row[0]: KnownWallet._make(row) for row in rows}
+
+
+def another_holder(
+    connection: sqlite3.Connection, besides: Iterable[str], near: int
+) -> KnownWallet | None:
+    """A wallet that is read, went well the last time and holds something.
+
+    Args:
+        connection: any connection.
+        besides: wallets that are not meant.
+        near: which of them; any number.
+    """
+    names = msgspec.json.encode(list(besides)).decode()
+    (most,) = connection.execute("SELECT coalesce(max(wallet_no), 0) FROM wallets").fetchone()
+    for start in (near % (most + 1), 0):
+        row = connection.execute(
+            f"SELECT {_KNOWN} FROM wallets w WHERE w.wallet_no >= ?1 AND w.tracked"  # noqa: S608
+            " AND w.status = 'ok' AND w.wallet_id NOT IN (SELECT value FROM json_each(?2))"
+            " AND EXISTS (SELECT 1 FROM balance_rows b WHERE b.wallet_no = w.wallet_no)"
+            " ORDER BY w.wallet_no LIMIT 1",
+            (start, names),
+        ).fetchone()
+        if row is not None:
+            return KnownWallet._make(row)
+    return None
 
 
 def known_tokens(connection: sqlite3.Connection, token_ids: Iterable[str]) -> set[str]:

@@ -19,7 +19,7 @@ __all__ = [
     "all_read_since_webhook",
     "find_cut_off_run",
     "finish_run",
-    "last_sync_began",
+    "last_full_sync_began",
     "reopen",
     "resume_run",
     "save_counts",
@@ -116,20 +116,26 @@ def reopen(connection: sqlite3.Connection, run_id: int) -> None:
     )
 
 
-def last_sync_began(connection: sqlite3.Connection) -> str | None:
-    """When the newest sync began; None: there has been none."""
+#: A sync that went well, of as many wallets as are tracked.
+_FULL_SYNC = (
+    "kind = 'sync' AND status IN ('ok', 'partial')"
+    " AND wallets_total >= (SELECT count(*) FROM wallets WHERE tracked)"
+)
+
+
+def last_full_sync_began(connection: sqlite3.Connection) -> str | None:
+    """When the newest sync of all tracked wallets began that went well; None: there is none."""
     (moment,) = connection.execute(
-        "SELECT max(started_at) FROM sync_runs WHERE kind = 'sync'"
+        f"SELECT max(started_at) FROM sync_runs WHERE {_FULL_SYNC}"  # noqa: S608
     ).fetchone()
     return None if moment is None else str(moment)
 
 
 def all_read_since_webhook(connection: sqlite3.Connection, webhook_id: str) -> bool:
-    """Whether a sync of as many wallets as are tracked has gone well since a webhook came."""
+    """Whether a sync of all tracked wallets has begun since a webhook came, and gone well."""
     (found,) = connection.execute(
-        "SELECT EXISTS (SELECT 1 FROM sync_runs WHERE kind = 'sync' AND status IN ('ok', 'partial')"
-        " AND started_at > (SELECT received_at FROM webhooks WHERE webhook_id = ?)"
-        " AND wallets_total >= (SELECT count(*) FROM wallets WHERE tracked))",
+        f"SELECT EXISTS (SELECT 1 FROM sync_runs WHERE {_FULL_SYNC}"  # noqa: S608
+        " AND started_at > (SELECT received_at FROM webhooks WHERE webhook_id = ?))",
         (webhook_id,),
     ).fetchone()
     return bool(found)

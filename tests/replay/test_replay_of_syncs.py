@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -78,6 +80,17 @@ def test_a_long_time_between_syncs_is_looked_at_again_each_hour(tracked: Place) 
     (name,) = tracked.receive("Whatever", uuid(2), at=in_time(0))
     tracked.replay(weekly)
     assert in_time(3_500) < tracked.webhook(name)["next_attempt_at"] < in_time(3_601)
+
+
+def test_a_sync_of_one_wallet_holds_nothing_back(tracked: Place) -> None:
+    with closing(sqlite3.connect(tracked.database)) as connection, connection:
+        connection.execute(
+            "INSERT INTO sync_runs (kind, status, started_at, wallets_total)"
+            " VALUES ('sync', 'ok', ?, 1), ('sync', 'failed', ?, 2)",
+            (in_time(-2), in_time(-2)),
+        )
+    tracked.receive("Whatever", uuid(1))
+    assert tracked.replay(SELDOM).done == 1
 
 
 def test_a_sync_of_another_process_makes_webhooks_wait_and_is_told(tracked: Place) -> None:
