@@ -11,35 +11,58 @@ from typing import TYPE_CHECKING, Any
 from waitress import wasyncore
 from waitress.adjustments import Adjustments
 from waitress.channel import HTTPChannel
+from waitress.parser import HTTPRequestParser
 from waitress.server import TcpWSGIServer
+from waitress.task import WSGITask
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
-__all__ = ["Channel", "Connections", "Workers"]
+__all__ = ["RECEIVED_AT", "Channel", "Connections", "Workers"]
+
+#: The key of a request's environ that tells when all of it was here (monotonic seconds).
+RECEIVED_AT = "nftsync.received_at"
 
 
 class Workers:
     """The threads that work on requests; what waitress calls a task dispatcher.
 
-    Each request handed over costs one wake-up here, and several in waitress's own.
+    A request that finds no thread free gets a new one: most of the time of a thread is spent on
+    waiting for a commit, and no request should wait for another's. Each request handed over costs
+    one wake-up here, and several in waitress's own.
 
     Args:
-        count: how many.
+        most: how many threads there may be.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._queue: SimpleQueue[Channel | None] = SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._run, name=f"nftsync-http-{number}", daemon=True)
-            for number in range(count)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        # Threads less requests, those that wait in the queue included.
+        self._free = 0
 
     def add_task(self, channel: Channel) -> None:
         """Have a thread work on the first request of a connection."""
+        with self._lock:
+            self._free -= 1
+            if self._free < 0 and len(self._threads) < self._most:
+                self._start_one()
         self._queue.put(channel)
+
+    def _start_one(self) -> None:
+        name = f"nftsync-http-{len(self._threads)}"
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system gives us no more: those we have must do
+            if not self._threads:
+                self._free += 1
+                raise
+        else:
+            self._threads.append(thread)
+            self._free += 1
 
     def end(self) -> None:
         """End the threads that have nothing to do; called when no request is left, or too late."""
@@ -52,15 +75,40 @@ class Workers:
     def _run(self) -> None:
         while (channel := self._queue.get()) is not None:
             channel.service()
+            with self._lock:
+                self._free += 1
 
 
-class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
+class _Request(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
+    """A request that comes in."""
+
+    received_at = 0.0
+
+    def received(self, data: bytes) -> int:
+        taken: int = super().received(data)
+        if self.completed:
+            self.received_at = time.monotonic()
+        return taken
+
+
+class _Task(WSGITask):  # type: ignore[misc]
+    """Work on a request."""
+
+    def get_environment(self) -> dict[str, Any]:
+        environ: dict[str, Any] = super().get_environment()
+        environ[RECEIVED_AT] = self.request.received_at
+        return environ
+
+
+class Channel(HTTPChannel):  # type: ignore[misc]
     """A client's connection.
 
     Attributes:
         partial_since: when the request that is coming in began to come (monotonic), or None.
     """
 
+    parser_class = _Request
+    task_class = _Task
     partial_since: float | None = None
 
     def received(self, data: bytes) -> bool:

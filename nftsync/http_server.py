@@ -2,7 +2,8 @@
 
 waitress reads each request whole before a thread works on it, so slow clients cost a connection,
 not a thread. What it lacks, and what is here: an end to requests that drip in for ever, room for a
-good client when slow ones hold all connections, and a stop that lets requests finish.
+good client when slow ones hold all connections, a thread for each request that waits for something,
+and a stop that lets requests finish.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
 from waitress import wasyncore
@@ -76,9 +76,8 @@ class HttpServer:
     Args:
         app: the app.
         listener: where it listens, closed with the server; None: any free port of 127.0.0.1.
-        threads: requests worked on at once.
-        connections: clients connected at once; for one more, the one that has been sending a
-            request for longest is cut off.
+        connections: clients connected at once, each of which may have a request in work; for one
+            more, the one that has been sending a request for longest is cut off.
         largest_body: bytes of a body that are taken in before the app is asked; what is larger is
             answered 413 by the server itself, and the reply may be lost as the client still sends.
         request_seconds: how long a request may take to come in.
@@ -95,16 +94,16 @@ class HttpServer:
         app: WSGIApplication,
         listener: Listener | None = None,
         *,
-        threads: int = 64,
         connections: int = 500,
-        largest_body: int = 8 * 1024 * 1024,
+        largest_body: int = 1024 * 1024,
         request_seconds: float = 10.0,
         idle_seconds: float = 60.0,
         ident: str = "nftsync",
     ) -> None:
+        # waitress counts its own two sockets too, and stops accepting where we make room.
+        limit = connections + 50
         adjustments = Adjustments(
-            # waitress counts its own two sockets too, and stops accepting where we make room.
-            connection_limit=connections + 50,
+            connection_limit=limit,
             max_request_body_size=largest_body + 1,
             max_request_header_size=_LARGEST_HEADER,
             cleanup_interval=1,
@@ -119,7 +118,7 @@ class HttpServer:
         self.url = listener.url
         self._channels: dict[int, Any] = {}
         self._stopping = threading.Event()
-        self._threads = Workers(threads)
+        self._threads = Workers(limit)
         self._server = Connections(
             app, self._channels, listener.socket, self._threads, adjustments, connections
         )
@@ -175,16 +174,27 @@ def stop_signals() -> Iterator[Callable[[], int]]:
     Yields:
         A function that waits for one of them and returns its number.
     """
-    # Its put may interrupt its get, which is what a signal's handler does; an Event's may not.
-    caught: SimpleQueue[int] = SimpleQueue()
+    # Through a socket: Python runs its handlers when the main thread next runs, which it never does
+    # if the signal came just before that began to wait for a lock.
+    caught, sent = socket.socketpair()
+    sent.setblocking(False)
     # SIGINT too: a shell that starts us in the background makes us ignore that.
     before = {
-        number: signal.signal(number, lambda number, _: caught.put(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
+        number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)
     }
+    before_fd = signal.set_wakeup_fd(sent.fileno(), warn_on_full_buffer=False)
+
+    def wait() -> int:
+        while (number := caught.recv(1)[0]) not in before:
+            pass
+        return number
+
     try:
-        yield caught.get
+        yield wait
     finally:
+        signal.set_wakeup_fd(before_fd)
+        caught.close()
+        sent.close()
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -24,6 +24,11 @@ __all__ = ["Receiving", "ServeConfig", "receiving", "serve"]
 
 _log = logging.getLogger("nftsync.serve")
 
+#: Bytes. A body is taken in before its signature can be looked at, from anybody, and lies on the
+#: disk where it is large: all connections together must not fill that. Yet it is more than the app
+#: takes, as the app's 413 arrives whole, and the server's may not.
+_LARGEST_BODY = 1024 * 1024
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServeConfig:
@@ -120,12 +125,14 @@ def receiving(config: ServeConfig, give_up: Callable[[], None]) -> Iterator[Rece
             path=config.path,
             on_stored=wake.set,
             metrics=metrics,
+            on_broken=threads.fail,
         )
         stack.callback(close_app, app)
         if config.metrics_port is not None:
             stack.callback(serve_metrics(metrics, config.metrics_port))
         stack.callback(threads.stop)
-        server = stack.enter_context(HttpServer(app, Listener(config.host, config.port)))
+        listener = Listener(config.host, config.port)
+        server = stack.enter_context(HttpServer(app, listener, largest_body=_LARGEST_BODY))
         _start_work(config, threads, wake, metrics)
         yield Receiving(server.url + config.path, threads)
 
@@ -162,12 +169,16 @@ class _Threads:
             try:
                 work()
             except Exception as error:  # noqa: BLE001 - raised again in the main thread
-                self.error = error
-                self._give_up()
+                self.fail(error)
 
         thread = threading.Thread(target=run, name=f"nftsync-{name}", daemon=True)
         self._threads.append(thread)
         thread.start()
+
+    def fail(self, error: Exception) -> None:
+        """A part met what it cannot go on after; the first to do so tells why all ends."""
+        self.error = self.error or error
+        self._give_up()
 
     def stop(self) -> None:
         self.stopped.set()

@@ -8,6 +8,7 @@ import click
 from click.core import ParameterSource
 
 from nftsync.cli.output import one_line
+from nftsync.sandbox.retries import GREATEST_TIME_SCALE
 
 if TYPE_CHECKING:
     from nftsync.sandbox.server import SandboxServer
@@ -75,7 +76,7 @@ __all__ = ["sandbox"]
 )
 @click.option(
     "--time-scale",
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(0, GREATEST_TIME_SCALE, min_open=True),
     default=1,
     show_default=True,
     help="What the waits before a webhook is sent again are multiplied by; 0.001 makes 5 minutes "

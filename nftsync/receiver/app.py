@@ -16,6 +16,7 @@ from werkzeug.wsgi import get_input_stream
 
 from nftsync import signature
 from nftsync.errors import InputError, SettingsError
+from nftsync.http_connections import RECEIVED_AT
 from nftsync.receiver.committer import Committer
 from nftsync.receiver.log import ReceiverLog
 from nftsync.receiver.metrics import Metrics
@@ -32,7 +33,9 @@ LARGEST_BODY = 256 * 1024
 
 _HEADER_KEY = f"HTTP_{signature.HEADER.upper().replace('-', '_')}"
 _HEALTH, _READY = "/healthz", "/readyz"
-_PATH = re.compile(r"/[A-Za-z0-9._~/-]*")
+# No slash at its end: Flask would redirect what comes without it. None twice at its beginning:
+# waitress makes one of them.
+_PATH = re.compile(r"/|/(?!/)[A-Za-z0-9._~/-]*(?<!/)")
 _EXTENSION = "nftsync"
 _JSON = "application/json"
 
@@ -55,6 +58,7 @@ def create_app(
     path: str = "/webhooks",
     on_stored: Callable[[], None] | None = None,
     metrics: Metrics | None = None,
+    on_broken: Callable[[Exception], None] | None = None,
 ) -> Flask:
     """Make the receiver; its writer starts with it, in the process that is to serve.
 
@@ -65,6 +69,8 @@ def create_app(
         path: where webhooks are received.
         on_stored: called when there is something new for replay; must be quick and not fail.
         metrics: what counts; made anew if None.
+        on_broken: called once, from another thread, with what ended the writer though nobody had
+            foreseen it: from then on every webhook is answered 503.
 
     Raises:
         SettingsError: there is no secret, or a blank one.
@@ -74,10 +80,13 @@ def create_app(
     checked_secrets = _checked_secrets(secrets)
     if _PATH.fullmatch(path) is None or path in (_HEALTH, _READY):
         raise InputError(
-            f"webhooks cannot be received at {path!r}; choose a path such as /webhooks with --path"
+            f"webhooks cannot be received at {path!r}; choose a path such as /webhooks, "
+            "with no slash at its end, with --path"
         )
     counts = metrics or Metrics()
-    committer = Committer(Path(database), on_stored=on_stored, observe_commit=counts.commit)
+    committer = Committer(
+        Path(database), on_stored=on_stored, observe_commit=counts.commit, on_broken=on_broken
+    )
     counts.watch_backlog(Path(database))
     receiver = _Receiver(checked_secrets, organization_id, committer, counts)
     app = Flask("nftsync.receiver", static_folder=None)
@@ -85,7 +94,7 @@ def create_app(
     for rule, method, view in (
         (path, "POST", lambda: _response(receiver.receive(request.environ))),
         (_HEALTH, "GET", lambda: _state(committer.alive)),
-        (_READY, "GET", lambda: _state(committer.probe())),
+        (_READY, "GET", lambda: _state(committer.probe(request.environ.get(RECEIVED_AT)))),
     ):
         app.add_url_rule(rule, rule, view, methods=[method], provide_automatic_options=False)
     app.register_error_handler(HTTPException, _refusal)
@@ -140,7 +149,7 @@ class _Receiver:
             return self._refused(verdict.reason, environ, body, _UNAUTHORIZED)
         self._metrics.accepted(verdict.which)
         content = read_webhook(body, self._organization_id)
-        outcome = self._committer.submit(Delivery(body, content))
+        outcome = self._committer.submit(Delivery(body, content), environ.get(RECEIVED_AT))
         self._metrics.outcome(outcome)
         self._log.outcome(outcome, content)
         return _UNAVAILABLE if outcome == "not stored" else _STORED

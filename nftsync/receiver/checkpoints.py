@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 import threading
 from contextlib import closing, suppress
-from pathlib import Path
 
 from nftsync.errors import StoreError
+from nftsync.receiver.database_file import DatabaseFile
 from nftsync.store.connection import connect_writer
 
 __all__ = ["Checkpoints"]
@@ -27,12 +27,12 @@ class Checkpoints:
     makes p99 17 ms, where checkpoints by the commits make it 35 ms (32 connections, 2 cores).
 
     Args:
-        database: the database, which exists.
+        file: the database.
     """
 
-    def __init__(self, database: Path) -> None:
-        self._database = database
-        self._log = database.with_name(f"{database.name}-wal")
+    def __init__(self, file: DatabaseFile) -> None:
+        self._file = file
+        self._log = file.path.with_name(f"{file.path.name}-wal")
         self._stop = threading.Event()
         self._rest_is_due = False
         self._thread = threading.Thread(target=self._run, name="nftsync-checkpoints", daemon=True)
@@ -62,7 +62,8 @@ class Checkpoints:
                     self._move_most()
 
     def _move_most(self) -> None:
-        with closing(connect_writer(self._database)) as connection:
+        self._file.check()  # connecting would create it anew, and its log be thrown away
+        with closing(connect_writer(self._file.path)) as connection:
             _checkpoint(connection)
             _checkpoint(connection)  # what came during the first
         self._rest_is_due = True

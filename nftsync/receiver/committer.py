@@ -18,9 +18,9 @@ from typing import Literal, TypeAlias
 
 from nftsync.errors import StoreError
 from nftsync.receiver.checkpoints import Checkpoints
+from nftsync.receiver.database_file import DatabaseFile
 from nftsync.receiver.trouble import Trouble
 from nftsync.store.inbox import Delivery, Stored, store
-from nftsync.store.schema import open_store
 from nftsync.times import now
 
 __all__ = ["Committer", "Outcome"]
@@ -28,7 +28,8 @@ __all__ = ["Committer", "Outcome"]
 #: What became of a webhook; `not stored`: there was no room, no lock or no time.
 Outcome: TypeAlias = Stored | Literal["not stored"]
 
-#: How long a request waits; the provider's document gives the whole reply 3 s (section Events).
+#: How long a request waits from when it is here; the provider's document gives the whole reply
+#: 3 s (section Events).
 _PATIENCE = 2.0
 _MOST_AT_ONCE = 1_000
 #: Between two tries for a lock that another process holds. SQLite's own waiting sleeps up to
@@ -79,6 +80,8 @@ class Committer:
         on_stored: called after each commit that brought something for replay; must be quick and
             not fail.
         observe_commit: given the seconds that each commit took.
+        on_broken: called once, from the thread that commits, with what it met that nobody foresaw;
+            that thread has ended then, and nothing is stored any more. If None, it is raised there.
         patience: the seconds a request waits at most.
 
     Raises:
@@ -91,11 +94,13 @@ class Committer:
         *,
         on_stored: Callable[[], None] | None = None,
         observe_commit: Callable[[float], None] | None = None,
+        on_broken: Callable[[Exception], None] | None = None,
         patience: float = _PATIENCE,
     ) -> None:
-        self._database = database
+        self._file = DatabaseFile(database)
         self._on_stored = on_stored
         self._observe_commit = observe_commit
+        self._on_broken = on_broken
         self._patience = patience
         self._trouble = Trouble()
         # What requests put in, and what the thread has taken out; None ends it.
@@ -103,8 +108,8 @@ class Committer:
         self._queue: deque[_Waiting] = deque()
         self._last_batch = 0
         self._closing = False
-        self._connection: sqlite3.Connection | None = _prepared(open_store(database))
-        self._checkpoints = Checkpoints(database)
+        self._connection: sqlite3.Connection | None = _prepared(self._file.open())
+        self._checkpoints = Checkpoints(self._file)
         self._thread = threading.Thread(target=self._run, name="nftsync-inbox", daemon=True)
         self._thread.start()
 
@@ -113,13 +118,23 @@ class Committer:
         """Whether it takes webhooks."""
         return self._thread.is_alive() and not self._closing
 
-    def submit(self, delivery: Delivery) -> Outcome:
-        """Store a webhook and return once it is on disk, or cannot get there in time."""
-        return self._wait(delivery)
+    def submit(self, delivery: Delivery, received_at: float | None = None) -> Outcome:
+        """Store a webhook and return once it is on disk, or cannot get there in time.
 
-    def probe(self) -> bool:
-        """Tell whether the database takes writes, by a write in the same thread."""
-        return self._wait(None) == "stored"
+        Args:
+            delivery: the webhook.
+            received_at: when it was here (monotonic seconds); the time counts from then, or from
+                now if None.
+        """
+        return self._wait(delivery, received_at)
+
+    def probe(self, received_at: float | None = None) -> bool:
+        """Tell whether the database takes writes, by a write in the same thread.
+
+        Args:
+            received_at: as for `submit`.
+        """
+        return self._wait(None, received_at) == "stored"
 
     def close(self) -> None:
         """Store what waits, then end the threads and close the database."""
@@ -128,16 +143,26 @@ class Committer:
         self._thread.join()
         self._checkpoints.close()
 
-    def _wait(self, delivery: Delivery | None) -> Outcome:
-        if not self.alive:
+    def _wait(self, delivery: Delivery | None, received_at: float | None) -> Outcome:
+        moment = time.monotonic()
+        deadline = (moment if received_at is None else received_at) + self._patience
+        if deadline <= moment or not self.alive:
             return "not stored"
-        waiting = _Waiting(delivery, time.monotonic() + self._patience)
+        waiting = _Waiting(delivery, deadline)
         self._incoming.put(waiting)
         # Nothing tells the writer that the request gave up: it sees the same clock.
-        waiting.answered.acquire(timeout=self._patience)
+        waiting.answered.acquire(timeout=deadline - moment)
         return waiting.outcome
 
     def _run(self) -> None:
+        try:
+            self._commit_until_the_end()
+        except Exception as error:
+            if self._on_broken is None:
+                raise
+            self._on_broken(error)
+
+    def _commit_until_the_end(self) -> None:
         try:
             while self._wait_for_work():
                 self._commit_all()
@@ -179,7 +204,7 @@ class Committer:
             self._roll_back(None)
             for waiting in batch:
                 self._commit_one(waiting)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, StoreError) as error:
             self._fail(error, batch)
         else:
             self._trouble.over()
@@ -214,7 +239,7 @@ class Committer:
         while True:
             try:
                 if self._connection is None:
-                    self._connection = _prepared(open_store(self._database))
+                    self._connection = _prepared(self._file.open())
                 self._connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
                 if _code(error) not in _LOCKED:
@@ -229,14 +254,14 @@ class Committer:
             time.sleep(_RETRY)
 
     def _drop_late(self) -> bool:
-        """Forget who no longer waits, and tell whether anybody still does.
-
-        All wait equally long, so those who came first give up first.
-        """
+        """Forget who no longer waits, and tell whether anybody still does."""
         self._gather()
         moment = time.monotonic()
-        while self._queue and self._queue[0].deadline <= moment:
-            self._queue.popleft().answer("not stored")
+        late = [waiting for waiting in self._queue if waiting.deadline <= moment]
+        if late:
+            self._queue = deque(waiting for waiting in self._queue if waiting.deadline > moment)
+            for waiting in late:
+                waiting.answer("not stored")
             self._trouble.met("the database stayed locked by another program")
         return bool(self._queue)
 
@@ -249,11 +274,13 @@ class Committer:
     def _write(self, connection: sqlite3.Connection, batch: list[_Waiting]) -> list[Outcome]:
         began = time.perf_counter()
         at = now()
+        self._file.check()
         deliveries = [x.delivery for x in batch if x.delivery is not None]
         stored = iter(store(connection, deliveries, at) if deliveries else [])
         if len(deliveries) < len(batch):
             connection.execute("INSERT OR REPLACE INTO inbox_checks VALUES (1, ?)", (at,))
         connection.execute("COMMIT")
+        self._file.check()  # or what was written is where nobody finds it
         if self._observe_commit is not None and deliveries:
             self._observe_commit(time.perf_counter() - began)
         return ["stored" if x.delivery is None else next(stored) for x in batch]

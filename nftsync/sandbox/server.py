@@ -21,6 +21,8 @@ __all__ = ["SandboxServer", "WorldSource", "serve_forever"]
 WorldSource: TypeAlias = World | Callable[[str], World]
 
 _CONNECTIONS = 1000
+#: Bytes; above what the app takes, so that the app answers what is a bit too large.
+_LARGEST_BODY = 8 * 1024 * 1024
 
 
 class SandboxServer:
@@ -82,7 +84,11 @@ class SandboxServer:
         self.sandbox: Sandbox = self.app.extensions[EXTENSION]
         self.world = self.sandbox.world
         self._server = HttpServer(
-            self.app, listener, connections=_CONNECTIONS, ident="nftsync-sandbox"
+            self.app,
+            listener,
+            connections=_CONNECTIONS,
+            largest_body=_LARGEST_BODY,
+            ident="nftsync-sandbox",
         )
         self.sandbox.start()
 

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -19,6 +20,7 @@ from receiver_webhooks import SECRET, body, headers, raw
 from running_receiver import Running
 
 from nftsync.errors import InputError
+from nftsync.http_connections import RECEIVED_AT
 from nftsync.http_server import HttpServer, Listener
 
 
@@ -147,6 +149,44 @@ class Slow:
         self.entered.release()
         assert self.go.wait(20)
         return hello(environ, start_response)
+
+
+def test_however_many_requests_wait_one_more_is_answered_at_once() -> None:
+    slow = Slow()
+
+    def app(environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
+        return (slow if environ["PATH_INFO"] == "/slow" else hello)(environ, start_response)
+
+    with HttpServer(app) as server, ExitStack() as stack:
+        links = []
+        for _ in range(150):
+            link = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+            links.append(stack.enter_context(link))
+            link.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+        for _ in links:
+            assert slow.entered.acquire(timeout=20)
+        assert httpx.get(server.url, trust_env=False, timeout=20).text == "hello"
+        slow.go.set()
+        assert [link.recv(12) for link in links] == [b"HTTP/1.1 200"] * len(links)
+
+
+def test_the_app_is_told_when_the_whole_request_was_here() -> None:
+    times: list[float] = []
+
+    def app(environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
+        times.extend((environ[RECEIVED_AT], time.monotonic()))
+        return hello(environ, start_response)
+
+    with (
+        HttpServer(app) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=20) as link,
+    ):
+        link.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n")
+        time.sleep(0.05)
+        times.append(time.monotonic())
+        link.sendall(b"x")
+        assert link.recv(12) == b"HTTP/1.1 200"
+    assert times == sorted(times)
 
 
 def test_a_stop_lets_requests_in_work_finish_and_takes_no_new_ones() -> None:

@@ -253,7 +253,21 @@ def test_without_a_good_secret_there_is_no_receiver(tmp_path: Path, secrets: lis
 
 
 @pytest.mark.parametrize(
-    "path", ["", "webhooks", "/<x>", "/a?b", "/healthz", "/a b", "/ä", "/readyz"]
+    "path",
+    [
+        "",
+        "webhooks",
+        "/<x>",
+        "/a?b",
+        "/healthz",
+        "/a b",
+        "/ä",
+        "/readyz",
+        "/a/",
+        "//",
+        "//a",
+        "/\n",
+    ],
 )
 def test_a_path_that_cannot_be_served_is_an_error(tmp_path: Path, path: str) -> None:
     with pytest.raises(InputError, match="--path"):

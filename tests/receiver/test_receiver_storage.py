@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -12,14 +13,19 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 
+import httpx
 import pytest
-from receiver_webhooks import body
+from receiver_webhooks import SECRET, body, headers
 from running_receiver import Running
 
 from nftsync.errors import StoreError
 from nftsync.receiver import create_app
+from nftsync.receiver.app import LARGEST_BODY
 from nftsync.receiver.committer import Committer
+from nftsync.receiver.metrics import Metrics
+from nftsync.serve import ServeConfig, receiving
 from nftsync.store.inbox import Delivery
 from nftsync.webhook_body import Webhook, read_webhook
 
@@ -150,6 +156,114 @@ def test_a_database_damaged_under_it_is_503_and_no_thread_dies(
     assert len(receiver.webhooks()) == 2
 
 
+@pytest.mark.parametrize("other", ["nothing", "an empty file", "another database"])
+def test_nothing_is_answered_200_while_the_file_is_not_at_its_path(
+    run: Callable[..., Running], tmp_path: Path, other: str
+) -> None:
+    """Nor is a file made there: it would share this one's log and shared memory."""
+    receiver = run()
+    elsewhere = tmp_path / "elsewhere.db"
+    before, meanwhile, afterwards = body(), body(), body()
+    assert receiver.post(before) == 200
+    receiver.database.rename(elsewhere)
+    if other == "an empty file":
+        receiver.database.touch()
+    elif other == "another database":
+        Committer(tmp_path / "another.db").close()
+        (tmp_path / "another.db").rename(receiver.database)
+    content = receiver.database.read_bytes() if other != "nothing" else None
+    for _ in range(3):
+        assert receiver.post(meanwhile) == 503
+        assert receiver.client.get("/readyz").status_code == 503
+        assert receiver.client.get("/healthz").status_code == 200
+    assert receiver.database.exists() == (content is not None)
+    assert content is None or receiver.database.read_bytes() == content
+    elsewhere.rename(receiver.database)
+    assert receiver.post(afterwards) == 200
+    assert receiver.client.get("/readyz").status_code == 200
+    assert receiver.webhooks("body") == [(before,), (afterwards,)]
+
+
+def test_what_was_answered_200_stays_in_the_log_of_a_file_that_was_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nftsync.receiver import checkpoints
+
+    monkeypatch.setattr(checkpoints, "_EVERY", 0.01)
+    monkeypatch.setattr(checkpoints, "_LEAST_BYTES", 1)
+    database, elsewhere = tmp_path / "nftsync.db", tmp_path / "elsewhere.db"
+    committer = Committer(database)
+    contents = [body() for _ in range(50)]
+    assert {committer.submit(delivery(content)) for content in contents} == {"stored"}
+    database.rename(elsewhere)
+    assert committer.submit(delivery(body())) == "not stored"
+    time.sleep(0.1)  # in which a checkpoint is tried
+    assert not database.exists()
+    committer.close()
+    elsewhere.rename(database)
+    with closing(sqlite3.connect(database)) as connection:
+        kept = connection.execute("SELECT body FROM webhooks ORDER BY webhook_no").fetchall()
+    assert kept == [(content,) for content in contents]
+
+
+def test_who_serves_learns_once_that_the_writer_broke(run: Callable[..., Running]) -> None:
+    broken = ValueError("nobody foresaw it")
+    told: SimpleQueue[Exception] = SimpleQueue()
+
+    def on_stored() -> None:
+        raise broken
+
+    receiver = run(on_stored=on_stored, on_broken=told.put)
+    assert receiver.post(body()) == 200
+    assert told.get(timeout=20) is broken
+    while receiver.client.get("/healthz").status_code == 200:
+        pass
+    assert receiver.post(body()) == 503
+    assert told.empty()
+
+
+def test_serve_ends_with_what_broke_the_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = ValueError("nobody foresaw it")
+
+    def fail(_metrics: Metrics, _seconds: float) -> None:
+        raise broken
+
+    monkeypatch.setattr(Metrics, "commit", fail)
+    given_up: SimpleQueue[None] = SimpleQueue()
+    config = ServeConfig(database=tmp_path / "nftsync.db", secrets=[SECRET], port=0)
+    with receiving(config, lambda: given_up.put(None)) as serving:
+        content = body()
+        reply = httpx.post(
+            serving.url, content=content, headers=headers(content), trust_env=False, timeout=30
+        )
+        assert reply.status_code == 503
+        given_up.get(timeout=20)
+    with pytest.raises(ValueError, match="nobody foresaw it"):
+        serving.raise_what_ended_it()
+
+
+@pytest.mark.parametrize("size", [LARGEST_BODY + 1, 2 * LARGEST_BODY, 1024 * 1024])
+def test_a_body_that_is_a_bit_too_large_is_taken_in_and_answered_413(
+    tmp_path: Path, size: int
+) -> None:
+    config = ServeConfig(database=tmp_path / "nftsync.db", secrets=[SECRET], port=0)
+    with receiving(config, lambda: None) as serving:
+        reply = httpx.post(serving.url, content=b"x" * size, trust_env=False, timeout=30)
+    assert (reply.status_code, reply.json()) == (413, {"error": "body over 256 KiB"})
+
+
+def test_a_body_far_too_large_is_refused_before_it_is_taken_in(tmp_path: Path) -> None:
+    config = ServeConfig(database=tmp_path / "nftsync.db", secrets=[SECRET], port=0)
+    with receiving(config, lambda: None) as serving:
+        port = int(serving.url.rpartition(":")[2].partition("/")[0])
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as link:
+            head = "POST /webhooks HTTP/1.1\r\nHost: x\r\nContent-Length: 1100000\r\n\r\n"
+            link.sendall(head.encode())
+            assert link.recv(12) == b"HTTP/1.1 413"
+
+
 def test_a_closed_receiver_is_not_alive_and_stores_nothing(tmp_path: Path) -> None:
     committer = Committer(tmp_path / "nftsync.db")
     assert committer.alive
@@ -162,6 +276,41 @@ def test_a_closed_receiver_is_not_alive_and_stores_nothing(tmp_path: Path) -> No
     assert not [
         x for x in threading.enumerate() if x.name in ("nftsync-inbox", "nftsync-checkpoints")
     ]
+
+
+def test_what_has_waited_for_its_thread_too_long_is_not_stored(tmp_path: Path) -> None:
+    committer = Committer(tmp_path / "nftsync.db")
+    contents = [body() for _ in range(3)]
+    moment = time.monotonic()
+    outcomes = [
+        committer.submit(delivery(content), moment - waited)
+        for content, waited in zip(contents, (2.0, 0.0, 60.0), strict=True)
+    ]
+    assert outcomes == ["not stored", "stored", "not stored"]
+    assert committer.probe(moment)
+    assert not committer.probe(moment - 2.0)
+    committer.close()
+    with closing(sqlite3.connect(tmp_path / "nftsync.db")) as connection:
+        assert connection.execute("SELECT body FROM webhooks").fetchall() == [(contents[1],)]
+
+
+def test_who_gives_up_first_need_not_have_come_first(tmp_path: Path) -> None:
+    """A request that had waited for its thread gives up before one that had not."""
+    database = tmp_path / "nftsync.db"
+    committer = Committer(database)
+    contents = [body() for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        with closing(sqlite3.connect(database, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            moment = time.monotonic()
+            patient = pool.submit(committer.submit, delivery(contents[0]), moment + 30)
+            late = pool.submit(committer.submit, delivery(contents[1]), moment - 1.5)
+            assert late.result() == "not stored"
+            other.execute("ROLLBACK")
+        assert patient.result() == "stored"
+    committer.close()
+    with closing(sqlite3.connect(database)) as connection:
+        assert connection.execute("SELECT body FROM webhooks").fetchall() == [(contents[0],)]
 
 
 def test_what_waits_when_it_closes_is_stored(tmp_path: Path) -> None:

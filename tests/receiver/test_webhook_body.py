@@ -162,6 +162,20 @@ def test_what_is_no_plain_json_object_is_unusable(content: bytes) -> None:
     reason(content)
 
 
+def test_a_body_made_to_take_long_is_judged_as_fast_as_any() -> None:
+    """In time that grows with the square of their size, these would take minutes."""
+    for opening in (b"[" * 201, b"[" * 150 + b'"' + b"[" * 150):
+        content = opening + b'"' + b'\\"' * 130_000
+        assert reason(content).startswith(("nested over 200", "not JSON"))
+    keys = ", ".join(f'"{number}": 0' for number in [*range(200_000), 199_999])
+    assert reason(_with_changes(f"{{{keys}}}")) == "the key '199999' stands twice"
+
+
+def test_the_first_key_that_comes_again_is_named() -> None:
+    twice = _with_changes('{"a": 1, "b": 1, "c": 1, "b": 1, "a": 1}')
+    assert reason(twice) == "the key 'b' stands twice"
+
+
 def test_brackets_in_texts_are_no_levels() -> None:
     read = read_webhook(body(changes={"a": "[{" * 5_000 + '"\\'}), None)
     assert isinstance(read, Webhook)

@@ -96,7 +96,7 @@ def test_the_same_bytes_go_out_at_growing_intervals_and_then_no_more(receiver: R
         assert len({each.headers["x-service-webhook-hmac"] for each in receiver.got}) == 2
 
 
-@given(seed=st.integers(), scale=st.floats(1e-6, 1e6))
+@given(seed=st.integers(), scale=st.floats(1e-6, 1e3))
 def test_each_wait_is_within_a_fifth_of_its_figure(seed: int, scale: float) -> None:
     schedule = RetrySchedule(time_scale=scale, seed=seed)
     waits = [schedule.wait(failures) for failures in range(1, 9)]
@@ -106,7 +106,7 @@ def test_each_wait_is_within_a_fifth_of_its_figure(seed: int, scale: float) -> N
         assert 0.79999 <= wait / figure / scale <= 1.20001
 
 
-@pytest.mark.parametrize("scale", [0, -1, float("inf"), float("nan")])
+@pytest.mark.parametrize("scale", [0, -1, 1000.1, 1e11, float("inf"), float("nan")])
 def test_a_time_scale_out_of_range_is_refused(scale: float) -> None:
     with pytest.raises(InputError, match="time scale"):
         create_app(generate(wallets=0), time_scale=scale)
