@@ -27,42 +27,25 @@ RECEIVED_AT = "nftsync.received_at"
 class Workers:
     """The threads that work on requests; what waitress calls a task dispatcher.
 
-    A request that finds no thread free gets a new one: most of the time of a thread is spent on
-    waiting for a commit, and no request should wait for another's. Each request handed over costs
-    one wake-up here, and several in waitress's own.
+    Each request handed over costs one wake-up here, and several in waitress's own. All threads
+    start at once: to start one takes long while others want to run.
 
     Args:
-        most: how many threads there may be.
+        count: how many.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, count: int) -> None:
         self._queue: SimpleQueue[Channel | None] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._threads: list[threading.Thread] = []
-        # Threads less requests, those that wait in the queue included.
-        self._free = 0
+        self._threads = [
+            threading.Thread(target=self._run, name=f"nftsync-http-{number}", daemon=True)
+            for number in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def add_task(self, channel: Channel) -> None:
         """Have a thread work on the first request of a connection."""
-        with self._lock:
-            self._free -= 1
-            if self._free < 0 and len(self._threads) < self._most:
-                self._start_one()
         self._queue.put(channel)
-
-    def _start_one(self) -> None:
-        name = f"nftsync-http-{len(self._threads)}"
-        thread = threading.Thread(target=self._run, name=name, daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # the system gives us no more: those we have must do
-            if not self._threads:
-                self._free += 1
-                raise
-        else:
-            self._threads.append(thread)
-            self._free += 1
 
     def end(self) -> None:
         """End the threads that have nothing to do; called when no request is left, or too late."""
@@ -75,8 +58,6 @@ class Workers:
     def _run(self) -> None:
         while (channel := self._queue.get()) is not None:
             channel.service()
-            with self._lock:
-                self._free += 1
 
 
 class _Request(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types

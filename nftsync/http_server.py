@@ -76,8 +76,10 @@ class HttpServer:
     Args:
         app: the app.
         listener: where it listens, closed with the server; None: any free port of 127.0.0.1.
-        connections: clients connected at once, each of which may have a request in work; for one
-            more, the one that has been sending a request for longest is cut off.
+        threads: requests worked on at once; None: as many as there may be connections, so that
+            none waits for a thread while others wait for something else.
+        connections: clients connected at once; for one more, the one that has been sending a
+            request for longest is cut off.
         largest_body: bytes of a body that are taken in before the app is asked; what is larger is
             answered 413 by the server itself, and the reply may be lost as the client still sends.
         request_seconds: how long a request may take to come in.
@@ -94,6 +96,7 @@ class HttpServer:
         app: WSGIApplication,
         listener: Listener | None = None,
         *,
+        threads: int | None = None,
         connections: int = 500,
         largest_body: int = 1024 * 1024,
         request_seconds: float = 10.0,
@@ -118,7 +121,7 @@ class HttpServer:
         self.url = listener.url
         self._channels: dict[int, Any] = {}
         self._stopping = threading.Event()
-        self._threads = Workers(limit)
+        self._threads = Workers(threads or limit)
         self._server = Connections(
             app, self._channels, listener.socket, self._threads, adjustments, connections
         )

@@ -51,7 +51,12 @@ def decode_body(body: bytes, form: type[_Form], what: str) -> _Form:
     except RecursionError as error:
         raise InputError(f"the {what} is nested too deeply") from error
     except msgspec.MsgspecError as error:
-        raise InputError(f"the {what} cannot be used: {error}") from error
+        raise InputError(f"the {what} cannot be used: {_in_a_line(str(error))}") from error
+
+
+def _in_a_line(message: str) -> str:
+    """Escape what would break a line: msgspec quotes field names as they came."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in message)
 
 
 def positive_amount(amount: int | str) -> int:
@@ -92,4 +97,4 @@ def json_object(value: Metadata, what: str) -> dict[str, msgspec.Raw]:
         text.decode()
         return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"the {what} is no JSON object: {error}") from error
+        raise InputError(f"the {what} is no JSON object: {_in_a_line(str(error))}") from error

@@ -20,6 +20,7 @@ __all__ = ["SandboxServer", "WorldSource", "serve_forever"]
 #: A world, or what builds one once the base URL is known (pictures are served from there).
 WorldSource: TypeAlias = World | Callable[[str], World]
 
+_THREADS = 64
 _CONNECTIONS = 1000
 #: Bytes; above what the app takes, so that the app answers what is a bit too large.
 _LARGEST_BODY = 8 * 1024 * 1024
@@ -86,6 +87,7 @@ class SandboxServer:
         self._server = HttpServer(
             self.app,
             listener,
+            threads=_THREADS,
             connections=_CONNECTIONS,
             largest_body=_LARGEST_BODY,
             ident="nftsync-sandbox",

@@ -212,7 +212,7 @@ def wallets_by_id(
 def another_holder(
     connection: sqlite3.Connection, besides: Iterable[str], near: int
 ) -> KnownWallet | None:
-    """A wallet that is read, went well the last time and holds something.
+    """A wallet that is read, did not fail the last time and holds something.
 
     Args:
         connection: any connection.
@@ -224,7 +224,8 @@ def another_holder(
     for start in (near % (most + 1), 0):
         row = connection.execute(
             f"SELECT {_KNOWN} FROM wallets w WHERE w.wallet_no >= ?1 AND w.tracked"  # noqa: S608
-            " AND w.status = 'ok' AND w.wallet_id NOT IN (SELECT value FROM json_each(?2))"
+            " AND w.status IN ('ok', 'incomplete')"
+            " AND w.wallet_id NOT IN (SELECT value FROM json_each(?2))"
             " AND EXISTS (SELECT 1 FROM balance_rows b WHERE b.wallet_no = w.wallet_no)"
             " ORDER BY w.wallet_no LIMIT 1",
             (start, names),

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from webhook_receiver import CONFIG, SECRET, Receiver, deliveries, enable, finished
 
@@ -102,6 +102,7 @@ def test_an_unusable_configuration_is_refused_and_changes_nothing(
         st.sampled_from(["url", "enabled", "sharedSecret", "webhookTypes"]) | st.text(), inner
     ),
 ).map(lambda value: json.dumps(value).encode())))  # fmt: skip
+@example(body=b'{"\\n": 1}')
 def test_any_body_makes_a_configuration_or_is_refused_in_a_line_without_the_secret(
     body: bytes,
 ) -> None:

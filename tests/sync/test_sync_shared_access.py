@@ -90,8 +90,8 @@ def test_an_urgent_reader_gets_its_answers_while_a_sync_waits_for_every_slot(
             before = len(lying.requests())
             urgent.token(token(number), Tally())
             paths = [seen.path for seen in lying.requests()[before:]]
-            # One that had its slot already may still be on its way to the provider.
-            assert f"/v1/tokens/{token(number)}" in paths[:4]
+            # A busy machine lets some go first, but never the eight that were in line before it.
+            assert f"/v1/tokens/{token(number)}" in paths[:8]
         stopped.set()
         assert running.result(30).status == "interrupted"
 
