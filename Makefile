@@ -57,5 +57,5 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/uv
 
 $(READY_DEV): $(READY)
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python \
-		--constraint constraints.txt --editable . --group dev
+		--constraint constraints.txt --editable '.[notebook]' --group dev
 	touch $@
