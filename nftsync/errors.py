@@ -17,6 +17,8 @@
 
 from __future__ import annotations
 
+import re
+
 __all__ = [
     "AccessRefused",
     "InputError",
@@ -32,8 +34,19 @@ __all__ = [
 ]
 
 
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+
+
 class NftsyncError(Exception):
     """The base of all errors that nftsync raises on purpose; its text is one line for a person."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython and Jupyter show instead of a traceback: the kind of error, and its text.
+
+        The text says what happened and what to do next; frames of nftsync's own would bury it.
+        """
+        line = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", str(self))
+        return [f"\x1b[31m{type(self).__name__}\x1b[39m: {line}"]
 
 
 class SettingsError(NftsyncError):

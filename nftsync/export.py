@@ -39,12 +39,14 @@ class ExportedFile(msgspec.Struct, kw_only=True):
         name: of the file.
         rows: how many it has.
         columns: their names, in order.
+        kinds: what each of them holds (`nftsync.tables.ColumnKind`); a CSV file cannot say it.
         sha256: of its bytes.
     """
 
     name: str
     rows: int
     columns: list[str]
+    kinds: list[ColumnKind]
     sha256: str
 
 
@@ -136,7 +138,13 @@ def _write(
             raise
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return ExportedFile(name=path.name, rows=count, columns=list(columns), sha256=digest)
+    return ExportedFile(
+        name=path.name,
+        rows=count,
+        columns=list(columns),
+        kinds=list(columns.values()),
+        sha256=digest,
+    )
 
 
 def _counted(rows: Rows, tell: Callable[[int], object]) -> Rows:

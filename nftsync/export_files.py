@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
-import re
-import string
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO
@@ -14,12 +13,14 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nftsync.csv_cells import neutralized
 from nftsync.errors import StoreError
+from nftsync.field_notes import note
 from nftsync.tables import ColumnKind
+from nftsync.version import __version__
 
-__all__ = ["CsvFile", "ParquetFile", "neutralized"]
+__all__ = ["CsvFile", "ParquetFile"]
 
-_AMOUNT_NOTE = {"comment": "exact decimal text as sent; uint256 fits no machine type"}
 _TIME = pa.timestamp("us", "UTC")
 _TYPES: dict[ColumnKind, pa.DataType] = {
     "text": pa.string(),
@@ -31,32 +32,17 @@ _TYPES: dict[ColumnKind, pa.DataType] = {
     "bytes": pa.binary(),
 }
 
-#: What spreadsheets skip before a formula: white space, controls, characters without width.
-_SKIPPED = "[\\s\x00-\x20\x7f-\xa0\xad\u200b-\u200f\u2060-\u2064\ufeff]*"
-#: What begins a formula, in its full-width and small forms too; a tab or a line break can begin
-#: a cell, and so a formula, anew. A quote before it is one that this module may have put there.
-_FORMULA = re.compile(f"'*(?:{_SKIPPED}[=+\\-@＝＋－＠﹦﹢﹣﹫]|[\t\r\n])")
-
-#: What most cells begin with; a formula never does. Looked up before the slower expression.
-_HARMLESS = frozenset(f"{string.ascii_letters}{string.digits}{{[") | {""}
-
-
-def neutralized(cell: str) -> str:
-    """Put a quote before a cell that a spreadsheet could run as a formula.
-
-    What matches is quoted again where it is quoted already, so that taking one quote off each
-    cell that begins with quotes and a formula gives back what was there.
-    """
-    return f"'{cell}" if _FORMULA.match(cell) else cell
-
 
 class ParquetFile:
     """A Parquet file with declared types."""
 
     def __init__(self, file: BinaryIO, columns: Mapping[str, ColumnKind]) -> None:
         self._schema = pa.schema(
-            pa.field(name, _TYPES[kind], metadata=_AMOUNT_NOTE if kind == "amount" else None)
-            for name, kind in columns.items()
+            [
+                pa.field(name, _TYPES[kind], metadata=note("amount") if kind == "amount" else None)
+                for name, kind in columns.items()
+            ],
+            {b"nftsync": __version__.encode(), b"pandas": _for_pandas(columns)},
         )
         self._kinds = list(columns.values())
         self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
@@ -80,6 +66,22 @@ class ParquetFile:
             self.close()
 
 
+def _for_pandas(columns: Mapping[str, ColumnKind]) -> bytes:
+    """What makes pandas read integers that may be missing as such, and not as floats."""
+    integers = [
+        {
+            "name": name,
+            "field_name": name,
+            "pandas_type": "int64",
+            "numpy_type": "Int64",
+            "metadata": None,
+        }
+        for name, kind in columns.items()
+        if kind == "integer"
+    ]
+    return json.dumps({"columns": integers, "index_columns": [], "column_indexes": []}).encode()
+
+
 def _array(kind: ColumnKind, values: tuple[Any, ...]) -> pa.Array:
     if kind == "time":
         try:
@@ -99,7 +101,7 @@ class CsvFile:
     def __init__(self, file: BinaryIO, columns: Mapping[str, ColumnKind]) -> None:
         self._text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
         self._writer = csv.writer(self._text)
-        self._writer.writerow(columns)
+        self._writer.writerow(map(neutralized, columns))
         self._kinds = list(columns.values())
 
     def write(self, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -125,4 +127,4 @@ def _cells(kind: ColumnKind, values: tuple[Any, ...]) -> Sequence[Any]:
         )
     elif kind not in {"text", "amount"}:
         return values
-    return [v if v is None or v[:1] in _HARMLESS else neutralized(v) for v in values]
+    return [None if value is None else neutralized(value) for value in values]

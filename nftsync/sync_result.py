@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from html import escape
 from typing import Any
 
 import msgspec
@@ -9,6 +11,10 @@ import msgspec
 from nftsync.store.runs import Run, RunStatus
 
 __all__ = ["BalanceCounts", "Failure", "SyncResult", "TokenCounts", "WalletCounts"]
+
+
+#: How many failures Jupyter shows.
+_SHOWN = 20
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -108,6 +114,14 @@ class SyncResult(_Named, frozen=True):
             del value["error"]
         return value
 
+    def _repr_html_(self) -> str:
+        """The result as Jupyter shows it."""
+        return _html(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002
+        """The result as IPython shows it in a terminal; not with every failure."""
+        printer.text(self.summary())
+
     def summary(self) -> str:
         """The result in two lines for a person."""
         w, t, b = self.wallets, self.tokens, self.balances
@@ -119,3 +133,37 @@ class SyncResult(_Named, frozen=True):
             f"Balances: {b.added:,} added, {b.changed:,} changed, {b.removed:,} removed. "
             f"Tokens: {t.added:,} new, {t.changed:,} changed."
         )
+
+
+def _html(result: SyncResult) -> str:
+    """A result as tables without colors of their own, so that they suit any theme."""
+    w, t, b = result.wallets, result.tokens, result.balances
+    rows = {
+        "Status": result.status if result.error is None else f"{result.status}: {result.error}",
+        "Wallets": f"{w.ok:,} read, {w.unchanged:,} of them unchanged; {w.failed:,} failed",
+        "Balances": f"{b.added:,} added, {b.changed:,} changed, {b.removed:,} removed",
+        "Tokens": f"{t.added:,} new, {t.changed:,} changed",
+        "Requests": f"{result.requests:,}, {result.retries:,} of them retries",
+        "Time": f"{result.seconds:.1f} s",
+    }
+    parts = [_table(f"Sync, run {result.run_id}", rows.items())]
+    if result.failures:
+        shown = [
+            (f.wallet_id if f.token_id is None else f"{f.wallet_id}, token {f.token_id}", f.error)
+            for f in result.failures[:_SHOWN]
+        ]
+        more = len(result.failures) - len(shown)
+        if more:
+            shown.append((f"and {more:,} more", "in .failures"))
+        parts.append(_table(f"Failures: {len(result.failures):,}", shown))
+    return "".join(parts)
+
+
+def _table(title: str, rows: Iterable[tuple[str, str]]) -> str:
+    # What JupyterLab leaves of it in a notebook that is not trusted says as much.
+    left = ' style="text-align: left"'
+    lines = "".join(
+        f"<tr><th{left}>{escape(name)}</th><td{left}>{escape(value)}</td></tr>"
+        for name, value in rows
+    )
+    return f"<p><strong>{escape(title)}</strong></p><table><tbody>{lines}</tbody></table>"

@@ -1,8 +1,9 @@
-"""The mirror as pandas DataFrames.
+"""The mirror as pandas DataFrames, and measures of them.
 
-Every function takes a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for the
-configured database; reads it at one moment, whatever is written beside; and never writes, creates
-or migrates. Text columns are pandas' `str` (missing: NaN), times are datetimes in UTC (missing:
+What reads a database takes a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for
+the configured one; reads it at one moment, whatever is written beside; and never writes, creates or
+migrates it. Measures of holdings take a frame as well; `explain` tells what each column means, and
+`save` and `load` keep frames in files. Text columns are pandas' `str` (missing: NaN), times are datetimes in UTC (missing:
 NaT), integers that may be missing are `Int64`, and amounts are exact Python integers in object
 columns (missing, or not 1 to 100 ASCII digits: None).
 """
@@ -11,15 +12,34 @@ from __future__ import annotations
 
 from nftsync.frames._changes import changes, token_changes
 from nftsync.frames._collections import collections
+from nftsync.frames._concentration import concentration
+from nftsync.frames._diff import diff
+from nftsync.frames._editions import editions
+from nftsync.frames._explain import explain
+from nftsync.frames._files import load, save
+from nftsync.frames._freshness import freshness
+from nftsync.frames._holding_ages import holding_ages
 from nftsync.frames._holdings import holdings
+from nftsync.frames._overlap import overlap
+from nftsync.frames._quality import quality
 from nftsync.frames._tables import runs, wallet_states, wallets, webhooks
 from nftsync.frames._tokens import tokens
 
 __all__ = [
     "changes",
     "collections",
+    "concentration",
+    "diff",
+    "editions",
+    "explain",
+    "freshness",
+    "holding_ages",
     "holdings",
+    "load",
+    "overlap",
+    "quality",
     "runs",
+    "save",
     "token_changes",
     "tokens",
     "wallet_states",

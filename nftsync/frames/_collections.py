@@ -10,8 +10,8 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.frames._amounts import Amounts
-from nftsync.frames._columns import INTEGER, TEXT, Times, coded, frame_of, moments, text, times
-from nftsync.frames._contracts import contract_key
+from nftsync.frames._columns import INTEGER, TEXT, Times, frame_of, moments, text, times
+from nftsync.frames._contracts import contract_groups
 from nftsync.frames._source import Numbers, Store, positions, reading
 
 __all__ = ["collections"]
@@ -46,7 +46,8 @@ def collections(db: Store = None) -> pd.DataFrame:
         wallet_no, token_no, amount = source.columns(
             "SELECT wallet_no, token_no, amount FROM balance_rows", [INTEGER, INTEGER, TEXT]
         )
-    groups, spellings = _groups(*coded(addresses))
+    groups, contracts = contract_groups(addresses)
+    spellings = contracts.to_pylist()
     count = len(spellings)
     place = positions(numbers, token_no.to_numpy())
     known = Amounts(amount)
@@ -73,24 +74,6 @@ def collections(db: Store = None) -> pd.DataFrame:
             },
         }
     )
-
-
-def _groups(codes: npt.NDArray[np.int32], distinct: pa.Array) -> tuple[Numbers, list[str | None]]:
-    """Number the contracts; the tokens without one come last.
-
-    Returns:
-        The number of each token's contract, and how each contract was spelled first.
-    """
-    numbers: dict[str, int] = {}
-    spellings: list[str | None] = []
-    group_of: list[int] = []
-    for address in distinct.to_pylist():
-        number = numbers.setdefault(contract_key(address), len(spellings))
-        if number == len(spellings):
-            spellings.append(address)
-        group_of.append(number)
-    group_of.append(len(spellings))
-    return np.array(group_of)[codes], [*spellings, None]
 
 
 def _sums(

@@ -1,0 +1,223 @@
+"""How unevenly holdings are spread over their holders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from nftsync.errors import InputError
+from nftsync.frames._columns import coded, frame_of
+from nftsync.frames._contracts import contract_groups
+from nftsync.frames._given import Given, given_holdings, text_column
+from nftsync.frames._grouping import distinct_in_each, first_of_each
+from nftsync.frames._source import Numbers
+from nftsync.frames._tables import WalletIds
+
+__all__ = ["concentration"]
+
+_MEASURES = (
+    "tokens",
+    "holders",
+    "amount",
+    "top1_share",
+    "top10_share",
+    "hhi",
+    "gini",
+    "nakamoto",
+    "unknown_amounts",
+)
+_TOP = 10
+#: Of a group with one holder.
+_ALONE = {"top1_share": 1.0, "top10_share": 1.0, "hhi": 1.0, "gini": 0.0, "nakamoto": 1}
+
+
+def concentration(
+    holdings: Given = None, by: str = "contract_address", *, exclude: WalletIds = ()
+) -> pd.DataFrame:
+    """How unevenly each group's amount is spread over its holders, the most held group first.
+
+    A holder is a wallet with more than zero of a token of the group. Holder i of a group's n
+    holders has x_i: the exact sum of what it holds of the group's tokens; S is the sum of all x_i.
+    Every measure is worked out in integers and divided once, so each is the nearest float, whatever
+    the size of the amounts. Custody wallets are counted one by one: who owns several of them looks
+    like several holders.
+
+    A holding whose amount is unknown (the provider's text is not 1 to 100 ASCII digits) counts in
+    `tokens`, `holders` and `unknown_amounts`, but not in the amounts: x_i is then what is known of
+    the holder, and a holder of whom nothing is known is not one of the n. If nothing is known of a
+    group, its shares, `hhi` and `gini` are NaN and its `nakamoto` is missing.
+
+    Args:
+        holdings: a frame as `frames.holdings` returns it, or a path, a `sqlite3.Connection`, a
+            `sqlite_utils.Database`, or None for the configured database.
+        by: the column that names the groups, any of the frame; rows where it is missing are a
+            group of their own. A `contract_address` of `0x` and 40 hex digits is one group
+            whatever its case, and shows as first spelled.
+        exclude: wallets to leave out, such as burn addresses and treasuries; one id or several.
+
+    Returns:
+        A row per group, by holders and then by name:
+
+        - the column that `by` names
+        - `tokens`: distinct tokens that are held
+        - `holders`: distinct wallets that hold one
+        - `amount`: S, exact Python integers in an object column
+        - `top1_share`, `top10_share`: the sum of the greatest x_i, or the ten greatest, over S;
+          0 to 1
+        - `hhi`: the Herfindahl-Hirschman index, the sum of (x_i / S)²; from 1/n (all hold the
+          same) to 1 (one holds all)
+        - `gini`: the Gini coefficient over the n holders, with x ascending and i from 1:
+          2 Σ i·x_i / (n S) - (n + 1) / n; 0 (all hold the same) to 1 - 1/n
+        - `nakamoto`: the Nakamoto coefficient, the fewest holders who together have more than half
+          of S; `Int64`
+        - `unknown_amounts`: holdings (rows) whose amount is unknown
+
+        The fields are `tokenId`, `amount` and `contractAddress` of the provider's document,
+        sections "NFT token balance" and "Token".
+
+    Raises:
+        InputError: the frame has no such column or an unusable one, `by` is the name of a column
+            that is returned, or an excluded id is no UUID.
+        StoreError: the database is missing, is not nftsync's or cannot be read.
+    """
+    if not isinstance(by, str) or by in _MEASURES:
+        raise InputError(
+            f"cannot group holdings by {by!r}; give the name of a column of the frame other than"
+            f" {', '.join(_MEASURES)}, which name what is returned"
+        )
+    frame = given_holdings(holdings, exclude, needs=("wallet_id", "token_id", "amount", by))
+    group, names = _groups(frame, by)
+    count = len(names)
+    amounts = frame["amount"].to_numpy()
+    known = pd.notna(amounts)
+    wallet, _ = coded(text_column(frame, "wallet_id"))
+    token, _ = coded(text_column(frame, "token_id"))
+    holders = distinct_in_each(group, wallet, count)
+    columns: dict[str, Any] = {
+        "tokens": distinct_in_each(group, token, count),
+        "holders": holders,
+        **_measures(_totals(group[known], wallet[known], amounts[known]), count),
+        "unknown_amounts": np.bincount(group[~known], minlength=count),
+    }
+    order = np.lexsort((_ranks(names), -holders))
+    ordered = names.take(order).reset_index(drop=True)
+    return frame_of({by: ordered, **{name: columns[name][order] for name in _MEASURES}})
+
+
+def _groups(frame: pd.DataFrame, by: str) -> tuple[Numbers, pd.Series]:
+    """Number each row's group, and give each group's name as its first row has it."""
+    column = frame[by]
+    if by == "contract_address":
+        numbers, _ = contract_groups(text_column(frame, by))
+    else:
+        try:
+            numbers, distinct = pd.factorize(column)
+        except TypeError as error:
+            raise InputError(f"cannot group holdings by {by!r}: {error}") from None
+        numbers[numbers < 0] = len(distinct)
+    return numbers, column.take(first_of_each(numbers))
+
+
+def _ranks(names: pd.Series) -> Numbers:
+    """Each name's place among them, what is missing last."""
+    names = names.reset_index(drop=True)
+    try:
+        ordered = names.sort_values(kind="stable")
+    except TypeError:
+        # Names of several kinds have no order of their own.
+        ordered = names.map(str, na_action="ignore").sort_values(kind="stable")
+    ranks = np.empty(len(names), dtype=np.int64)
+    ranks[ordered.index] = np.arange(len(names))
+    return ranks
+
+
+@dataclass(frozen=True)
+class _Totals:
+    """What each holder has of each group.
+
+    Attributes:
+        group: the number of the group, ascending.
+        amount: how much, ascending within a group.
+    """
+
+    group: Numbers
+    amount: npt.NDArray[np.object_]
+
+
+def _totals(
+    group: Numbers, wallet: npt.NDArray[np.int32], amounts: npt.NDArray[np.object_]
+) -> _Totals:
+    if not len(group):
+        return _Totals(group, amounts)
+    width = int(wallet.max()) + 1
+    key = group * width + wallet
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    starts = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
+    group, sums = key[starts] // width, np.add.reduceat(amounts[order], starts)
+    # Floats sort fast and never against the integers they are near, but may tie.
+    near = sums.astype(np.float64)
+    order = np.lexsort((near, group))
+    group, sums, near = group[order], sums[order], near[order]
+    tie = (near[1:] == near[:-1]) & (group[1:] == group[:-1])
+    wrong = np.flatnonzero(tie & (sums[1:] < sums[:-1]))
+    bounds = np.flatnonzero(np.concatenate(([True], ~tie, [True])))
+    for run in np.unique(np.searchsorted(bounds, wrong, side="right")).tolist():
+        span = slice(bounds[run - 1], bounds[run])
+        sums[span] = sorted(sums[span])
+    return _Totals(group, sums)
+
+
+def _measures(totals: _Totals, count: int) -> dict[str, Any]:
+    """The measures of `count` groups, of which some may have no totals."""
+    found: dict[str, npt.NDArray[Any]] = {"amount": np.zeros(count, dtype=object)}
+    for name in ("top1_share", "top10_share", "hhi", "gini"):
+        found[name] = np.full(count, np.nan)
+    found["nakamoto"] = np.zeros(count, dtype=np.int64)
+    sizes = np.bincount(totals.group, minlength=count)
+    # Most groups may be a token with one holder, where there is nothing to divide.
+    alone = sizes[totals.group] == 1
+    group = totals.group[alone]
+    found["amount"][group] = totals.amount[alone]
+    for name, value in _ALONE.items():
+        found[name][group] = value
+    if not alone.all():
+        group = np.flatnonzero(sizes > 1)
+        for name, values in _shared(totals.amount[~alone], sizes[group]).items():
+            found[name][group] = values
+    nakamoto = found.pop("nakamoto")
+    return {**found, "nakamoto": pd.arrays.IntegerArray(nakamoto, nakamoto == 0)}
+
+
+def _shared(x: npt.NDArray[np.object_], sizes: Numbers) -> dict[str, npt.NDArray[Any]]:
+    """The measures of groups whose amounts follow each other, ascending within each."""
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    rank = np.arange(len(x)) - np.repeat(starts, sizes) + 1
+    whole = np.add.reduceat(x, starts)
+    # Every other span is what is left between a group's ten greatest and the next group's.
+    spans = np.column_stack((np.maximum(ends - _TOP, starts), ends)).ravel()[:-1]
+    weighted = np.add.reduceat(x * rank, starts)
+    return {
+        "amount": whole,
+        "top1_share": x[ends - 1] / whole,
+        "top10_share": np.add.reduceat(x, spans)[::2] / whole,
+        "hhi": np.add.reduceat(x * x, starts) / (whole * whole),
+        "gini": (2 * weighted - (sizes + 1) * whole) / (sizes * whole),
+        "nakamoto": _fewest_of_half(x, starts, sizes, whole),
+    }
+
+
+def _fewest_of_half(
+    x: npt.NDArray[np.object_], starts: Numbers, sizes: Numbers, whole: npt.NDArray[np.object_]
+) -> Numbers:
+    """How many of the greatest of each group are needed for more than half of its whole."""
+    sums = np.add.accumulate(x)
+    before = np.repeat(sums[starts] - x[starts], sizes)
+    # The smallest that have less than half between them are all that can be spared.
+    spared = (2 * (sums - before) < np.repeat(whole, sizes)).astype(np.int64)
+    return sizes - np.add.reduceat(spared, starts)

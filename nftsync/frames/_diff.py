@@ -1,0 +1,156 @@
+"""What differs between two times, from the changes in between alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from nftsync.errors import InputError
+from nftsync.frames._columns import TEXT, Moment, frame_of, stored_time, text, times
+from nftsync.frames._contracts import names_contract
+from nftsync.frames._counterparties import counterparties
+from nftsync.frames._source import Numbers, Store, positions, reading
+from nftsync.frames._tables import WalletIds, wallet_ids
+from nftsync.frames._tokens import Tokens, read_tokens
+from nftsync.frames._wallet_names import WalletNames, wallet_names, wallet_numbers
+from nftsync.frames._window import Window, read_window
+
+__all__ = ["diff"]
+
+
+def diff(
+    db: Store = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
+    *,
+    wallet: WalletIds | None = None,
+    contract: str | None = None,
+    exclude: WalletIds = (),
+) -> pd.DataFrame:
+    """What differs between two times: a row per wallet and token whose amount is not the same.
+
+    It is what comparing `holdings(as_of=start)` with `holdings(as_of=end)` shows, but read from
+    the changes after `start` and until `end` alone. A balance of 0 is no holding. Amounts that
+    are no whole numbers differ where their texts do.
+
+    Args:
+        db: a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for the configured
+            database.
+        start: the earlier time, which has to be given. Text, a date (its end) or a datetime.
+        end: the later time; None is now.
+        wallet: only rows of this wallet, or these.
+        contract: only tokens of this contract. An address of `0x` and 40 hex digits matches
+            whatever its case, any other exactly.
+        exclude: one wallet id or several, whose rows are left out.
+
+    Returns:
+        By time of change, then wallet and token: `wallet_id`, `wallet_label`, `token_id`,
+        `contract_address` and `name` (as known at `end`), `before` and `after` (exact Python
+        integers in object columns; None: not held, or no whole number), each with its text as
+        sent (`before_text`, `after_text`; missing: not listed), `kind`, `counterparty_wallet_id`,
+        `changed_at` (the last change until `end`).
+
+        `kind` is `arrived` (not held at `start`), `first_seen` (the same, but it is the wallet's
+        first read that showed it, so nobody knows since when), `left` (not held at `end`) or
+        `changed` (another amount).
+
+        `counterparty_wallet_id` is inferred: of all wallets, exactly one lost this amount of the
+        token and exactly one gained it. It names the other of the two. What was first seen is
+        neither a loss nor a gain.
+
+    Raises:
+        InputError: `start` is missing or after `end`, a time, wallet id or contract is none, or
+            `db` is neither a path nor a connection.
+        StoreError: the database is missing, is not nftsync's or cannot be read.
+    """
+    after, until = _times(start, end)
+    chosen = None if wallet is None else wallet_ids(wallet)
+    left_out = wallet_ids(exclude)
+    if not isinstance(contract, str | None):
+        raise InputError(f"{contract!r} is not a contract address; give text")
+    with reading(db) as source:
+        found = _differences(read_window(source, after, until))
+        if chosen is not None:
+            found = found.rows(np.isin(found.window.wallets, wallet_numbers(source, chosen)))
+        if left_out:
+            found = found.rows(~np.isin(found.window.wallets, wallet_numbers(source, left_out)))
+        tokens = read_tokens(
+            source,
+            ("contract_address", "name"),
+            wanted=np.unique(found.window.tokens),
+            as_of=until,
+        )
+        if contract is not None:
+            same = names_contract(tokens.content["contract_address"], contract)
+            place = positions(tokens.numbers, found.window.tokens)
+            found = found.rows(np.append(same, False)[place])
+        names = wallet_names(source, np.append(found.window.wallets, found.counterparty))
+    return _frame(found, tokens, names)
+
+
+def _times(start: Moment | None, end: Moment | None) -> tuple[str, str | None]:
+    if start is None:
+        raise InputError("diff needs the time to compare with: diff(db, start)")
+    after, until = stored_time(start), None if end is None else stored_time(end)
+    if until is not None and after > until:
+        raise InputError(f"start ({after}) is after end ({until}); give the earlier time first")
+    return after, until
+
+
+@dataclass(frozen=True)
+class _Differences:
+    """The pairs of a window that differ.
+
+    Attributes:
+        window: what was there before and after.
+        kind: `arrived`, `first_seen`, `left` or `changed`.
+        counterparty: the number of the other wallet, or -1.
+    """
+
+    window: Window
+    kind: npt.NDArray[np.str_]
+    counterparty: Numbers
+
+    def rows(self, which: npt.NDArray[np.bool_] | Numbers) -> _Differences:
+        """Some rows, by mask or position."""
+        return _Differences(self.window.rows(which), self.kind[which], self.counterparty[which])
+
+
+def _differences(window: Window) -> _Differences:
+    held_before, held_after = window.before.held(), window.after.held()
+    kind = np.select(
+        [held_before & held_after, held_before, window.by_first_read],
+        ["changed", "left", "first_seen"],
+        "arrived",
+    )
+    known = kind != "first_seen"
+    counterparty = np.full(len(kind), -1)
+    counterparty[known] = counterparties(window.rows(known))
+    return _Differences(window, kind, counterparty)
+
+
+def _frame(found: _Differences, tokens: Tokens, names: WalletNames) -> pd.DataFrame:
+    order = np.lexsort((found.window.tokens, found.window.wallets, found.window.changed_at))
+    found = found.rows(order)
+    window = found.window
+    token = pa.array(positions(tokens.numbers, window.tokens))
+    return frame_of(
+        {
+            "wallet_id": names.id_column(window.wallets),
+            "wallet_label": names.label_column(window.wallets),
+            "token_id": text(tokens.token_ids.take(token)),
+            "contract_address": text(tokens.content["contract_address"].take(token)),
+            "name": text(tokens.content["name"].take(token)),
+            "before": window.before.exact(),
+            "before_text": window.before.text(),
+            "after": window.after.exact(),
+            "after_text": window.after.text(),
+            "kind": text(pa.array(found.kind, TEXT)),
+            "counterparty_wallet_id": names.id_column(found.counterparty),
+            "changed_at": times(window.changed_at),
+        }
+    )

@@ -1,0 +1,243 @@
+"""Which editions of each series are held."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nftsync.frames._columns import TEXT, coded, frame_of, text
+from nftsync.frames._contracts import contract_groups
+from nftsync.frames._given import Given, given_holdings, integer_column, text_column
+from nftsync.frames._grouping import distinct_in_each, first_of_each, numbered_together
+from nftsync.frames._series import series_names
+from nftsync.frames._source import Numbers
+from nftsync.frames._tables import WalletIds
+
+__all__ = ["editions"]
+
+_NEEDS = ("wallet_id", "contract_address", "amount", "name", "edition_id", "total_edition")
+_LONGEST_TEXT = 200
+_GREATEST = 2**63 - 1
+
+
+def editions(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame:
+    """How much of each series of editions is held, and which numbers are not.
+
+    A series is the tokens of one contract that have the same total of editions and the same name,
+    apart from a number at the end of the name that is the token's own edition number (`#12`,
+    `12/100`, `(12 of 100)`, `No. 12`, `12`). A name that tokens of several numbers share counts as
+    it is. Tokens that have a number and tokens that have only a total are apart, and tokens that
+    have neither are left out. A token counts as held if a wallet has more than zero of it, or an
+    unknown amount (the provider's text is not 1 to 100 ASCII digits).
+
+    Args:
+        holdings: a frame as `frames.holdings` returns it, or a path, a `sqlite3.Connection`, a
+            `sqlite_utils.Database`, or None for the configured database.
+        exclude: wallets to leave out; one id or several.
+
+    Returns:
+        A row per contract and series, in the order of their names, what has none last:
+
+        - `contract_address`: addresses of `0x` and 40 hex digits are one contract whatever their
+          case, and show as first spelled; missing for tokens without one
+        - `series`: the common name; missing for tokens without one
+        - `numbered`: whether its tokens have edition numbers, of which 0 is as good as any
+        - `total`: the total of editions as the provider gives it, 0 and nonsense included; `Int64`
+        - `held`: how many distinct numbers are held; where not numbered (one token, many copies),
+          the exact sum of the known amounts. Python integers in an object column.
+        - `share`: `held` over `total`; over 1 if more is held than there should be; NaN where the
+          total is missing or less than 1, or where all amounts that it needs are unknown
+        - `lowest`, `highest`: the least and the greatest number held; `Int64`
+        - `gaps`: how many numbers between those two are not held; `Int64`, missing past 2**63 - 1
+        - `gap_ranges`: those numbers, as `3-5, 9`; cut off with `…` before 200 characters
+        - `beyond_total`: how many of the held numbers cannot be of the total. The editions of a
+          total are numbered from 0 to total - 1, or from 1 to total; of the two, the one that
+          leaves out fewer counts. `Int64`, missing without a total.
+        - `holders`: distinct wallets that hold one
+        - `unknown_amounts`: holdings (rows) whose amount is unknown
+
+        From `lowest` to `beyond_total`, all is missing where a series is not numbered. The fields
+        are `name`, `editionId` and `totalEdition` of the provider's document, section
+        "TokenMetadata", which does not say where numbers begin.
+
+    Raises:
+        InputError: the frame lacks a column or has an unusable one, or an excluded id is no UUID.
+        StoreError: the database is missing, is not nftsync's or cannot be read.
+    """
+    rows = _read(given_holdings(holdings, exclude, needs=_NEEDS))
+    count = len(rows.first)
+    total, no_total = rows.total[rows.first], rows.no_total[rows.first]
+    numbers = _distinct_numbers(rows)
+    held, share = _held(rows, numbers.series)
+    frame = frame_of(
+        {
+            "contract_address": text(rows.contracts),
+            "series": text(rows.names),
+            "numbered": ~rows.unnumbered[rows.first],
+            "total": pd.arrays.IntegerArray(total, no_total),
+            "held": held,
+            "share": share,
+            **_about_numbers(numbers, total, no_total),
+            "holders": distinct_in_each(rows.series, rows.wallet, count),
+            "unknown_amounts": np.bincount(rows.series[pd.isna(rows.amount)], minlength=count),
+        }
+    )
+    keys = {
+        "contract_address": rows.contracts,
+        "series": rows.names,
+        "total": pa.array(total, mask=no_total),
+        "numbered": pa.array(~rows.unnumbered[rows.first]),
+    }
+    order = pc.sort_indices(pa.table(keys), [(name, "ascending") for name in keys])
+    return frame.take(order.to_numpy()).reset_index(drop=True)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Holdings that belong to a series, and the series.
+
+    Attributes:
+        series: the number of each row's series.
+        edition: the number of each row's token, 0 where there is none.
+        unnumbered: whether there is none.
+        total: the total of editions, 0 where there is none.
+        no_total: whether there is none.
+        wallet: the number of the wallet.
+        amount: how much; None: unknown.
+        first: the first row of each series.
+        contracts: the address of each series' contract.
+        names: the name of each series.
+    """
+
+    series: Numbers
+    edition: Numbers
+    unnumbered: npt.NDArray[np.bool_]
+    total: Numbers
+    no_total: npt.NDArray[np.bool_]
+    wallet: npt.NDArray[np.int32]
+    amount: npt.NDArray[np.object_]
+    first: Numbers
+    contracts: pa.Array
+    names: pa.Array
+
+
+def _read(frame: pd.DataFrame) -> _Rows:
+    edition, unnumbered = integer_column(frame, "edition_id")
+    total, no_total = integer_column(frame, "total_edition")
+    chosen = ~(unnumbered & no_total)
+    frame, edition, unnumbered = frame[chosen], edition[chosen], unnumbered[chosen]
+    total, no_total = total[chosen], no_total[chosen]
+    contract, spellings = contract_groups(text_column(frame, "contract_address"))
+    among = numbered_together(
+        contract, numbered_together(total), no_total.view(np.int8), unnumbered.view(np.int8)
+    )
+    codes, names = series_names(text_column(frame, "name"), edition, unnumbered, among)
+    series = numbered_together(among, codes)
+    first = first_of_each(series)
+    return _Rows(
+        series=series,
+        edition=edition,
+        unnumbered=unnumbered,
+        total=total,
+        no_total=no_total,
+        wallet=coded(text_column(frame, "wallet_id"))[0],
+        amount=frame["amount"].to_numpy(),
+        first=first,
+        contracts=spellings.take(pa.array(contract[first])),
+        names=names.take(pa.array(codes[first], mask=codes[first] < 0)),
+    )
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """The distinct numbers that are held, by series and then ascending.
+
+    Attributes:
+        series: the number of the series.
+        edition: the number of the edition.
+    """
+
+    series: Numbers
+    edition: Numbers
+
+
+def _distinct_numbers(rows: _Rows) -> _Numbers:
+    series, edition = rows.series[~rows.unnumbered], rows.edition[~rows.unnumbered]
+    order = np.lexsort((edition, series))
+    series, edition = series[order], edition[order]
+    differs = (series[1:] != series[:-1]) | (edition[1:] != edition[:-1])
+    first = np.append(True, differs)[: len(series)]
+    return _Numbers(series[first], edition[first])
+
+
+def _held(
+    rows: _Rows, numbered: Numbers
+) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.float64]]:
+    """How much of each series is held, in numbers or in copies, and its share of the total."""
+    count = len(rows.first)
+    held = np.bincount(numbered, minlength=count).astype(object)
+    copies = np.flatnonzero(rows.unnumbered & pd.notna(rows.amount))
+    copies = copies[np.argsort(rows.series[copies], kind="stable")]
+    series, starts = np.unique(rows.series[copies], return_index=True)
+    if len(series):
+        held[series] = np.add.reduceat(rows.amount[copies], starts)
+    total = rows.total[rows.first]
+    some = (total > 0) & (held > 0)
+    share = np.full(count, np.nan)
+    share[some] = held[some] / total[some].astype(object)
+    return held, share
+
+
+def _about_numbers(
+    numbers: _Numbers, total: Numbers, no_total: npt.NDArray[np.bool_]
+) -> dict[str, Any]:
+    """The columns about the numbers that are held, from the total of each series."""
+    series, edition = numbers.series, numbers.edition
+    some, starts, held = np.unique(series, return_index=True, return_counts=True)
+    lowest, highest = edition[starts], edition[starts + held - 1]
+    # Unsigned, as two signed integers can be further apart than the greatest of them.
+    gaps = highest.view(np.uint64) - lowest.view(np.uint64) - (held - 1).astype(np.uint64)
+    of = total[series]
+    beyond = [
+        np.bincount(series[(edition < least) | (edition - least >= of)], minlength=len(total))[some]
+        for least in (0, 1)
+    ]
+
+    def column(values: Numbers, missing: npt.NDArray[np.bool_] | bool = False) -> Any:
+        data, mask = np.zeros(len(total), dtype=np.int64), np.ones(len(total), dtype=np.bool_)
+        data[some], mask[some] = values, missing
+        return pd.arrays.IntegerArray(data, mask)
+
+    return {
+        "lowest": column(lowest),
+        "highest": column(highest),
+        "gaps": column(gaps.astype(np.int64), gaps > _GREATEST),
+        "gap_ranges": text(_gap_ranges(numbers, len(total))),
+        "beyond_total": column(np.minimum(*beyond), no_total[some]),
+    }
+
+
+def _gap_ranges(numbers: _Numbers, count: int) -> pa.Array:
+    """The numbers that are missing between those held of each of `count` series, as text."""
+    series, edition = numbers.series, numbers.edition
+    found = np.full(count, None, dtype=object)
+    found[series] = ""
+    apart = edition[1:].view(np.uint64) - edition[:-1].view(np.uint64)
+    gaps = np.flatnonzero((series[1:] == series[:-1]) & (apart > 1))
+    some, starts, sizes = np.unique(series[gaps], return_index=True, return_counts=True)
+    for number, start, size in zip(some.tolist(), starts.tolist(), sizes.tolist(), strict=True):
+        # No more than can be shown: each takes three characters at least.
+        shown = gaps[start : start + min(size, _LONGEST_TEXT // 3)]
+        bounds = zip(edition[shown].tolist(), edition[shown + 1].tolist(), strict=True)
+        ranges = [str(a + 1) if a + 2 == b else f"{a + 1}-{b - 1}" for a, b in bounds]
+        joined = ", ".join(ranges)
+        if size > len(ranges) or len(joined) > _LONGEST_TEXT:
+            joined = joined[: joined.rindex(", ", 0, _LONGEST_TEXT - 1) + 2] + "…"
+        found[number] = joined
+    return pa.array(found, TEXT)

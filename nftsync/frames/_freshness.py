@@ -1,0 +1,178 @@
+"""How fresh the mirror is, in one small frame."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+import pyarrow as pa
+
+from nftsync.frames._ages import ages
+from nftsync.frames._columns import INTEGER, TEXT, integers, moments, text, times
+from nftsync.frames._readable import Readable
+from nftsync.frames._source import Source, Store, reading
+from nftsync.times import now
+
+__all__ = ["freshness"]
+
+#: How many wallets are named, and how much of a text from outside is shown.
+_NAMED = 3
+_SHOWN = 120
+#: Controls, and the marks that turn the direction of what follows.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+_ENDED_RUN = """
+    SELECT wallets_ok, coalesce(finished_at, started_at), run_id, status, wallets_failed, error
+    FROM sync_runs WHERE kind = ? AND {which} ORDER BY run_id DESC LIMIT 1
+"""
+_ENDED, _WELL = "status != 'running'", "status = 'ok'"
+_NEWEST_SYNC = """
+    SELECT wallets_ok + wallets_failed, started_at, run_id, wallets_total, status
+    FROM sync_runs WHERE kind = 'sync' ORDER BY run_id DESC LIMIT 1
+"""
+_NEVER = "tracked AND synced_at IS NULL"
+_OF_STATUS = "tracked AND status = ?"
+#: Webhooks that are not done, and the column that tells most of those in each state.
+_WAITING = {
+    "pending": None,
+    "running": None,
+    "failed": "last_error",
+    "dead": "last_error",
+    "unrouted": "resource_type",
+    "quarantined": "last_error",
+}
+
+
+@dataclass(frozen=True)
+class _Line:
+    what: str
+    count: int | None
+    at: str | None
+    detail: str = ""
+
+
+def freshness(db: Store = None) -> pd.DataFrame:
+    """How fresh the data is: what was read last, what was not, and what waits.
+
+    Args:
+        db: a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for the configured
+            database.
+
+    Returns:
+        A row per `what`, always in this order, with `count` (`Int64`), `at` (a time, or NaT),
+        `age` (from `at` until now, in whole seconds) and `detail` (text):
+
+        - `running sync`, only if there is one: wallets read so far, since when.
+        - `last sync`, `last successful sync`, `last replay`: wallets read well, when it ended.
+        - `oldest wallet read`: how many tracked wallets were ever read, and when the least
+          recently read one was; which one it is.
+        - `wallets never read`, `failed wallets`, `incomplete wallets`: of the tracked ones, how
+          many; since when the first was known, or when the least recent of them was last read
+          wholly; the first few by name.
+        - `webhooks pending` to `webhooks quarantined`: how many, and when the oldest came.
+
+    Raises:
+        InputError: `db` is neither a path nor a connection.
+        StoreError: the database is missing, is not nftsync's or cannot be read.
+    """
+    with reading(db) as source:
+        lines = [*_runs(source), *_wallets(source), *_webhooks(source)]
+    at = moments(pa.array([line.at for line in lines], TEXT))
+    return Readable.of(
+        {
+            "what": text(pa.array([line.what for line in lines], TEXT)),
+            "count": integers(pa.array([line.count for line in lines], INTEGER)),
+            "at": times(at),
+            "age": ages(at, now()).floor("s"),
+            "detail": text(pa.array([line.detail for line in lines], TEXT)),
+        }
+    )
+
+
+def _runs(source: Source) -> Iterator[_Line]:
+    for read, at, run, total, status in list(source.rows(_NEWEST_SYNC)):
+        if status == "running":
+            # A killed process leaves such a row too; the next sync puts it right.
+            detail = f"run {run}: {read:,} of {total:,} wallets, unless it was killed"
+            yield _Line("running sync", read, at, detail)
+    for what, kind, which in (
+        ("last sync", "sync", _ENDED),
+        ("last successful sync", "sync", _WELL),
+        ("last replay", "replay", _ENDED),
+    ):
+        line = _Line(what, None, None, "none yet")
+        rows = source.rows(_ENDED_RUN.format(which=which), (kind,))
+        for count, at, run, status, failed, error in list(rows):
+            parts = [f"run {run}: {status}", f"{failed:,} wallets failed" if failed else ""]
+            line = _Line(what, count, at, _joined([*parts, _short(error)]))
+        yield line
+
+
+def _wallets(source: Source) -> Iterator[_Line]:
+    ((read, oldest),) = list(
+        source.rows("SELECT count(synced_at), min(synced_at) FROM wallets WHERE tracked")
+    )
+    names = _names(source, "tracked AND synced_at = ?", (oldest,), most=1)
+    yield _Line("oldest wallet read", read, oldest, names)
+    yield _group(source, "wallets never read", _NEVER, (), "first_seen_at")
+    yield _group(source, "failed wallets", _OF_STATUS, ("failed",), "synced_at")
+    yield _group(source, "incomplete wallets", _OF_STATUS, ("incomplete",), "synced_at")
+
+
+def _group(source: Source, what: str, where: str, parameters: tuple[str, ...], since: str) -> _Line:
+    query = f"SELECT count(*), min({since}) FROM wallets WHERE {where}"  # noqa: S608
+    ((count, at),) = list(source.rows(query, parameters))
+    names = _names(source, where, parameters, most=_NAMED)
+    more = f"; {count - _NAMED:,} more" if count > _NAMED else ""
+    return _Line(what, count, at, names + more)
+
+
+def _names(source: Source, where: str, parameters: tuple[str | None, ...], *, most: int) -> str:
+    rows = source.rows(
+        f"SELECT label, wallet_id, error FROM wallets WHERE {where}"  # noqa: S608
+        " ORDER BY wallet_no LIMIT ?",
+        (*parameters, most),
+    )
+    return "; ".join(
+        (f"{_short(label)} ({wallet})" if label else wallet)
+        + (f": {_short(error)}" if error else "")
+        for label, wallet, error in rows
+    )
+
+
+def _webhooks(source: Source) -> Iterator[_Line]:
+    states = ", ".join("?" * len(_WAITING))
+    counted = {
+        state: (count, at)
+        for state, count, at in source.rows(
+            "SELECT state, count(*), min(received_at) FROM webhooks"  # noqa: S608
+            f" WHERE state IN ({states}) GROUP BY state",
+            tuple(_WAITING),
+        )
+    }
+    for state, telling in _WAITING.items():
+        count, at = counted.get(state, (0, None))
+        detail = _telling(source, state, telling) if count and telling else ""
+        yield _Line(f"webhooks {state}", count, at, detail)
+
+
+def _telling(source: Source, state: str, column: str) -> str:
+    rows = source.rows(
+        f"SELECT {column}, count(*) FROM webhooks WHERE state = ? AND {column} IS NOT NULL"  # noqa: S608
+        " GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?",
+        (state, _NAMED),
+    )
+    return "; ".join(f"{count:,} × {_short(value)}" for value, count in rows)
+
+
+def _joined(parts: list[str]) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+def _short(value: str | None) -> str:
+    """A text from outside in a line, in which no character acts on a terminal."""
+    line = " ".join((value or "").split())
+    line = line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+    return _UNSAFE.sub(lambda found: f"\\x{ord(found[0]):02x}", line)

@@ -1,0 +1,210 @@
+"""The holdings that an analysis is given: a frame of the user's, or a database to read one from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from nftsync.errors import InputError
+from nftsync.frames._amounts import is_zero
+from nftsync.frames._columns import TEXT, coded
+from nftsync.frames._holdings import holdings as read_holdings
+from nftsync.frames._source import Store
+from nftsync.frames._tables import WalletIds, wallet_ids
+
+__all__ = [
+    "Given",
+    "exact_amounts",
+    "given_holdings",
+    "integer_column",
+    "need_columns",
+    "text_column",
+]
+
+#: What an analysis takes: a frame of holdings, or what `frames.holdings` reads one from.
+Given: TypeAlias = "pd.DataFrame | Store"
+
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_IDS = ("wallet_id", "token_id")
+_PAST_DIGITS = 10**100
+_WHOLE = "amounts must be whole numbers from 0 up, as frames.holdings gives them"
+
+
+def given_holdings(
+    holdings: Given,
+    exclude: WalletIds = (),
+    *,
+    needs: Sequence[str] = ("wallet_id", "token_id", "amount"),
+) -> pd.DataFrame:
+    """Take the holdings that count: without balances of zero and without some wallets.
+
+    A balance is zero where `amount` is 0, or where it is missing and `amount_text`, if the frame
+    has one, is nothing but zeros. Any other missing amount is a holding whose amount is unknown.
+
+    Args:
+        holdings: a frame with the columns of `frames.holdings` that are needed, any rows of it in
+            any order; or a path, a connection, a `sqlite_utils.Database`, or None for the
+            configured database.
+        exclude: one wallet id or several, whose rows are left out.
+        needs: names of the columns that are needed; `wallet_id` and `amount` always are.
+
+    Returns:
+        The rows that count, with all columns of the frame, `amount` as exact Python integers
+        (None: unknown) and a new index. What was given is not changed.
+
+    Raises:
+        InputError: a column is missing or stands twice, an id is missing, an amount is no whole
+            number, or an excluded id is no UUID.
+        StoreError: the database is missing, is not nftsync's or cannot be read.
+    """
+    left_out = set(wallet_ids(exclude))
+    frame = holdings if isinstance(holdings, pd.DataFrame) else read_holdings(holdings)
+    need_columns(frame, dict.fromkeys((*needs, "wallet_id", "amount")))
+    for name in {"wallet_id", *needs}.intersection(_IDS):
+        if frame[name].isna().any():
+            raise InputError(f"a row of the given frame has no {name}; leave such rows out")
+    amounts = exact_amounts(frame)
+    kept = _not_zero(frame, amounts)
+    if left_out:
+        codes, distinct = coded(text_column(frame, "wallet_id"))
+        stays = [wallet.lower() not in left_out for wallet in distinct.to_pylist()]
+        kept &= np.array(stays, dtype=bool)[codes]
+    if not kept.all():
+        frame, amounts = frame[kept], amounts[kept]
+    # Neither line copies a column: pandas copies on write.
+    frame = frame.reset_index(drop=True)
+    frame["amount"] = pd.Series(amounts, dtype=object, copy=False)
+    return frame
+
+
+def need_columns(frame: pd.DataFrame, names: Iterable[str]) -> None:
+    """Make sure that a frame has some columns, each of them once.
+
+    Raises:
+        InputError: one is missing or stands twice.
+    """
+    for name in names:
+        count = int((frame.columns == name).sum())
+        if count > 1:
+            raise InputError(f"the given frame has {count} columns named {name!r}; keep one")
+        if not count:
+            known = [column for column in frame.columns if isinstance(column, str)]
+            near = get_close_matches(name, known, n=3, cutoff=0.5)
+            instead = f"; near ones it has: {', '.join(near)}" if near else ""
+            raise InputError(
+                f"the given frame of {len(known)} columns has no {name!r}{instead};"
+                " give what frames.holdings returns, or a database"
+            )
+
+
+def exact_amounts(frame: pd.DataFrame) -> npt.NDArray[np.object_]:
+    """The amounts of a frame as Python integers, None where one is missing.
+
+    Integers of any kind are taken as they are. Floats, decimals, text and booleans are
+    refused, as they may have been something else before.
+
+    Raises:
+        InputError: one is no whole number of 1 to 100 digits.
+    """
+    column = frame["amount"]
+    if not len(column):
+        return np.empty(0, dtype=object)
+    values: npt.NDArray[np.object_]
+    if column.dtype == object:
+        values = column.to_numpy()
+    elif pd.api.types.is_integer_dtype(column.dtype):
+        values = column.to_numpy(dtype=object, na_value=None)
+    else:
+        raise InputError(f"the given frame's column 'amount' is {column.dtype}; {_WHOLE}")
+    kinds = set(map(type, values.tolist()))
+    if not kinds <= {int, type(None)}:
+        values = _plain(values, kinds)
+    known = values[pd.notna(values)]
+    if (known < 0).any():
+        raise InputError(f"the given frame's column 'amount' has a negative number; {_WHOLE}")
+    if (known >= _PAST_DIGITS).any():
+        raise InputError(
+            f"the given frame's column 'amount' has a number of more than 100 digits; {_WHOLE}"
+        )
+    return values
+
+
+def _plain(values: npt.NDArray[np.object_], kinds: set[type]) -> npt.NDArray[np.object_]:
+    """Turn NumPy's integers into Python's, and any mark of what is missing into None."""
+    missing = pd.isna(values)
+    for kind in sorted(kinds, key=str):
+        if issubclass(kind, bool) or not issubclass(kind, int | np.integer):
+            of_kind = np.fromiter((type(value) is kind for value in values), bool, len(values))
+            if (of_kind & ~missing).any():
+                raise InputError(
+                    f"the given frame's column 'amount' holds a {kind.__name__}; {_WHOLE}"
+                )
+    plain = np.empty(len(values), dtype=object)
+    plain[~missing] = [int(value) for value in values[~missing]]
+    return plain
+
+
+def _not_zero(frame: pd.DataFrame, amounts: npt.NDArray[np.object_]) -> npt.NDArray[np.bool_]:
+    kept: npt.NDArray[np.bool_] = amounts != 0
+    if "amount_text" not in frame.columns:
+        return kept
+    need_columns(frame, ["amount_text"])
+    unknown = np.flatnonzero(pd.isna(amounts))
+    sent = frame["amount_text"].iloc[unknown]
+    kept[unknown] = [not (isinstance(one, str) and is_zero(one)) for one in sent]
+    return kept
+
+
+def text_column(frame: pd.DataFrame, name: str) -> pa.Array:
+    """A column of text as an Arrow array; what is missing is null.
+
+    Raises:
+        InputError: it holds something else than text.
+    """
+    try:
+        column = pa.array(frame[name], from_pandas=True)
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        if isinstance(column, pa.DictionaryArray):
+            column = column.dictionary_decode()
+        if column.null_count == len(column):
+            return pa.nulls(len(column), TEXT)
+        if any(is_text(column.type) for is_text in _TEXTS):
+            return column.cast(TEXT)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        pass
+    raise InputError(
+        f"the given frame's column {name!r} holds something else than text;"
+        " give it as frames.holdings does"
+    )
+
+
+def integer_column(
+    frame: pd.DataFrame, name: str
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """A column of integers that may be missing, as values (0 where missing) and a mask of those.
+
+    Floats that are whole are taken, as pandas makes them of integers beside missing ones.
+
+    Raises:
+        InputError: it holds something else, or an integer beyond 64 bits.
+    """
+    column = frame[name]
+    kinds = {"integer", "floating", "mixed-integer-float", "empty"}
+    if not len(column) or pd.api.types.infer_dtype(column, skipna=True) in kinds:
+        try:
+            values: Any = pd.array(column, dtype="Int64")
+        except (TypeError, ValueError, OverflowError):
+            pass
+        else:
+            return values.to_numpy(dtype=np.int64, na_value=0), np.asarray(values.isna())
+    raise InputError(
+        f"the given frame's column {name!r} holds something else than 64-bit integers;"
+        " give it as frames.holdings does"
+    )

@@ -1,0 +1,212 @@
+"""Which of the addresses in a token's metadata may be shown as an image, and as which URL.
+
+Metadata is written by strangers. An address is shown if it is `https:`, content on IPFS (through
+a gateway), or on the provider's own origin, which may be plain `http:` in a trial. The URL that
+comes of it is built anew from parts that were checked, so that a browser cannot read it as
+anything else.
+
+Source: provider's document, section TokenMetadata (`image`, and what it does not say of it).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from typing import Final, NamedTuple
+
+from nftsync.errors import InputError
+
+__all__ = ["DEFAULT_GATEWAY", "ImageAddress", "image_address", "origin"]
+
+DEFAULT_GATEWAY: Final = "https://ipfs.io/ipfs/"
+
+_MOST_CHARACTERS = 2048
+_MOST_HOST_CHARACTERS = 253
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):", re.ASCII | re.IGNORECASE)
+_AUTHORITY = re.compile(r"//([^/?#]*)(.*)")
+_HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]*\]|[^:]*)(?::(.*))?")
+_PORT = re.compile(r"[0-9]{0,5}", re.ASCII)
+_LABEL = re.compile(r"[a-z0-9_-]{1,63}")
+#: A last label of this form makes browsers read the host as an IPv4 address.
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+#: What may stand in a path, query or fragment; all else is percent-encoded.
+_UNSAFE = re.compile(r"%(?![0-9A-Fa-f]{2})|[^A-Za-z0-9\-._~!$&()*+,;=:@/?#\[\]%]")
+
+#: Version 0, and version 1 in base 32, 36, 58 and 16 (docs.ipfs.tech, Content identifiers).
+_CID = (
+    r"(?:Qm[1-9A-HJ-NP-Za-km-z]{44}|b[a-z2-7]{58,112}|k[0-9a-z]{50,112}"
+    r"|z[1-9A-HJ-NP-Za-km-z]{46,112}|f01[0-9a-f]{68,140})"
+)
+_ON_IPFS = re.compile(rf"(?:(?i:ipfs):/*|/)?(?:ipfs/)*({_CID})((?:[/?#].*)?)", re.ASCII)
+_UPWARDS = re.compile(r"(?:\.|%2e){1,2}", re.IGNORECASE)
+
+
+class ImageAddress(NamedTuple):
+    """What became of an address.
+
+    Attributes:
+        url: ASCII, safe to load as an image; None where it is not to be shown.
+        problem: why not, in a few words that quote nothing of it but its scheme; else None.
+    """
+
+    url: str | None
+    problem: str | None
+
+
+class _Refused(Exception):
+    """Why an address is not shown."""
+
+
+class _Site(NamedTuple):
+    """Where a URL leads: scheme, host and port, as browsers compare origins."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def text(self) -> str:
+        shown = "" if self.port == _DEFAULT_PORTS[self.scheme] else f":{self.port}"
+        return f"{self.scheme}://{self.host}{shown}"
+
+
+def image_address(
+    text: str, *, ipfs_gateway: str = DEFAULT_GATEWAY, provider: str | None = None
+) -> ImageAddress:
+    """Turn an address as metadata has it into a URL that may be loaded as an image.
+
+    Args:
+        text: `https://…`, `ipfs://CID/…`, a bare CID, or a URL of the provider.
+        ipfs_gateway: the URL that a CID is put behind.
+        provider: the provider's base URL; what has its scheme, host and port is shown too.
+
+    Raises:
+        InputError: the gateway or the provider is no `http:` or `https:` URL.
+    """
+    own = None if provider is None else _site(provider)
+    gateway = _gateway(ipfs_gateway)
+    try:
+        return ImageAddress(_shown(text.strip(), gateway, own), None)
+    except _Refused as problem:
+        return ImageAddress(None, str(problem))
+
+
+def origin(url: str) -> str:
+    """Scheme, host and port of a URL that settings gave, as a browser writes them.
+
+    Raises:
+        InputError: it is no `http:` or `https:` URL.
+    """
+    return _site(url).text
+
+
+def _shown(text: str, gateway: str, own: _Site | None) -> str:
+    _check_characters(text)
+    on_ipfs = _ON_IPFS.fullmatch(text)
+    if on_ipfs is not None:
+        return gateway + on_ipfs[1] + _within(on_ipfs[2])
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        raise _Refused("relative: names no host")
+    name = scheme[1].lower()
+    if name == "ipfs":
+        raise _Refused("ipfs: without a valid content id")
+    if name not in _DEFAULT_PORTS:
+        raise _Refused(f"{_short(name)}: is not allowed")
+    site, rest = _split(name, text[scheme.end() :])
+    if name == "http" and site != own:
+        raise _Refused("http: is allowed only from the provider")
+    return f"{site.text}{'' if rest.startswith('/') else '/'}{_encoded(rest)}"
+
+
+def _check_characters(text: str) -> None:
+    if not text:
+        raise _Refused("blank")
+    if len(text) > _MOST_CHARACTERS:
+        raise _Refused(f"longer than {_MOST_CHARACTERS:,} characters")
+    if _CONTROL.search(text) is not None:
+        raise _Refused("holds a control character")
+    if _SURROGATE.search(text) is not None:
+        raise _Refused("holds half a character")
+    if "\\" in text:
+        raise _Refused("holds a backslash")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 20 else f"{name[:20]}…"
+
+
+def _split(scheme: str, after: str) -> tuple[_Site, str]:
+    """Take apart what follows `https:`; only the one form that every reader reads alike."""
+    found = _AUTHORITY.fullmatch(after)
+    if found is None or not found[1]:
+        raise _Refused("names no host")
+    authority, rest = found.groups()
+    if "@" in authority:
+        raise _Refused("holds a user name or password")
+    parts = _HOST_AND_PORT.fullmatch(authority.lower())
+    if parts is None:
+        raise _Refused("no valid host")
+    host = _host(parts[1])
+    if _PORT.fullmatch(parts[2] or "") is None:
+        raise _Refused("no valid port")
+    port = int(parts[2]) if parts[2] else _DEFAULT_PORTS[scheme]
+    if not 0 < port <= 65535:
+        raise _Refused("no valid port")
+    return _Site(scheme, host, port), rest
+
+
+def _host(host: str) -> str:
+    try:
+        if host.startswith("["):
+            return f"[{IPv6Address(host[1:-1]).compressed}]"
+        labels = host.removesuffix(".").split(".")
+        if _NUMBER.fullmatch(labels[-1]):
+            return str(IPv4Address(host))
+    except AddressValueError:
+        raise _Refused("no valid host") from None
+    if len(host) > _MOST_HOST_CHARACTERS or not all(map(_LABEL.fullmatch, labels)):
+        raise _Refused("no valid host")
+    return host
+
+
+def _within(path: str) -> str:
+    """Encode a path below a CID; a `#` there is part of a file's name."""
+    path = path.replace("#", "%23")
+    if any(map(_UPWARDS.fullmatch, path.partition("?")[0].split("/"))):
+        raise _Refused("its path leaves the content")
+    return _encoded(path)
+
+
+def _encoded(text: str) -> str:
+    def escape(match: re.Match[str]) -> str:
+        return "".join(f"%{byte:02X}" for byte in match[0].encode())
+
+    return _UNSAFE.sub(escape, text)
+
+
+@lru_cache(maxsize=8)
+def _gateway(url: str) -> str:
+    site = _site(url)
+    after = _AUTHORITY.fullmatch(url.strip().partition(":")[2])
+    path = "" if after is None else _encoded(after[2]).strip("/")
+    return f"{site.text}/{path}/" if path else f"{site.text}/"
+
+
+@lru_cache(maxsize=8)
+def _site(url: str) -> _Site:
+    url = url.strip()
+    scheme = _SCHEME.match(url)
+    problem: object = "no http: or https: URL"
+    if scheme is not None and scheme[1].lower() in _DEFAULT_PORTS:
+        try:
+            _check_characters(url)
+            return _split(scheme[1].lower(), url[scheme.end() :])[0]
+        except _Refused as refused:
+            problem = refused
+    raise InputError(f"an address that images come from cannot be used: {problem}")

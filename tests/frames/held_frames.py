@@ -1,0 +1,79 @@
+"""Frames of holdings for the tests of the analyses, drawn at random or written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+from frames_database import Builder, token_id, wallet_id
+from hypothesis import strategies as st
+
+from nftsync.frames._amounts import exact, is_zero
+
+HEX = ("0x" + "ab" * 20, "0x" + "AB" * 20, "0x" + "aB" * 20, "0X" + "AB" * 20)
+CONTRACTS = (*HEX, "0x" + "cd" * 20, "KT1abc", "kt1abc", "0x" + "ab" * 19, "", None)
+
+#: A holding: the number of the wallet, the number of the token, the amount as sent.
+Held = tuple[int, int, str]
+
+_AMOUNTS = st.one_of(
+    st.integers(0, 3).map(str),
+    st.integers(0, 2**256 - 1).map(str),
+    st.integers(2**256 - 4, 2**256 - 1).map(str),
+    st.sampled_from(["", "1.5", "-1", "0" * 101, "1" + "0" * 100, "1" + "0" * 99, "007", "many"]),
+)
+
+
+def holdings_of(
+    wallets: int = 12, tokens: int = 12, size: int = 60
+) -> st.SearchStrategy[dict[tuple[int, int], str]]:
+    """Amounts by wallet and token, each pair once."""
+    pairs = st.tuples(st.integers(1, wallets), st.integers(1, tokens))
+    return st.dictionaries(pairs, _AMOUNTS, max_size=size)
+
+
+def frame_of_held(
+    held: dict[tuple[int, int], str], about: Callable[[int], dict[str, Any]]
+) -> pd.DataFrame:
+    """A frame with the columns that the analyses need, as `frames.holdings` would type them."""
+    rows = [
+        {
+            "wallet_id": wallet_id(wallet),
+            "token_id": token_id(token),
+            "amount": exact(amount),
+            "amount_text": amount,
+            **about(token),
+        }
+        for (wallet, token), amount in held.items()
+    ]
+    columns = ["wallet_id", "token_id", "amount", "amount_text", *about(1)]
+    kinds = {
+        name: "Int64" if name in {"edition_id", "total_edition"} else "str"
+        for name in columns
+        if name != "amount"
+    }
+    amounts = pd.Series([row.pop("amount") for row in rows], dtype=object)
+    frame = pd.DataFrame(rows, columns=[name for name in columns if name != "amount"])
+    frame = frame.astype(kinds)
+    frame.insert(2, "amount", amounts)
+    return frame
+
+
+def fill(build: Builder, held: dict[tuple[int, int], str], about: Callable[[int], Any]) -> None:
+    """Put the same into a real database."""
+    for wallet in sorted({wallet for wallet, _ in held}):
+        build.wallet(wallet)
+    for token in sorted({token for _, token in held}):
+        build.token(token, **about(token))
+    for (wallet, token), amount in held.items():
+        build.balance(wallet, token, amount)
+
+
+def counted(held: dict[tuple[int, int], str], exclude: set[int]) -> list[Held]:
+    """What counts as a holding, by the definition."""
+    return [
+        (wallet, token, amount)
+        for (wallet, token), amount in held.items()
+        if wallet not in exclude and not is_zero(amount)
+    ]

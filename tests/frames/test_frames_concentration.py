@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames_database import Builder, wallet_id
+from held_frames import CONTRACTS, Held, counted, fill, frame_of_held, holdings_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nftsync import frames
+from nftsync.errors import InputError
+from nftsync.frames._contracts import contract_key
+
+COLUMNS = [
+    "contract_address",
+    "tokens",
+    "holders",
+    "amount",
+    "top1_share",
+    "top10_share",
+    "hhi",
+    "gini",
+    "nakamoto",
+    "unknown_amounts",
+]
+MOST = 2**256 - 1
+
+
+def contract_of(token: int) -> str | None:
+    return CONTRACTS[token % len(CONTRACTS)]
+
+
+def about(token: int) -> dict[str, Any]:
+    return {"contract_address": contract_of(token), "edition_id": token % 3 or None}
+
+
+def known(amount: str) -> int | None:
+    return int(amount) if amount.isascii() and amount.isdigit() and len(amount) <= 100 else None
+
+
+def measures(amounts: list[int]) -> list[object]:
+    """The definitions, in fractions; amounts are of a group's holders."""
+    if not amounts:
+        return [0, None, None, None, None, None]
+    x, total, n = sorted(amounts), sum(amounts), len(amounts)
+    shares = [Fraction(amount, total) for amount in reversed(x)]
+    weighted = sum(i * amount for i, amount in enumerate(x, start=1))
+    gini = Fraction(2 * weighted, n * total) - Fraction(n + 1, n)
+    nakamoto = next(k for k in range(1, n + 1) if sum(shares[:k]) > Fraction(1, 2))
+    figures = (shares[0], sum(shares[:10]), sum(share * share for share in shares), gini)
+    return [total, *map(float, figures), nakamoto]
+
+
+def expected(rows: list[Held], group_of: Callable[[int], Any]) -> list[list[object]]:
+    groups: dict[Any, list[Held]] = defaultdict(list)
+    names: dict[Any, Any] = {}
+    for row in rows:
+        name = group_of(row[1])
+        key = contract_key(name) if isinstance(name, str) else name
+        names.setdefault(key, name)
+        groups[key].append(row)
+    found = []
+    for key, held in groups.items():
+        totals: dict[int, int] = defaultdict(int)
+        for wallet, _, amount in held:
+            if (value := known(amount)) is not None:
+                totals[wallet] += value
+        found.append(
+            [
+                names[key],
+                len({token for _, token, _ in held}),
+                len({wallet for wallet, _, _ in held}),
+                *measures(list(totals.values())),
+                sum(known(amount) is None for _, _, amount in held),
+            ]
+        )
+    return sorted(found, key=lambda row: (-row[2], row[0] is None, row[0] or ""))
+
+
+def shown(frame: pd.DataFrame) -> list[list[object]]:
+    return frame.astype(object).where(frame.notna(), None).to_numpy(dtype=object).tolist()
+
+
+@settings(deadline=None)
+@given(holdings_of(), st.sets(st.integers(1, 12), max_size=3))
+def test_agrees_with_the_definitions(held: dict[tuple[int, int], str], out: set[int]) -> None:
+    frame = frames.concentration(
+        frame_of_held(held, about), exclude=[wallet_id(number).upper() for number in out]
+    )
+    assert list(frame.columns) == COLUMNS
+    assert shown(frame) == expected(counted(held, out), contract_of)
+
+
+@settings(deadline=None)
+@given(holdings_of(wallets=40, tokens=2, size=80))
+def test_agrees_where_groups_have_many_holders(held: dict[tuple[int, int], str]) -> None:
+    frame = frames.concentration(frame_of_held(held, about), by="edition_id")
+    assert shown(frame) == expected(counted(held, set()), lambda token: token % 3 or None)
+    assert frame["edition_id"].dtype == "Int64"
+
+
+@settings(deadline=None, max_examples=20)
+@given(held=holdings_of())
+def test_agrees_through_a_database(
+    held: dict[tuple[int, int], str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    build = Builder(tmp_path_factory.mktemp("held") / "nftsync.db")
+    fill(build, held, about)
+    rows = counted(dict(sorted(held.items())), {1})
+    frame = frames.concentration(build.close(), exclude=wallet_id(1))
+    assert shown(frame) == expected(rows, contract_of)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, MOST) | st.integers(MOST - 3, MOST), min_size=1, max_size=30))
+def test_a_group_is_the_same_as_its_amounts(amounts: list[int]) -> None:
+    held = {(wallet, 1): str(amount) for wallet, amount in enumerate(amounts, start=1)}
+    frame = frames.concentration(frame_of_held(held, about))
+    assert shown(frame)[0][3:9] == measures(amounts)
+
+
+def test_amounts_closer_than_floats_are() -> None:
+    """Amounts that are the same as floats are told apart."""
+    amounts = [2**255 + offset for offset in (3, 1, 2, 0, 1)]
+    held = {(wallet, 1): str(amount) for wallet, amount in enumerate(amounts, start=1)}
+    found = shown(frames.concentration(frame_of_held(held, about)))[0]
+    assert found[3:9] == measures(amounts)
+
+
+def test_half_is_not_more_than_half() -> None:
+    held = {(1, 1): "2", (2, 1): "1", (3, 1): "1"}
+    assert list(frames.concentration(frame_of_held(held, about))["nakamoto"]) == [2]
+
+
+def test_an_unknown_amount_counts_as_held_but_not_in_the_amounts() -> None:
+    held = {(1, 5): "3", (2, 5): "3", (2, 15): "1.5", (3, 5): "many", (4, 6): "?"}
+    frame = frames.concentration(frame_of_held(held, about))
+    assert shown(frame) == [
+        ["KT1abc", 2, 3, 6, 0.5, 1.0, 0.5, 0.0, 2, 2],
+        ["kt1abc", 1, 1, 0, None, None, None, None, None, 1],
+    ]
+    assert frame["nakamoto"].dtype == "Int64"
+
+
+def test_rows_come_by_holders_and_then_by_name() -> None:
+    names = {1: "b", 2: "a", 3: None, 4: "c"}
+    held = {(1, 1): "1", (1, 2): "1", (1, 3): "1", (1, 4): "1", (2, 4): "1"}
+    frame = frames.concentration(
+        frame_of_held(held, lambda token: {"contract_address": names.get(token)})
+    )
+    assert [row[0] for row in shown(frame)] == ["c", "a", "b", None]
+
+
+@pytest.mark.parametrize(
+    ("values", "ordered"),
+    [
+        ([3, 10, 2], [2, 3, 10]),
+        ([True, False, True], [False, True]),
+        (["b", 1, "a"], [1, "a", "b"]),
+        ([pd.Timestamp("2026-03-02", tz="UTC"), pd.Timestamp("2026-03-01", tz="UTC")] * 2, None),
+        (pd.Categorical(["y", "x", "y"], categories=["y", "x"]), ["y", "x"]),
+        ([(1, 2), (0, 1), None], [(0, 1), (1, 2), None]),
+    ],
+)
+def test_any_column_may_name_the_groups(values: Any, ordered: list[Any] | None) -> None:
+    held = {(1, token): "1" for token in range(1, len(values) + 1)}
+    frame = frame_of_held(held, about)
+    frame["kind"] = pd.Series(values, index=frame.index)
+    found = frames.concentration(frame, "kind")
+    assert found["kind"].dtype == frame["kind"].dtype
+    assert list(found["kind"]) == (ordered or sorted(set(values)))
+    assert int(found["tokens"].sum()) == len(values)
+
+
+@pytest.mark.parametrize("by", ["holders", "amount", "unknown_amounts", None, ["token_id"], 1])
+def test_a_name_that_is_returned_or_none_at_all_is_refused(by: Any) -> None:
+    with pytest.raises(InputError, match="give the name of a column"):
+        frames.concentration(frame_of_held({(1, 1): "1"}, about), by=by)
+
+
+def test_an_unknown_column_is_refused_with_near_ones() -> None:
+    with pytest.raises(InputError, match=r"'contract_adress'; near ones it has: contract_address"):
+        frames.concentration(frame_of_held({(1, 1): "1"}, about), by="contract_adress")
+
+
+def test_values_that_cannot_be_compared_are_refused() -> None:
+    frame = frame_of_held({(1, 1): "1"}, about)
+    frame["tags"] = [["a", "list"]]
+    with pytest.raises(InputError, match="cannot group holdings by 'tags'"):
+        frames.concentration(frame, by="tags")
+
+
+def test_nothing_held_gives_the_columns(build: Builder, tmp_path: Path) -> None:
+    build.wallet(1)
+    some = frames.concentration(frame_of_held({(1, 1): "1"}, about))
+    for empty in (build.path, frame_of_held({}, about), frame_of_held({(1, 1): "0"}, about)):
+        frame = frames.concentration(empty)
+        assert len(frame) == 0
+        assert list(frame.columns) == COLUMNS
+        assert list(frame.dtypes) == list(some.dtypes)
+
+
+def test_the_frame_that_was_given_stays_as_it_is() -> None:
+    frame = frame_of_held({(1, 1): "1", (2, 1): "0", (3, 2): "x"}, about)
+    before = frame.copy(deep=True)
+    frames.concentration(frame, exclude=wallet_id(3))
+    pd.testing.assert_frame_equal(frame, before)
+
+
+def test_amounts_are_python_integers_and_counts_machine_ones(small_database: Path) -> None:
+    frame = frames.concentration(small_database)
+    assert [type(amount) for amount in frame["amount"]] == [int, int]
+    assert list(frame["amount"]) == [2**256 + 2, 0]
+    assert {str(frame[name].dtype) for name in ("tokens", "holders", "unknown_amounts")} == {
+        "int64"
+    }
+    assert {frame[name].dtype for name in ("hhi", "gini")} == {np.dtype(float)}

@@ -1,0 +1,307 @@
+"""What differs between two times, against plain definitions of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from frames_database import Builder, at, token_id, wallet_id
+from histories import READS, TOKENS, WALLETS, Change, Histories, Read, moment, size
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nftsync import frames
+from nftsync.errors import InputError
+
+DTYPES = {
+    "wallet_id": "str",
+    "wallet_label": "str",
+    "token_id": "str",
+    "contract_address": "str",
+    "name": "str",
+    "before": "object",
+    "before_text": "str",
+    "after": "object",
+    "after_text": "str",
+    "kind": "str",
+    "counterparty_wallet_id": "str",
+    "changed_at": "datetime64[us, UTC]",
+}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, pd.Timestamp):
+        return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return None if pd.isna(value) else value
+
+
+def rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [
+        {name: _plain(value) for name, value in row.items()} for row in frame.to_dict("records")
+    ]
+
+
+def defined(log: list[Change], start: str, end: str) -> list[dict[str, Any]]:
+    """The definition, a pair at a time, each pair's counterparty by looking at all others."""
+    pairs: dict[tuple[str, str], list[Change]] = {}
+    for change in log:
+        if start < change.at <= end:
+            pairs.setdefault((change.wallet, change.token), []).append(change)
+    found = []
+    for (wallet, token), changes in pairs.items():
+        first, last = changes[0], changes[-1]
+        before, after = size(first.old), size(last.new)
+        if before == after:
+            continue
+        if before == 0:
+            kind = "first_seen" if first.baseline and size(first.new) != 0 else "arrived"
+        else:
+            kind = "left" if after == 0 else "changed"
+        moved = after - before if type(before) is type(after) is int else None
+        found.append(
+            {
+                "wallet_id": wallet,
+                "token_id": token,
+                "before": before if type(before) is int and before else None,
+                "before_text": first.old,
+                "after": after if type(after) is int and after else None,
+                "after_text": last.new,
+                "kind": kind,
+                "changed_at": last.at,
+                "moved": None if kind == "first_seen" else moved,
+            }
+        )
+    for row in found:
+        moved = row["moved"]
+        same = [r for r in found if r["token_id"] == row["token_id"] and r["moved"] == moved]
+        other = [
+            r
+            for r in found
+            if moved is not None and r["token_id"] == row["token_id"] and r["moved"] == -moved
+        ]
+        only = len(other) == 1 and len(same) == 1
+        row["counterparty_wallet_id"] = other[0]["wallet_id"] if only else None
+    for row in found:
+        del row["moved"]
+    return sorted(found, key=lambda row: (row["changed_at"], row["wallet_id"], row["token_id"]))
+
+
+@pytest.fixture(scope="module")
+def histories(tmp_path_factory: pytest.TempPathFactory) -> Histories:
+    return Histories(tmp_path_factory.mktemp("diff"))
+
+
+@settings(max_examples=150)
+@given(reads=READS, times=st.tuples(st.integers(-1, 20), st.integers(-1, 20)))
+def test_diff_is_its_definition(
+    histories: Histories, reads: list[Read], times: tuple[int, int]
+) -> None:
+    histories.play(reads)
+    start, end = map(moment, sorted(times))
+    frame = frames.diff(histories.path, start, end)
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == DTYPES
+    expected = defined(list(histories.log()), start, end)
+    found = rows(frame[list(expected[0])] if expected else frame)
+    key = "changed_at"
+    assert [row[key] for row in found] == [row[key] for row in expected]
+
+    def order(row: dict[str, Any]) -> tuple[str, ...]:
+        return row["changed_at"], row["wallet_id"], row["token_id"]
+
+    assert sorted(found, key=order) == expected
+
+
+@settings(max_examples=75)
+@given(reads=READS, times=st.tuples(st.integers(-1, 20), st.integers(-1, 20)))
+def test_diff_agrees_with_comparing_the_holdings_of_both_times(
+    histories: Histories, reads: list[Read], times: tuple[int, int]
+) -> None:
+    histories.play(reads)
+    start, end = map(moment, sorted(times))
+    then, later = (
+        {
+            (row["wallet_id"], row["token_id"]): row["amount_text"]
+            for row in frames.holdings(histories.path, as_of=time).to_dict("records")
+            if size(row["amount_text"]) != 0
+        }
+        for time in (start, end)
+    )
+    differing = {pair for pair in then | later if size(then.get(pair)) != size(later.get(pair))}
+    frame = frames.diff(histories.path, start, end)
+    assert len(frame) == len(differing)
+    for row in rows(frame):
+        pair = row["wallet_id"], row["token_id"]
+        assert pair in differing
+        before, after = size(then.get(pair)), size(later.get(pair))
+        assert row["before"] == (before if type(before) is int and before else None)
+        assert row["after"] == (after if type(after) is int and after else None)
+        assert (row["kind"] == "left") == (pair not in later)
+        assert (row["kind"] in {"arrived", "first_seen"}) == (pair not in then)
+
+
+@settings(max_examples=40)
+@given(reads=READS, start=st.integers(-1, 20))
+def test_leaving_out_rows_changes_none_of_the_others(
+    histories: Histories, reads: list[Read], start: int
+) -> None:
+    """Counterparties are inferred before wallets are left out."""
+    histories.play(reads)
+    whole = frames.diff(histories.path, moment(start))
+    some = [wallet_id(wallet) for wallet in WALLETS[:2]]
+    chosen = whole["wallet_id"].isin(some)
+    for frame, mask in (
+        (frames.diff(histories.path, moment(start), wallet=some), chosen),
+        (frames.diff(histories.path, moment(start), exclude=some), ~chosen),
+        (frames.diff(histories.path, moment(start), exclude=some[0].upper()),
+         whole["wallet_id"] != some[0]),
+    ):  # fmt: skip
+        pd.testing.assert_frame_equal(frame, whole[mask].reset_index(drop=True))
+
+
+def test_until_now_is_until_the_last_change(histories: Histories) -> None:
+    reads = [
+        Read(1, wallet, {token: str(step * token) for token in TOKENS}, True)
+        for step in range(4)
+        for wallet in WALLETS
+    ]
+    clock = histories.play(reads)
+    for start in (0, 5, clock - 1):
+        pd.testing.assert_frame_equal(
+            frames.diff(histories.path, moment(start)),
+            frames.diff(histories.path, moment(start), moment(clock)),
+        )
+    assert frames.diff(histories.path, moment(clock)).empty
+    assert len(frames.diff(histories.path, moment(clock - 1))) == len(TOKENS)
+
+
+def _world(build: Builder) -> Path:
+    for wallet in (1, 2, 3, 4):
+        build.wallet(wallet, label=f"W{wallet}" if wallet < 3 else None)
+    build.token(1, contract_address="0x" + "aB" * 20, name="after")
+    build.token(2, contract_address="KT1", name="Two")
+    build.token_change(1, '{"name": "before"}', '{"name": "after"}', 50)
+    return build.path
+
+
+def test_one_wallets_loss_is_anothers_gain(build: Builder) -> None:
+    path, big = _world(build), str(2**256 - 1)
+    build.change(1, 1, None, big, 1, baseline=1)
+    build.change(1, 1, big, None, 10)
+    build.change(2, 1, None, big, 11)
+    found = frames.diff(path, at(5))
+    assert found["wallet_label"].tolist() == ["W1", "W2"]
+    assert found["kind"].tolist() == ["left", "arrived"]
+    assert found["before"].tolist() == [2**256 - 1, None]
+    assert found["counterparty_wallet_id"].tolist() == [wallet_id(2), wallet_id(1)]
+    # An excluded wallet is still named as the one it went to.
+    kept = frames.diff(path, at(5), exclude=wallet_id(2))
+    assert kept["counterparty_wallet_id"].tolist() == [wallet_id(2)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        # Two gained what one lost: which of them, nobody knows.
+        ([(1, "5", "4"), (2, None, "1"), (3, None, "1")], 0),
+        # Two lost it, and two gained it.
+        ([(1, "5", "4"), (4, "5", "4"), (2, None, "1"), (3, None, "1")], 0),
+        # Another size.
+        ([(1, "5", "4"), (2, None, "2")], 0),
+        # Of the same size though the amounts differ.
+        ([(1, str(2**255), str(2**255 - 1)), (2, "7", "8")], 2),
+        # A number that differs from this by less than a float can tell.
+        ([(1, str(2**255), None), (2, None, str(2**255 + 1))], 0),
+        # What is no whole number takes no part.
+        ([(1, "1.5", None), (2, None, "1.5")], 0),
+        # A loss on either side.
+        ([(1, "5", "4"), (2, "5", "4")], 0),
+    ],
+)
+def test_counterparties(
+    build: Builder, changes: list[tuple[int, str | None, str | None]], named: int
+) -> None:
+    path = _world(build)
+    for wallet, old, new in changes:
+        build.change(wallet, 1, old, new, 10)
+    assert frames.diff(path, at(5))["counterparty_wallet_id"].notna().sum() == named
+
+
+def test_what_a_first_read_showed_is_no_gain(build: Builder) -> None:
+    path = _world(build)
+    build.change(1, 1, "1", None, 10)
+    build.change(2, 1, None, "1", 11, baseline=1)
+    build.change(3, 2, None, "0", 11, baseline=1)
+    build.change(3, 2, "0", "4", 12)
+    found = frames.diff(path, at(5)).set_index("wallet_id")
+    assert found["kind"].to_dict() == {
+        wallet_id(1): "left",
+        wallet_id(2): "first_seen",
+        wallet_id(3): "arrived",  # its first read showed that there was none
+    }
+    assert found["counterparty_wallet_id"].isna().all()
+
+
+def test_there_and_back_is_no_difference(build: Builder) -> None:
+    path = _world(build)
+    for old, new, seen in (("1", None, 10), (None, "0", 11), ("0", "001", 12)):
+        build.change(1, 1, old, new, seen)
+    build.change(2, 1, None, "0", 12)
+    assert frames.diff(path, at(5)).empty
+    assert frames.diff(path, at(5), at(10))["kind"].tolist() == ["left"]
+    assert frames.diff(path, at(10))["kind"].tolist() == ["arrived"]
+
+
+def test_amounts_that_are_no_numbers_differ_by_their_texts(build: Builder) -> None:
+    path = _world(build)
+    build.change(1, 1, "1.5", "1.50", 10)
+    build.change(2, 1, "1.5", "x", 10)
+    build.change(2, 1, "x", "1.5", 11)
+    (row,) = rows(frames.diff(path, at(5)))
+    assert (row["before"], row["after"]) == (None, None)
+    assert (row["before_text"], row["after_text"], row["kind"]) == ("1.5", "1.50", "changed")
+
+
+def test_names_are_those_at_the_end(build: Builder) -> None:
+    path = _world(build)
+    build.change(1, 1, None, "1", 10)
+    assert frames.diff(path, at(5), at(49))["name"].tolist() == ["before"]
+    assert frames.diff(path, at(5), at(50))["name"].tolist() == ["after"]
+    assert frames.diff(path, at(5))["name"].tolist() == ["after"]
+
+
+def test_one_contract_whatever_its_case(build: Builder) -> None:
+    path = _world(build)
+    build.change(1, 1, None, "1", 10)
+    build.change(1, 2, None, "1", 10)
+    found = frames.diff(path, at(5), contract="0x" + "Ab" * 20)
+    assert found["token_id"].tolist() == [token_id(1)]
+    assert len(frames.diff(path, at(5), contract="kt1")) == 0
+    assert len(frames.diff(path, at(5), contract="KT1")) == 1
+
+
+def test_empty_databases_and_windows(build: Builder, small_database: Path) -> None:
+    for frame in (
+        frames.diff(build.path, "2020-01-01"),
+        frames.diff(small_database, at(2), at(2)),
+        frames.diff(small_database, at(1000)),
+        frames.diff(small_database, at(0), wallet=[]),
+        frames.diff(small_database, at(0), wallet=wallet_id(77)),
+        frames.diff(small_database, at(0), contract="none"),
+    ):
+        assert len(frame) == 0
+        assert {name: str(kind) for name, kind in frame.dtypes.items()} == DTYPES
+
+
+def test_what_cannot_be_compared(small_database: Path) -> None:
+    with pytest.raises(InputError, match=r"diff\(db, start\)"):
+        frames.diff(small_database)
+    with pytest.raises(InputError, match="is after end"):
+        frames.diff(small_database, at(2), at(1))
+    with pytest.raises(InputError, match="not a time"):
+        frames.diff(small_database, "yesterday")
+    with pytest.raises(InputError, match="wallet id"):
+        frames.diff(small_database, at(0), exclude="Treasury")
+    with pytest.raises(InputError, match="contract"):
+        frames.diff(small_database, at(0), contract=7)  # type: ignore[arg-type]

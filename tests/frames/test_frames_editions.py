@@ -1,0 +1,337 @@
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from frames_database import Builder, wallet_id
+from held_frames import CONTRACTS, Held, counted, fill, frame_of_held, holdings_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nftsync import frames
+from nftsync.frames._contracts import contract_key
+
+COLUMNS = [
+    "contract_address",
+    "series",
+    "numbered",
+    "total",
+    "held",
+    "share",
+    "lowest",
+    "highest",
+    "gaps",
+    "gap_ranges",
+    "beyond_total",
+    "holders",
+    "unknown_amounts",
+]
+TOKENS = 10
+#: How a name may go on with a number.
+ENDINGS = (
+    " #{}",
+    "#{}",
+    " {}",
+    " {}/12",
+    " ({}/12)",
+    " ({} of 12)",
+    " [{}]",
+    " No. {}",
+    " no {}",
+    ", Nr. {}",
+    " - Edition {}",
+    ": Edition #{}",
+    " Ed. {} / 7",
+    " #000{}",
+    "_{}",
+    " №{}",
+)
+
+
+@st.composite
+def token(draw: st.DrawFn) -> dict[str, Any]:
+    """A token's columns, and under `series` its name without the number it ends with."""
+    number = draw(st.integers(0, 12))
+    base = draw(st.sampled_from(["Gen", "The 5th", "Gen 2", "", "x\ny", "Ghost 👻", "a" * 300]))
+    other = draw(st.sampled_from([number, number, number, 5, -number, 10**18, None]))
+    described = {
+        "contract_address": draw(st.sampled_from(CONTRACTS[:2] + CONTRACTS[-1:])),
+        "edition_id": other,
+        "total_edition": draw(st.sampled_from([None, 12, 12, 0, 5, -1])),
+    }
+    ending = draw(st.sampled_from([None, *ENDINGS]))
+    if ending is None:
+        name = draw(st.sampled_from(["Plain", "", None, "Gen5", "5th"]))
+        return {**described, "name": name, "series": name, "own": False}
+    name = base + ending.format(number)
+    return {**described, "name": name, "series": base, "own": number == other}
+
+
+def ranges(numbers: list[int]) -> str:
+    parts = []
+    for a, b in pairwise(numbers):
+        if b - a == 2:
+            parts.append(str(a + 1))
+        elif b - a > 2:
+            parts.append(f"{a + 1}-{b - 1}")
+    return ", ".join(parts)
+
+
+def beyond(numbers: list[int], total: int) -> int:
+    allowed = [
+        {number for number in numbers if least <= number < least + total} for least in (0, 1)
+    ]
+    return len(numbers) - max(map(len, allowed))
+
+
+def row(key: tuple[Any, ...], held: list[Held], tokens: dict[int, Any]) -> list[object]:
+    """The columns from `numbered` on, by the definitions."""
+    _, _, total, numbered = key
+    holders = len({wallet for wallet, _, _ in held})
+    digits = [
+        int(amount) if amount.isdigit() and len(amount) <= 100 else None for _, _, amount in held
+    ]
+    unknown = digits.count(None)
+    if numbered:
+        numbers = sorted({tokens[token]["edition_id"] for _, token, _ in held})
+        count = len(numbers)
+        about = [
+            numbers[0],
+            numbers[-1],
+            numbers[-1] - numbers[0] + 1 - count,
+            ranges(numbers),
+            None if total is None else beyond(numbers, total),
+        ]
+    else:
+        count = sum(amount for amount in digits if amount is not None)
+        about = [None] * 5
+    share = count / total if total is not None and total > 0 and count else None
+    return [numbered, total, count, share, *about, holders, unknown]
+
+
+def expected(rows: list[Held], tokens: dict[int, dict[str, Any]]) -> list[list[object]]:
+    spellings: dict[str, str] = {}
+    numbers_of: dict[tuple[Any, ...], set[int]] = defaultdict(set)
+    chosen = [
+        held
+        for held in rows
+        if (tokens[held[1]]["edition_id"], tokens[held[1]]["total_edition"]) != (None, None)
+    ]
+
+    def place(about: dict[str, Any]) -> tuple[Any, Any, bool]:
+        address = about["contract_address"]
+        key = None if address is None else contract_key(address)
+        return key, about["total_edition"], about["edition_id"] is not None
+
+    for _, number, _ in chosen:
+        about = tokens[number]
+        if (address := about["contract_address"]) is not None:
+            spellings.setdefault(contract_key(address), address)
+        numbers_of[(*place(about), about["name"])].add(about["edition_id"])
+    series: dict[tuple[Any, ...], list[Held]] = defaultdict(list)
+    for held in chosen:
+        about = tokens[held[1]]
+        contract, total, numbered = place(about)
+        alone = len(numbers_of[(*place(about), about["name"])]) == 1
+        name = about["series"] if about["own"] and alone else about["name"]
+        series[(spellings.get(contract), name, total, numbered)].append(held)
+    order = sorted(
+        series,
+        key=lambda key: [
+            (part is None, part or 0) if not isinstance(part, str) else (False, part)
+            for part in key
+        ],
+    )
+    return [[*key[:2], *row(key, series[key], tokens)] for key in order]
+
+
+def shown(frame: pd.DataFrame) -> list[list[object]]:
+    return frame.astype(object).where(frame.notna(), None).to_numpy(dtype=object).tolist()
+
+
+def columns_of(tokens: dict[int, dict[str, Any]], number: int) -> dict[str, Any]:
+    about = tokens.get(number, tokens[1])
+    return {
+        name: about[name] for name in ("contract_address", "name", "edition_id", "total_edition")
+    }
+
+
+TOKENS_DRAWN = st.lists(token(), min_size=TOKENS, max_size=TOKENS).map(
+    lambda drawn: dict(enumerate(drawn, start=1))
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(TOKENS_DRAWN, holdings_of(wallets=4, tokens=TOKENS), st.sets(st.integers(1, 4), max_size=1))
+def test_agrees_with_the_definitions(
+    tokens: dict[int, dict[str, Any]], held: dict[tuple[int, int], str], out: set[int]
+) -> None:
+    frame = frame_of_held(held, lambda number: columns_of(tokens, number))
+    found = frames.editions(frame, exclude=[wallet_id(number) for number in out])
+    assert list(found.columns) == COLUMNS
+    assert shown(found) == expected(counted(held, out), tokens)
+
+
+@settings(deadline=None, max_examples=20)
+@given(tokens=TOKENS_DRAWN, held=holdings_of(wallets=4, tokens=TOKENS))
+def test_agrees_through_a_database(
+    tokens: dict[int, dict[str, Any]],
+    held: dict[tuple[int, int], str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    build = Builder(tmp_path_factory.mktemp("held") / "nftsync.db")
+    fill(build, held, lambda number: columns_of(tokens, number))
+    found = frames.editions(build.close(), exclude=wallet_id(1))
+    assert shown(found) == expected(counted(dict(sorted(held.items())), {1}), tokens)
+
+
+def of_tokens(*tokens: tuple[str | None, int | None, int | None], amount: str = "1") -> Any:
+    """One wallet that holds one of each token: name, edition and total."""
+    names = ("name", "edition_id", "total_edition")
+    about = [{"contract_address": "a", **dict(zip(names, token, strict=True))} for token in tokens]
+    held = {(1, number): amount for number in range(1, len(tokens) + 1)}
+    return frame_of_held(held, lambda number: about[number - 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "edition", "series"),
+    [
+        ("Foo #12", 12, "Foo"),
+        ("Foo #12", 13, "Foo #12"),
+        ("Foo #12", -12, "Foo #12"),
+        ("Foo #-12", -12, "Foo #-12"),
+        ("Foo #0", 0, "Foo"),
+        ("Foo 3 of 12", 12, "Foo 3 of 12"),
+        ("Foo12", 12, "Foo12"),
+        ("0x12", 12, "0x12"),
+        ("12", 12, ""),
+        ("No. 12", 12, ""),
+        ("Piano 12", 12, "Piano"),
+        ("12 Foo", 12, "12 Foo"),
+        ("Foo #1234567890123456789012", 1234567890123456789, "Foo #1234567890123456789012"),
+        ("Foo #9223372036854775807", 2**63 - 1, "Foo"),
+        ("Foo #12 (special)", 12, "Foo #12 (special)"),
+        ("Foo ١٢", 12, "Foo ١٢"),
+    ],
+)
+def test_a_name_loses_its_own_number_only(name: str, edition: int, series: str) -> None:
+    assert list(frames.editions(of_tokens((name, edition, None)))["series"]) == [series]
+
+
+def test_a_name_that_several_numbers_share_is_kept() -> None:
+    found = frames.editions(of_tokens(*(("Gen 2", number, 4) for number in (1, 2, 4))))
+    assert shown(found)[0][1:10] == ["Gen 2", True, 4, 3, 0.75, 1, 4, 1, "3"]
+    assert len(found) == 1
+
+
+def test_the_same_name_of_another_total_is_another_series() -> None:
+    found = frames.editions(of_tokens(("A #1", 1, 5), ("A #2", 2, 5), ("A #1", 1, 9), ("A", 1, 9)))
+    assert found[["series", "total", "held"]].to_numpy(dtype=object).tolist() == [
+        ["A", 5, 2],
+        ["A", 9, 1],
+    ]
+
+
+def test_copies_without_numbers_are_summed_exactly() -> None:
+    found = frames.editions(of_tokens(("A", None, 50), ("A", None, 50), amount=str(2**256 - 1)))
+    assert shown(found)[0][2:6] == [False, 50, 2**257 - 2, (2**257 - 2) / 50]
+    assert type(found["held"][0]) is int
+    assert found["gap_ranges"].isna().all()
+
+
+def test_a_total_of_zero_has_no_share() -> None:
+    found = frames.editions(of_tokens(("The Void", None, 0), ("B #0", 0, 0)))
+    assert shown(found) == [
+        ["a", "B", True, 0, 1, None, 0, 0, 0, "", 1, 1, 0],
+        ["a", "The Void", False, 0, 1, None, None, None, None, None, None, 1, 0],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "total", "found"),
+    [
+        ([0, 1, 2], 3, 0),
+        ([1, 2, 3], 3, 0),
+        ([0, 1, 2, 3], 3, 1),
+        ([0, 3], 3, 1),
+        ([4], 3, 1),
+        ([-1, 2], 3, 1),
+        ([2**63 - 1, -(2**63), 1], 3, 2),
+    ],
+)
+def test_numbers_that_cannot_be_of_the_total(numbers: list[int], total: int, found: int) -> None:
+    frame = frames.editions(of_tokens(*(("A", number, total) for number in numbers)))
+    assert list(frame["beyond_total"]) == [found]
+
+
+def test_absurd_numbers_cost_no_more_than_others() -> None:
+    least, most = -(2**63), 2**63 - 1
+    one = frames.editions(of_tokens(("A", 10**15, None), ("A", -(10**15), None)))
+    assert one[["lowest", "highest", "gaps", "gap_ranges"]].to_numpy(dtype=object).tolist() == [
+        [-(10**15), 10**15, 2 * 10**15 - 1, f"{1 - 10**15}-{10**15 - 1}"]
+    ]
+    two = frames.editions(of_tokens(("A", least, None), ("A", most, None)))
+    assert two["gaps"].isna().all()
+    assert list(two["gap_ranges"]) == [f"{least + 1}-{most - 1}"]
+    three = frames.editions(of_tokens(("A", -1, None), ("A", most, None)))
+    assert list(three["gaps"]) == [most]
+
+
+@pytest.mark.parametrize("count", [2, 40, 68, 1_000])
+@pytest.mark.parametrize("step", [2, 10**17])
+def test_many_gaps_are_cut_off(count: int, step: int) -> None:
+    numbers = [number * step for number in range(min(count, 90 if step > 2 else count))]
+    whole = ranges(numbers)
+    (text,) = frames.editions(of_tokens(*(("A", number, None) for number in numbers)))["gap_ranges"]
+    if len(whole) <= 200:
+        assert text == whole
+    else:
+        assert 150 < len(text) <= 200
+        assert text.endswith(", …")
+        assert whole.startswith(text.removesuffix("…"))
+
+
+def test_a_hostile_name_takes_no_time() -> None:
+    """A regular expression that goes back to try again would take hours."""
+    names = [
+        "9 " * 50_000,
+        " #" * 50_000 + "1",
+        "1" * 100_000,
+        "no " * 30_000 + "1",
+        "\0" * 9 + "1",
+    ]
+    found = frames.editions(of_tokens(*((name, 1, None) for name in names)))
+    assert len(found) == len(names)
+
+
+def test_tokens_with_neither_number_nor_total_are_left_out() -> None:
+    assert len(frames.editions(of_tokens(("A #1", None, None)))) == 0
+
+
+def test_nothing_held_gives_the_columns(build: Builder) -> None:
+    build.wallet(1)
+    some = frames.editions(of_tokens(("A", 1, 1), ("B", None, 1)))
+    kinds = ["str", "str", "bool", "Int64", "object", "float64", *["Int64"] * 3, "str", "Int64"]
+    assert [str(dtype) for dtype in some.dtypes] == [*kinds, "int64", "int64"]
+    for empty in (build.path, of_tokens(("A", 1, 1))[:0], of_tokens(("A", None, None))):
+        found = frames.editions(empty)
+        assert len(found) == 0
+        assert list(found.columns) == COLUMNS
+        assert list(found.dtypes) == list(some.dtypes)
+
+
+def test_through_the_small_database(small_database: Path) -> None:
+    assert shown(frames.editions(small_database)) == [
+        ["0x" + "aB" * 20, "One", True, None, 1, None, 2**63 - 1, 2**63 - 1, 0, "", None, 2, 0]
+    ]
+
+
+def test_the_frame_that_was_given_stays_as_it_is() -> None:
+    frame = of_tokens(("A #1", 1, 5), ("A", None, 5), ("B", None, None))
+    before = frame.copy(deep=True)
+    frames.editions(frame)
+    pd.testing.assert_frame_equal(frame, before)

@@ -1,0 +1,91 @@
+"""What columns mean: just the columns that there are, with their types."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from frames_database import at
+
+from nftsync import frames
+from nftsync.errors import InputError
+from nftsync.frames._explanations import NOTES
+
+#: Fields of the provider's document, by its section.
+SECTIONS = {
+    "NFT token balance": {"tokenId", "amount"},
+    "Token": {"id", "organizationId", "contractAddress", "blockchainTokenId"},
+    "TokenMetadata": {
+        "name", "description", "image", "animationUrl", "externalUrl", "backgroundColor",
+        "editionId", "totalEdition", "creatorName", "creatorImageUrl", "creatorExternalPageUrl",
+    },
+    "Webhook": {
+        "organizationId", "action", "id", "resourceId", "resourceType", "createdAtUtc", "changes",
+    },
+}  # fmt: skip
+#: Names of the package that return no frame to explain.
+OTHERS = {"explain", "load", "save"}
+ALL = sorted(set(frames.__all__) - OTHERS)
+
+
+def frame(name: str, path: Path) -> pd.DataFrame:
+    if name == "holdings":
+        return frames.holdings(path, as_of=at(1000))
+    if name == "diff":
+        return frames.diff(path, at(0))
+    return getattr(frames, name)(path)
+
+
+def test_every_frame_is_explained() -> None:
+    assert sorted(frames.explain()["name"]) == ALL
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_explained_are_just_the_columns_there_are(name: str, small_database: Path) -> None:
+    real = frame(name, small_database)
+    told = frames.explain(name)
+    assert dict(zip(told["column"], told["type"], strict=True)) == {
+        column: str(kind) for column, kind in real.dtypes.items()
+    }
+    assert told["column"].tolist() == list(real.columns)
+    assert list(told.columns) == ["column", "type", "unit", "meaning", "source"]
+    assert (told[["meaning", "source"]].map(len) > 3).all().all()
+
+
+def test_columns_of_other_calls_are_explained_too(small_database: Path) -> None:
+    now = frames.holdings(small_database)
+    told = frames.explain("holdings").set_index("column")["meaning"]
+    assert set(now.columns) < set(told.index)
+    for column in set(told.index) - set(now.columns):
+        assert told[column].startswith("only with `as_of`")
+
+
+def test_no_text_is_left_that_explains_nothing() -> None:
+    used = set()
+    for name in ALL:
+        for column in frames.explain(name)["column"]:
+            key = f"{name}.{column}"
+            used.add(key if key in NOTES else column)
+    assert used == set(NOTES)
+
+
+def test_sources_are_the_documents_fields_or_nftsync() -> None:
+    for note in NOTES.values():
+        place = note.source.removeprefix("sum of ")
+        if place.startswith("nftsync: "):
+            continue
+        assert place.startswith("provider's document, ")
+        for part in place.removeprefix("provider's document, ").split(", provider's document, "):
+            section, _, field = part.partition(": ")
+            if section in SECTIONS:
+                assert field in SECTIONS[section]
+            else:
+                assert section in {"GET nft-balances", "Token and TokenMetadata"}
+
+
+def test_an_unknown_name_gets_the_nearest() -> None:
+    with pytest.raises(InputError, match="'holding'.*'holdings'"):
+        frames.explain("holding")
+    with pytest.raises(InputError, match="nearest"):
+        frames.explain("")

@@ -1,0 +1,393 @@
+"""Frames in files: what is written is read back the same, and a spreadsheet runs none of it."""
+
+from __future__ import annotations
+
+import csv
+import os
+import stat
+from collections.abc import Callable
+from datetime import UTC, date, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from frames_database import at
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pandas.testing import assert_frame_equal
+
+from nftsync import frames
+from nftsync.errors import InputError, StoreError
+from nftsync.export import write_export
+
+UINT256 = 2**256 - 1
+
+#: Each frame that a database gives, by the function's name.
+OF_DATABASE: dict[str, Callable[[Path], pd.DataFrame]] = {
+    **{
+        name: getattr(frames, name)
+        for name in (
+            *("changes", "collections", "freshness", "holding_ages", "holdings", "quality"),
+            *("runs", "token_changes", "tokens", "wallet_states", "wallets", "webhooks"),
+        )
+    },
+    "diff": lambda database: frames.diff(database, at(2)),
+    "explain": lambda _: frames.explain("holdings"),
+}
+#: Each frame that is made of holdings.
+OF_HOLDINGS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+    "concentration": frames.concentration,
+    "editions": frames.editions,
+    "overlap": frames.overlap,
+}
+
+
+def back(frame: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    return frames.load(frames.save(frame, folder / "frame.parquet"))
+
+
+def csv_cells(path: Path) -> list[list[str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+# Parquet ----------------------------------------------------------------------------------------
+
+
+def test_no_frame_is_forgotten_here() -> None:
+    assert {*OF_DATABASE, *OF_HOLDINGS, "load", "save"} == set(frames.__all__)
+
+
+@pytest.mark.parametrize("name", sorted(OF_DATABASE))
+def test_each_frame_of_a_database_comes_back(
+    name: str, small_database: Path, tmp_path: Path
+) -> None:
+    frame = pd.DataFrame(OF_DATABASE[name](small_database))  # some show themselves in another way
+    assert_frame_equal(back(frame, tmp_path), frame)
+    assert_frame_equal(back(frame.iloc[:0], tmp_path), frame.iloc[:0])
+
+
+@pytest.mark.parametrize("name", sorted(OF_HOLDINGS))
+def test_each_measure_of_holdings_comes_back(
+    name: str, small_database: Path, tmp_path: Path
+) -> None:
+    frame = OF_HOLDINGS[name](frames.holdings(small_database))
+    assert_frame_equal(back(frame, tmp_path), frame)
+
+
+def test_holdings_as_of_a_time_come_back(small_database: Path, tmp_path: Path) -> None:
+    frame = frames.holdings(small_database, as_of=at(3))
+    assert UINT256 in set(frame["amount"])
+    assert_frame_equal(back(frame, tmp_path), frame)
+
+
+def test_what_is_derived_comes_back(small_database: Path, tmp_path: Path) -> None:
+    holdings = frames.holdings(small_database)
+    wallets = frames.wallets(small_database)[["wallet_id", "tracked"]]
+    for frame in (
+        holdings[holdings["amount"] != 0],
+        holdings.groupby("wallet_id")[["amount"]].sum(),
+        holdings.groupby(["wallet_id", "contract_address"])[["amount"]].sum(),
+        holdings.set_index("amount")[["name"]],
+        holdings.assign(age=pd.Timestamp(at(9)) - holdings["held_since"]),
+        holdings.astype({"wallet_id": "category", "contract_address": "category"}),
+        holdings.merge(wallets, on="wallet_id", how="left"),
+        holdings.pivot(index="wallet_id", columns="token_id", values="amount_text"),
+        holdings.assign(share=pd.cut(holdings["amount_float"], [0, 1, 1e90])),
+        holdings.assign(day=holdings["balance_updated_at"].dt.date),
+    ):
+        assert_frame_equal(back(frame, tmp_path), frame)
+
+
+def test_each_kind_of_column_comes_back(tmp_path: Path) -> None:
+    times = pd.to_datetime(["2026-01-31T12:00:00", None], utc=True)
+    frame = pd.DataFrame(
+        {
+            "seconds": times.as_unit("s"),
+            "nanoseconds": times.as_unit("ns").tz_convert("Europe/Berlin"),
+            "without a zone": times.tz_localize(None).as_unit("ms"),
+            "duration": pd.to_timedelta([5, None], unit="s").as_unit("s"),
+            "in Arrow": pd.array([times[0], None], dtype="timestamp[s, tz=UTC][pyarrow]"),
+            "ordered": pd.Categorical(["x", None], ["z", "x", "y"], ordered=True),
+            "of numbers": pd.Categorical([3, None], [5, 3]),
+            "of amounts": pd.Categorical([UINT256, None]),
+            "of times": pd.Categorical(times.as_unit("us")),
+            "Int64": pd.array([2**63 - 1, None], dtype="Int64"),
+            "uint64": np.array([2**64 - 1, 0], dtype="uint64"),
+            "boolean": pd.array([True, None], dtype="boolean"),
+            "flags": pd.Series([True, None], dtype=object),
+            "both flags": pd.Series([True, False], dtype=object),
+            "floats": pd.Series([1.5, None], dtype=object),
+            "texts": pd.Series(["a", None], dtype=object),
+            "bytes": pd.Series([b"\xff\x00", None], dtype=object),
+            "dates": pd.Series([date(2026, 1, 31), None], dtype=object),
+            "decimals": pd.Series([Decimal("1.10"), None], dtype=object),
+            "negative": pd.Series([-UINT256, 0], dtype=object),
+            "nothing": pd.Series([None, None], dtype=object),
+        }
+    )
+    frame.attrs = {"source": "a test"}
+    for shown in (frame, frame.iloc[:0], frame.iloc[[1]], frame.rename_axis(columns="kind")):
+        again = back(shown, tmp_path)
+        assert_frame_equal(again, shown)
+        assert again.attrs == shown.attrs
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "b"), (None, None), (None, "b"), ("", "b")])
+def test_each_index_comes_back(names: tuple[str | None, str | None], tmp_path: Path) -> None:
+    """Also where its levels have a column's name, one name, or none."""
+    keys = [pd.Index([UINT256, 7], dtype=object), pd.Index(["=x", "y"])]
+    frame = pd.DataFrame({"a": [1.5, 2.5]}, index=pd.MultiIndex.from_arrays(keys, names=names))
+    for shown in (frame, frame.droplevel(1), frame.droplevel(0)):
+        assert_frame_equal(back(shown, tmp_path), shown)
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(
+    ["=1+1", "\x00", "\u202egnp.exe", "NaN", "None", "", "nan", "<NA>", "1", "a;=1"]
+)
+AMOUNT = st.none() | st.integers(-UINT256, UINT256) | st.just(UINT256)
+TIME = st.none() | st.datetimes(timezones=st.just(UTC))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            *(AMOUNT, st.none() | TEXT, TIME, st.none() | st.integers(-(2**63), 2**63 - 1)),
+            *(
+                st.floats(),
+                st.booleans(),
+                st.none() | st.timedeltas(timedelta(-9e4), timedelta(9e4)),
+            ),
+            st.none() | st.sampled_from(["day", "week", "=more"]),
+        ),
+        max_size=6,
+    ),
+    st.none() | TEXT,
+    st.booleans(),
+)
+@settings(deadline=None)
+def test_any_frame_comes_back(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[tuple[Any, ...]],
+    index: str | None,
+    by_amount: bool,
+) -> None:
+    columns = list(zip(*rows, strict=True)) or [()] * 8
+    frame = pd.DataFrame(
+        {
+            "amount": pd.Series(columns[0], dtype=object),
+            "text": pd.Series(columns[1], dtype="str"),
+            "time": pd.Series(columns[2], dtype="datetime64[us, UTC]"),
+            "integer": pd.Series(columns[3], dtype="Int64"),
+            "real": pd.Series(columns[4], dtype="float64"),
+            "flag": pd.Series(columns[5], dtype="bool"),
+            "duration": pd.Series(columns[6], dtype="timedelta64[us]"),
+            "bucket": pd.Categorical(columns[7], ["day", "week", "=more"], ordered=True),
+        }
+    )
+    if by_amount:
+        frame = frame.set_index("amount")
+    if index is not None:
+        frame.index.name = index
+    assert_frame_equal(back(frame, tmp_path_factory.getbasetemp()), frame)
+
+
+def test_others_read_exact_text_and_its_note(small_database: Path, tmp_path: Path) -> None:
+    path = frames.save(frames.holdings(small_database), tmp_path / "holdings.parquet")
+    field = pq.read_schema(path).field("amount")
+    assert pa.types.is_large_string(field.type)
+    assert field.metadata[b"comment"].startswith(b"exact integers as decimal text")
+    assert str(UINT256) in set(pd.read_parquet(path)["amount"])
+    query = f"SELECT amount, typeof(held_since) FROM '{path}' ORDER BY amount_float DESC"
+    first = duckdb.connect().execute(query).fetchone()
+    assert first == (str(UINT256), "TIMESTAMP WITH TIME ZONE")
+
+
+@pytest.mark.parametrize(
+    ("table", "name"),
+    [
+        *(("holdings", "holdings"), ("tokens", "tokens"), ("wallets", "wallets")),
+        *(("balance_changes", "changes"), ("token_changes", "token_changes")),
+        *(("sync_runs", "runs"), ("wallet_states", "wallet_states")),
+    ],
+)
+def test_a_file_of_an_export_loads_as_the_frame(
+    table: str, name: str, small_database: Path, tmp_path: Path
+) -> None:
+    """Only integers that are never missing have another type there."""
+    write_export(small_database, tmp_path / "out", progress=False)
+    loaded = frames.load(tmp_path / "out" / f"{table}.parquet")
+    frame = getattr(frames, name)(small_database)
+    counts = {column: "Int64" for column in frame if frame[column].dtype == "int64"}
+    assert_frame_equal(loaded, frame.astype(counts))
+
+
+def test_an_export_as_of_a_time_loads_as_the_frame(small_database: Path, tmp_path: Path) -> None:
+    write_export(small_database, tmp_path / "out", as_of=at(3), progress=False)
+    for name in ("holdings", "tokens"):
+        frame = getattr(frames, name)(small_database, as_of=at(3))
+        assert_frame_equal(frames.load(tmp_path / "out" / f"{name}.parquet"), frame)
+
+
+def test_amounts_that_are_no_numbers_load_as_frames_have_them(
+    small_database: Path, tmp_path: Path
+) -> None:
+    write_export(small_database, tmp_path / "out", progress=False)
+    loaded = frames.load(tmp_path / "out" / "balances.parquet")
+    assert list(loaded)[2:5] == ["amount", "amount_text", "amount_float"]
+    (row,) = loaded[loaded["amount_text"] == "1.5"].itertuples()
+    assert (row.amount, row.amount_float) == (None, 1.5)
+
+
+def test_anyones_file_loads_as_pandas_reads_it(tmp_path: Path) -> None:
+    theirs = pd.DataFrame({"a": [1.5, None], "b": ["x", None], "c": [[1], None]}, index=[3, 4])
+    theirs.to_parquet(tmp_path / "theirs.parquet")
+    assert_frame_equal(
+        frames.load(tmp_path / "theirs.parquet"), pd.read_parquet(tmp_path / "theirs.parquet")
+    )
+    folder = tmp_path / "day=2026-01-31"
+    folder.mkdir()
+    theirs[["a", "b"]].to_parquet(folder / "theirs.parquet")
+    assert list(frames.load(folder / "theirs.parquet")) == ["a", "b"]
+
+
+# What cannot be ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("frame", "says"),
+    [
+        (pd.DataFrame({"a": pd.Series([1, "x"], dtype=object)}), "column 'a' holds objects"),
+        (pd.DataFrame({"a": [{"x": 1}]}), "column 'a' holds objects"),
+        (pd.DataFrame({"a": pd.Series([1, True], dtype=object)}), "column 'a' holds objects"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns 'a'"),
+        (pd.DataFrame({7: [1]}), "column 7 has no text"),
+        (pd.DataFrame({"a": [1]}, index=pd.Index([1], name=7)), "index 7 has no text"),
+        (pd.DataFrame({"a": pd.Series(["\ud800"], dtype=object)}), "column 'a' cannot be written"),
+        (pd.DataFrame({"a": pd.Series([10**5000], dtype=object)}), "column 'a' cannot be written"),
+        (pd.DataFrame({"a": pd.arrays.SparseArray([1])}), "column 'a' is sparse"),
+        (pd.DataFrame({"a": [1j]}), "cannot be written"),
+        (pd.DataFrame({"a": pd.Categorical([1, "1"], [1, "1"])}), "column 'a' look the same"),
+    ],
+)
+def test_what_a_file_cannot_hold_is_refused_by_name(
+    frame: pd.DataFrame, says: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "frame.parquet"
+    frames.save(pd.DataFrame({"before": [1]}), path)
+    with pytest.raises(InputError, match=says) as raised:
+        frames.save(frame, path)
+    assert "\n" not in str(raised.value)
+    assert list(frames.load(path)) == ["before"]
+    assert [file.name for file in tmp_path.iterdir()] == ["frame.parquet"]
+
+
+def test_other_endings_and_other_objects_are_refused(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [1]})
+    for name in ("a.xlsx", "a", "nftsync.db"):
+        with pytest.raises(InputError, match="neither in .parquet nor in .csv"):
+            frames.save(frame, tmp_path / name)
+    with pytest.raises(InputError, match="a Series is no DataFrame"):
+        frames.save(frame["a"], tmp_path / "a.csv")
+    with pytest.raises(InputError, match="does not end in .parquet"):
+        frames.load(tmp_path / "a.csv")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_parquet_file_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no file"):
+        frames.load(tmp_path / "none.parquet")
+    path = frames.save(pd.DataFrame({"a": range(100)}), tmp_path / "a.parquet")
+    whole = path.read_bytes()
+    for content in (b"", b"PAR1", whole[:-9], b"a,b\n1,2\n" * 20):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match="no Parquet file, or a damaged one"):
+            frames.load(path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises((InputError, StoreError), match="a.parquet"):
+        frames.load(path)
+
+
+def test_a_note_that_does_not_fit_is_said(tmp_path: Path) -> None:
+    path = frames.save(pd.DataFrame({"a": pd.Series([1], dtype=object)}), tmp_path / "a.parquet")
+    schema = pq.read_schema(path)
+    for text in ("1.5", "٣", "", "0x1", "1_0", "1" * 5000):
+        pq.write_table(pa.table({"a": pa.array([text], pa.large_string())}).cast(schema), path)
+        with pytest.raises(InputError, match=r"a\.parquet: the column 'a' does not hold what"):
+            frames.load(path)
+
+
+def test_categories_that_their_note_does_not_name_are_said(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": pd.Categorical(["x", None])})
+    path = frames.save(frame, tmp_path / "a.parquet")
+    schema = pq.read_schema(path)
+    pq.write_table(pa.table({"a": pa.array(["z", None], pa.large_string())}).cast(schema), path)
+    with pytest.raises(InputError, match="column 'a' does not hold what its note says"):
+        frames.load(path)
+
+
+def test_a_file_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot write"):
+        frames.save(pd.DataFrame({"a": [1]}), tmp_path / "file" / "a.csv")
+
+
+def test_only_its_owner_may_read_it_and_folders_are_made(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        path = frames.save(pd.DataFrame({"a": [1]}), tmp_path / "a" / "b" / "C.CSV")
+    finally:
+        os.umask(before)
+    assert path == tmp_path / "a" / "b" / "C.CSV"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+# CSV --------------------------------------------------------------------------------------------
+
+
+def test_csv_has_exact_amounts_and_runs_nothing(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {
+            "amount": pd.Series([UINT256, None], dtype=object),
+            "delta": pd.Series([-1, 0], dtype=object),
+            "=name": ["=HYPERLINK(1)", "a;=1+1"],
+            "time": pd.to_datetime(["2026-01-31T11:00:00", None]).tz_localize("Europe/Berlin"),
+            "age": pd.to_timedelta([90, None], unit="s"),
+            "flag": [True, False],
+            "maybe": pd.array([True, None], dtype="boolean"),
+            "edition": pd.array([0, None], dtype="Int64"),
+            "share": [0.1, float("nan")],
+            "bucket": pd.Categorical(["@week", None]),
+            "bytes": pd.Series([b"\x00", None], dtype=object),
+        }
+    ).set_axis(pd.Index(["-1", "b"], name="+key"))
+    assert csv_cells(frames.save(frame, tmp_path / "a.csv")) == [
+        ["'+key", "amount", "delta", "'=name", *frame.columns[3:]],
+        [
+            *("'-1", str(UINT256), "-1", "'=HYPERLINK(1)", "2026-01-31T10:00:00.000000Z", "90.0"),
+            *("1", "1", "0", "0.1", "'@week", "AA=="),
+        ],
+        ["b", "", "0", "a;'=1+1", "", "", "0", "", "", "", "", ""],
+    ]
+
+
+def test_csv_of_holdings_has_a_line_for_each(small_database: Path, tmp_path: Path) -> None:
+    holdings = frames.holdings(small_database)
+    heading, *lines = csv_cells(frames.save(holdings[holdings["amount"] != 0], tmp_path / "a.csv"))
+    assert heading == list(holdings.columns)
+    shown = {line[heading.index("amount_text")] for line in lines}
+    assert shown == {str(UINT256), "3", "1.5"}
+    assert csv_cells(frames.save(holdings.iloc[:0], tmp_path / "b.csv")) == [heading]
+
+
+def test_csv_of_half_a_character_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="half a character"):
+        frames.save(pd.DataFrame({"a": pd.Series(["\ud800"], dtype=object)}), tmp_path / "a.csv")
+    assert not list(tmp_path.iterdir())

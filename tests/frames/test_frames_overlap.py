@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames_database import Builder, token_id, wallet_id
+from held_frames import CONTRACTS, Held, counted, fill, frame_of_held, holdings_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nftsync import frames
+from nftsync.frames import _overlap
+from nftsync.frames._contracts import contract_key
+
+COLUMNS = ["contract_a", "contract_b", "wallets_a", "wallets_b", "both", "jaccard"]
+
+
+def about(token: int) -> dict[str, Any]:
+    return {"contract_address": CONTRACTS[token % len(CONTRACTS)]}
+
+
+def expected(rows: list[Held]) -> list[list[object]]:
+    names: dict[str, str] = {}
+    wallets: dict[str, set[int]] = {}
+    for wallet, token, _ in rows:
+        name = about(token)["contract_address"]
+        if name is not None:
+            shown = names.setdefault(contract_key(name), name)
+            wallets.setdefault(shown, set()).add(wallet)
+    found = []
+    for a, b in combinations(sorted(wallets), 2):
+        both = len(wallets[a] & wallets[b])
+        if both:
+            either = len(wallets[a] | wallets[b])
+            found.append([a, b, len(wallets[a]), len(wallets[b]), both, both / either])
+    return sorted(found, key=lambda row: (-row[4], row[0], row[1]))
+
+
+@settings(deadline=None)
+@given(
+    holdings_of(wallets=8, tokens=30, size=120),
+    st.sets(st.integers(1, 8), max_size=2),
+    st.sampled_from([1, 2, 5, 1 << 22]),
+)
+def test_agrees_with_the_definition(
+    held: dict[tuple[int, int], str], out: set[int], at_once: int
+) -> None:
+    """However few pairs are looked at together."""
+    frame = frame_of_held(held, about)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_overlap, "_PAIRS_AT_ONCE", at_once)
+        found = frames.overlap(frame, exclude=[wallet_id(number) for number in out])
+    assert list(found.columns) == COLUMNS
+    assert found.to_numpy(dtype=object).tolist() == expected(counted(held, out))
+
+
+@settings(deadline=None, max_examples=20)
+@given(held=holdings_of(wallets=6, tokens=20))
+def test_agrees_through_a_database(
+    held: dict[tuple[int, int], str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    build = Builder(tmp_path_factory.mktemp("held") / "nftsync.db")
+    fill(build, held, about)
+    found = frames.overlap(build.close(), exclude=wallet_id(2))
+    rows = counted(dict(sorted(held.items())), {2})
+    assert found.to_numpy(dtype=object).tolist() == expected(rows)
+
+
+@pytest.mark.parametrize("at_once", [100, 1 << 22])
+def test_many_contracts_that_few_wallets_hold(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sparse and dense parts are counted differently, with the same result."""
+    monkeypatch.setattr(_overlap, "_PAIRS_AT_ONCE", at_once)
+    rng = np.random.default_rng(4)
+    wallet = np.concatenate([rng.integers(0, 400, 1_500), np.full(300, 500), np.full(300, 501)])
+    contract = np.concatenate([rng.integers(0, 900, 1_500), np.arange(300), np.arange(300)])
+    frame = pd.DataFrame(
+        {
+            "wallet_id": [wallet_id(number) for number in wallet.tolist()],
+            "token_id": [token_id(number) for number in range(len(wallet))],
+            "contract_address": [f"KT{number:04}" for number in contract.tolist()],
+            "amount": np.ones(len(wallet), dtype=np.int64),
+        }
+    )
+    held: dict[str, set[str]] = {}
+    for name, holder in zip(frame["contract_address"], frame["wallet_id"], strict=True):
+        held.setdefault(name, set()).add(holder)
+    pairs = {
+        (a, b): len(held[a] & held[b])
+        for a, b in combinations(sorted(held), 2)
+        if held[a] & held[b]
+    }
+    found = frames.overlap(frame)
+    assert len(pairs) > 40_000
+    assert (
+        dict(
+            zip(
+                zip(found["contract_a"], found["contract_b"], strict=True),
+                found["both"],
+                strict=True,
+            )
+        )
+        == pairs
+    )
+    order = list(zip(-found["both"], found["contract_a"], found["contract_b"], strict=True))
+    assert order == sorted(order)
+
+
+def test_one_contract_makes_more_pairs_than_are_looked_at_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_overlap, "_PAIRS_AT_ONCE", 10)
+    held = {(wallet, token): "1" for wallet in range(1, 30) for token in (4, 5, 6)}
+    names = {4: "a", 5: "b", 6: "c"}
+    frame = frame_of_held(held, lambda token: {"contract_address": names.get(token)})
+    assert frames.overlap(frame).to_numpy(dtype=object).tolist() == [
+        ["a", "b", 29, 29, 29, 1.0],
+        ["a", "c", 29, 29, 29, 1.0],
+        ["b", "c", 29, 29, 29, 1.0],
+    ]
+
+
+def test_spellings_of_one_address_are_no_pair() -> None:
+    held = {(1, 10): "1", (1, 11): "1", (1, 12): "1", (1, 14): "1", (2, 12): "1"}
+    found = frames.overlap(frame_of_held(held, about))
+    assert found.to_numpy(dtype=object).tolist() == [
+        ["0x" + "ab" * 20, "0x" + "cd" * 20, 2, 1, 1, 0.5]
+    ]
+
+
+def test_tokens_without_a_contract_are_left_out() -> None:
+    held = {(1, 9): "1", (1, 5): "1", (1, 19): "1"}
+    assert len(frames.overlap(frame_of_held(held, about))) == 0
+
+
+def test_nothing_in_common_gives_the_columns(build: Builder) -> None:
+    build.wallet(1)
+    some = frames.overlap(frame_of_held({(1, 4): "1", (1, 5): "1"}, about))
+    assert len(some) == 1
+    assert [str(dtype) for dtype in some.dtypes] == ["str"] * 2 + ["int64"] * 3 + ["float64"]
+    apart = {(1, 4): "1", (2, 5): "1"}
+    for empty in (build.path, frame_of_held({}, about), frame_of_held(apart, about)):
+        found = frames.overlap(empty)
+        assert len(found) == 0
+        assert list(found.columns) == COLUMNS
+        assert list(found.dtypes) == list(some.dtypes)
+
+
+def test_through_the_small_database(small_database: Path) -> None:
+    assert frames.overlap(small_database).to_numpy(dtype=object).tolist() == [
+        ["0x" + "aB" * 20, "KT1abc", 2, 1, 1, 0.5]
+    ]
+
+
+def test_the_frame_that_was_given_stays_as_it_is() -> None:
+    frame = frame_of_held({(1, 4): "1", (1, 5): "0", (1, 6): "x"}, about)
+    before = frame.copy(deep=True)
+    frames.overlap(frame)
+    pd.testing.assert_frame_equal(frame, before)

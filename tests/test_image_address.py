@@ -1,0 +1,204 @@
+"""Which addresses of strangers may be shown as an image."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from nftsync.errors import InputError
+from nftsync.image_address import DEFAULT_GATEWAY, image_address, origin
+
+V0 = "QmYwAPJzv5CZsnA625s1Xf2nemtYgPpHdWEz79ojWKPbdG"
+V1 = "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi"
+PROVIDER = "http://127.0.0.1:8788/api"
+
+#: What addresses are made of, and what breaks readers of them.
+PIECES = (
+    "https:",
+    "HTTPS:",
+    "http:",
+    "ipfs:",
+    "javascript:",
+    "data:image/png;base64,AA",
+    "//",
+    "/",
+    "\\",
+    "@",
+    ":",
+    "?",
+    "#",
+    "..",
+    "%2e%2E",
+    "%",
+    "%41",
+    "[::1]",
+    "[",
+    "a.example",
+    "xn--nxasmq6b.example",
+    "127.0.0.1",
+    "127.1",
+    "0x7f.1",
+    "8788",
+    "127.0.0.1:8788",
+    "99999",
+    V0,
+    V1,
+    " ",
+    "\t",
+    "\n",
+    "\x00",
+    '"',
+    "'",
+    "<",
+    ">",
+    "`",
+    "é",
+    "Ｋ",
+    "。",
+    "／",
+    "\u2028",
+    "\u202e",
+    "\ud800",
+    "💎",
+    "x" * 700,
+)
+addresses = st.one_of(
+    st.text(st.characters()),
+    st.lists(st.sampled_from(PIECES), max_size=8).map("".join),
+    st.lists(st.sampled_from(PIECES), max_size=8).map(lambda parts: "https://" + "".join(parts)),
+    st.lists(st.sampled_from(PIECES), max_size=5).map(
+        lambda parts: "http://127.0.0.1:8788" + "".join(parts)
+    ),
+)
+
+
+@given(addresses)
+@example("https://a.example/" + "é" * 2000)
+@example("http://127.0.0.1:8788@evil.example/")
+@example("http://127.0.0.1:8788\\@evil.example/")
+@example("http://127.0.0.1:87880/")
+@example("http://127.0.0.1:8788.evil.example/")
+def test_any_text_gives_a_safe_url_or_a_problem(text: str) -> None:
+    url, problem = image_address(text, provider=PROVIDER)
+    assert (url is None) != (problem is None)
+    if url is None:
+        assert problem
+        assert len(problem) < 80
+        assert problem.isprintable()
+        return
+    assert re.fullmatch(r"[A-Za-z0-9\-._~!$&()*+,;=:@/?#\[\]%]+", url)
+    parts = urlsplit(url)
+    assert parts.hostname
+    assert "@" not in parts.netloc
+    assert parts.scheme == "https" or url.startswith("http://127.0.0.1:8788/")
+
+
+@given(addresses)
+def test_a_url_that_came_out_goes_through_unchanged(text: str) -> None:
+    """Unless encoding made it longer than any address may be."""
+    url = image_address(text, provider=PROVIDER).url
+    if url is not None and len(url) <= 2048:
+        assert image_address(url, provider=PROVIDER).url == url
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("https://a.example/b.png?c=1&d#e", "https://a.example/b.png?c=1&d#e"),
+        ("  https://a.example/b c.png\n", "https://a.example/b%20c.png"),
+        ("HTTPS://A.Example:443/B", "https://a.example/B"),
+        ("https://a.example", "https://a.example/"),
+        ("https://a.example?b", "https://a.example/?b"),
+        ("https://a.example:/b", "https://a.example/b"),
+        (
+            "https://a_b.example.:8443/ü'\"<>{}|^`",
+            "https://a_b.example.:8443/%C3%BC%27%22%3C%3E%7B%7D%7C%5E%60",
+        ),
+        ("https://a.example/%41%zz", "https://a.example/%41%25zz"),
+        ("https://[2001:DB8:0:0::1]/x", "https://[2001:db8::1]/x"),
+        (f"ipfs://{V0}", f"{DEFAULT_GATEWAY}{V0}"),
+        (f"ipfs://{V0}/1 #2.png", f"{DEFAULT_GATEWAY}{V0}/1%20%232.png"),
+        (f"IPFS://{V0}/a", f"{DEFAULT_GATEWAY}{V0}/a"),
+        (f"ipfs://ipfs/{V1}/a?filename=b", f"{DEFAULT_GATEWAY}{V1}/a?filename=b"),
+        (f"ipfs:{V1}", f"{DEFAULT_GATEWAY}{V1}"),
+        (V0, f"{DEFAULT_GATEWAY}{V0}"),
+        (f"{V1}/image.png", f"{DEFAULT_GATEWAY}{V1}/image.png"),
+        (f"/ipfs/{V0}", f"{DEFAULT_GATEWAY}{V0}"),
+        ("http://127.0.0.1:8788/x.svg", "http://127.0.0.1:8788/x.svg"),
+    ],
+)
+def test_what_is_shown(text: str, url: str) -> None:
+    assert image_address(text, provider=PROVIDER) == (url, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "blank"),
+        (" \n", "blank"),
+        ("x" * 2049, "longer than 2,048 characters"),
+        ("https://a.example/\x00", "holds a control character"),
+        ("https://a.example/\x85b", "holds a control character"),
+        ("java\tscript:alert(1)", "holds a control character"),
+        ("https://a.example\\b", "holds a backslash"),
+        ("https://a.example/\ud83d", "holds half a character"),
+        ("image.png", "relative: names no host"),
+        ("//a.example/b", "relative: names no host"),
+        (f"/ipfs/{V0[:-1]}", "relative: names no host"),
+        ("JavaScript:alert(1)", "javascript: is not allowed"),
+        ("data:image/png;base64,AA", "data: is not allowed"),
+        ("file:///etc/passwd", "file: is not allowed"),
+        ("ar://abc", "ar: is not allowed"),
+        ("a" * 30 + ":x", "a" * 20 + "…: is not allowed"),
+        ("ipfs://not-a-cid/x", "ipfs: without a valid content id"),
+        (f"ipfs://{V0}/../x", "its path leaves the content"),
+        (f"ipfs://{V0}/a/%2E%2e/x", "its path leaves the content"),
+        ("http://a.example/b.png", "http: is allowed only from the provider"),
+        ("http://127.0.0.1:8789/x", "http: is allowed only from the provider"),
+        ("http://localhost:8788/x", "http: is allowed only from the provider"),
+        ("https:a.example", "names no host"),
+        ("https:///a.example", "names no host"),
+        ("https://a:b@c.example/", "holds a user name or password"),
+        ("https://a..example/", "no valid host"),
+        ("https://ä.example/", "no valid host"),
+        ("https://a%2eexample/", "no valid host"),
+        ("https://127.1/", "no valid host"),
+        ("https://0x7f000001/", "no valid host"),
+        ("https://[fe80::1%25eth0]/", "no valid host"),
+        ("https://[::1", "no valid host"),
+        ("https://" + "a" * 64 + ".example/", "no valid host"),
+        ("https://a.example:65536/", "no valid port"),
+        ("https://a.example:0/", "no valid port"),
+        ("https://a.example:8x/", "no valid port"),
+        ("https://a.example:٣/", "no valid port"),
+    ],
+)
+def test_what_is_not_shown_and_why(text: str, problem: str) -> None:
+    assert image_address(text, provider=PROVIDER) == (None, problem)
+
+
+def test_plain_http_is_shown_from_nowhere_when_no_provider_is_known() -> None:
+    assert image_address("http://127.0.0.1:8788/x").url is None
+
+
+def test_the_gateway_may_be_any_site_and_stand_at_its_root() -> None:
+    local = "http://localhost:8080/ipfs"
+    assert image_address(V0, ipfs_gateway=local).url == f"{local}/{V0}"
+    assert image_address(V0, ipfs_gateway="https://g.example").url == f"https://g.example/{V0}"
+
+
+def test_an_origin_is_written_as_browsers_write_it() -> None:
+    assert origin("HTTP://Provider.Example:80/api") == "http://provider.example"
+    assert origin("https://provider.example:8443") == "https://provider.example:8443"
+
+
+@pytest.mark.parametrize("url", ["", "provider.example", "ftp://a.example", "http://a:b@c.example"])
+def test_a_gateway_or_provider_that_is_no_site_is_an_error(url: str) -> None:
+    with pytest.raises(InputError, match="cannot be used"):
+        image_address(V0, ipfs_gateway=url)
+    with pytest.raises(InputError, match="cannot be used"):
+        origin(url)
