@@ -1,0 +1,31 @@
+"""Charts of holdings, of what changed, and of webhooks, as plotly figures.
+
+Each function takes what the measures in `nftsync.frames` take and returns a
+`plotly.graph_objects.Figure`, which its caller can go on changing. Figures are readable on a light
+and on a dark page and need no internet. Text from data shows as it is and acts on nothing. Where
+there is nothing to draw yet, the figure says what would fill it.
+
+Plotly comes with `pip install 'nftsync[notebook]'` and is loaded when a chart is drawn.
+"""
+
+from __future__ import annotations
+
+from nftsync.charts._ages import holding_ages
+from nftsync.charts._bars import holders, holdings_by_collection
+from nftsync.charts._concentration import concentration
+from nftsync.charts._history import holdings_over_time
+from nftsync.charts._movements import arrivals_and_departures
+from nftsync.charts._overlap import overlap
+from nftsync.charts._webhooks import webhook_backlog, webhook_lag
+
+__all__ = [
+    "arrivals_and_departures",
+    "concentration",
+    "holders",
+    "holding_ages",
+    "holdings_by_collection",
+    "holdings_over_time",
+    "overlap",
+    "webhook_backlog",
+    "webhook_lag",
+]

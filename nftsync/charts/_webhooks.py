@@ -1,0 +1,249 @@
+"""How long webhooks take, and how many wait."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from nftsync.charts._labels import counted
+from nftsync.charts._log import microseconds
+from nftsync.charts._look import (
+    BLUE,
+    ORANGE,
+    TEXT_ONLY,
+    empty_figure,
+    figure,
+)
+from nftsync.charts._options import MOST_POINTS
+from nftsync.charts._steps import plotted, shown_times, standing, step_line, to_the_second
+from nftsync.frames import webhooks
+from nftsync.frames._given import need_columns
+from nftsync.frames._source import Store
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+__all__ = ["webhook_backlog", "webhook_lag"]
+
+#: A frame of webhooks, or what `frames.webhooks` reads one from.
+Webhooks: TypeAlias = "pd.DataFrame | Store"
+
+_LAG = "Webhook lag"
+_BACKLOG = "Webhook backlog"
+_NO_WEBHOOKS = "No webhooks in this database yet; nftsync serve takes them in."
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MISSING = np.iinfo(np.int64).min
+
+#: Lags are drawn on a logarithmic axis, from here on.
+_LEAST_SECONDS = 0.001
+_TICKS = (
+    (0.001, "1 ms"),
+    (0.01, "10 ms"),
+    (0.1, "100 ms"),
+    (1, "1 s"),
+    (10, "10 s"),
+    (60, "1 min"),
+    (600, "10 min"),
+    (3_600, "1 h"),
+    (36_000, "10 h"),
+    (86_400, "1 day"),
+    (864_000, "10 days"),
+    (8_640_000, "100 days"),
+    (315_360_000, "10 years"),
+)
+_POINTS = 500
+_PERCENTILES = (50, 90, 99)
+_SYMBOLS = ("circle", "square", "diamond")
+_WAITING = ("pending", "running", "failed")
+_GIVEN_UP = ("dead", "unrouted", "quarantined")
+
+
+def webhook_lag(db: Webhooks = None) -> go.Figure:
+    """Draw how long webhooks took to arrive and to be worked off, as shares of all.
+
+    A line shows for each lag the share of webhooks that took at most as long, with the medians,
+    90th and 99th percentiles marked; a percentile is the least lag that so many webhooks kept.
+    From being sent (`createdAtUtc`, the provider's clock) to being received (the first delivery,
+    this machine's clock), and from there to done: the read that followed is stored. Webhooks whose
+    `createdAtUtc` is no time are left out of the first line, and counted below the title; so are
+    those that came before they were sent, as the two clocks differ.
+
+    Args:
+        db: a frame as `frames.webhooks` returns it, or a database to read it from.
+
+    Raises:
+        InputError: the frame lacks a column, or `db` is neither a path nor a connection.
+        NftsyncError: plotly is not installed.
+        StoreError: the database is missing, is not nftsync's or cannot be read.
+    """
+    frame = _given(db, ("created_at_utc", "received_at", "finished_at", "state"))
+    if frame.empty:
+        return empty_figure(_LAG, _NO_WEBHOOKS)
+    sent = _sent(frame["created_at_utc"])
+    received = microseconds(frame["received_at"])
+    finished = microseconds(frame["finished_at"])
+    dated = sent != _MISSING
+    done = (frame["state"] == "done").to_numpy(dtype=bool) & (finished != _MISSING)
+    early = int(np.count_nonzero(dated & (received < sent)))
+    arriving = (received - sent)[dated & (received >= sent)]
+    working = np.maximum(finished - received, 0)[done]
+    notes = [f"{len(frame):,} received, {int(np.count_nonzero(done)):,} done"]
+    if undated := int(np.count_nonzero(~dated)):
+        notes.append(f"{undated:,} without a readable createdAtUtc")
+    if early:
+        notes.append(f"{early:,} received before they were sent (clocks differ)")
+    return figure(
+        [
+            *_shares("sent to received", BLUE, "solid", arriving),
+            *_shares("received to done", ORANGE, "dash", working),
+        ],
+        _LAG,
+        subtitle="; ".join(notes),
+        x={
+            "title": {"text": "lag (logarithmic)"},
+            "type": "log",
+            "tickvals": [seconds for seconds, _ in _TICKS],
+            "ticktext": [name for _, name in _TICKS],
+        },
+        y={"title": {"text": "webhooks that took at most so long (%)"}, "range": [0, 103]},
+    )
+
+
+def webhook_backlog(db: Webhooks = None) -> go.Figure:
+    """Draw how many webhooks waited at each time.
+
+    One line counts those that were received and not settled yet: they are pending, being worked
+    on, or failed and to be tried again. The other counts those that ended without being done:
+    dead, unrouted or quarantined. Both are worked out from what is known of each webhook now: one
+    that was put back by hand counts as waiting since it was received.
+
+    Args:
+        db: a frame as `frames.webhooks` returns it, or a database to read it from.
+
+    Raises:
+        InputError: the frame lacks a column, or `db` is neither a path nor a connection.
+        NftsyncError: plotly is not installed.
+        StoreError: the database is missing, is not nftsync's or cannot be read.
+    """
+    frame = _given(db, ("received_at", "finished_at", "state"))
+    if frame.empty:
+        return empty_figure(_BACKLOG, _NO_WEBHOOKS)
+    received = microseconds(frame["received_at"])
+    finished = microseconds(frame["finished_at"])
+    given_up = frame["state"].isin(_GIVEN_UP).to_numpy(dtype=bool)
+    settled = ~frame["state"].isin(_WAITING).to_numpy(dtype=bool)
+    # A clock that was set back must not end a webhook before it came.
+    ends = np.maximum(finished, received)[settled]
+    at = np.concatenate((received, ends))
+    steps = np.append(np.ones(len(received), np.int64), -np.ones(len(ends), np.int64))
+    order = np.argsort(at, kind="stable")
+    at, steps = at[order], steps[order]
+    lost = np.sort(np.maximum(finished, received)[given_up])
+    times = shown_times(at, MOST_POINTS // 2)
+    waiting = standing(at, steps, times)
+    lines = [step_line("waiting", BLUE, "solid", times, waiting, "waiting")]
+    if len(lost):
+        name = "dead, unrouted or quarantined"
+        counts = standing(lost, np.ones(len(lost), np.int64), times)
+        lines.append(step_line(name, ORANGE, "dash", times, counts, name))
+    oldest = received[~settled]
+    notes = [f"{counted(len(frame), 'webhook')}, {len(oldest):,} waiting at the end"]
+    if len(oldest):
+        notes.append(f"the oldest since {to_the_second(plotted(np.sort(oldest)[:1])[0])}")
+    return figure(
+        lines,
+        _BACKLOG,
+        subtitle="; ".join(notes),
+        x={"title": {"text": "time (UTC)"}, "type": "date"},
+        y={"title": {"text": "webhooks"}, "rangemode": "tozero"},
+        showlegend=True,
+    )
+
+
+def _given(db: Webhooks, needs: tuple[str, ...]) -> pd.DataFrame:
+    if not isinstance(db, pd.DataFrame):
+        return webhooks(db)
+    need_columns(db, needs)
+    return db
+
+
+def _sent(texts: pd.Series) -> npt.NDArray[np.int64]:
+    """When webhooks were made, by what the provider says; the least integer where that is no time.
+
+    The document has ISO 8601 with an offset of +00:00; what has no offset is taken as UTC, which
+    the field's name says.
+    """
+    codes, distinct = pd.factorize(texts)
+    ticks = np.array([*(_tick(text) for text in distinct.tolist()), _MISSING], dtype=np.int64)
+    moments: npt.NDArray[np.int64] = ticks[codes]
+    return moments
+
+
+def _tick(text: object) -> int:
+    if not isinstance(text, str) or len(text) < len("2026-01-01T00"):
+        return int(_MISSING)
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return int(_MISSING)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def _shares(name: str, color: str, dash: str, lags: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
+    """A line of shares, and its percentiles as marks with their lags beside."""
+    if not len(lags):
+        return []
+    lags = np.sort(lags)
+    ranks = np.unique(np.linspace(1, len(lags), _POINTS).round().astype(np.int64))
+    marked = [max(1, -(-len(lags) * share // 100)) for share in _PERCENTILES]
+    line = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": _drawn(lags[ranks - 1]),
+        "y": (ranks / len(lags) * 100).tolist(),
+        "hoverinfo": "skip",
+        "line": {"color": color, "dash": dash, "width": 2, "shape": "hv"},
+        "legendgroup": name,
+    }
+    values = [_duration(int(lags[rank - 1])) for rank in marked]
+    marks = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": f"{name}: "
+        + ", ".join(
+            f"{'median' if share == 50 else f'p{share}'} {value}"
+            for share, value in zip(_PERCENTILES, values, strict=True)
+        ),
+        "x": _drawn(lags[[rank - 1 for rank in marked]]),
+        "y": list(_PERCENTILES),
+        "hovertext": [
+            f"<b>{name}</b><br>{share} % of {counted(len(lags), 'webhook')} took at most {value}"
+            for share, value in zip(_PERCENTILES, values, strict=True)
+        ],
+        "hovertemplate": TEXT_ONLY,
+        "marker": {"color": color, "size": 10, "symbol": list(_SYMBOLS)},
+        "legendgroup": name,
+    }
+    return [line | {"showlegend": False}, marks]
+
+
+def _drawn(lags: npt.NDArray[np.int64]) -> list[float]:
+    seconds: list[float] = np.maximum(lags / 1e6, _LEAST_SECONDS).tolist()
+    return seconds
+
+
+def _duration(ticks: int) -> str:
+    seconds = ticks / 1e6
+    if seconds < 1:
+        return f"{seconds * 1_000:.3g} ms"
+    for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:.3g} s"

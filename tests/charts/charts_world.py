@@ -1,0 +1,129 @@
+"""Databases with a history, and the same history in plain Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from frames.frames_database import Builder, at, token_id, wallet_id
+
+CONTRACTS = ("0x" + "aB" * 20, "0x" + "cD" * 20, "KT1abc", None)
+GROUPS = ("cold", "hot", None)
+
+
+def contract_of(token: int) -> str | None:
+    return CONTRACTS[token % len(CONTRACTS)]
+
+
+def group_of(wallet: int) -> str | None:
+    return GROUPS[wallet % len(GROUPS)]
+
+
+@dataclass
+class Step:
+    """A change as it was stored.
+
+    Attributes:
+        time: in the stored form.
+        wallet, token: by number.
+        held: whether the wallet holds the token after it.
+        first_read: whether the wallet's first read showed it.
+    """
+
+    time: str
+    wallet: int
+    token: int
+    held: bool
+    first_read: bool
+
+
+@dataclass
+class World:
+    """A history that grows: in the database, and as steps."""
+
+    build: Builder
+    steps: list[Step] = field(default_factory=list)
+    amounts: dict[tuple[int, int], str] = field(default_factory=dict)
+    since: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls, path: Path, wallets: int = 4, tokens: int = 6, read_at: float = 0) -> World:
+        build = Builder(path)
+        build.connection.execute("BEGIN")
+        for number in range(1, wallets + 1):
+            build.wallet(
+                number,
+                label=f"Wallet {number}",
+                wallet_group=group_of(number),
+                synced_at=at(read_at) if read_at else None,
+            )
+        for number in range(1, tokens + 1):
+            build.token(number, contract_address=contract_of(number), name=f"NFT {number}")
+        return cls(build)
+
+    def change(self, wallet: int, token: int, new: str | None, seen: float) -> None:
+        old = self.amounts.get((wallet, token))
+        if old == new:
+            return
+        first = all(step.wallet != wallet or step.time == at(seen) for step in self.steps)
+        self.build.change(wallet, token, old, new, seen, baseline=int(first))
+        held = new is not None and new.strip("0") != ""
+        if not (old is not None and old.strip("0")):
+            self.since[wallet, token] = seen
+        self.steps.append(Step(at(seen), wallet, token, held, first))
+        if new is None:
+            del self.amounts[wallet, token]
+        else:
+            self.amounts[wallet, token] = new
+
+    def close(self) -> Path:
+        for (wallet, token), amount in self.amounts.items():
+            self.build.balance(wallet, token, amount, self.since[wallet, token])
+        self.build.connection.execute("COMMIT")
+        return self.build.close()
+
+    def holdings_at(self, time: str) -> set[tuple[int, int]]:
+        """Which wallets hold which tokens after all changes up to a time."""
+        held: set[tuple[int, int]] = set()
+        for step in self.steps:
+            if step.time <= time:
+                (held.add if step.held else held.discard)((step.wallet, step.token))
+        return held
+
+
+def shown_time(plotted: str) -> str:
+    """A time on an axis, in the stored form."""
+    return f"{plotted}Z"
+
+
+def texts_of(figure: Any) -> list[str]:
+    """All text of a figure, as it goes to the browser."""
+    found: list[str] = []
+
+    def walk(value: Any) -> None:
+        if isinstance(value, str):
+            found.append(value)
+        elif isinstance(value, dict):
+            for part in value.values():
+                walk(part)
+        elif isinstance(value, list | tuple):
+            for part in value:
+                walk(part)
+
+    walk(figure.to_plotly_json())
+    return found
+
+
+__all__ = [
+    "CONTRACTS",
+    "Step",
+    "World",
+    "at",
+    "contract_of",
+    "group_of",
+    "shown_time",
+    "texts_of",
+    "token_id",
+    "wallet_id",
+]

@@ -1,0 +1,140 @@
+"""Text from data acts on nothing in a figure, and two things stay two however they are called."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pandas as pd
+import pytest
+from charts_frames import frame_of
+from charts_world import World, at, texts_of, token_id, wallet_id
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from nftsync import charts
+from nftsync.charts._labels import escaped
+
+#: The tags that charts write themselves.
+OURS = re.compile(r"</?(?:b|i|br|extra)>")
+FILLED_IN = re.compile(r"%\{(?:hovertext|[xy](?:[:|][^}]*)?)\}")
+DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '<a href="javascript:alert(1)">x</a>',
+    "<b>bold</b><br>next",
+    "&lt;b&gt; &#60;i&#62; &amp;",
+    r"$\sqrt{2}$",
+    "%{customdata} %{x}",
+    "\u202egnp.exe",
+    "a\nb\tc\x00d\x1b[31m",
+    "\ud800",
+    "x" * 100_000,
+    "\u200b\u200b",
+    " ",
+    "\U0001f469\u200d\U0001f52c Zoë נועה",
+)
+
+
+@given(text=st.text(), longest=st.integers(2, 60))
+@example(text="$" * 200, longest=40)
+@example(text="\ud800<b>&#36;%{x}", longest=40)
+def test_plotly_finds_nothing_to_act_on_in_escaped_text(text, longest):
+    label = escaped(text, longest)
+    assert not re.search(r"[<>$%\n\r\x00-\x1f\x7f-\x9f]", label)
+    assert not set(label) & set(DIRECTIONS)
+    assert re.sub(r"&(?:amp|lt|gt|#\d\d);", "", label).count("&") == 0
+    shown = html.unescape(label)
+    assert len(shown) <= longest
+    label.encode()
+    # What it shows is what was sent, but for spaces and what cannot be seen.
+    if text.isascii() and text.isprintable() and len(text) <= longest:
+        assert shown == " ".join(text.split())
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_chart_passes_markup_on(tmp_path, text):
+    stored = text.replace("\ud800", "?")
+    world = World.empty(tmp_path / "nftsync.db", wallets=0, tokens=0)
+    for number in (1, 2):
+        world.build.wallet(number, label=stored, wallet_group=stored, synced_at=at(9))
+        world.build.token(number, contract_address=stored, name=stored, creator_name=stored)
+        world.change(number, 1, "1", 0)
+        world.change(number, 2, "2", 5)
+    world.change(2, 1, None, 7)
+    path = world.close()
+    frame = frame_of({(1, 1): 1, (2, 1): 1, (2, 2): 1})
+    dirty = frame.assign(
+        wallet_label=pd.Series([text] * 3, dtype=object),
+        creator_name=pd.Series([text] * 3, dtype=object),
+    )
+    figures = [
+        charts.holdings_by_collection(path),
+        charts.holdings_by_collection(frame, names={"KT1abc": text, "0x" + "cd" * 20: text}),
+        charts.holders(path),
+        charts.holders(dirty),
+        charts.concentration(path),
+        charts.concentration(path, by="wallet_group"),
+        charts.concentration(dirty, by="creator_name"),
+        charts.overlap(path),
+        charts.overlap(frame, names={"KT1abc": text}),
+        charts.holding_ages(path),
+        charts.arrivals_and_departures(path),
+        *(
+            charts.holdings_over_time(path, by=by)
+            for by in (None, "contract_address", "creator_name", "wallet_group", "wallet_id")
+        ),
+    ]
+    for figure in figures:
+        assert figure.data
+        figure.to_json().encode()
+        for shown in texts_of(figure):
+            bare = OURS.sub("", shown)
+            assert not re.search(r"[<>$]|&(?!amp;|lt;|gt;|#\d\d;)", bare), shown
+            # Plotly fills in only what charts ask for.
+            assert "%{" not in FILLED_IN.sub("", bare), shown
+            assert not set(bare) & set(DIRECTIONS)
+            assert not re.search(r"[\x00-\x1f]", bare)
+            assert len(bare) < 1_000
+
+
+def test_holders_of_the_same_label_stay_two_and_can_be_told_apart():
+    frame = frame_of({(1, 1): 1, (2, 2): 1, (3, 3): 1})
+    # Two that differ only beyond what is shown.
+    frame["wallet_label"] = ["Vault " + "x" * 60 + "1", "Vault " + "x" * 60 + "2", "Other"]
+    figure = charts.holders(frame)
+    (bar,) = figure.data
+    assert list(bar.x) == [1, 1, 1]
+    assert len(set(bar.y)) == 3
+    labels = figure.layout.yaxis.ticktext
+    assert len(set(labels)) == 3
+    assert "Other" in labels
+    assert sum(label.startswith("Vault xxx") for label in labels) == 2
+
+
+def test_ids_are_shortened_on_the_axis_and_whole_in_the_hover():
+    frame = frame_of({(1, 1): 1}).drop(columns="wallet_label")
+    figure = charts.holders(frame)
+    (label,) = figure.layout.yaxis.ticktext
+    assert label == f"{wallet_id(1)[:8]}…{wallet_id(1)[-4:]}"
+    assert wallet_id(1) in figure.data[0].hovertext[0]
+    figure = charts.holdings_by_collection(frame)
+    assert figure.layout.yaxis.ticktext == ("0xcdcdcd…cdcd",)
+    assert "0x" + "cd" * 20 in figure.data[0].hovertext[0].lower()
+
+
+def test_given_names_match_ids_whatever_their_case():
+    frame = frame_of({(1, 1): 1})
+    figure = charts.holders(frame, names={wallet_id(1).upper(): "Ours"})
+    assert figure.layout.yaxis.ticktext == ("Ours",)
+    figure = charts.holdings_by_collection(frame, names={"0x" + "CD" * 20: "Punks"})
+    assert figure.layout.yaxis.ticktext == ("Punks",)
+
+
+def test_blank_names_are_as_good_as_none(tmp_path):
+    frame = frame_of({(1, 1): 1, (1, 3): 1})
+    frame["contract_address"] = pd.Series(["  ", None], dtype="str")
+    assert charts.holdings_by_collection(frame).layout.yaxis.ticktext[1].startswith("no contract")
+    frame["wallet_label"] = "\u200b"
+    assert charts.holders(frame).layout.yaxis.ticktext[0].startswith(wallet_id(1)[:8])
+    assert token_id(1) in set(frame["token_id"])

@@ -1,0 +1,235 @@
+"""Holdings over time, arrivals and departures: against the history played in plain Python."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from charts_world import World, at, contract_of, group_of, shown_time, wallet_id
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nftsync import charts
+from nftsync.errors import InputError
+
+#: Seconds since the last change, wallet, token, amount afterwards.
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from([0, 1, 59, 3_600, 86_400 * 3]),
+        st.integers(1, 4),
+        st.integers(1, 6),
+        st.sampled_from([None, "0", "1", "2", "1.5", str(2**256 - 1)]),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+def played(path: Path, changes: list[tuple[int, int, int, str | None]]) -> World:
+    world, now = World.empty(path), 0
+    for wait, wallet, token, amount in changes:
+        now += wait
+        world.change(wallet, token, amount, now)
+    return world
+
+
+@settings(max_examples=40)
+@given(changes=CHANGES)
+def test_the_line_is_exact_at_each_of_its_points(changes):
+    with tempfile.TemporaryDirectory() as folder:
+        world = played(Path(folder) / "nftsync.db", changes)
+        figure = charts.holdings_over_time(world.close())
+    moved = any(step.held for step in world.steps)
+    assert bool(figure.data) == moved
+    if not moved:
+        return
+    line = figure.data[0]
+    assert line.line.shape == "hv"
+    assert [len(world.holdings_at(shown_time(x))) for x in line.x] == list(line.y)
+    # A held token makes each time of a change a point, as there are few.
+    began = {step.time for step in world.steps if step.held}
+    assert began & {shown_time(x) for x in line.x}
+
+
+@settings(max_examples=25)
+@given(changes=CHANGES, by=st.sampled_from(["contract_address", "wallet_group", "wallet_id"]))
+def test_lines_of_groups_and_the_rest_add_up_to_all_holdings(changes, by):
+    with tempfile.TemporaryDirectory() as folder:
+        world = played(Path(folder) / "nftsync.db", changes)
+        path = world.close()
+        figure = charts.holdings_over_time(path, by=by, top=2)
+    lines = [trace for trace in figure.data if trace.mode == "lines"]
+    for sums, x in zip(
+        zip(*(line.y for line in lines), strict=True), lines[0].x if lines else [], strict=True
+    ):
+        assert sum(sums) == len(world.holdings_at(shown_time(x)))
+    last = world.holdings_at(at(10**9))
+    of = {
+        "contract_address": lambda held: contract_of(held[1]),
+        "wallet_group": lambda held: group_of(held[0]),
+        "wallet_id": lambda held: held[0],
+    }[by]
+    largest = sorted(Counter(map(of, last)).values(), reverse=True)
+    ends = [line.y[-1] for line in lines if "other" not in line.name]
+    assert ends == [*largest, 0, 0][: len(ends)]
+
+
+def test_lines_end_at_the_last_read_and_start_at_since(tmp_path):
+    world = World.empty(tmp_path / "nftsync.db", read_at=500)
+    world.change(1, 1, "1", 0)
+    world.change(1, 2, "1", 100)
+    path = world.close()
+    (line, _) = charts.holdings_over_time(path).data
+    assert (line.x[-1], line.y[-1]) == (at(500).rstrip("Z"), 2)
+    (line,) = charts.holdings_over_time(path, since=at(50)).data
+    assert list(line.x) == [at(each).rstrip("Z") for each in (50, 100, 500)]
+    assert list(line.y) == [1, 2, 2]
+    later = charts.holdings_over_time(path, since=at(501))
+    assert not later.data
+    assert "since the given time" in later.layout.annotations[0].text
+
+
+def test_first_reads_are_marked_with_how_many_wallets_and_holdings(tmp_path):
+    world = World.empty(tmp_path / "nftsync.db")
+    for wallet, token in ((1, 1), (1, 2), (2, 1)):
+        world.change(wallet, token, "1", 0)
+    world.change(1, 3, "1", 50)
+    world.change(3, 1, "4", 60)
+    marks = charts.holdings_over_time(world.close()).data[1]
+    assert list(marks.x) == [at(0).rstrip("Z"), at(60).rstrip("Z")]
+    assert list(marks.y) == [3, 5]
+    assert "2 wallets read for the first time" in marks.hovertext[0]
+    assert "3 holdings" in marks.hovertext[0]
+    assert "1 wallet read for the first time" in marks.hovertext[1]
+
+
+def test_excluded_wallets_count_nowhere(tmp_path):
+    world = World.empty(tmp_path / "nftsync.db")
+    world.change(1, 1, "1", 0)
+    world.change(2, 1, "1", 0)
+    world.change(2, 2, "1", 10)
+    world.change(2, 2, None, 20)
+    path = world.close()
+    (line, marks) = charts.holdings_over_time(path, exclude=wallet_id(2).upper()).data
+    assert set(line.y) == {1}
+    assert "1 wallet " in marks.hovertext[0]
+    assert not charts.arrivals_and_departures(path, exclude=[wallet_id(2)]).data
+
+
+def test_a_long_history_has_at_most_2000_points_each_exact(tmp_path):
+    world, chance = World.empty(tmp_path / "nftsync.db", wallets=3, tokens=50), random.Random(4)
+    held: list[int] = []
+    counts = {}
+    state: set[tuple[int, int]] = set()
+    for second in range(6_000):
+        wallet, token = chance.randrange(1, 4), chance.randrange(1, 51)
+        # The history in steps would be searched from its start for each change.
+        world.steps.clear()
+        world.change(wallet, token, None if (wallet, token) in state else "1", second)
+        state ^= {(wallet, token)}
+        counts[at(second).rstrip("Z")] = len(state)
+        held.append(len(state))
+    path = world.close()
+    figure = charts.holdings_over_time(path)
+    line = figure.data[0]
+    assert 1_500 < len(line.x) <= 2_000
+    assert [counts[x] for x in line.x] == list(line.y)
+    assert line.y[-1] == held[-1]
+    assert f"{len(line.x):,} times are drawn" in figure.layout.title.subtitle.text
+    grouped = charts.holdings_over_time(path, by="contract_address")
+    assert sum(len(trace.x) for trace in grouped.data if trace.mode == "lines") <= 2_000
+    assert sum(len(trace.x) for trace in grouped.data if trace.mode == "markers") <= 100
+
+
+@settings(max_examples=40)
+@given(changes=CHANGES, every=st.sampled_from(["1s", "1h", "1D", "7d", None]))
+def test_bars_count_what_came_and_went_in_each_period(changes, every):
+    changes = changes[:12] if every == "1s" else changes
+    if every == "1s":
+        changes = [(min(wait, 59), *rest) for wait, *rest in changes]
+    with tempfile.TemporaryDirectory() as folder:
+        world = played(Path(folder) / "nftsync.db", changes)
+        figure = charts.arrivals_and_departures(world.close(), every=every)
+    came, went, held = [], [], set()
+    for step in world.steps:
+        pair = (step.wallet, step.token)
+        if step.held != (pair in held) and not step.first_read:
+            (came if step.held else went).append(datetime.fromisoformat(step.time))
+        (held.add if step.held else held.discard)(pair)
+    if not came and not went:
+        assert not figure.data
+        return
+    arrived, left = figure.data
+    assert (sum(arrived.y), -sum(left.y)) == (len(came), len(went))
+    if every is None:
+        assert len(arrived.x) <= 60
+        return
+    for trace, times, sign in ((arrived, came, 1), (left, went, -1)):
+        wanted = Counter(floored(time, every) for time in times)
+        found = {
+            floored(datetime.fromisoformat(x).replace(tzinfo=UTC), every): sign * y
+            for x, y in zip(trace.x, trace.y, strict=True)
+        }
+        assert found == wanted
+
+
+def floored(time: datetime, every: str) -> datetime:
+    if every == "7d":
+        day = time.replace(hour=0, minute=0, second=0, microsecond=0)
+        return day - timedelta(days=day.weekday())
+    if every == "1D":
+        return time.replace(hour=0, minute=0, second=0, microsecond=0)
+    if every == "1h":
+        return time.replace(minute=0, second=0, microsecond=0)
+    return time.replace(microsecond=0)
+
+
+def test_first_reads_and_changed_amounts_are_no_arrivals(tmp_path):
+    world = World.empty(tmp_path / "nftsync.db")
+    world.change(1, 1, "1", 0)
+    world.change(1, 1, "5", 10)
+    path = world.close()
+    figure = charts.arrivals_and_departures(path)
+    assert not figure.data
+    assert "since each wallet's first read" in figure.layout.annotations[0].text
+
+
+def test_the_axis_names_the_period_that_was_chosen(tmp_path):
+    world = World.empty(tmp_path / "nftsync.db")
+    world.change(1, 1, "1", 0)
+    world.change(1, 2, "1", 86_400 * 50)
+    figure = charts.arrivals_and_departures(world.close())
+    assert figure.layout.xaxis.title.text == "time (UTC), one bar per day"
+    assert "per day" in figure.layout.yaxis.title.text
+    # From the first read on, whether or not something came or left at once.
+    begin, end = figure.layout.xaxis.range
+    assert begin.startswith("2026-02-28")
+    assert end.startswith("2026-04-22")
+
+
+@pytest.mark.parametrize(
+    "every", ["1M", "D", "", "0s", "-1d", 5, timedelta(0), timedelta(days=99_999), "1 d"]
+)
+def test_what_is_no_period_is_refused(tmp_path, every):
+    world = World.empty(tmp_path / "nftsync.db")
+    with pytest.raises(InputError, match="period|duration"):
+        charts.arrivals_and_departures(world.close(), every=every)
+
+
+def test_too_many_periods_are_refused_with_their_number(tmp_path):
+    world = World.empty(tmp_path / "nftsync.db")
+    world.change(1, 1, "1", 0)
+    world.change(1, 2, "1", 86_400)
+    with pytest.raises(InputError, match="86,401 periods"):
+        charts.arrivals_and_departures(world.close(), every="1s")
+
+
+@pytest.mark.parametrize("by", ["contract", "", 3, "wallet_label"])
+def test_lines_by_an_unknown_column_are_refused_with_the_known_ones(tmp_path, by):
+    world = World.empty(tmp_path / "nftsync.db")
+    with pytest.raises(InputError, match="contract_address"):
+        charts.holdings_over_time(world.close(), by=by)
