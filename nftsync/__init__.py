@@ -13,18 +13,33 @@ from nftsync.errors import NftsyncError
 from nftsync.version import __version__
 
 if TYPE_CHECKING:
-    from nftsync import frames
-    from nftsync.api import sync
+    from nftsync import charts, frames
+    from nftsync.api import gallery, sync
+    from nftsync.lab.which_database import database
     from nftsync.sync_result import SyncResult
 
-__all__ = ["NftsyncError", "SyncResult", "__version__", "frames", "sync"]
+__all__ = [
+    "NftsyncError",
+    "SyncResult",
+    "__version__",
+    "charts",
+    "database",
+    "frames",
+    "gallery",
+    "sync",
+]
 
-_HOME = {"SyncResult": "nftsync.sync_result", "sync": "nftsync.api"}
+_HOME = {
+    "SyncResult": "nftsync.sync_result",
+    "database": "nftsync.lab.which_database",
+    "gallery": "nftsync.api",
+    "sync": "nftsync.api",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "frames":
-        return import_module("nftsync.frames")
+    if name in {"charts", "frames"}:
+        return import_module(f"nftsync.{name}")
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'nftsync' has no attribute {name!r}")

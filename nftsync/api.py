@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from nftsync import settings as _settings
 from nftsync.client import ClientConfig, Paging
+from nftsync.errors import InputError, SettingsError
+from nftsync.image_address import DEFAULT_GATEWAY, origin
 from nftsync.models import normalize_uuid
 from nftsync.store.registry import WalletLine
 from nftsync.sync_plan import Request
@@ -18,7 +21,10 @@ from nftsync.sync_run import sync_wallets
 from nftsync.times import parse_duration
 from nftsync.wallets_file import read_wallets_file
 
-__all__ = ["client_config", "sync", "sync_with"]
+if TYPE_CHECKING:
+    from nftsync.gallery_page import Gallery
+
+__all__ = ["client_config", "gallery", "sync", "sync_with"]
 
 
 def sync(
@@ -114,3 +120,67 @@ def sync_with(
         concurrency=settings.concurrency,
         progress=progress,
     )
+
+
+def gallery(
+    holdings: Any = None,
+    *,
+    title: str | None = None,
+    page_size: int = 60,
+    limit: int = 2_000,
+    hide_zero: bool = True,
+    ipfs_gateway: str | None = None,
+    base_url: str | None = None,
+) -> Gallery:
+    """Show NFTs: a page with search, sorting and pages, in a notebook or, saved, as a file.
+
+    Images are loaded by the browser that shows the page, from `https:` addresses, from IPFS
+    through a gateway, and from the provider's own origin; others are named, not loaded.
+
+    Args:
+        holdings: a frame with `token_id` and any other column of `frames.holdings`, and
+            `collection`, if there is one, as the contract's name; or a database, as
+            `frames.holdings` takes it (None: the configured one).
+        title: the heading.
+        page_size: NFTs shown at a time, 1 to 500.
+        limit: NFTs that the page holds at most, the first of the frame; it says what it left out.
+        hide_zero: leave out rows with an amount of 0.
+        ipfs_gateway: the URL that IPFS content is found behind; None: the configured one.
+        base_url: the provider, whose origin may show images; None: the configured one.
+
+    Returns:
+        The gallery; it shows itself at the end of a cell, and `.save(path)` writes the page.
+
+    Raises:
+        InputError: an argument or the frame cannot be used.
+        StoreError: the database is missing, is not nftsync's or cannot be read.
+        SettingsError: no usable database is configured, and none was given.
+    """
+    from nftsync.gallery_page import Images, make_gallery
+
+    gateway, provider = ipfs_gateway, base_url
+    if gateway is None or provider is None:
+        configured = _image_sources()
+        gateway, provider = gateway or configured[0], provider or configured[1]
+    return make_gallery(
+        holdings,
+        title=title,
+        page_size=page_size,
+        limit=limit,
+        hide_zero=hide_zero,
+        images=Images(gateway, provider),
+    )
+
+
+def _image_sources() -> tuple[str, str | None]:
+    """The configured IPFS gateway and provider; a warning and the defaults if they are unusable."""
+    try:
+        settings = _settings.load()
+        for url in (settings.ipfs_gateway, settings.base_url):
+            if url is not None:
+                origin(url)
+    except (SettingsError, InputError) as error:
+        # Some images may be missing for it, but the NFTs are there to be shown.
+        warnings.warn(f"gallery without settings: {error}", stacklevel=3)
+        return DEFAULT_GATEWAY, None
+    return settings.ipfs_gateway, settings.base_url

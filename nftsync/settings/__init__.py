@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -24,29 +23,31 @@ from nftsync.errors import SettingsError
 from nftsync.routes import Route, RouteKind
 from nftsync.settings import forms
 from nftsync.settings.forms import FormError, Given, Paging
+from nftsync.settings.toml_file import FILE_NAME, nearest_file, read_toml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
     "FILE_NAME",
+    "FILE_VARIABLE",
     "KEYS",
     "Key",
     "Paging",
     "Route",
     "RouteKind",
     "Settings",
+    "database_and_source",
     "default_database",
     "describe",
     "isolated",
     "load",
     "require_base_url",
+    "settings_file",
 ]
 
-FILE_NAME = "nftsync.toml"
-
-_TOML_REASON = re.compile(r"(?:Expected '=' )?[A-Za-z /-]+")
-_TOML_PLACE = re.compile(r"line \d+, column \d+")
+#: Names the file, as --config does, for programs that take no flags, such as notebooks.
+FILE_VARIABLE = "NFTSYNC_CONFIG"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +170,7 @@ class _Layers:
         self.environ = environ
         self.file = file
         self.here = here
-        self.table: dict[str, Any] = {} if file is None else _read_toml(file)
+        self.table: dict[str, Any] = {} if file is None else read_toml(file)
         forms.refuse_unknown(self.table, _BY_NAME, str(file))
 
     def resolve(self, key: Key) -> tuple[Any, str]:
@@ -250,7 +251,8 @@ def load(
 
     Args:
         flags: key to value, as given on the command line or by a caller; None is not given.
-        config: the file; without it the nearest `nftsync.toml` from `directory` upwards.
+        config: the file; without it the one that `NFTSYNC_CONFIG` names, else the nearest
+            `nftsync.toml` from `directory` upwards.
         environ: the environment; without it this process's.
         directory: what relative paths outside the file are relative to; without it the
             working directory.
@@ -277,8 +279,25 @@ def default_database(
     Raises:
         SettingsError: `database` is of the wrong form, or the file cannot be read.
     """
-    database: Path = _layers(None, None, environ, directory).resolve(_BY_NAME["database"])[0]
-    return database
+    return database_and_source(environ=environ, directory=directory)[0]
+
+
+def database_and_source(
+    *, environ: Mapping[str, str] | None = None, directory: Path | None = None
+) -> tuple[Path, str]:
+    """Return what `default_database` does, and where it came from, as in `Settings.sources`.
+
+    Raises:
+        SettingsError: see `default_database`.
+    """
+    database: Path
+    database, source = _layers(None, None, environ, directory).resolve(_BY_NAME["database"])
+    return database, source
+
+
+def settings_file(config: Path | None = None) -> Path | None:
+    """Return the file that `load` reads, or None."""
+    return _file(config, os.environ, _here(None))
 
 
 def require_base_url(settings: Settings) -> str:
@@ -328,8 +347,15 @@ def _layers(
     directory: Path | None,
 ) -> _Layers:
     here = _here(directory)
-    file = _nearest_file(here) if config is None else here / config
-    return _Layers(flags, os.environ if environ is None else environ, file, here)
+    given = os.environ if environ is None else environ
+    return _Layers(flags, given, _file(config, given, here), here)
+
+
+def _file(config: Path | None, environ: Mapping[str, str], here: Path) -> Path | None:
+    if config is not None:
+        return here / config
+    named = environ.get(FILE_VARIABLE, "").strip()
+    return here / named if named else nearest_file(here)
 
 
 def _here(directory: Path | None) -> Path:
@@ -337,35 +363,3 @@ def _here(directory: Path | None) -> Path:
         return Path(directory or ".").resolve()
     except OSError as error:
         raise SettingsError(f"cannot tell the working directory: {error.strerror}") from None
-
-
-def _nearest_file(here: Path) -> Path | None:
-    for folder in (here, *here.parents):
-        try:
-            if (folder / FILE_NAME).is_file():
-                return folder / FILE_NAME
-        except OSError:  # a directory that may not be looked into
-            continue
-    return None
-
-
-def _read_toml(file: Path) -> dict[str, Any]:
-    content = ""
-    try:
-        content = file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
-        return tomllib.loads(content)
-    except OSError as error:
-        problem = f"cannot read {file}: {error.strerror}"
-    except tomllib.TOMLDecodeError as error:
-        problem = f"{file} is not TOML: {_toml_problem(str(error), content)}"
-    except (ValueError, RecursionError):
-        problem = f"{file} is not TOML: not UTF-8, or a value that is too long or too deep"
-    raise SettingsError(problem)
-
-
-def _toml_problem(message: str, content: str) -> str:
-    """Say what tomllib says, less the part that can quote the file, which may hold secrets."""
-    reason, _, place = message.rpartition(" (at ")
-    found = _TOML_PLACE.match(place)
-    where = found[0] if found else f"line {content.rstrip().count(chr(10)) + 1}, at the end"
-    return f"{where}: {reason}" if _TOML_REASON.fullmatch(reason) else where

@@ -1,0 +1,159 @@
+"""One self-contained HTML page: styles, data and script inline, and a policy that allows no more.
+
+The content security policy names the style and the script by their hashes, so nothing that
+metadata could smuggle in would run; the script builds the page from text alone.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from functools import lru_cache
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+
+from nftsync.gallery_page._cards import Cards, Column, Images
+from nftsync.image_address import origin
+
+__all__ = ["notes", "page"]
+
+#: What could end the script element that holds the data, or begin a comment in it.
+_IN_SCRIPT = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"}
+
+_SORTS = (
+    ("", "as given", ""),
+    ("name", "name", "name"),
+    ("collection", "collection", "collection contract"),
+    ("wallet", "wallet", "wallet label"),
+    ("edition", "edition", "edition"),
+    ("amount", "amount", "amount"),
+    ("held", "held since", "held"),
+)
+_STEPS = (
+    ("first", "First page", "«"),
+    ("previous", "Previous page", "‹"),
+    ("next", "Next page", "›"),
+    ("last", "Last page", "»"),
+)
+
+
+def page(cards: Cards, images: Images, *, title: str, page_size: int) -> str:
+    """Write the page.
+
+    Args:
+        cards: what it shows.
+        images: where images may come from.
+        title: its heading.
+        page_size: NFTs in the document at a time.
+    """
+    script, style = _part("gallery.js"), _part("gallery.css")
+    data = {
+        "count": len(cards),
+        "page_size": page_size,
+        "columns": {name: _coded(values) for name, values in cards.columns.items()},
+    }
+    said = "".join(f'<p class="notes">{escape(note)}</p>' for note in notes(cards))
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{_policy(script, style, images)}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<meta name="color-scheme" content="light dark">
+<title>{escape(title)}</title>
+<style>{style}</style>
+</head>
+<body>
+<header>
+<h1><bdi>{escape(title)}</bdi></h1>
+{said}
+</header>
+{_bar()}
+<main>
+<p class="status" id="status" role="status"></p>
+<ul class="grid" id="grid" role="list" aria-label="NFTs"></ul>
+<p class="nothing" id="nothing" hidden>Nothing found.</p>
+</main>
+<noscript><p class="nothing">This page needs JavaScript to show its NFTs.</p></noscript>
+<script type="application/json" id="data">{_json(data)}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def notes(cards: Cards) -> list[str]:
+    """Say what was left out."""
+    said = []
+    if cards.total > len(cards):
+        said.append(
+            f"The first {len(cards):,} of {cards.total:,} NFTs; "
+            "filter the frame, or raise limit, to see others."
+        )
+    if cards.zeros:
+        said.append(f"{cards.zeros:,} with an amount of 0 left out.")
+    return said
+
+
+def _policy(script: str, style: str, images: Images) -> str:
+    known = [images.gateway, *([] if images.provider is None else [images.provider])]
+    plain = {source for source in map(origin, known) if not source.startswith("https:")}
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src '{_hash(script)}'",
+            f"style-src '{_hash(style)}'",
+            " ".join(["img-src https:", *sorted(plain)]),
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
+
+
+def _coded(values: Column) -> Column | dict[str, list[int] | Column]:
+    """List each distinct value once where many are the same."""
+    distinct = list(dict.fromkeys(values))
+    if len(distinct) * 2 > len(values):
+        return values
+    place = {value: number for number, value in enumerate(distinct)}
+    return {"of": distinct, "at": [place[value] for value in values]}
+
+
+def _json(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.translate(_IN_SCRIPT)
+
+
+@lru_cache
+def _part(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _bar() -> str:
+    options = "".join(
+        f'<option value="{value}" data-of="{needs}">{label}</option>'
+        for value, label, needs in _SORTS
+    )
+    buttons = [
+        f'<button type="button" data-step="{step}" aria-label="{label}">{sign}</button>'
+        for step, label, sign in _STEPS
+    ]
+    place = '<span class="place" id="place"></span>'
+    return f"""<div class="bar" role="search">
+<input id="search" type="search" autocomplete="off" spellcheck="false"
+ aria-label="Search names, creators, collections, wallets and ids"
+ placeholder="Search name, creator, collection, wallet, id">
+<div class="sorting">
+<label for="sort">Sort</label>
+<select id="sort" aria-label="Sort by">{options}</select>
+<button id="turn" type="button" aria-pressed="false" aria-label="Descending"
+ title="Turn the order round">↑</button>
+</div>
+<nav class="paging" aria-label="Pages">{"".join((*buttons[:2], place, *buttons[2:]))}</nav>
+</div>"""

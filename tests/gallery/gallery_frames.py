@@ -1,0 +1,90 @@
+"""Frames of NFTs, plain ones and ones that lie in wait."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pandas as pd
+
+CID = "QmYwAPJzv5CZsnA625s1Xf2nemtYgPpHdWEz79ojWKPbdG"
+
+#: What a script that runs does; each way can be seen from outside.
+RUN = "window.ran=1;console.log('ran');alert('ran')"
+
+HOSTILE_TEXTS = [
+    f"<script>{RUN}</script>",
+    f"</script><script>{RUN}</script>",
+    f'"><img src=x onerror="{RUN}">',
+    f"'><svg onload={RUN}>",
+    f"--><!--<script>{RUN}",
+    f"</bdi></li></ul><iframe srcdoc='<script>{RUN}</script>'></iframe>",
+    "&lt;script&gt;&#60;b&#62;&quot;&amp;",
+    "\u202egnp.exe\u202c \u2066x\u2069 \u200f",
+    "\u200b\ufeff\u2060",
+    "line\u2028and\u2029paragraph\r\n\ttab",
+    "nul \x00 bell \x07 escape \x1b[31m half \ud83d half",
+    "x" * 100_000,
+    "Z" + "\u0335\u0327\u0322\u031b" * 200,
+    "__proto__",
+    "constructor",
+    "${" + RUN + "} {{constructor}} `",
+    "]]>\\u003cscript\\u003e",
+    "حساب التخزين البارد",
+]
+
+HOSTILE_IMAGES = [
+    f"javascript:{RUN}",
+    f"data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' onload=\"{RUN}\"/>",
+    f'https://images.invalid/x.png" onerror="{RUN}',
+    "http://elsewhere.invalid/plain.png",
+    "//elsewhere.invalid/image.png",
+    "file:///etc/passwd",
+    "https://user:password@images.invalid/x.png",
+    "/relative.png",
+    "  ",
+]
+
+
+def uuid(number: int, kind: int = 0xB) -> str:
+    return str(UUID(int=(kind << 96) + number))
+
+
+def frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """A frame of object columns, which hold any text, halves of characters included."""
+    numbered = [{"token_id": uuid(number), **row} for number, row in enumerate(rows)]
+    return pd.DataFrame(numbered, dtype=object)
+
+
+def hostile() -> pd.DataFrame:
+    """Each text in every column of text, with each image somewhere."""
+    columns = (
+        "name",
+        "creator_name",
+        "collection",
+        "contract_address",
+        "blockchain_token_id",
+        "wallet_label",
+        "wallet_id",
+        "description",
+        "amount_text",
+        "edition_id",
+        "held_since",
+    )
+    rows = []
+    for number, text in enumerate(HOSTILE_TEXTS):
+        image = HOSTILE_IMAGES[number % len(HOSTILE_IMAGES)]
+        rows.append({**dict.fromkeys(columns, text), "image": image, "token_id": text})
+    return pd.DataFrame(rows, dtype=object)
+
+
+def many(count: int) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "token_id": [uuid(number) for number in range(count)],
+            "name": [f"Piece {number}" for number in range(count)],
+            "amount": pd.Series([number + 1 for number in range(count)], dtype=object),
+            "contract_address": [f"0x{number % 7:040x}" for number in range(count)],
+            "wallet_id": [uuid(number % 50, 0xA) for number in range(count)],
+        }
+    )

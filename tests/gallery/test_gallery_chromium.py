@@ -1,0 +1,497 @@
+"""The gallery in real Chromium: what runs, what is asked for, and what a person can do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pandas as pd
+import pytest
+from browser.seen_browser import PATIENCE, Record
+from gallery_frames import CID, HOSTILE_TEXTS, RUN, frame, hostile, many
+from picture_server import Pictures, pictures
+from playwright.sync_api import Browser, BrowserContext, Frame, FrameLocator, Page, expect
+
+import nftsync
+from nftsync.gallery_page import Gallery
+
+Show = Callable[[Gallery], Page]
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[Pictures]:
+    with pictures() as server:
+        yield server
+
+
+@pytest.fixture
+def context(chromium: Browser) -> Iterator[BrowserContext]:
+    context = chromium.new_context(viewport={"width": 1200, "height": 3000}, color_scheme="null")
+    context.set_default_timeout(PATIENCE)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def record(context: BrowserContext) -> Record:
+    return Record(context)
+
+
+@pytest.fixture
+def saved(context: BrowserContext, record: Record, tmp_path: Path) -> Show:
+    """Shows a gallery's file."""
+
+    def show(gallery: Gallery) -> Page:
+        page = context.new_page()
+        page.goto(gallery.save(tmp_path / "gallery.html").as_uri())
+        return page
+
+    return show
+
+
+@pytest.fixture
+def output(context: BrowserContext, record: Record, tmp_path: Path) -> Show:
+    """Shows a gallery as a trusted notebook does."""
+
+    def show(gallery: Gallery) -> Page:
+        file = tmp_path / "notebook.html"
+        file.write_text(f"<!doctype html><body>{gallery._repr_html_()}", encoding="utf-8")
+        page = context.new_page()
+        page.goto(file.as_uri())
+        expect(page.frame_locator("iframe").locator("#status")).not_to_be_empty()
+        return page
+
+    return show
+
+
+def names(page: Page | FrameLocator) -> list[str]:
+    return page.locator("h2").all_inner_texts()
+
+
+def show_all_images(page: Page) -> None:
+    page.evaluate("document.querySelectorAll('img').forEach((image) => image.loading = 'eager')")
+
+
+def await_images(page: Page) -> None:
+    for image in page.locator("img").all():
+        expect(image).to_have_js_property("complete", value=True)
+        assert image.evaluate("(image) => image.naturalWidth") > 0
+
+
+# What runs ------------------------------------------------------------------------------------
+
+
+def ran(page: Page, record: Record) -> list[str]:
+    """All signs that a script of a stranger ran."""
+    flags = [str(each.evaluate("window.ran")) for each in page.frames]
+    said = [message.text for message in record.messages if message.text == "ran"]
+    return [flag for flag in flags if flag != "None"] + said + record.dialogs
+
+
+def test_the_signs_are_seen_where_a_script_does_run(
+    context: BrowserContext, record: Record, tmp_path: Path
+) -> None:
+    file = tmp_path / "control.html"
+    file.write_text(f"<!doctype html><p>{HOSTILE_TEXTS[0]}</p>")
+    page = context.new_page()
+    page.goto(file.as_uri())
+    assert ran(page, record) == ["1", "ran", "ran"]
+
+
+@pytest.mark.parametrize("where", ["saved", "output"])
+def test_hostile_metadata_runs_nothing_and_asks_for_nothing_else(
+    where: str, request: pytest.FixtureRequest, record: Record, provider: Pictures
+) -> None:
+    show: Show = request.getfixturevalue(where)
+    gallery = nftsync.gallery(hostile(), title=HOSTILE_TEXTS[1], base_url=provider.url)
+    page = show(gallery)
+    inside: Page | Frame = page.frames[-1]
+    expect(inside.locator(".card")).to_have_count(len(HOSTILE_TEXTS))
+    for summary in inside.locator("summary").all():
+        summary.click()
+    inside.locator("#search").fill("script")
+    inside.locator("#sort").select_option("name")
+    expect(inside.locator(".card")).not_to_have_count(len(HOSTILE_TEXTS))
+    inside.locator("#search").fill("")
+    expect(inside.locator("h1")).to_have_text(HOSTILE_TEXTS[1])
+    assert ran(page, record) == []
+    hosts = {urlsplit(url).netloc for url in record.requests}
+    assert hosts <= {"", "images.invalid"}
+    assert record.errors([r"ERR_NAME_NOT_RESOLVED"]) == []
+    assert inside.locator("iframe, object, embed, a, form, svg, base, link").count() == 0
+    live = "[...document.querySelectorAll('*')].flatMap((e) => e.getAttributeNames())"
+    assert [name for name in inside.evaluate(live) if name.startswith("on")] == []
+
+
+def test_a_script_that_got_into_the_page_would_still_not_run(
+    context: BrowserContext, record: Record, tmp_path: Path
+) -> None:
+    """The policy alone stops it, whatever the page's own care is worth."""
+    page = context.new_page()
+    html = nftsync.gallery(many(1)).html
+    attack = f"<script>{RUN}</script><img src=x onerror={RUN!r}><style>body{{color:red}}</style>"
+    file = tmp_path / "broken.html"
+    file.write_text(html.replace("<main>", f"<main>{attack}"), encoding="utf-8")
+    page.goto(file.as_uri())
+    expect(page.locator(".card")).to_have_count(1)
+    assert ran(page, record) == []
+    assert sum("Content Security Policy" in message.text for message in record.messages) >= 3
+    colour = page.evaluate("getComputedStyle(document.body).color")
+    assert colour != "rgb(255, 0, 0)"
+
+
+def test_the_frame_in_a_notebook_has_no_origin(output: Show) -> None:
+    page = output(nftsync.gallery(many(3)))
+    inside = page.frames[-1]
+    assert inside.evaluate("window.origin") == "null"
+    assert (
+        inside.evaluate("(() => { try { parent.document; return 1 } catch { return 0 } })()") == 0
+    )
+
+
+# Images ---------------------------------------------------------------------------------------
+
+
+def test_images_load_or_say_why_not(saved: Show, record: Record, provider: Pictures) -> None:
+    provider.seen.clear()
+    base = f"{provider.url}/art"
+    rows = [
+        {"name": "good", "image": f"{base}/good.svg"},
+        {"name": "404", "image": f"{base}/missing.png"},
+        {"name": "page", "image": f"{base}/page.png"},
+        {"name": "scripted", "image": f"{base}/scripted.svg"},
+        {"name": "refused", "image": "javascript:alert(1)"},
+        {"name": "elsewhere", "image": "http://127.0.0.1:9/x.png"},
+        {"name": "none", "image": None},
+        {"name": "blank", "image": " "},
+        {"name": "gone", "image": "https://images.invalid/x.png"},
+        {"name": "ipfs", "image": f"ipfs://{CID}/a b.png"},
+    ]
+    gallery = nftsync.gallery(frame(rows), base_url=provider.url)
+    page = saved(gallery)
+    show_all_images(page)
+    expect(page.locator(".missing")).to_have_count(8)
+    host = urlsplit(provider.url).netloc
+    said = dict(zip(names(page), page.locator(".picture").all_inner_texts(), strict=True))
+    said = {name: " ".join(text.split()) for name, text in said.items()}
+    assert said == {
+        "good": "",
+        "404": f"Image did not load none came from {host}",
+        "page": f"Image did not load none came from {host}",
+        "scripted": "",
+        "refused": "Image not shown javascript: is not allowed",
+        "elsewhere": "Image not shown http: is allowed only from the provider",
+        "none": "No image",
+        "blank": "No image",
+        "gone": "Image did not load none came from images.invalid",
+        "ipfs": "Image did not load none came from ipfs.io",
+    }
+    assert ran(page, record) == []
+    assert sorted(provider.paths()) == [
+        "/art/good.svg",
+        "/art/missing.png",
+        "/art/page.png",
+        "/art/scripted.svg",
+    ]
+    assert f"https://ipfs.io/ipfs/{CID}/a%20b.png" in record.requests
+    assert all("Referer" not in headers for _, headers in provider.seen)
+    assert page.locator("img").count() == 2
+    assert page.locator('img[referrerpolicy="no-referrer"][decoding="async"]').count() == 2
+
+
+def test_a_slow_image_holds_up_nothing(saved: Show, provider: Pictures) -> None:
+    provider.release.clear()
+    rows = [{"name": f"n{number}", "image": f"{provider.url}/slow.svg"} for number in range(3)]
+    page = saved(nftsync.gallery(frame(rows), base_url=provider.url))
+    page.locator("#search").fill("n2")
+    expect(page.locator(".card")).to_have_count(1)
+    assert page.locator("img").evaluate("(image) => image.complete") is False
+    provider.release.set()
+    await_images(page)
+
+
+def test_without_a_network_the_image_says_so(
+    saved: Show, context: BrowserContext, provider: Pictures
+) -> None:
+    rows = [{"name": "x", "image": None}] * 500
+    rows[-1] = {"name": "x", "image": f"{provider.url}/good-offline.svg"}
+    page = saved(nftsync.gallery(frame(rows), base_url=provider.url, page_size=1))
+    context.set_offline(True)
+    page.get_by_role("button", name="Last page").click()
+    expect(page.locator(".missing")).to_contain_text("you are offline")
+
+
+def test_only_the_page_in_sight_loads_its_images(saved: Show, provider: Pictures) -> None:
+    provider.seen.clear()
+    rows = [{"image": f"{provider.url}/good-{number}.svg"} for number in range(40)]
+    page = saved(nftsync.gallery(frame(rows), base_url=provider.url, page_size=4))
+    await_images(page)
+    assert len(provider.paths()) == 4
+
+
+def test_images_far_below_wait_until_they_are_near(chromium: Browser, tmp_path: Path) -> None:
+    with pictures() as server:
+        rows = [{"image": f"{server.url}/good-{number}.svg"} for number in range(300)]
+        gallery = nftsync.gallery(frame(rows), base_url=server.url, page_size=300)
+        page = chromium.new_page(viewport={"width": 400, "height": 500})
+        page.goto(gallery.save(tmp_path / "gallery.html").as_uri())
+        expect(page.locator("img").first).to_have_js_property("complete", value=True)
+        assert len(server.paths()) < 100
+        page.locator("img").last.scroll_into_view_if_needed()
+        expect(page.locator("img").last).to_have_js_property("complete", value=True)
+        page.close()
+
+
+# What a person can do -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def collection() -> pd.DataFrame:
+    rows = [
+        {"name": "Piece 10", "creator_name": "Ada", "amount_text": "11", "wallet_label": "Vault"},
+        {"name": "Piece 9", "creator_name": "Bo", "amount_text": str(2**255), "edition_id": 0},
+        {"name": "piece 2", "creator_name": "Ada", "amount_text": "0010", "edition_id": 12},
+        {"name": None, "amount_text": str(2**255 + 1), "contract_address": "0xAbCd" + "0" * 36},
+        {"name": "Ünïcode", "amount_text": "1.5", "total_edition": 7},
+    ]
+    held = pd.to_datetime(["2026-01-05", None, "2025-01-01", "2026-01-04", None], utc=True)
+    return frame(rows).assign(held_since=held)
+
+
+def test_search_covers_names_creators_contracts_wallets_and_ids(
+    saved: Show, collection: pd.DataFrame
+) -> None:
+    page = saved(nftsync.gallery(collection))
+
+    def found(words: str) -> list[str]:
+        page.locator("#search").fill(words)
+        return names(page)
+
+    assert found("piece") == ["Piece 10", "Piece 9", "piece 2"]
+    assert found("ADA") == ["Piece 10", "piece 2"]
+    assert found("ada 10") == ["Piece 10"]
+    assert found("vault") == ["Piece 10"]
+    assert found("0xabcd") == ["Unnamed"]
+    assert found("ünï") == ["Ünïcode"]
+    assert found(collection["token_id"][1]) == ["Piece 9"]
+    assert found("nothing of the kind") == []
+    expect(page.locator("#nothing")).to_be_visible()
+    expect(page.locator("#status")).to_have_text("0 of 5 NFTs")
+    assert len(found("")) == 5
+
+
+@pytest.mark.parametrize(
+    ("by", "ascending", "descending"),
+    [
+        ("name", "2 3 1 5 4", "5 1 3 2 4"),
+        ("amount", "3 1 2 4 5", "4 2 1 3 5"),
+        ("edition", "2 3 1 4 5", "3 2 1 4 5"),
+        ("held", "3 4 1 2 5", "1 4 3 2 5"),
+        ("", "1 2 3 4 5", "5 4 3 2 1"),
+    ],
+)
+def test_sorting_is_exact_and_leaves_what_has_no_value_last(
+    saved: Show, collection: pd.DataFrame, by: str, ascending: str, descending: str
+) -> None:
+    """Amounts past 2**53 are told apart, and numbers in names are numbers."""
+    frame = collection.copy()
+    frame["name"] = ["b10", "A2", "b9", None, "c"] if by == "name" else ["x"] * 5
+    page = saved(nftsync.gallery(frame))
+    place = {token: str(number + 1) for number, token in enumerate(frame["token_id"])}
+    page.locator("#sort").select_option(by)
+
+    def order() -> str:
+        return " ".join(place[text] for text in page.locator("dd:last-child").all_text_contents())
+
+    assert order() == ascending
+    page.get_by_role("button", name="Descending").click()
+    assert order() == descending
+
+
+def test_what_sorts_alike_stays_in_the_order_of_the_frame(saved: Show) -> None:
+    page = saved(nftsync.gallery(frame([{"name": "x"}] * 9)))
+    before = page.locator("dd:last-child").all_text_contents()
+    page.locator("#sort").select_option("name")
+    assert page.locator("dd:last-child").all_text_contents() == before
+    page.get_by_role("button", name="Descending").click()
+    assert page.locator("dd:last-child").all_text_contents() == before
+
+
+def test_only_sorts_that_the_frame_allows_are_offered(saved: Show) -> None:
+    page = saved(nftsync.gallery(frame([{"name": "x"}])))
+    assert page.locator("#sort option").all_text_contents() == ["as given", "name"]
+
+
+def test_ten_thousand_nfts_leave_the_document_small(saved: Show) -> None:
+    page = saved(nftsync.gallery(many(10_000), limit=10_000))
+    expect(page.locator("#status")).to_have_text("10,000 NFTs, 1 to 60 shown")
+    nodes = "document.querySelectorAll('*').length"
+    assert page.evaluate(nodes) < 60 * 50
+    page.get_by_role("button", name="Next page").click()
+    assert names(page)[0] == "Piece 60"
+    page.get_by_role("button", name="Last page").click()
+    expect(page.locator("#place")).to_have_text("167 of 167")
+    assert names(page) == [f"Piece {number}" for number in range(9_960, 10_000)]
+    expect(page.get_by_role("button", name="Next page")).to_be_disabled()
+    page.locator("#sort").select_option("amount")
+    page.get_by_role("button", name="Descending").click()
+    assert names(page)[0] == "Piece 9999"
+    page.locator("#search").fill("piece 9998")
+    expect(page.locator("#status")).to_have_text("1 of 10,000 NFTs, 1 to 1 shown")
+    page.locator("#search").fill("piece")
+    expect(page.locator("#status")).to_have_text("10,000 NFTs, 1 to 60 shown")
+    assert page.evaluate(nodes) < 60 * 50
+
+
+def test_a_card_says_what_is_held(saved: Show) -> None:
+    row = {
+        "name": "Moon",
+        "amount_text": str(2**256 - 1),
+        "edition_id": 0,
+        "total_edition": 100,
+        "contract_address": "0x" + "ab" * 20,
+        "wallet_id": "11111111-2222-4333-8444-555555555555",
+        "held_since": pd.Timestamp("2026-03-01T10:11:12.5", tz="UTC"),
+    }
+    page = saved(nftsync.gallery(frame([row, {**row, "amount_text": "1", "wallet_label": "V"}])))
+    lines = page.locator(".card").first.locator(".line").all_inner_texts()
+    assert lines == [
+        f"×{2**256 - 1} · #0 of 100",
+        "0xababab…ababab",
+        "11111111…555555",
+        "since 2026-03-01",
+    ]
+    assert page.get_by_title("0x" + "ab" * 20).count() == 2
+    second = page.locator(".card").nth(1)
+    assert second.locator(".line").all_inner_texts()[0] == "#0 of 100"
+    assert second.get_by_title(row["wallet_id"]).inner_text() == "V"
+    page.locator("summary").first.click()
+    expect(page.locator("dd").first).to_be_visible()
+    assert "2026-03-01 10:11:12 UTC" in page.locator("dd").all_inner_texts()
+
+
+def test_the_keyboard_reaches_everything_in_order(saved: Show) -> None:
+    page = saved(nftsync.gallery(many(5), page_size=2))
+    reached = []
+    for _ in range(7):
+        page.keyboard.press("Tab")
+        reached.append(
+            page.evaluate("document.activeElement.ariaLabel ?? document.activeElement.innerText")
+        )
+    assert reached[:3] == [
+        "Search names, creators, collections, wallets and ids",
+        "Sort by",
+        "Descending",
+    ]
+    assert reached[3:] == ["Next page", "Last page", "Details", "Details"]
+    page.keyboard.press("Enter")
+    expect(page.locator("details").nth(1)).to_have_attribute("open", "")
+    assert page.get_by_role("list", name="NFTs").get_by_role("listitem").count() == 2
+    expect(page.get_by_role("status")).to_have_text("5 NFTs, 1 to 2 shown")
+
+
+@pytest.mark.parametrize("width", [320, 1600])
+def test_nothing_sticks_out_at_any_width(chromium: Browser, tmp_path: Path, width: int) -> None:
+    file = nftsync.gallery(hostile(), title="W" * 150).save(tmp_path / "gallery.html")
+    page = chromium.new_page(viewport={"width": width, "height": 900})
+    page.goto(file.as_uri())
+    for summary in page.locator("summary").all():
+        summary.click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.close()
+
+
+def test_the_page_is_dark_where_the_system_is(chromium: Browser, tmp_path: Path) -> None:
+    file = nftsync.gallery(many(2)).save(tmp_path / "gallery.html")
+    colours = {}
+    for scheme in ("light", "dark"):
+        page = chromium.new_page(color_scheme=scheme)
+        page.goto(file.as_uri())
+        colours[scheme] = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        page.close()
+    assert colours == {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 19, 23)"}
+
+
+@pytest.mark.parametrize(
+    ("light", "colour"), [("true", "rgb(255, 255, 255)"), ("false", "rgb(17, 19, 23)")]
+)
+def test_the_frame_follows_jupyterlabs_theme(
+    context: BrowserContext, tmp_path: Path, light: str, colour: str
+) -> None:
+    html = nftsync.gallery(many(2))._repr_html_()
+    file = tmp_path / "notebook.html"
+    file.write_text(f'<!doctype html><body data-jp-theme-light="{light}">{html}', encoding="utf-8")
+    page = context.new_page()
+    page.goto(file.as_uri())
+    inside = page.frame_locator("iframe").locator("body")
+    expect(inside).to_have_css("background-color", colour)
+
+
+# Where notebooks are not trusted --------------------------------------------------------------
+
+
+def test_a_table_stands_where_the_style_and_the_frame_are_taken_out(
+    context: BrowserContext, record: Record, tmp_path: Path, provider: Pictures
+) -> None:
+    rows = [{"name": f"Piece {number}"} for number in range(100)]
+    rows[0] |= {"image": f"{provider.url}/good.svg", "amount_text": "7", "edition_id": 3}
+    html = nftsync.gallery(frame(rows), base_url=provider.url)._repr_html_()
+    stripped = re.sub(r"<(style|iframe)\b.*?</\1>", "", html, flags=re.DOTALL)
+    file = tmp_path / "untrusted.html"
+    file.write_text(f"<!doctype html>{stripped}", encoding="utf-8")
+    page = context.new_page()
+    page.goto(file.as_uri())
+    table = page.get_by_role("table")
+    expect(table.get_by_role("row")).to_have_count(1 + 24)
+    assert table.get_by_role("row").nth(1).inner_text().split("\t")[1:] == [
+        "Piece 0",
+        "#3",
+        "7",
+        "",
+        "",
+    ]
+    expect(page.get_by_text("The first 24 of 100.")).to_be_visible()
+    assert table.locator('img[referrerpolicy="no-referrer"][loading="lazy"]').count() == 1
+
+
+def test_hostile_metadata_runs_nothing_in_the_table_either(
+    context: BrowserContext, record: Record, tmp_path: Path
+) -> None:
+    html = nftsync.gallery(hostile(), title=HOSTILE_TEXTS[2])._repr_html_()
+    file = tmp_path / "untrusted.html"
+    file.write_text(f"<!doctype html>{html[html.index('<section>') :]}", encoding="utf-8")
+    page = context.new_page()
+    page.goto(file.as_uri())
+    expect(page.get_by_role("row")).to_have_count(1 + len(HOSTILE_TEXTS))
+    assert ran(page, record) == []
+    assert page.locator("script, iframe, svg, [onerror], [onload]").count() == 0
+
+
+def test_the_table_is_hidden_where_the_frame_shows(output: Show) -> None:
+    page = output(nftsync.gallery(many(3)))
+    expect(page.get_by_role("table")).to_be_hidden()
+    expect(page.locator("iframe")).to_be_visible()
+    inside = page.frame_locator("iframe")
+    inside.locator("#search").fill("piece 1")
+    expect(inside.locator(".card")).to_have_count(1)
+
+
+def test_what_nbconvert_writes_is_the_page(
+    context: BrowserContext, record: Record, tmp_path: Path
+) -> None:
+    from nbconvert import HTMLExporter
+    from nbformat import v4
+
+    html = nftsync.gallery(hostile())._repr_html_()
+    output = v4.new_output("display_data", {"text/html": html, "text/plain": "x"})
+    notebook = v4.new_notebook(cells=[v4.new_code_cell("x", outputs=[output])])
+    file = tmp_path / "exported.html"
+    file.write_text(HTMLExporter().from_notebook_node(notebook)[0], encoding="utf-8")
+    page = context.new_page()
+    page.goto(file.as_uri(), wait_until="commit")
+    cards = page.frame_locator("iframe").locator(".card")
+    expect(cards).to_have_count(len(HOSTILE_TEXTS))
+    expect(page.get_by_role("table")).to_be_hidden()
+    assert ran(page, record) == []

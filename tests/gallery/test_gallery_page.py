@@ -1,0 +1,277 @@
+"""The gallery's page as text and as a file, and what it is made of."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+from base64 import b64encode
+from hashlib import sha256
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from gallery_frames import frame, hostile, many, uuid
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nftsync
+from nftsync.errors import InputError, StoreError
+from nftsync.gallery_page import Gallery
+from nftsync.gallery_page._clean import clean
+
+
+def data_of(gallery: Gallery) -> Any:
+    """What the page's script reads."""
+    found = re.search(
+        r'<script type="application/json" id="data">(.*?)</script>', gallery.html, re.DOTALL
+    )
+    assert found is not None
+    return json.loads(found[1])
+
+
+def column(gallery: Gallery, name: str) -> list[str | None] | None:
+    values = data_of(gallery)["columns"].get(name)
+    return [values["of"][at] for at in values["at"]] if isinstance(values, dict) else values
+
+
+# Frames ---------------------------------------------------------------------------------------
+
+
+def test_token_ids_are_enough() -> None:
+    gallery = nftsync.gallery(frame([{}, {}]))
+    assert len(gallery) == 2
+    assert set(data_of(gallery)["columns"]) == {"token"}
+
+
+def test_an_empty_frame_gives_an_empty_page() -> None:
+    gallery = nftsync.gallery(many(0))
+    assert len(gallery) == 0
+    assert data_of(gallery)["count"] == 0
+
+
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        (pd.DataFrame({"name": ["x"]}), "needs the column token_id"),
+        (pd.DataFrame([["a", "b"]], columns=["token_id", "token_id"]), "of one name apart"),
+        (17, "cannot read frames from a int"),
+    ],
+)
+def test_what_is_no_frame_of_nfts_is_an_error(bad: object, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        nftsync.gallery(bad)
+
+
+def test_a_database_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"none\.db"):
+        nftsync.gallery(tmp_path / "none.db")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"limit": 0}, {"limit": True}, {"limit": 1.5}, {"page_size": 0}, {"page_size": 501}],
+)
+def test_sizes_are_whole_numbers_in_their_span(arguments: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="must be a whole number"):
+        nftsync.gallery(many(1), **arguments)
+
+
+def test_the_frame_is_left_as_it_was() -> None:
+    given = many(20)
+    before = given.copy(deep=True)
+    nftsync.gallery(given, limit=5)._repr_html_()
+    pd.testing.assert_frame_equal(given, before)
+
+
+def test_amounts_are_exact_whatever_the_column_is() -> None:
+    exact = [str(2**256 - 1), "12", "1", None]
+    integers = pd.Series([2**256 - 1, 12, 1, None], dtype=object)
+    ids = pd.DataFrame({"token_id": [uuid(number) for number in range(4)]})
+    assert column(nftsync.gallery(ids.assign(amount=integers)), "amount") == exact
+    assert column(nftsync.gallery(ids.assign(amount_text=exact)), "amount") == exact
+    whole = ids.assign(amount=[3.0, 12.0, 1.0, np.nan])
+    assert column(nftsync.gallery(whole), "amount") == ["3", "12", "1", None]
+
+
+def test_numbers_beside_missing_values_keep_their_form() -> None:
+    """An edition of 0 is one, a total of 0 is no limit, and floats of integers are integers."""
+    given = frame([{}, {}, {}, {}]).assign(
+        edition_id=pd.array([0, 2**62 + 1, None, 7], dtype="Int64"),
+        total_edition=[100.0, np.nan, 5, 0],
+    )
+    gallery = nftsync.gallery(given)
+    assert column(gallery, "edition") == ["0", str(2**62 + 1), None, "7"]
+    assert column(gallery, "editions") == ["100", None, "5", None]
+
+
+def test_a_holding_of_zero_is_left_out_and_told() -> None:
+    given = frame([{"amount_text": text} for text in ("0", "000", "1", None, "")])
+    gallery = nftsync.gallery(given)
+    assert len(gallery) == 3
+    assert "2 with an amount of 0 left out." in gallery.html
+    assert len(nftsync.gallery(given, hide_zero=False)) == 5
+
+
+def test_what_was_left_out_is_told() -> None:
+    gallery = nftsync.gallery(many(1_234), limit=100)
+    told = "The first 100 of 1,234 NFTs; filter the frame, or raise limit, to see others."
+    assert len(gallery) == 100
+    assert told in gallery.html
+    assert gallery._repr_html_().count(told) == 2
+    assert "100 of 1,234 NFTs" in repr(gallery)
+    assert "The first" not in nftsync.gallery(many(100), limit=100).html
+
+
+#: What hides, turns, breaks or controls the text around it.
+MARKS = "\u202a\u202e\u2066\u2069\u200f\u061c\u200b\ufeff\u00ad\x00\x1b\x85\n\u2028\ud800\udfff"
+
+
+# Text of strangers ----------------------------------------------------------------------------
+
+
+@given(st.text(st.characters() | st.sampled_from(MARKS)), st.integers(2, 50))
+def test_text_becomes_one_short_line_that_turns_nothing_around(text: str, most: int) -> None:
+    cleaned = clean(text, most)
+    if cleaned is not None:
+        assert 0 < len(cleaned) <= most
+        assert cleaned == " ".join(cleaned.split())
+        assert not re.search("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", cleaned)
+        assert clean(cleaned, most) == cleaned
+
+
+def test_emoji_and_scripts_that_join_characters_stay_whole() -> None:
+    for text in ("👨‍👩‍👧", "می‌خواهم", "क्‍ष", "🏴󠁧󠁢󠁥󠁮󠁧󠁿"):
+        assert clean(text, 50) == text
+
+
+class _Outline(HTMLParser):
+    """The elements of a page, as a browser's parser finds them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(f"{tag} {[name for name, _ in attrs]}")
+
+
+@given(
+    st.text(st.characters(), max_size=80) | st.sampled_from(["</script>", "<!--<script>", "]]>"])
+)
+def test_no_text_adds_an_element_to_the_page(text: str) -> None:
+    def outline(name: str) -> list[str]:
+        found = _Outline()
+        found.feed(nftsync.gallery(frame([{"name": name, "wallet_label": name}]), title=name).html)
+        return found.tags
+
+    assert outline(text) == outline("x")
+
+
+def test_the_data_cannot_end_its_element() -> None:
+    html = nftsync.gallery(hostile()).html
+    inside = html.split('id="data">')[1].split("</script>")[0]
+    assert not set(inside) & set("<>&\u2028\u2029")
+    assert "\\u003cscript\\u003e" in inside
+
+
+def test_the_policy_names_the_script_and_the_style_that_are_there() -> None:
+    html = nftsync.gallery(many(1), base_url="http://127.0.0.1:8788/api").html
+    script = re.search(r"<script>(.*?)</script>", html, re.DOTALL)
+    style = re.search(r"<style>(.*?)</style>", html, re.DOTALL)
+    assert script is not None
+    assert style is not None
+    hashes = [
+        f"sha256-{b64encode(sha256(part[1].encode()).digest()).decode()}"
+        for part in (script, style)
+    ]
+    assert (
+        f"default-src 'none'; script-src '{hashes[0]}'; style-src '{hashes[1]}'; "
+        "img-src https: http://127.0.0.1:8788; base-uri 'none'; form-action 'none'"
+    ) in html
+    assert "innerHTML" not in html
+    assert "http:" not in html.replace("http://127.0.0.1:8788", "").replace("http-equiv", "")
+
+
+# Settings -------------------------------------------------------------------------------------
+
+
+def test_the_gateway_and_the_provider_come_from_the_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NFTSYNC_BASE_URL", "http://127.0.0.1:8788")
+    monkeypatch.setenv("NFTSYNC_IPFS_GATEWAY", "https://gateway.example/ipfs")
+    cid = "QmYwAPJzv5CZsnA625s1Xf2nemtYgPpHdWEz79ojWKPbdG"
+    given = frame([{"image": "http://127.0.0.1:8788/x.png"}, {"image": cid}])
+    assert column(nftsync.gallery(given), "image") == [
+        "http://127.0.0.1:8788/x.png",
+        f"https://gateway.example/ipfs/{cid}",
+    ]
+    other = nftsync.gallery(given, base_url="https://a.example", ipfs_gateway="https://b.example")
+    assert column(other, "image") == [None, f"https://b.example/{cid}"]
+
+
+def test_settings_that_are_broken_warn_and_the_gallery_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NFTSYNC_TIMEOUT", "soon")
+    with pytest.warns(UserWarning, match="NFTSYNC_TIMEOUT"):
+        gallery = nftsync.gallery(many(3))
+    assert len(gallery) == 3
+    nftsync.gallery(many(3), base_url="https://a.example", ipfs_gateway="https://b.example")
+
+
+def test_an_address_that_was_given_and_is_none_is_an_error() -> None:
+    with pytest.raises(InputError, match="cannot be used"):
+        nftsync.gallery(many(1), base_url="provider.example")
+
+
+# Files and notebooks --------------------------------------------------------------------------
+
+
+def test_saving_writes_the_page_and_nothing_else(tmp_path: Path) -> None:
+    gallery = nftsync.gallery(hostile())
+    target = tmp_path / "gallery.html"
+    target.write_text("older")
+    assert gallery.save(str(target)) == target
+    assert target.read_text(encoding="utf-8") == gallery.html
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("name", ["", "missing/gallery.html", "file/gallery.html"])
+def test_where_no_file_can_be_written_the_error_says_so(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("a file")
+    with pytest.raises(InputError, match="cannot write"):
+        nftsync.gallery(many(1)).save(tmp_path / name)
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_an_older_file_stays_whole_when_the_disk_takes_no_more(tmp_path: Path) -> None:
+    gallery = nftsync.gallery(hostile())
+    target = tmp_path / "gallery.html"
+    target.write_text("older")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(InputError, match=r"cannot write .*gallery\.html: File too large"):
+            gallery.save(target)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert target.read_text() == "older"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_the_same_frame_gives_the_same_output() -> None:
+    """So that a notebook under version control changes only where its data did."""
+    assert nftsync.gallery(many(9))._repr_html_() == nftsync.gallery(many(9))._repr_html_()
+
+
+def test_a_notebook_stays_small_at_the_default_limit() -> None:
+    given = many(10_000).assign(
+        image=[f"https://images.example/collection/{number}.png" for number in range(10_000)],
+        description=[f"Number {number}: {'a long story. ' * 50}" for number in range(10_000)],
+    )
+    assert len(json.dumps(nftsync.gallery(given)._repr_html_())) < 1_200_000
