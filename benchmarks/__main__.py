@@ -6,6 +6,6 @@ import subprocess
 import sys
 
 if __name__ == "__main__":
-    for name in ("sync", "frames", "receiver", "webhooks"):
+    for name in ("sync", "frames", "analysis", "receiver", "webhooks"):
         print(f"--- {name}", flush=True)
         subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *sys.argv[1:]], check=True)

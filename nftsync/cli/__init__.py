@@ -33,6 +33,7 @@ _COMMANDS = {
     "export": "nftsync.cli.export",
     "snapshot": "nftsync.cli.snapshot",
     "check": "nftsync.cli.check",
+    "notebook": "nftsync.cli.notebook",
     "sandbox": "nftsync.cli.sandbox",
 }
 

@@ -28,8 +28,8 @@ def demo(database: str | None) -> None:
     """Show the whole product on this machine, with nothing to configure.
 
     Starts a sandbox provider, reads its wallets, starts the receiver and registers it, lets NFTs
-    change hands, and shows how the changes arrived through webhooks, and who holds what. Reads
-    neither the environment nor nftsync.toml.
+    change hands, reads all wallets again to see that webhooks told of everything, and shows what
+    changed and who holds what. Reads neither the environment nor nftsync.toml.
     """
     from nftsync import settings
     from nftsync.demo import begin_afresh, run_demo
@@ -56,6 +56,7 @@ def demo(database: str | None) -> None:
         f"  Parquet or CSV files:            nftsync export DIR -d {shown}\n"
         "  In Python:                       from nftsync import frames\n"
         f'                                   frames.holdings("{shown}")\n'
+        f"  Notebooks, with the pictures:    nftsync notebook -d {shown}\n"
         "  A provider to try things on:     nftsync sandbox"
     )
 

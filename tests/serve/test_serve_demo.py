@@ -36,7 +36,8 @@ def test_it_follows_the_provider_by_webhooks_and_can_be_run_again(tmp_path: Path
         assert len(frames.token_changes(database)) == 1
         assert mirrored(database) == replayed(database)
         assert_settled(database)
-        assert query(database, "SELECT count(*) FROM sync_runs WHERE kind = 'sync'") == [(1,)]
+        syncs = query(database, "SELECT wallets_unchanged FROM sync_runs WHERE kind = 'sync'")
+        assert syncs == [(0,), (41,)], "webhooks had told of all that changed"
         changed.append(len(caused))
     assert changed[0] == changed[1] > 0
 

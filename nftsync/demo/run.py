@@ -1,49 +1,44 @@
-"""The whole product on one machine with nothing to configure."""
+"""A run of the demo, from the first sync to the last webhook."""
 
 from __future__ import annotations
 
-import random
 import secrets
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from nftsync.client import ClientConfig
-from nftsync.errors import InputError, StoreError
+from nftsync.demo.files import create
+from nftsync.demo.happenings import NEW_WALLET, TRANSFERS, happenings
+from nftsync.demo.provider import begin_provider
+from nftsync.errors import StoreError
 from nftsync.replay.run import ReplayConfig
 from nftsync.routes import merged
-from nftsync.sandbox.generator import generate
-from nftsync.sandbox.server import SandboxServer
 from nftsync.serve import Receiving, ServeConfig, receiving
-from nftsync.store.connection import connect_reader, explained
-from nftsync.store.registry import WalletLine
-from nftsync.store.schema import open_store
+from nftsync.store.connection import connect_reader
+from nftsync.store.mirror import Mirror
+from nftsync.store.registry import WalletLine, register
 from nftsync.sync_plan import Request
 from nftsync.sync_result import SyncResult
 from nftsync.sync_run import sync_wallets
+from nftsync.times import now
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from nftsync.sandbox.control import Sandbox
-    from nftsync.sandbox.world import World
 
-__all__ = ["DemoResult", "begin_afresh", "run_demo"]
+__all__ = ["DemoResult", "run_demo"]
 
-#: In the header of the demo's databases (SQLite's application_id): they may be begun afresh.
-_MARK = 0x6E667464
-_WALLETS = 40
-_NFTS = 25
-_SEED = 7
 _LABELS = ("Treasury", "Marketing", "Artist royalties", "Cold storage", "Team", "Auctions")
-_TRANSFERS = 6
+#: Seconds between two changes, so that charts have a time to draw.
+_PAUSE = 0.12
 #: Seconds; what takes longer than this will not come.
 _PATIENCE = 60.0
 
@@ -67,23 +62,6 @@ class DemoResult(NamedTuple):
     changes: pd.DataFrame
 
 
-def begin_afresh(database: Path) -> None:
-    """Remove the demo's database and what SQLite keeps beside it.
-
-    Raises:
-        InputError: there is a file that no demo has made.
-    """
-    if database.exists():
-        with closing(connect_reader(database)) as connection, explained(database):
-            if connection.execute("PRAGMA application_id").fetchone()[0] != _MARK:
-                raise InputError(
-                    f"{database} was not made by a demo and is left as it is; "
-                    "name another file with --database"
-                )
-    for suffix in ("", "-wal", "-shm", ".sync-lock"):
-        database.with_name(database.name + suffix).unlink(missing_ok=True)
-
-
 def run_demo(
     database: Path, tell: Callable[[str], None], *, progress: bool | None = None
 ) -> DemoResult:
@@ -99,22 +77,26 @@ def run_demo(
     """
     from nftsync import frames
 
-    def build(url: str) -> World:
-        return generate(wallets=_WALLETS, nfts=_NFTS, seed=_SEED, image_base=url)
-
-    with SandboxServer(build) as provider:
+    create(database)
+    with begin_provider(database) as provider:
         wallets = provider.world.wallets()
         tell(f"A sandbox provider with {len(wallets)} wallets answers at {provider.url}.")
         tell("Reading all of them ...")
-        with closing(open_store(database)) as connection:
-            connection.execute(f"PRAGMA application_id = {_MARK}")
         config = ClientConfig(base_url=provider.url)
         first = sync_wallets(database, config, Request(wallets=_lines(wallets)), progress=progress)
         tell(first.summary())
         with _following(database, config) as url:
             tell(f"The receiver takes webhooks at {url}; the provider is told so.")
-            tell(f"{_TRANSFERS} NFTs change hands, one is minted and one gets a new name ...")
+            tell(
+                f"{TRANSFERS} transfers, two of them to a new wallet; one NFT is minted, and one "
+                "gets a new name ..."
+            )
             seconds = _let_change_hands(provider.sandbox, database)
+        # It may be started again, and nobody takes its webhooks then.
+        provider.sandbox.configure(b'{"enabled": false}')
+        tell("Reading all of them again, in case a webhook had gone missing ...")
+        again = sync_wallets(database, config, Request(), progress=progress)
+        tell(again.summary())
     with closing(connect_reader(database)) as connection:
         webhooks = dict(connection.execute("SELECT state, count(*) FROM webhooks GROUP BY state"))
     changes = frames.changes(database)
@@ -173,25 +155,21 @@ def _what_broke(receiver: Receiving) -> Iterator[None]:
 
 def _let_change_hands(sandbox: Sandbox, database: Path) -> list[float]:
     """Change things at the provider; how long each took until the database said so, in seconds."""
-    rng = random.Random(_SEED)  # noqa: S311 - a simulation, the same each time
-    wallets = sandbox.world.wallets()
     seconds = []
     with closing(connect_reader(database)) as connection:
-
-        def follow(change: Callable[[], list[str]]) -> None:
+        for happening in happenings(sandbox):
             began = time.monotonic()
-            _wait_until_done(connection, change())
+            _wait_until_done(connection, happening.cause())
             seconds.append(time.monotonic() - began)
-
-        for _ in range(_TRANSFERS):
-            giver, taker = rng.sample(wallets, 2)
-            token_id = rng.choice(_tokens_of(sandbox.world, giver))
-            follow(partial(sandbox.transfer, giver, taker, token_id, 1))
-        minted = {"name": "Freshly Minted", "editionId": 0, "totalEdition": 3}
-        follow(lambda: sandbox.mint(wallets[0], 3, minted)[1])
-        renamed = _tokens_of(sandbox.world, wallets[-1])[0]
-        follow(lambda: sandbox.edit_metadata(renamed, {"name": "Renamed after the first sync"}))
+            if happening.opens is not None:
+                _label(database, WalletLine(happening.opens, NEW_WALLET, "customers"))
+            time.sleep(_PAUSE)
     return seconds
+
+
+def _label(database: Path, line: WalletLine) -> None:
+    with Mirror(database) as mirror, mirror.transaction() as transaction:
+        register(transaction.connection, [line], now())
 
 
 def _wait_until_done(connection: sqlite3.Connection, webhook_ids: list[str]) -> None:
@@ -211,9 +189,3 @@ def _wait_until_done(connection: sqlite3.Connection, webhook_ids: list[str]) -> 
             return
         time.sleep(0.002)
     raise StoreError(f"webhooks of the sandbox were not worked off within {_PATIENCE:.0f} s")
-
-
-def _tokens_of(world: World, wallet_id: str) -> list[str]:
-    body = world.balances_body(wallet_id)
-    entries = msgspec.json.decode(body or b"{}").get("nftTokenBalances", [])
-    return [entry["tokenId"] for entry in entries]

@@ -1,0 +1,203 @@
+"""Measures each analysis, the charts and the gallery on a synthetic database of 1,000,000 balances.
+
+    python -m benchmarks.analysis                     # 50,000 wallets x 20, 500,000 tokens
+    python -m benchmarks.analysis --wallets 5000 --tokens 50000 --only diff
+
+600 collections, a few of them large; a tenth of the amounts past 2**63; 1 % of the balances change
+later, half of them by passing to another wallet; 100,000 webhooks. With `--database FILE` the
+database is kept there and used again by the next run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import nftsync
+from benchmarks.frames import fill, moment, uuid
+from nftsync import charts, frames
+from nftsync.store.schema import open_store
+
+BEFORE_CHANGES, CHANGES = moment(15_000), 20_000  # `CHANGES` in seconds, as `fill` counts them
+CONTRACTS = 600
+TARGET = 5.0
+WEBHOOKS = 100_000
+
+
+def make(path: Path, wallets: int, each: int, tokens: int) -> None:
+    fill(path, wallets, each, tokens, 0)
+    chance = random.Random(11)
+    with closing(open_store(path)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        _shape(connection, tokens, chance)
+        _change(connection, wallets, wallets * each // 100, chance)
+        _webhooks(connection, chance)
+        connection.execute("COMMIT")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def _shape(connection: sqlite3.Connection, tokens: int, chance: random.Random) -> None:
+    """Give collections uneven sizes, some amounts many digits, some tokens broken metadata."""
+    contracts = [f"0x{chance.getrandbits(160):040x}" for _ in range(CONTRACTS)]
+    connection.executemany(
+        "UPDATE tokens SET contract_address = ? WHERE token_no = ?",
+        (
+            (contracts[int(CONTRACTS * chance.random() ** 3)], number)
+            for number in range(1, tokens + 1)
+        ),
+    )
+    large = str(10**60 + 7)
+    for statement in (
+        "UPDATE tokens SET name = substr(name, 1, instr(name, '#')) || edition_id",
+        "UPDATE tokens SET edition_id = NULL WHERE token_no % 10 = 0",
+        "UPDATE tokens SET image = NULL WHERE token_no % 20 = 1",
+        "UPDATE tokens SET image = 'http://example.com/' || token_no WHERE token_no % 20 = 2",
+        "UPDATE tokens SET name = '  ' WHERE token_no % 50 = 3",
+        (
+            'UPDATE tokens SET edition_id = NULL, extra = \'{"metadata":{"editionId":"three"}}\''
+            " WHERE token_no % 50 = 4"
+        ),
+        "UPDATE wallets SET wallet_group = 'group ' || wallet_no % 7",
+        f"UPDATE balance_rows SET amount = '{large}' WHERE amount = '100'",
+        f"UPDATE balance_change_rows SET new_amount = '{large}' WHERE new_amount = '100'",
+    ):
+        connection.execute(statement)
+
+
+def _change(
+    connection: sqlite3.Connection, wallets: int, count: int, chance: random.Random
+) -> None:
+    """Let some holdings change, every other one by passing whole to another wallet."""
+    held = connection.execute("SELECT wallet_no, token_no, amount FROM balance_rows").fetchall()
+    pairs = {(wallet, token) for wallet, token, _ in held}
+    for number, (wallet, token, amount) in enumerate(chance.sample(held, count)):
+        seen = moment(CHANGES + number / 10)
+        taker = chance.randint(1, wallets)
+        if number % 2 and (taker, token) not in pairs:
+            pairs.add((taker, token))
+            connection.execute(
+                "DELETE FROM balance_rows WHERE wallet_no = ? AND token_no = ?", (wallet, token)
+            )
+            connection.execute(
+                "INSERT INTO balance_rows VALUES (?, ?, ?, ?, ?, ?)",
+                (taker, token, amount, seen, seen, seen),
+            )
+            log = [(wallet, token, amount, None, seen), (taker, token, None, amount, seen)]
+        else:
+            new = str(int(amount) + 1)
+            connection.execute(
+                "UPDATE balance_rows SET amount = ?, updated_at = ?"
+                " WHERE wallet_no = ? AND token_no = ?",
+                (new, seen, wallet, token),
+            )
+            log = [(wallet, token, amount, new, seen)]
+        connection.executemany(
+            "INSERT INTO balance_change_rows"
+            " (wallet_no, token_no, old_amount, new_amount, observed_at, baseline)"
+            " VALUES (?, ?, ?, ?, ?, 0)",
+            log,
+        )
+
+
+def _webhooks(connection: sqlite3.Connection, chance: random.Random) -> None:
+    def rows() -> Iterator[tuple[object, ...]]:
+        for number in range(WEBHOOKS):
+            sent = CHANGES + number / 50
+            received = sent + chance.expovariate(5)
+            done = number < WEBHOOKS * 0.99
+            yield (
+                uuid(chance), moment(sent).replace("Z", "0+00:00"), "Wallet", uuid(chance),
+                moment(received), "done" if done else "pending",
+                moment(received + chance.expovariate(10)) if done else None,
+            )  # fmt: skip
+
+    connection.executemany(
+        "INSERT INTO webhooks (webhook_id, created_at_utc, resource_type, resource_id,"
+        " received_at, state, finished_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        rows(),
+    )
+
+
+def cases(path: Path, folder: Path) -> dict[str, Callable[[], object]]:
+    held = frames.holdings(path)
+    return {
+        "holdings, for comparison": lambda: frames.holdings(path),
+        "diff: 1 % changed": lambda: frames.diff(path, BEFORE_CHANGES),
+        "diff: everything seen first": lambda: frames.diff(path, moment(0)),
+        "concentration of a frame": lambda: frames.concentration(held),
+        "concentration of a frame, by token": lambda: frames.concentration(held, by="token_id"),
+        "concentration of the database": lambda: frames.concentration(path),
+        "overlap of a frame": lambda: frames.overlap(held),
+        "overlap of the database": lambda: frames.overlap(path),
+        "editions of a frame": lambda: frames.editions(held),
+        "editions of the database": lambda: frames.editions(path),
+        "holding_ages": lambda: frames.holding_ages(path),
+        "holding_ages at a time": lambda: frames.holding_ages(path, at=BEFORE_CHANGES),
+        "quality": lambda: frames.quality(path),
+        "freshness": lambda: frames.freshness(path),
+        "charts.holdings_by_collection": lambda: charts.holdings_by_collection(held),
+        "charts.holders": lambda: charts.holders(held),
+        "charts.concentration": lambda: charts.concentration(held),
+        "charts.overlap": lambda: charts.overlap(held),
+        "charts.holdings_over_time": lambda: charts.holdings_over_time(path),
+        "charts.arrivals_and_departures": lambda: charts.arrivals_and_departures(path),
+        "charts.holding_ages": lambda: charts.holding_ages(path),
+        "charts.webhook_lag": lambda: charts.webhook_lag(path),
+        "charts.webhook_backlog": lambda: charts.webhook_backlog(path),
+        "gallery, shown": lambda: nftsync.gallery(held)._repr_html_(),
+        "gallery, saved": lambda: nftsync.gallery(held).save(folder / "gallery.html"),
+    }
+
+
+def measured(work: Callable[[], object], repeats: int) -> tuple[list[float], list[float]]:
+    """Seconds by the clock, and seconds of processor time, which other programs disturb less."""
+    times, processor = [], []
+    for _ in range(repeats):
+        start, used = time.perf_counter(), time.process_time()
+        result = work()
+        times.append(time.perf_counter() - start)
+        processor.append(time.process_time() - used)
+        del result
+    return times, processor
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--wallets", type=int, default=50_000)
+    parser.add_argument("--per-wallet", type=int, default=20)
+    parser.add_argument("--tokens", type=int, default=500_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", default="", help="only what has this text in its name")
+    parser.add_argument("--database", type=Path, help="keep the database here, or use it again")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = given.database or Path(folder) / "analysis.db"
+        if not path.exists():
+            print("filling the database …", file=sys.stderr)
+            make(path, given.wallets, given.per_wallet, given.tokens)
+        print(f"{'what':40}{'median s':>10}{'slowest':>10}{'processor':>11}{'target':>8}")
+        slow = 0
+        for name, work in cases(path, Path(folder)).items():
+            if given.only in name:
+                times, processor = measured(work, given.repeats)
+                median = statistics.median(times)
+                slow += median >= TARGET
+                print(
+                    f"{name:40}{median:>10.3f}{max(times):>10.3f}"
+                    f"{statistics.median(processor):>11.3f}{TARGET:>8.0f}"
+                    f"  {'met' if median < TARGET else 'NOT MET'}",
+                    flush=True,
+                )
+        print("every target met" if not slow else f"{slow} not met")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Run each notebook on the demo, and write it as a page with what it showed: NAME.md beside this.
+
+Run it with `python docs/notebooks/make_pages.py` when a notebook, a chart or the gallery has
+changed. It needs Chromium, and makes the README's pictures of a chart and of the gallery too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+import nbformat
+from markdown_page import GALLERY, PLOTLY, page_of
+from nbclient import NotebookClient
+from pictures import Pictures
+
+from nftsync.demo import run_demo
+from nftsync.lab.copies import shipped
+from nftsync.lab.session import notebook_environment
+
+_HERE = Path(__file__).parent
+_IMAGES = _HERE.parent / "images"
+_PATIENCE = 600
+
+
+def main() -> None:
+    """Make all pages and pictures."""
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        folder = Path(name).resolve()
+        database = folder / "data" / "demo.db"
+        run_demo(database, click.echo, progress=False)
+        os.environ.update(stack.enter_context(notebook_environment(database, None, click.echo)))
+        # Run before the browser starts: both want an event loop of their own.
+        runs = {notebook.stem: _run(notebook, folder) for notebook in shipped()}
+        pictures = stack.enter_context(Pictures(_HERE))
+        for old in _HERE.glob("*.png"):
+            old.unlink()
+        for stem, run in runs.items():
+            page = page_of(run, stem, pictures).replace(f"{folder}/", "")
+            (_HERE / f"{stem}.md").write_text(page, encoding="utf-8")
+        pictures.gallery(_output(runs["1-first-look"], GALLERY), _IMAGES / "gallery.png")
+        pictures.chart(_output(runs["3-collections-and-holders"], PLOTLY), _IMAGES / "chart.png")
+
+
+def _run(notebook: Path, folder: Path) -> Any:
+    run = nbformat.read(notebook, as_version=4)
+    click.echo(f"Running {notebook.name} ...")
+    NotebookClient(
+        run, timeout=_PATIENCE, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+    ).execute()
+    return run
+
+
+def _output(run: Any, kind: str) -> Any:
+    """The first output of a kind."""
+    return next(
+        output.data[kind] if kind == PLOTLY else output.data["text/html"]
+        for cell in run.cells
+        for output in cell.get("outputs", [])
+        if kind in output.get("data", {}) or kind in output.get("data", {}).get("text/html", "")
+    )
+
+
+if __name__ == "__main__":
+    main()

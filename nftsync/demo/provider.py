@@ -1,0 +1,116 @@
+"""The demo's provider: first made up, then started again from its state, with the same pictures."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import ProxyHandler, build_opener
+
+from nftsync.demo.files import address_file, state_file
+from nftsync.demo.happenings import gather
+from nftsync.errors import InputError, StoreError
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+from nftsync.sandbox.world import World
+from nftsync.store.connection import connect_reader, explained
+
+__all__ = ["begin_provider", "provider_again"]
+
+#: The port that `nftsync sandbox` takes, too. Pictures name it, so it should be free again later.
+_PORT = 8788
+_WALLETS = 40
+_NFTS = 25
+_SEED = 7
+
+_ADDRESS = re.compile(r"http://127\.0\.0\.1:(?P<port>[0-9]{1,5})\s*")
+#: Seconds for a provider on this machine to tell which one it is.
+_PATIENCE = 10.0
+
+
+@contextmanager
+def begin_provider(database: Path) -> Iterator[SandboxServer]:
+    """Run a new provider during a block, and keep it beside the database.
+
+    Args:
+        database: the demo's; its folder exists.
+
+    Raises:
+        NftsyncError: it cannot be kept, or not be started.
+    """
+
+    def build(url: str) -> World:
+        world = generate(wallets=_WALLETS, nfts=_NFTS, seed=_SEED, image_base=url)
+        gather(world)
+        return world
+
+    state = state_file(database)
+    try:
+        server = SandboxServer(build, port=_PORT, state=state)
+    except InputError:  # the port is taken
+        server = SandboxServer(build, state=state)
+    with server:
+        with explained(address_file(database)):
+            address_file(database).write_text(f"{server.url}\n", encoding="utf-8")
+        yield server
+
+
+@contextmanager
+def provider_again(database: Path) -> Iterator[str]:
+    """Run a demo's provider again during a block, where another program does not run it already.
+
+    Args:
+        database: the demo's.
+
+    Yields:
+        Its base URL.
+
+    Raises:
+        InputError: it was not kept, or its port or its state is in use by something else.
+    """
+    port = _kept_port(database)
+    url = f"http://127.0.0.1:{port}"
+    if _answers(url, database):
+        yield url
+        return
+    with SandboxServer(_nothing_kept, port=port, state=state_file(database)):
+        yield url
+
+
+def _kept_port(database: Path) -> int:
+    path = address_file(database)
+    try:
+        found = _ADDRESS.fullmatch(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        found = None
+    if found is None or not state_file(database).is_file():
+        raise InputError(f"the provider of {database} was not kept; `nftsync demo` makes both anew")
+    return int(found["port"])
+
+
+def _nothing_kept(_url: str) -> World:
+    raise InputError("its state is empty; `nftsync demo` makes it anew")
+
+
+def _answers(url: str, database: Path) -> bool:
+    """Whether the provider of this very database answers there."""
+    try:
+        with build_opener(ProxyHandler({})).open(
+            f"{url}/sandbox/wallets", timeout=_PATIENCE
+        ) as answer:
+            wallets = json.loads(answer.read())
+    except (URLError, OSError, ValueError):
+        return False
+    return isinstance(wallets, list) and bool(_known(database) & {str(each) for each in wallets})
+
+
+def _known(database: Path) -> set[str]:
+    try:
+        with closing(connect_reader(database)) as connection, explained(database):
+            return {wallet for (wallet,) in connection.execute("SELECT wallet_id FROM wallets")}
+    except (StoreError, sqlite3.Error):
+        return set()

@@ -1,0 +1,1 @@
+"""What notebooks stand on: which database they open, the demo's provider, JupyterLab's start."""

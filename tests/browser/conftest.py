@@ -1,0 +1,57 @@
+"""Chromium for the tests that look at pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, expect
+from seen_browser import PATIENCE, Record, find_chromium, open_chromium
+from way_out import WayOut, way_out
+
+
+@pytest.fixture(scope="module")
+def outside() -> Iterator[WayOut]:
+    """What notes all that the browser wants from other machines."""
+    with way_out() as outside:
+        yield outside
+
+
+@pytest.fixture(scope="module")
+def chromium(outside: WayOut) -> Iterator[Browser]:
+    """Headless Chromium; skips where there is none."""
+    executable = find_chromium()
+    if executable is None:
+        pytest.skip("Chromium is not installed: on Debian, apt install chromium")
+    expect.set_options(timeout=PATIENCE)
+    with open_chromium(executable, proxy=outside.url) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def context(chromium: Browser) -> Iterator[BrowserContext]:
+    """A browser context; a module's windows share it, as JupyterLab takes long to load anew."""
+    # Playwright would pretend that every page is on a light screen, whatever is around it.
+    context = chromium.new_context(viewport={"width": 1280, "height": 2000}, color_scheme="null")
+    context.set_default_timeout(PATIENCE)
+    yield context
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def _record(context: BrowserContext) -> Record:
+    return Record(context)
+
+
+@pytest.fixture
+def record(context: BrowserContext, outside: WayOut, _record: Record) -> Iterator[Record]:
+    """What the pages of this test do; they are closed after it.
+
+    The test fails if the browser wanted anything from another machine.
+    """
+    outside.wanted.clear()
+    _record.forget()
+    yield _record
+    for page in context.pages:
+        page.close()
+    assert outside.wanted == []

@@ -1,0 +1,263 @@
+"""JupyterLab on loopback with a home of its own, and a notebook in a browser window."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+from urllib.request import urlopen
+
+from playwright.sync_api import BrowserContext, FrameLocator, Locator, Page, expect
+from seen_browser import PATIENCE
+
+__all__ = ["Lab", "LabPage", "write_notebook"]
+
+_FLAGS = (
+    "--no-browser",
+    "--allow-root",
+    "--ServerApp.ip=127.0.0.1",
+    "--ServerApp.port=0",
+    "--ServerApp.terminals_enabled=False",
+    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    "--LabApp.news_url=None",
+    "--LabApp.extension_manager=readonly",
+    # Commands can be called, and a kernel's state be read, from the page.
+    "--LabApp.expose_app_in_browser=True",
+)
+_SETTINGS = {
+    # No question whether to fetch news.
+    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    # Every cell is drawn at once, whether or not it is in sight.
+    "notebook-extension/tracker": {"windowingMode": "none"},
+}
+
+
+class Lab:
+    """A JupyterLab server; a context manager that stops it.
+
+    Args:
+        home: a folder for settings, kernels' files and notebooks.
+        environment: what kernels find in their environment beside what they need to run.
+
+    Attributes:
+        notebooks: the folder that it serves.
+        url: where it answers, without a slash at its end.
+        log: what the server and its kernels print.
+    """
+
+    def __init__(self, home: Path, environment: Mapping[str, str] | None = None) -> None:
+        self.notebooks = home / "notebooks"
+        self.notebooks.mkdir(parents=True)
+        self.log = home / "jupyterlab.log"
+        self._home = home
+        self._token = secrets.token_hex(16)
+        self._write_settings()
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "jupyterlab", *_FLAGS],
+                cwd=self.notebooks,
+                env=self._environment() | dict(environment or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            self.url = self._wait_until_it_answers()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the server, and its kernels with it."""
+        self._process.terminate()
+        try:
+            self._process.wait(PATIENCE / 1000)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def open(self, context: BrowserContext, notebook: str) -> LabPage:
+        """Open a notebook of the folder in a window and wait until its kernel is idle."""
+        page = context.new_page()
+        page.goto(f"{self.url}/doc/tree/{quote(notebook)}?token={self._token}")
+        return LabPage(page)
+
+    def _environment(self) -> dict[str, str]:
+        ours = ("NFTSYNC_", "JUPYTER", "PYTEST_", "PLOTLY_")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        return kept | {
+            "HOME": str(self._home),
+            "IPYTHONDIR": str(self._home / "ipython"),
+            "JUPYTER_CONFIG_DIR": str(self._home / "config"),
+            "JUPYTER_DATA_DIR": str(self._home / "data"),
+            "JUPYTER_RUNTIME_DIR": str(self._home / "runtime"),
+            "JUPYTER_TOKEN": self._token,
+        }
+
+    def _write_settings(self) -> None:
+        folder = self._home / "config" / "lab" / "user-settings" / "@jupyterlab"
+        for name, values in _SETTINGS.items():
+            file = folder / f"{name}.jupyterlab-settings"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(values))
+
+    def _wait_until_it_answers(self) -> str:
+        deadline = time.monotonic() + PATIENCE / 1000
+        while time.monotonic() < deadline and self._process.poll() is None:
+            for file in (self._home / "runtime").glob("jpserver-*.json"):
+                try:
+                    url = str(json.loads(file.read_text())["url"]).rstrip("/")
+                    with urlopen(f"{url}/api/status?token={self._token}", timeout=10):
+                        return url
+                except (ValueError, OSError):
+                    # The file is half written, or nothing listens yet.
+                    continue
+            time.sleep(0.05)
+        raise AssertionError(f"JupyterLab does not answer:\n{self.log.read_text()}")
+
+
+class LabPage:
+    """A notebook in an open window.
+
+    Attributes:
+        page: Playwright's page.
+    """
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        page.wait_for_function(_READY)
+
+    def run_all(self) -> None:
+        """Choose Run All Cells in the menu; wait until every cell has ended, or one has failed."""
+        self.page.evaluate(_LISTEN)
+        self.page.get_by_role("menuitem", name="Run", exact=True).click()
+        self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+        self.page.wait_for_function("window.allCellsRan")
+
+    def outputs(self, cell: int) -> Locator:
+        """What a cell shows; cells are counted from 0, those of text too."""
+        return self.page.locator(".jp-Notebook .jp-Cell").nth(cell).locator(".jp-OutputArea")
+
+    def gallery(self, within: Locator) -> FrameLocator:
+        """The inside of the gallery's frame, in sight: out of sight a browser does not draw it."""
+        frame = within.locator("iframe")
+        frame.scroll_into_view_if_needed()
+        return frame.content_frame
+
+    def picture(self, folder: Path, theme: str, *cells: int) -> None:
+        """Keep a picture of what each of these cells shows, for people to look at."""
+        for cell in cells:
+            self.outputs(cell).screenshot(path=folder / f"{theme}-{cell}.png")
+
+    def errors(self) -> list[str]:
+        """What cells raised."""
+        found: list[str] = self.page.evaluate(_ERRORS)
+        return found
+
+    def live_parts(self) -> list[str]:
+        """What of the outputs, frames within them included, could run or leave the page.
+
+        Event handlers, and addresses of other schemes than http and https.
+        """
+        found: list[str] = []
+        for frame in self.page.frames:
+            root = ".jp-OutputArea-output" if frame == self.page.main_frame else ":root"
+            found += frame.evaluate(_LIVE, root)
+        return found
+
+    def is_trusted(self) -> bool:
+        """Whether the server vouches for any of the cells."""
+        trusted: bool = self.page.evaluate(_TRUSTED)
+        return trusted
+
+    def content(self) -> dict[str, Any]:
+        """The notebook as it stands in the window, outputs included."""
+        content: dict[str, Any] = self.page.evaluate(_CONTENT)
+        return content
+
+    def change_theme(self, theme: str) -> None:
+        """Choose `JupyterLab Light` or `JupyterLab Dark`, and wait until it is drawn."""
+        self.page.evaluate(
+            "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme
+        )
+        chosen = self.page.locator(f"body[data-jp-theme-name='{theme}']")
+        expect(chosen).to_have_count(1)
+        expect(self.page.locator("#jupyterlab-splash")).to_have_count(0)
+
+
+_CONTENT = "() => window.jupyterapp.shell.currentWidget.content.model.toJSON()"
+_TRUSTED = """() => window.jupyterapp.shell.currentWidget.content.widgets
+  .some((cell) => cell.model.type === 'code' && cell.model.trusted)"""
+_LIVE = """(root) => [...document.querySelectorAll(`${root} *`)].flatMap((element) =>
+  [...element.attributes].flatMap(({name, value}) => {
+    // Plotly paints a heatmap as pixels.
+    if (element.localName === 'image' && /^data:image\\/png;base64,/.test(value)) return [];
+    const image = element.localName === 'img' && name === 'src';
+    const leads = /^(src|srcset|href|xlink:href|action|formaction|data|poster|background|ping)$/;
+    const live = /^on/.test(name)
+      || (image && !/^https?:/.test(value))
+      || (leads.test(name) && /^[^#/]*:/.test(value) && !/^https?:/.test(value));
+    return live ? [`${element.localName} ${name}=${value.slice(0, 200)}`] : [];
+  }))"""
+_READY = """() => {
+  const panel = window.jupyterapp?.shell?.currentWidget;
+  return Boolean(panel?.content?.model?.cells?.length && panel.sessionContext?.isReady
+    && panel.sessionContext.session?.kernel?.status === 'idle'
+    && !document.querySelector('#jupyterlab-splash'));
+}"""
+_LISTEN = """() => {
+  window.allCellsRan = false;
+  window.jupyterapp.commands.commandExecuted.connect((commands, {id, result}) => {
+    if (id === 'notebook:run-all-cells') result.finally(() => { window.allCellsRan = true; });
+  });
+}"""
+_ERRORS = """() => window.jupyterapp.shell.currentWidget.content.model.toJSON().cells
+  .flatMap((cell) => cell.outputs ?? [])
+  .filter((output) => output.output_type === 'error')
+  .map((output) => `${output.ename}: ${output.evalue}`)"""
+
+
+def write_notebook(
+    path: Path, cells: Sequence[str], outputs: Mapping[int, list[dict[str, Any]]] | None = None
+) -> Path:
+    """Write a notebook of code cells, with stored outputs by number of cell, signed by nobody."""
+    stored = outputs or {}
+    value = {
+        "cells": [
+            {
+                "cell_type": "code",
+                "execution_count": number + 1 if number in stored else None,
+                "id": f"cell-{number}",
+                "metadata": {},
+                "outputs": stored.get(number, []),
+                "source": source,
+            }
+            for number, source in enumerate(cells)
+        ],
+        "metadata": {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}
+        },
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    path.write_text(json.dumps(value))
+    return path

@@ -1,0 +1,163 @@
+"""Headless Chromium, cut off from the internet, and a record of all that its pages do."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Dialog,
+    Frame,
+    Page,
+    Request,
+    WebError,
+    WebSocket,
+    sync_playwright,
+)
+
+__all__ = ["PATIENCE", "Message", "Record", "find_chromium", "open_chromium"]
+
+#: Milliseconds that a busy machine may take for anything; what is awaited comes much sooner.
+PATIENCE = 120_000.0
+
+_FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    # What would leave this machine fails at its name, before a packet is sent.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+)
+
+
+def find_chromium() -> str | None:
+    """Where Chromium is, or None."""
+    debians = Path("/usr/bin/chromium")
+    return str(debians) if debians.exists() else shutil.which("chromium")
+
+
+@contextmanager
+def open_chromium(executable: str, *, proxy: str | None = None) -> Iterator[Browser]:
+    """Headless Chromium for the length of a block.
+
+    Playwright keeps an event loop running in this thread meanwhile, so a block should not outlast
+    the tests of one module.
+
+    Args:
+        executable: Chromium's.
+        proxy: the URL of a proxy for all but 127.0.0.1.
+    """
+    way = () if proxy is None else (f"--proxy-server={proxy}",)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=[*_FLAGS, *way])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Message(NamedTuple):
+    """A line that a page wrote on its console, or an error that none of its code caught."""
+
+    kind: str
+    text: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text} ({self.source})"
+
+
+class Record:
+    """All that pages of a browser context say, ask for, pop up and go to.
+
+    Attributes:
+        messages: console lines and uncaught errors, of every frame.
+        dialogs: the texts of alerts, prompts and confirmations.
+        requests: the address of each request, failed and blocked ones too, that Playwright tells
+            of: it misses what a frame asks for while it is being made.
+        visits: the address of every document that a frame was sent to.
+    """
+
+    def __init__(self, context: BrowserContext) -> None:
+        self.messages: list[Message] = []
+        self.dialogs: list[str] = []
+        self.requests: list[str] = []
+        self.visits: list[str] = []
+        context.on("console", self._console)
+        context.on("weberror", self._uncaught)
+        context.on("dialog", self._dialog)
+        context.on("request", self._request)
+        context.on("page", self._page)
+
+    def forget(self) -> None:
+        """Begin afresh."""
+        for seen in (self.messages, self.dialogs, self.requests, self.visits):
+            seen.clear()
+
+    def _console(self, message: ConsoleMessage) -> None:
+        place = message.location
+        self.messages.append(Message(message.type, message.text, place["url"]))
+
+    def _uncaught(self, error: WebError) -> None:
+        self.messages.append(Message("uncaught", str(error.error), ""))
+
+    def _dialog(self, dialog: Dialog) -> None:
+        self.dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    def _request(self, request: Request) -> None:
+        self.requests.append(request.url)
+
+    def _page(self, page: Page) -> None:
+        page.on("framenavigated", self._visit)
+        page.on("websocket", self._socket)
+
+    def _visit(self, frame: Frame) -> None:
+        self.visits.append(frame.url)
+
+    def _socket(self, socket: WebSocket) -> None:
+        self.requests.append(socket.url)
+
+    def errors(self, known: Iterable[str] = ()) -> list[str]:
+        """Console errors and uncaught ones, but those whose text matches a known pattern."""
+        benign = [re.compile(each) for each in known]
+        return [
+            str(message)
+            for message in self.messages
+            if message.kind in {"error", "uncaught"}
+            and not any(each.search(str(message)) for each in benign)
+        ]
+
+    def strangers(self, *origins: str) -> list[str]:
+        """Requests and documents of other origins than these, each an `http://host:port`."""
+        hosts = {urlsplit(each).netloc for each in origins}
+        asked = [url for url in self.requests if not _within(url, hosts)]
+        return asked + [url for url in self.visits if url and not _inline(url, hosts)]
+
+    def check(self, *origins: str, known: Iterable[str] = ()) -> None:
+        """Fail on an error, a dialog, or anything of another origin than these."""
+        assert self.errors(known) == []
+        assert self.dialogs == []
+        assert self.strangers(*origins) == []
+
+
+def _within(url: str, hosts: set[str]) -> bool:
+    parts = urlsplit(url)
+    if parts.scheme in {"http", "ws"}:
+        return parts.netloc in hosts
+    # Icons of JupyterLab's own, and what scripts of its own make in memory.
+    return parts.scheme == "blob" or url.startswith("data:image/")
+
+
+def _inline(url: str, hosts: set[str]) -> bool:
+    return url in {"about:blank", "about:srcdoc"} or urlsplit(url).netloc in hosts

@@ -1,0 +1,236 @@
+"""Metadata that attacks, shown in JupyterLab by all that shows metadata."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile_world import RAN, Canary, canary, hostile_provider, hostile_wallets, script
+from lab_browser import Lab, LabPage, write_notebook
+from playwright.sync_api import BrowserContext, Locator, expect
+from seen_browser import PATIENCE, Record
+from way_out import WayOut
+
+import nftsync
+from nftsync import charts, frames
+from nftsync.client import ClientConfig
+from nftsync.sandbox.server import SandboxServer
+from nftsync.sync_plan import Request
+from nftsync.sync_run import sync_wallets
+
+_CELLS = (
+    """
+import pandas
+import nftsync
+from nftsync import charts, frames
+pandas.set_option('display.max_colwidth', 500, 'display.max_columns', None)
+""",
+    "nftsync.sync()",
+    "holdings = frames.holdings()\nholdings",
+    """
+for read in (frames.tokens, frames.wallets, frames.changes, frames.token_changes,
+             frames.runs, frames.webhooks, frames.collections):
+    display(read())
+""",
+    """
+display(frames.freshness(), frames.quality(), frames.holding_ages())
+display(frames.diff(None, '2020-01-01', '2030-01-01'))
+""",
+    """
+for measure in (frames.concentration, frames.overlap, frames.editions):
+    display(measure(holdings))
+""",
+    """
+for name in charts.__all__:
+    display(getattr(charts, name)())
+""",
+    "nftsync.gallery(holdings.drop_duplicates('token_id'))",
+    "nftsync.sync(wallets=['<img src onerror=alert(1)>'])",
+)
+_GALLERY = 7
+#: Every picture, whether or not it is in sight, has come or will not come.
+_LOAD_ALL = """(grid) => Promise.all([...grid.querySelectorAll('img')].map((image) => {
+  image.loading = 'eager';
+  return image.complete || new Promise((done) => {
+    image.addEventListener('load', done);
+    image.addEventListener('error', done);
+  });
+}))"""
+#: The provider has no such picture, and an image it refuses to be.
+_KNOWN = (r"Failed to load resource: the server responded with a status of 404 .*/art/",)
+
+
+@pytest.fixture(scope="module")
+def trap() -> Iterator[Canary]:
+    with canary() as trap:
+        yield trap
+
+
+@pytest.fixture(scope="module")
+def provider(trap: Canary, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxServer]:
+    with hostile_provider(tmp_path_factory.mktemp("world"), trap.url) as provider:
+        yield provider
+
+
+@pytest.fixture(scope="module")
+def database(
+    provider: SandboxServer, trap: Canary, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    database = tmp_path_factory.mktemp("mirror") / "nftsync.db"
+    request = Request(wallets=hostile_wallets(trap.url))
+    sync_wallets(database, ClientConfig(base_url=provider.url), request, progress=False)
+    return database
+
+
+@pytest.fixture(scope="module")
+def lab(
+    provider: SandboxServer, database: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Lab]:
+    environment = {
+        "NFTSYNC_DATABASE": str(database),
+        "NFTSYNC_BASE_URL": provider.url,
+        "NFTSYNC_IPFS_GATEWAY": f"{provider.url}/ipfs/",
+    }
+    with Lab(tmp_path_factory.mktemp("lab"), environment) as lab:
+        yield lab
+
+
+def _hover_over_charts(notebook: LabPage) -> None:
+    for chart in notebook.page.locator(".js-plotly-plot").all():
+        chart.scroll_into_view_if_needed()
+        area = chart.bounding_box()
+        assert area is not None
+        for place in range(1, 6):
+            across, down = area["x"] + area["width"] * place / 6, area["y"] + area["height"] / 2
+            notebook.page.mouse.move(across, down)
+
+
+def test_no_script_of_metadata_runs_and_nothing_else_is_asked_for(
+    lab: Lab,
+    provider: SandboxServer,
+    trap: Canary,
+    context: BrowserContext,
+    record: Record,
+    tmp_path: Path,
+) -> None:
+    trap.hits.clear()
+    write_notebook(lab.notebooks / "hostile.ipynb", _CELLS)
+    notebook = lab.open(context, "hostile.ipynb")
+    notebook.run_all()
+    assert [error.partition(":")[0] for error in notebook.errors()] == ["InputError"]
+    grid = notebook.gallery(notebook.outputs(_GALLERY)).locator("#grid")
+    expect(grid.locator("li.card")).not_to_have_count(0)
+    grid.locator("details").evaluate_all("(all) => all.forEach((each) => { each.open = true; })")
+    grid.evaluate(_LOAD_ALL)
+    notebook.picture(tmp_path, "hostile", _GALLERY)
+    _hover_over_charts(notebook)
+    assert notebook.live_parts() == []
+    _nothing_ran(notebook, trap, record)
+    record.check(lab.url, provider.url, known=_KNOWN)
+
+
+def _nothing_ran(notebook: LabPage, trap: Canary, record: Record) -> None:
+    assert trap.hits == []
+    assert notebook.page.evaluate("window.name") != RAN
+    assert _said(record) == 0
+
+
+def _said(record: Record) -> int:
+    return [message.text for message in record.messages].count(RAN)
+
+
+def _wait(notebook: LabPage, done: Callable[[], bool]) -> None:
+    """Wait for what no event of Playwright's tells of."""
+    deadline = time.monotonic() + PATIENCE / 1000
+    while not done() and time.monotonic() < deadline:
+        notebook.page.wait_for_timeout(50)
+
+
+def test_a_script_that_runs_is_seen(
+    lab: Lab, trap: Canary, context: BrowserContext, record: Record
+) -> None:
+    """The control of the other tests: the same script, let in on purpose."""
+    trap.hits.clear()
+    inner = script(f"{trap.url}/frame")
+    shown = f"""
+        <script>{script(trap.url)}</script>
+        <iframe sandbox="allow-scripts" srcdoc="<script>{inner}</script>"></iframe>
+        <a href="javascript:1" onclick="1">gift</a><img src="file:///etc/passwd">
+    """
+    cells = [f"from IPython.display import HTML\nHTML({shown!r})"]
+    write_notebook(lab.notebooks / "control.ipynb", cells)
+    notebook = lab.open(context, "control.ipynb")
+    notebook.run_all()
+    ran = {"/ran", "/frame/ran"}
+    _wait(notebook, lambda: ran <= set(trap.hits) and _said(record) == 2)
+    assert set(trap.hits) == ran
+    assert record.dialogs == [RAN]
+    assert _said(record) == 2
+    assert f"{trap.url}/ran" in record.strangers(lab.url)
+    assert notebook.page.evaluate("window.name") == RAN
+    assert len(notebook.live_parts()) == 3
+    with pytest.raises(AssertionError):
+        record.check(lab.url)
+
+
+def test_a_request_to_another_host_is_seen(
+    context: BrowserContext, record: Record, outside: WayOut
+) -> None:
+    """The control of the way out: a picture that is let in on purpose, in a frame."""
+    page = context.new_page()
+    frame = "<iframe srcdoc='<img src=https://pictures.invalid/1.png>'></iframe>"
+    with page.expect_event("requestfailed"):
+        page.set_content(frame)
+    assert outside.wanted == ["CONNECT pictures.invalid:443 HTTP/1.1"]
+    assert record.strangers() == ["https://pictures.invalid/1.png"]
+    outside.wanted.clear()
+
+
+def test_an_untrusted_notebook_shows_the_same_without_frames_and_scripts(
+    lab: Lab,
+    provider: SandboxServer,
+    database: Path,
+    trap: Canary,
+    context: BrowserContext,
+    record: Record,
+    tmp_path: Path,
+) -> None:
+    """The file came with its outputs, and nobody signed it here."""
+    trap.hits.clear()
+    held = frames.holdings(database).drop_duplicates("token_id")
+    gallery = nftsync.gallery(held, base_url=provider.url, ipfs_gateway=f"{provider.url}/ipfs/")
+    figure = charts.holdings_by_collection(held)
+    shown = {
+        0: _stored({"text/html": gallery._repr_html_()}),
+        1: _stored({"text/html": held._repr_html_()}),
+        2: _stored({"text/html": f"<script>{script(trap.url)}</script>"}),
+        3: _stored({"application/vnd.plotly.v1+json": json.loads(figure.to_json())}),
+    }
+    write_notebook(lab.notebooks / "by-mail.ipynb", ["pass"] * len(shown), shown)
+    notebook = lab.open(context, "by-mail.ipynb")
+    assert not notebook.is_trusted()
+    rows = notebook.outputs(0).locator("table tbody tr")
+    expect(rows).not_to_have_count(0)
+    pictures = notebook.outputs(0).locator("img")
+    expect(pictures).not_to_have_count(0)
+    assert any(_is_drawn(picture) for picture in pictures.all())
+    expect(notebook.outputs(0).locator("iframe")).to_have_count(0)
+    expect(notebook.outputs(3).locator(".js-plotly-plot .bars path").first).to_be_visible()
+    notebook.picture(tmp_path, "untrusted", 0, 3)
+    assert notebook.live_parts() == []
+    _nothing_ran(notebook, trap, record)
+    record.check(lab.url, provider.url, known=_KNOWN)
+
+
+def _stored(data: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"output_type": "display_data", "data": data, "metadata": {}}]
+
+
+def _is_drawn(picture: Locator) -> bool:
+    expect(picture).to_have_js_property("complete", True)
+    drawn: bool = picture.evaluate("(image) => image.naturalWidth > 0")
+    return drawn

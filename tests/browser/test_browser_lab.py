@@ -1,0 +1,144 @@
+"""A notebook in real JupyterLab: run from the menu, looked at, searched, in both themes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lab_browser import Lab, LabPage, write_notebook
+from playwright.sync_api import BrowserContext, FrameLocator, expect
+from seen_browser import Record
+
+from nftsync import frames
+from nftsync.client import ClientConfig
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+from nftsync.sandbox.world import World
+from nftsync.store.registry import WalletLine
+from nftsync.sync_plan import Request
+from nftsync.sync_run import sync_wallets
+
+_LABELS = ("Treasury", "Auctions", "Marketing", "Cold storage", "Artist royalties", "Team")
+_NFTS = 15
+_CELLS = (
+    "import nftsync\nfrom nftsync import charts, frames",
+    "nftsync.sync()",
+    "holdings = frames.holdings()\nholdings",
+    "charts.holdings_by_collection(holdings)",
+    "charts.concentration(holdings)",
+    "charts.arrivals_and_departures()",
+    "nftsync.gallery(holdings)",
+)
+_IS_DARK = """(body) => getComputedStyle(body).backgroundColor.match(/[0-9]+/g)
+  .every((part) => Number(part) < 80)"""
+_SYNC, _TABLE, _BARS, _CURVES, _MOVES, _GALLERY = range(1, 7)
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[SandboxServer]:
+    def build(url: str) -> World:
+        return generate(wallets=len(_LABELS), nfts=_NFTS, seed=3, image_base=url)
+
+    with SandboxServer(build) as provider:
+        yield provider
+
+
+@pytest.fixture(scope="module")
+def database(provider: SandboxServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A mirror with history: after its first reads an NFT changed hands."""
+    database = tmp_path_factory.mktemp("mirror") / "nftsync.db"
+    wallets = provider.world.wallets()
+    config = ClientConfig(base_url=provider.url)
+    lines = [WalletLine(wallet, label) for wallet, label in zip(wallets, _LABELS, strict=True)]
+    sync_wallets(database, config, Request(wallets=lines), progress=False)
+    token = frames.holdings(database, wallet=wallets[0])["token_id"].iloc[0]
+    provider.world.transfer(wallets[0], wallets[1], token, 1)
+    sync_wallets(database, config, Request(), progress=False)
+    return database
+
+
+@pytest.fixture(scope="module")
+def lab(
+    provider: SandboxServer, database: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Lab]:
+    environment = {"NFTSYNC_DATABASE": str(database), "NFTSYNC_BASE_URL": provider.url}
+    with Lab(tmp_path_factory.mktemp("lab"), environment) as lab:
+        yield lab
+
+
+def test_progress_tables_charts_and_the_gallery_are_drawn_and_nobody_else_is_asked(
+    lab: Lab,
+    provider: SandboxServer,
+    database: Path,
+    context: BrowserContext,
+    record: Record,
+    tmp_path: Path,
+) -> None:
+    write_notebook(lab.notebooks / "look.ipynb", _CELLS)
+    notebook = lab.open(context, "look.ipynb")
+    notebook.run_all()
+    assert notebook.errors() == []
+    _see_progress(notebook)
+    expect(notebook.outputs(_TABLE).locator("table.dataframe")).to_be_visible()
+    _see_charts(notebook)
+    gallery = notebook.gallery(notebook.outputs(_GALLERY))
+    _see_gallery(gallery, database)
+    _search(gallery, database)
+    notebook.picture(tmp_path, "light", *range(_SYNC, _GALLERY + 1))
+    assert not _is_dark(gallery)
+    notebook.change_theme("JupyterLab Dark")
+    assert _is_dark(gallery)
+    _see_charts(notebook)
+    notebook.picture(tmp_path, "dark", *range(_SYNC, _GALLERY + 1))
+    assert notebook.live_parts() == []
+    record.check(lab.url, provider.url)
+
+
+def _see_progress(notebook: LabPage) -> None:
+    shown = notebook.outputs(_SYNC)
+    expect(shown.locator(".widget-hprogress, .jupyter-widgets.widget-hbox").first).to_be_visible()
+    expect(shown).to_contain_text(f"{len(_LABELS)}/{len(_LABELS)}")
+    expect(shown).to_contain_text("wallets")
+
+
+def _see_charts(notebook: LabPage) -> None:
+    """Each chart has marks of a size that can be seen, and says what it shows."""
+    for cell, marks in ((_BARS, ".bars path"), (_CURVES, ".lines path"), (_MOVES, ".bars path")):
+        chart = notebook.outputs(cell).locator(".js-plotly-plot")
+        expect(chart.locator(marks).first).to_be_visible()
+        boxes = [mark.bounding_box() for mark in chart.locator(marks).all()]
+        assert any(box and box["width"] * box["height"] > 50 for box in boxes)
+        expect(chart.locator(".gtitle")).not_to_be_empty()
+        expect(chart.locator(".xtitle")).not_to_be_empty()
+
+
+def _see_gallery(gallery: FrameLocator, database: Path) -> None:
+    """All that are held have a card, and their pictures have come from the provider."""
+    held = frames.holdings(database)
+    expect(gallery.locator("#status")).to_contain_text(f"{len(held)} NFTs")
+    pictures = gallery.locator("li.card img")
+    expect(pictures).not_to_have_count(0)
+    for picture in pictures.all()[:12]:
+        picture.scroll_into_view_if_needed()
+        expect(picture).to_have_js_property("complete", True)
+        assert picture.evaluate("(image) => image.naturalWidth") > 0
+
+
+def _is_dark(gallery: FrameLocator) -> bool:
+    dark: bool = gallery.locator("body").evaluate(_IS_DARK)
+    return dark
+
+
+def _search(gallery: FrameLocator, database: Path) -> None:
+    held = frames.holdings(database)
+    wanted = int((held["wallet_label"] == "Auctions").sum())
+    assert 0 < wanted < len(held)
+    gallery.get_by_role("searchbox").fill("auctions")
+    expect(gallery.locator("li.card")).to_have_count(wanted)
+    expect(gallery.locator("#status")).to_contain_text(f"{wanted} of {len(held)} NFTs")
+    gallery.get_by_role("searchbox").fill("no NFT says this")
+    expect(gallery.locator("li.card")).to_have_count(0)
+    expect(gallery.get_by_text("Nothing found.")).to_be_visible()
+    gallery.get_by_role("searchbox").fill("")
+    expect(gallery.locator("li.card")).not_to_have_count(0)

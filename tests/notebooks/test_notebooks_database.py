@@ -1,0 +1,229 @@
+"""Which database notebooks open, and the demo's provider beside it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from threading import Thread
+from urllib.request import urlopen
+
+import pytest
+from notebook_worlds import count
+
+import nftsync
+from nftsync import frames
+from nftsync.demo import begin_afresh, is_demo
+from nftsync.demo.files import address_file, state_file
+from nftsync.demo.provider import provider_again
+from nftsync.errors import InputError, SettingsError
+from nftsync.lab.session import notebook_environment
+from nftsync.sandbox.statefile import StateFile
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "project" / "notebooks"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def copied(demo: Path, tmp_path: Path) -> Path:
+    """The demo's files, to be changed."""
+    folder = tmp_path / "copied"
+    shutil.copytree(demo.parent, folder)
+    port = _free_port()
+    # Its own port: test processes run side by side.
+    address_file(folder / "demo.db").write_text(f"http://127.0.0.1:{port}\n")
+    return folder / "demo.db"
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def test_a_path_that_is_given_is_taken(here: Path) -> None:
+    assert nftsync.database("some.db") == here / "some.db"
+    assert nftsync.database(here / "some.db") == here / "some.db"
+    assert nftsync.database("~/some.db") == Path.home() / "some.db"
+
+
+def test_the_environment_names_one(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NFTSYNC_DATABASE", "theirs.db")
+    assert nftsync.database() == here / "theirs.db"
+
+
+def test_a_settings_file_above_names_one_whatever_else_is_wrong_with_it(here: Path) -> None:
+    (here.parent / "nftsync.toml").write_text('database = "kept/all.db"\nbase_url = 5\n')
+    assert nftsync.database() == here.parent / "kept" / "all.db"
+
+
+def test_a_settings_file_can_be_named_by_the_environment(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here.parent / "nftsync.toml").write_text('database = "nearest.db"\n')
+    other = tmp_path / "other" / "settings.toml"
+    other.parent.mkdir()
+    other.write_text('database = "named.db"\n')
+    monkeypatch.setenv("NFTSYNC_CONFIG", str(other))
+    assert nftsync.database() == other.parent / "named.db"
+
+
+def test_a_settings_file_that_is_named_and_missing_is_an_error(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NFTSYNC_CONFIG", "nowhere.toml")
+    with pytest.raises(SettingsError, match=r"nowhere\.toml"):
+        nftsync.database()
+
+
+def test_the_nearest_of_the_default_name_is_taken_from_the_folder_upwards(
+    here: Path, empty: Path
+) -> None:
+    for folder in (here.parent, here):
+        (folder / "data").mkdir()
+        shutil.copy(empty, folder / "data" / "nftsync.db")
+        assert nftsync.database() == folder / "data" / "nftsync.db"
+
+
+def test_else_it_is_the_demo_s_from_the_folder_upwards(
+    here: Path, demo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(demo.parent, here.parent / "data")
+    assert nftsync.database() == here.parent / "data" / "demo.db"
+    assert "demo" in capsys.readouterr().out
+    assert not (here / "data").exists()
+
+
+def test_what_no_demo_has_made_is_not_taken_for_its_and_the_demo_is_made(
+    here: Path, empty: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here.parent / "data").mkdir()
+    shutil.copy(empty, here.parent / "data" / "demo.db")
+    made = nftsync.database()
+    assert made == here / "data" / "demo.db"
+    assert is_demo(made)
+    assert str(made) in capsys.readouterr().out
+    assert len(frames.holdings(made)) > 0
+    assert count(here.parent / "data" / "demo.db", "SELECT count(*) FROM wallets") == 0
+    assert nftsync.database() == made
+
+
+def test_the_provider_runs_again_as_it_was_left(copied: Path) -> None:
+    with provider_again(copied) as url:
+        result = nftsync.sync(base_url=url, database=copied, progress=False)
+    assert result.status == "ok"
+    assert result.wallets.ok == result.wallets.unchanged == 41
+
+
+def test_it_shows_the_pictures_again(demo: Path) -> None:
+    images = frames.tokens(demo)["image"].dropna()
+    kept = address_file(demo).read_text().strip()
+    assert all(image.startswith(f"{kept}/sandbox/images/") for image in images)
+    with provider_again(demo) as url, urlopen(images.iloc[0]) as picture:
+        assert url == kept
+        assert picture.read().startswith(b"<svg")
+
+
+def test_it_is_shared_with_who_runs_it_already(copied: Path) -> None:
+    with provider_again(copied) as url:
+        with provider_again(copied) as again:
+            assert again == url
+        assert nftsync.sync(base_url=url, database=copied, progress=False).status == "ok"
+
+
+def test_a_port_that_something_else_has_is_an_error(copied: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address_file(copied).write_text(f"http://127.0.0.1:{other.getsockname()[1]}\n")
+        Thread(target=lambda: other.accept()[0].close(), daemon=True).start()
+        with pytest.raises(InputError, match="port"), provider_again(copied):
+            pass
+
+
+@pytest.mark.parametrize("lost", ["address", "state", "nonsense"])
+def test_a_provider_that_was_not_kept_is_an_error_that_says_so(copied: Path, lost: str) -> None:
+    if lost == "nonsense":
+        address_file(copied).write_text("http://example.com:80/")
+    else:
+        (address_file if lost == "address" else state_file)(copied).unlink()
+    with pytest.raises(InputError, match="nftsync demo"), provider_again(copied):
+        pass
+
+
+def test_the_demo_does_not_begin_afresh_under_a_provider_that_runs(copied: Path) -> None:
+    with provider_again(copied):
+        with pytest.raises(InputError, match="nftsync notebook"):
+            begin_afresh(copied)
+        assert is_demo(copied)
+    begin_afresh(copied)
+    assert list(copied.parent.iterdir()) == []
+
+
+def test_the_demo_leaves_a_state_alone_that_is_none(tmp_path: Path) -> None:
+    database = tmp_path / "mine.db"
+    with closing(sqlite3.connect(state_file(database))) as connection:
+        connection.execute("CREATE TABLE mine (a)")
+    with pytest.raises(InputError, match=r"mine-provider\.state"):
+        begin_afresh(database)
+    assert count(state_file(database), "SELECT count(*) FROM mine") == 0
+
+
+def test_the_provider_sends_no_webhooks_once_the_demo_has_ended(copied: Path) -> None:
+    state = StateFile(state_file(copied))
+    try:
+        config = state.config()
+        assert config is not None
+        assert not config.enabled
+        assert state.waiting() == []
+    finally:
+        state.close()
+
+
+def test_notebooks_of_the_demo_know_its_provider_and_nothing_of_another(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NFTSYNC_API_TOKEN", "a-token-for-someone-else")
+    monkeypatch.setenv("NFTSYNC_BASE_URL", "https://api.example.com")
+    config = tmp_path / "nftsync.toml"
+    config.write_text('base_url = "https://api.example.com"\n')
+    told: list[str] = []
+    with notebook_environment(copied, config, told.append) as environment:
+        ours = {name: value for name, value in environment.items() if "NFTSYNC" in name}
+        url = environment["NFTSYNC_BASE_URL"]
+        with urlopen(f"{url}/sandbox/wallets") as answer:
+            assert answer.status == 200
+    assert ours == {
+        "NFTSYNC_DATABASE": str(copied),
+        "NFTSYNC_BASE_URL": url,
+        "NFTSYNC_CONFIG": os.devnull,
+    }
+    assert told == [f"The demo's provider answers at {url}."]
+
+
+def test_notebooks_of_the_demo_open_without_its_provider(copied: Path) -> None:
+    state_file(copied).unlink()
+    told: list[str] = []
+    with notebook_environment(copied, None, told.append) as environment:
+        assert environment["NFTSYNC_DATABASE"] == str(copied)
+        assert "NFTSYNC_BASE_URL" not in environment
+    (line,) = told
+    assert "no pictures" in line
+
+
+def test_notebooks_of_another_database_have_its_settings(
+    empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NFTSYNC_RETRIES", "3")
+    config = tmp_path / "nftsync.toml"
+    with notebook_environment(empty, config, pytest.fail) as environment:
+        assert environment["NFTSYNC_DATABASE"] == str(empty)
+        assert environment["NFTSYNC_CONFIG"] == str(config)
+        assert environment["NFTSYNC_RETRIES"] == "3"

@@ -1,0 +1,90 @@
+"""Every notebook runs from a clean kernel: on a database with history and webhooks, and on none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from notebook_worlds import NOTEBOOKS, execute, outputs, text_of
+
+PLOTLY = "application/vnd.plotly.v1+json"
+
+#: The cells that draw, by notebook.
+CHARTS = {
+    "1-first-look": ["collections-chart"],
+    "2-what-changed": ["arrivals", "over-time", "ages-chart"],
+    "3-collections-and-holders": ["lorenz", "holders", "overlap-chart"],
+    "4-webhooks-and-freshness": ["lag", "backlog"],
+    "5-report": ["arrivals", "by-collection", "holders"],
+}
+
+
+def all_outputs(run: Any) -> list[Any]:
+    return [output for cell in run.cells if cell.cell_type == "code" for output in cell.outputs]
+
+
+def assert_quiet(run: Any) -> None:
+    """Nothing was warned of, and nothing failed."""
+    for output in all_outputs(run):
+        assert output.output_type != "error"
+        assert output.get("name") != "stderr", output.text
+
+
+def marks(figure: Any) -> int:
+    """How many traces of a figure have something to draw."""
+    return sum(any(key in trace for key in ("x", "y", "z")) for trace in figure["data"])
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_on_a_database_with_history_all_charts_are_drawn(
+    notebook: Path, demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NFTSYNC_BASE_URL", "http://127.0.0.1:1")
+    run = execute(notebook, demo, tmp_path, monkeypatch)
+    assert_quiet(run)
+    for ident in CHARTS[notebook.stem]:
+        (output,) = outputs(run, ident)
+        assert marks(output.data[PLOTLY]) > 0, ident
+    drawn = [output for output in all_outputs(run) if PLOTLY in output.get("data", {})]
+    assert len(drawn) == len(CHARTS[notebook.stem])
+    assert_shows_the_demo(run, notebook.stem)
+
+
+def assert_shows_the_demo(run: Any, name: str) -> None:
+    """What the notebook is for is in its tables."""
+
+    def shown(ident: str) -> str:
+        return "\n".join(text_of(output) for output in outputs(run, ident))
+
+    if name == "1-first-look":
+        assert "Treasury" in shown("holdings")
+        assert "Freshly Minted" in shown("gallery")
+        assert "41 wallets" in shown("holdings")
+    elif name == "2-what-changed":
+        for kind in ("arrived", "left", "changed", "first_seen"):
+            assert kind in shown("diff")
+        assert "bracketed" in shown("as-of")
+        assert "gap" in shown("as-of")
+    elif name == "3-collections-and-holders":
+        assert "nakamoto" in shown("concentration")
+        assert "missing" in shown("quality")
+    elif name == "4-webhooks-and-freshness":
+        assert "done" in shown("states")
+        assert shown("runs").count("<td>ok</td>") == 2
+        assert "a webhook" in shown("by-webhook")
+    else:
+        assert "Freshly Minted" in shown("changed")
+        assert "first_seen" not in shown("changed")
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_on_an_empty_database_nothing_fails(
+    notebook: Path, empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = execute(notebook, empty, tmp_path, monkeypatch)
+    assert_quiet(run)
+    for ident in CHARTS[notebook.stem]:
+        (output,) = outputs(run, ident)
+        assert marks(output.data[PLOTLY]) == 0
+        assert output.data[PLOTLY]["layout"]["title"]["text"]

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from real_data import ART_BLOCKS_FIRST, DATA, GOTCHIS, PUNKS, REAS, Slice, write_slice
+from real_history import Facts, History, play
+
+import nftsync
+from nftsync.sandbox.server import SandboxServer
+from nftsync.sandbox.world import World
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A folder that all processes of a test run have in common."""
+    if not DATA.is_dir():
+        pytest.skip("the real holdings are not beside the project (../shared/data)")
+    own = tmp_path_factory.getbasetemp()
+    folder = (own if worker_id == "master" else own.parent) / "real"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@contextmanager
+def alone(folder: Path, name: str) -> Iterator[None]:
+    """Let one process at a time make what the others then find."""
+    with (folder / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture(scope="session")
+def facts(shared: Path) -> Facts:
+    return Facts()
+
+
+@pytest.fixture(scope="session")
+def history(facts: Facts, shared: Path) -> History:
+    """The played history."""
+    note = shared / "history.json"
+    with alone(shared, "history"):
+        if not note.exists():
+            note.write_bytes(msgspec.json.encode(play(facts, shared / "history.db")))
+    return msgspec.json.decode(note.read_bytes(), type=History)
+
+
+@pytest.fixture(scope="session")
+def real_slice(shared: Path) -> Slice:
+    """Wallets with a punk, a first Art Block, a gotchi or a work of Casey Reas, mirrored."""
+    database, world, done = shared / "slice.db", shared / "slice.jsonl", shared / "slice.done"
+    with alone(shared, "slice"):
+        if not done.exists():
+            write_slice(world, [PUNKS, ART_BLOCKS_FIRST, GOTCHIS, REAS])
+            with SandboxServer(World.load(world)) as server:
+                result = nftsync.sync(
+                    server.world.wallets(), base_url=server.url, database=database, progress=False
+                )
+            assert result.status == "ok"
+            done.touch()
+    return Slice(database, [msgspec.json.decode(line) for line in world.read_bytes().splitlines()])
