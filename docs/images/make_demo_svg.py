@@ -26,9 +26,12 @@ _COLUMNS = 127
 _ROWS = 60
 
 _BAR = re.compile(r"\w+: +[0-9]+%\|")
-#: Rich gives a run of text a length by its characters, but a pictogram fills two columns: in a
-#: style of its own it is a run of its own, and what follows stands where it belongs.
-_PICTOGRAM = re.compile("[\u2600-\u27bf\U0001f000-\U0001faff]\ufe0f?")
+#: Rich gives a run of text a length by its characters, but a pictogram fills two columns, and text
+#: from right to left takes what follows with it: in a style of its own it is a run of its own, and
+#: what follows stands where it belongs.
+_APART = re.compile(
+    "[\u2600-\u27bf\U0001f000-\U0001faff]\ufe0f?|[\u0590-\u08ff]+(?: [\u0590-\u08ff]+)*"
+)
 
 #: Rich's SVG names a web font; a picture that is opened must fetch nothing.
 _FONT_RULES = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
@@ -74,8 +77,9 @@ def draw(text: str) -> str:
     console = Console(record=True, width=_COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(Text("$ nftsync demo", style="bold green"))
     output = Text.from_ansi(text)
-    output.highlight_regex(_PICTOGRAM, style="bold")
+    output.highlight_regex(_APART, style="bold")
     console.print(output)
+    console.print()  # the last line would be cut
     svg = console.export_svg(title="nftsync demo", unique_id="demo")
     svg = _FONT_RULES.sub("", svg).replace("Fira Code, monospace", _FONTS)
     return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"

@@ -119,7 +119,10 @@ def holders(
     title = "Largest holders"
     number, known = number_of(top, "top", MOST_BARS), given_names(names)
     by_amount = choice(measure, "measure", ("nfts", "amount")) == "amount"
-    frame = given_holdings(holdings, exclude, needs=("wallet_id", "token_id", "amount"))
+    needs = ("wallet_id", "token_id", "amount")
+    frame = given_holdings(
+        holdings, exclude, needs=needs, wants=("wallet_label", "contract_address")
+    )
     if frame.empty:
         return empty_figure(title, NO_HOLDINGS)
     groups = grouped(frame, "wallet_id")

@@ -106,7 +106,7 @@ def arrivals_and_departures(
             "type": "date",
             "range": plotted(start + np.array([-1, bins + 1]) * period),
         },
-        y={"title": {"text": f"holdings per {_named(period)} (up: arrived, down: left)"}},
+        y={"title": {"text": f"holdings per {_named(period)}"}},
         barmode="relative",
     )
 

@@ -19,10 +19,10 @@ from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
 from nftsync.store.connection import connect_reader, explained
 
-__all__ = ["begin_provider", "provider_again"]
+__all__ = ["PORT", "begin_provider", "provider_again"]
 
 #: The port that `nftsync sandbox` takes, too. Pictures name it, so it should be free again later.
-_PORT = 8788
+PORT = 8788
 _WALLETS = 40
 _NFTS = 25
 _SEED = 7
@@ -33,11 +33,12 @@ _PATIENCE = 10.0
 
 
 @contextmanager
-def begin_provider(database: Path) -> Iterator[SandboxServer]:
+def begin_provider(database: Path, port: int = PORT) -> Iterator[SandboxServer]:
     """Run a new provider during a block, and keep it beside the database.
 
     Args:
         database: the demo's; its folder exists.
+        port: where it listens, unless that is taken; 0 takes any free one.
 
     Raises:
         NftsyncError: it cannot be kept, or not be started.
@@ -50,7 +51,7 @@ def begin_provider(database: Path) -> Iterator[SandboxServer]:
 
     state = state_file(database)
     try:
-        server = SandboxServer(build, port=_PORT, state=state)
+        server = SandboxServer(build, port=port, state=state)
     except InputError:  # the port is taken
         server = SandboxServer(build, state=state)
     with server:

@@ -16,7 +16,7 @@ import msgspec
 from nftsync.client import ClientConfig
 from nftsync.demo.files import create
 from nftsync.demo.happenings import NEW_WALLET, TRANSFERS, happenings
-from nftsync.demo.provider import begin_provider
+from nftsync.demo.provider import PORT, begin_provider
 from nftsync.errors import StoreError
 from nftsync.replay.run import ReplayConfig
 from nftsync.routes import merged
@@ -63,7 +63,11 @@ class DemoResult(NamedTuple):
 
 
 def run_demo(
-    database: Path, tell: Callable[[str], None], *, progress: bool | None = None
+    database: Path,
+    tell: Callable[[str], None],
+    *,
+    progress: bool | None = None,
+    port: int = PORT,
 ) -> DemoResult:
     """Start a sandbox provider, sync its wallets, and follow its webhooks while NFTs change hands.
 
@@ -71,6 +75,7 @@ def run_demo(
         database: where to keep what was read; it must not exist yet.
         tell: is told what happens, a line at a time.
         progress: show bars; None shows them on a terminal and in a notebook.
+        port: where the provider listens, unless that is taken; 0 takes any free one.
 
     Raises:
         NftsyncError: the database cannot be written, or a server not be started.
@@ -78,7 +83,7 @@ def run_demo(
     from nftsync import frames
 
     create(database)
-    with begin_provider(database) as provider:
+    with begin_provider(database, port) as provider:
         wallets = provider.world.wallets()
         tell(f"A sandbox provider with {len(wallets)} wallets answers at {provider.url}.")
         tell("Reading all of them ...")

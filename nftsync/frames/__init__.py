@@ -3,9 +3,9 @@
 What reads a database takes a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for
 the configured one; reads it at one moment, whatever is written beside; and never writes, creates or
 migrates it. Measures of holdings take a frame as well; `explain` tells what each column means, and
-`save` and `load` keep frames in files. Text columns are pandas' `str` (missing: NaN), times are datetimes in UTC (missing:
-NaT), integers that may be missing are `Int64`, and amounts are exact Python integers in object
-columns (missing, or not 1 to 100 ASCII digits: None).
+`save` and `load` keep frames in files. Text columns are pandas' `str` (missing: NaN), times are
+datetimes in UTC (missing: NaT), integers that may be missing are `Int64`, and amounts are exact
+Python integers in object columns (missing, or not 1 to 100 ASCII digits: None).
 """
 
 from __future__ import annotations

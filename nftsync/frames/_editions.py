@@ -232,12 +232,11 @@ def _gap_ranges(numbers: _Numbers, count: int) -> pa.Array:
     gaps = np.flatnonzero((series[1:] == series[:-1]) & (apart > 1))
     some, starts, sizes = np.unique(series[gaps], return_index=True, return_counts=True)
     for number, start, size in zip(some.tolist(), starts.tolist(), sizes.tolist(), strict=True):
-        # No more than can be shown: each takes three characters at least.
+        # More than fit, as few of them can be of a single digit.
         shown = gaps[start : start + min(size, _LONGEST_TEXT // 3)]
         bounds = zip(edition[shown].tolist(), edition[shown + 1].tolist(), strict=True)
-        ranges = [str(a + 1) if a + 2 == b else f"{a + 1}-{b - 1}" for a, b in bounds]
-        joined = ", ".join(ranges)
-        if size > len(ranges) or len(joined) > _LONGEST_TEXT:
+        joined = ", ".join(str(a + 1) if a + 2 == b else f"{a + 1}-{b - 1}" for a, b in bounds)
+        if len(joined) > _LONGEST_TEXT:
             joined = joined[: joined.rindex(", ", 0, _LONGEST_TEXT - 1) + 2] + "…"
         found[number] = joined
     return pa.array(found, TEXT)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from nftsync.errors import InputError
 from nftsync.frames._amounts import is_zero
 from nftsync.frames._columns import TEXT, coded
-from nftsync.frames._holdings import holdings as read_holdings
+from nftsync.frames._holdings import read_holdings
 from nftsync.frames._source import Store
 from nftsync.frames._tables import WalletIds, wallet_ids
 
@@ -41,6 +41,7 @@ def given_holdings(
     exclude: WalletIds = (),
     *,
     needs: Sequence[str] = ("wallet_id", "token_id", "amount"),
+    wants: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Take the holdings that count: without balances of zero and without some wallets.
 
@@ -53,10 +54,12 @@ def given_holdings(
             configured database.
         exclude: one wallet id or several, whose rows are left out.
         needs: names of the columns that are needed; `wallet_id` and `amount` always are.
+        wants: names of columns that are of use where the frame has them.
 
     Returns:
-        The rows that count, with all columns of the frame, `amount` as exact Python integers
-        (None: unknown) and a new index. What was given is not changed.
+        The rows that count, with all columns of the frame (from a database at least those that
+        are needed or wanted), `amount` as exact Python integers (None: unknown) and a new index.
+        What was given is not changed.
 
     Raises:
         InputError: a column is missing or stands twice, an id is missing, an amount is no whole
@@ -64,8 +67,12 @@ def given_holdings(
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     left_out = set(wallet_ids(exclude))
-    frame = holdings if isinstance(holdings, pd.DataFrame) else read_holdings(holdings)
-    need_columns(frame, dict.fromkeys((*needs, "wallet_id", "amount")))
+    needs = list(dict.fromkeys((*needs, "wallet_id", "amount")))
+    if isinstance(holdings, pd.DataFrame):
+        frame = holdings
+    else:
+        frame = read_holdings(holdings, needs={*needs, *wants, "amount_text"})
+    need_columns(frame, needs)
     for name in {"wallet_id", *needs}.intersection(_IDS):
         if frame[name].isna().any():
             raise InputError(f"a row of the given frame has no {name}; leave such rows out")

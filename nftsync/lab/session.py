@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def notebook_environment(
         config: the settings file, or None for the nearest one to the notebooks.
         tell: is told what does not work, a line at a time.
     """
-    environment = {**os.environ, "NFTSYNC_DATABASE": str(database)}
+    environment = {**_from_anywhere(os.environ), "NFTSYNC_DATABASE": str(database)}
     if not is_demo(database):
         if config is not None:
             environment["NFTSYNC_CONFIG"] = str(config)
@@ -73,6 +74,16 @@ def notebook_environment(
     demo = {**kept, "NFTSYNC_DATABASE": str(database), "NFTSYNC_CONFIG": os.devnull}
     with _provider(database, tell) as url:
         yield demo if url is None else {**demo, "NFTSYNC_BASE_URL": url}
+
+
+def _from_anywhere(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment with absolute paths: notebooks have a working directory of their own."""
+    return {
+        name: str(Path(value.strip()).absolute())
+        if re.fullmatch("NFTSYNC_.*_FILE", name) and value.strip() not in {"", "-"}
+        else value
+        for name, value in environ.items()
+    }
 
 
 @contextmanager

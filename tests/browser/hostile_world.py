@@ -76,6 +76,13 @@ def hostile_texts(canary_url: str) -> list[str]:
     """Names, labels and addresses, each an attack of another kind."""
     run = script(canary_url)
     return [
+        # Short enough to be whole where names are cut.
+        "<img src onerror=alert(1)>",
+        "<svg/onload=alert(1)>",
+        "<script>alert(1)</script>",
+        "<a href='javascript:alert(1)'>gift</a>",
+        "<a href='https://a.invalid'>gift</a>",
+        "$\\href{javascript:alert(1)}{gift}$",
         f"<script>{run}</script>",
         f'"><img src=x onerror="{run}">',
         f"'><svg onload='{run}'>",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -15,6 +15,7 @@ from playwright.sync_api import (
     BrowserContext,
     ConsoleMessage,
     Dialog,
+    Error,
     Frame,
     Page,
     Request,
@@ -113,7 +114,8 @@ class Record:
 
     def _dialog(self, dialog: Dialog) -> None:
         self.dialogs.append(dialog.message)
-        dialog.dismiss()
+        with suppress(Error):  # it closes with its page
+            dialog.dismiss()
 
     def _request(self, request: Request) -> None:
         self.requests.append(request.url)

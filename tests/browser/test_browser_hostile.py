@@ -52,6 +52,8 @@ for name in charts.__all__:
     "nftsync.sync(wallets=['<img src onerror=alert(1)>'])",
 )
 _GALLERY = 7
+#: A name and a contract, short enough to be shown whole.
+_LITERAL = "<a href='https://a.invalid'>gift</a>"
 #: Every picture, whether or not it is in sight, has come or will not come.
 _LOAD_ALL = """(grid) => Promise.all([...grid.querySelectorAll('img')].map((image) => {
   image.loading = 'eager';
@@ -123,11 +125,14 @@ def test_no_script_of_metadata_runs_and_nothing_else_is_asked_for(
     notebook.run_all()
     assert [error.partition(":")[0] for error in notebook.errors()] == ["InputError"]
     grid = notebook.gallery(notebook.outputs(_GALLERY)).locator("#grid")
-    expect(grid.locator("li.card")).not_to_have_count(0)
+    expect(grid.locator("li.card").filter(has_text=_LITERAL)).not_to_have_count(0)
     grid.locator("details").evaluate_all("(all) => all.forEach((each) => { each.open = true; })")
     grid.evaluate(_LOAD_ALL)
     notebook.picture(tmp_path, "hostile", _GALLERY)
     _hover_over_charts(notebook)
+    labels = notebook.page.locator(".js-plotly-plot .yaxislayer-above")
+    expect(labels.filter(has_text=_LITERAL)).not_to_have_count(0)
+    expect(notebook.page.locator(".js-plotly-plot .main-svg a")).to_have_count(0)
     assert notebook.live_parts() == []
     _nothing_ran(notebook, trap, record)
     record.check(lab.url, provider.url, known=_KNOWN)
@@ -215,9 +220,11 @@ def test_an_untrusted_notebook_shows_the_same_without_frames_and_scripts(
     assert not notebook.is_trusted()
     rows = notebook.outputs(0).locator("table tbody tr")
     expect(rows).not_to_have_count(0)
+    expect(rows.filter(has_text=_LITERAL)).not_to_have_count(0)
     pictures = notebook.outputs(0).locator("img")
     expect(pictures).not_to_have_count(0)
-    assert any(_is_drawn(picture) for picture in pictures.all())
+    drawn = [_is_drawn(picture) for picture in pictures.all()]
+    assert any(drawn)
     expect(notebook.outputs(0).locator("iframe")).to_have_count(0)
     expect(notebook.outputs(3).locator(".js-plotly-plot .bars path").first).to_be_visible()
     notebook.picture(tmp_path, "untrusted", 0, 3)

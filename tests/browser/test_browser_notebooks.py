@@ -21,7 +21,8 @@ _NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9]-*.ipyn
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     database = tmp_path_factory.mktemp("demo") / "demo.db"
-    run_demo(database, lambda _: None, progress=False)
+    # Demos of other tests, of the same wallets, come and go at the usual port.
+    run_demo(database, lambda _: None, progress=False, port=0)
     return database
 
 

@@ -188,6 +188,33 @@ def floored(time: datetime, every: str) -> datetime:
     return time.replace(microsecond=0)
 
 
+def test_weeks_begin_on_mondays_and_bars_stand_in_their_middle(tmp_path):
+    world = World.empty(tmp_path / "nftsync.db")
+    # The first day of the history is a Sunday.
+    world.change(1, 1, "1", 0)
+    world.change(1, 2, "1", 86_400 - 1)
+    world.change(1, 3, "1", 86_400)
+    world.change(1, 4, "1", 86_400 * 8 - 1)
+    arrived, _ = charts.arrivals_and_departures(world.close(), every="7d").data
+    assert list(arrived.y) == [1, 2]
+    assert list(arrived.x) == ["2026-02-26T12:00:00.000000", "2026-03-05T12:00:00.000000"]
+    assert "2026-03-02 00:00:00 to 2026-03-09 00:00:00 UTC" in arrived.hovertext[1]
+    assert all(0.8 * 7 * 86_400_000 < width <= 7 * 86_400_000 for width in arrived.width)
+
+
+def test_lines_are_of_those_that_hold_most_in_the_end(tmp_path):
+    world = World.empty(tmp_path / "nftsync.db")
+    for round_ in range(5):
+        world.change(1, 1, "1", 10 * round_)
+        world.change(1, 1, None, 10 * round_ + 5)
+    world.change(2, 1, "1", 100)
+    world.change(3, 1, "1", 100)
+    world.change(3, 2, "1", 110)
+    figure = charts.holdings_over_time(world.close(), by="wallet_id", top=2)
+    assert [trace.name for trace in figure.data[:3]] == ["Wallet 3", "Wallet 2", "1 other"]
+    assert [trace.y[-1] for trace in figure.data[:3]] == [2, 1, 0]
+
+
 def test_first_reads_and_changed_amounts_are_no_arrivals(tmp_path):
     world = World.empty(tmp_path / "nftsync.db")
     world.change(1, 1, "1", 0)

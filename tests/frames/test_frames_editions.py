@@ -236,6 +236,18 @@ def test_the_same_name_of_another_total_is_another_series() -> None:
     ]
 
 
+def test_number_0_and_total_0_are_not_a_missing_one() -> None:
+    tokens = [("A #0", 0, 5), ("A", None, 5), ("A #0", None, 5), ("A #1", 1, 0), ("A #1", 1, None)]
+    found = frames.editions(of_tokens(*tokens))
+    assert shown(found[["series", "numbered", "total", "held", "lowest"]]) == [
+        ["A", True, 0, 1, 1],
+        ["A", False, 5, 1, None],
+        ["A", True, 5, 1, 0],
+        ["A", True, None, 1, 1],
+        ["A #0", False, 5, 1, None],
+    ]
+
+
 def test_copies_without_numbers_are_summed_exactly() -> None:
     found = frames.editions(of_tokens(("A", None, 50), ("A", None, 50), amount=str(2**256 - 1)))
     assert shown(found)[0][2:6] == [False, 50, 2**257 - 2, (2**257 - 2) / 50]

@@ -6,16 +6,22 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from frames_database import Builder, token_id, wallet_id
 from held_frames import CONTRACTS, Held, counted, fill, frame_of_held, holdings_of
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nftsync import frames
 from nftsync.frames import _overlap
-from nftsync.frames._contracts import contract_key
+from nftsync.frames._contracts import contract_groups, contract_key
 
+NEARLY_HEX = tuple(
+    before + digits * 20 + after
+    for before, after in [("0x", "Z"), ("A0x", ""), ("0x", "\n"), ("0x", "a")]
+    for digits in ("ab", "AB")
+)
 COLUMNS = ["contract_a", "contract_b", "wallets_a", "wallets_b", "both", "jaccard"]
 
 
@@ -122,6 +128,23 @@ def test_one_contract_makes_more_pairs_than_are_looked_at_together(
         ["a", "b", 29, 29, 29, 1.0],
         ["a", "c", 29, 29, 29, 1.0],
         ["b", "c", 29, 29, 29, 1.0],
+    ]
+
+
+@example([*CONTRACTS, *NEARLY_HEX])
+@given(st.lists(st.sampled_from([*CONTRACTS, *NEARLY_HEX]) | st.text() | st.none()))
+def test_contracts_are_numbered_by_what_their_spellings_have_in_common(
+    addresses: list[str | None],
+) -> None:
+    numbers, spellings = contract_groups(pa.array(addresses, pa.large_string()))
+    first: dict[str, str] = {}
+    for address in addresses:
+        if address is not None:
+            first.setdefault(contract_key(address), address)
+    assert spellings.to_pylist() == [*first.values(), None]
+    keys = list(first)
+    assert numbers.tolist() == [
+        len(keys) if address is None else keys.index(contract_key(address)) for address in addresses
     ]
 
 

@@ -27,6 +27,13 @@ READERS: dict[str, Callable[[object], pd.DataFrame]] = {
     "token_changes": frames.token_changes,
     "wallet_states": frames.wallet_states,
     "collections": frames.collections,
+    "concentration": frames.concentration,
+    "diff": lambda db: frames.diff(db, at(0)),
+    "editions": frames.editions,
+    "freshness": lambda db: frames.freshness(db).drop(columns="age"),
+    "holding_ages": lambda db: frames.holding_ages(db, at=at(99)),
+    "overlap": frames.overlap,
+    "quality": frames.quality,
     "runs": frames.runs,
     "webhooks": frames.webhooks,
 }

@@ -105,7 +105,8 @@ def test_hostile_metadata_runs_nothing_and_asks_for_nothing_else(
     where: str, request: pytest.FixtureRequest, record: Record, provider: Pictures
 ) -> None:
     show: Show = request.getfixturevalue(where)
-    gallery = nftsync.gallery(hostile(), title=HOSTILE_TEXTS[1], base_url=provider.url)
+    title = HOSTILE_TEXTS[1] + HOSTILE_TEXTS[2]
+    gallery = nftsync.gallery(hostile(), title=title, base_url=provider.url)
     page = show(gallery)
     inside: Page | Frame = page.frames[-1]
     expect(inside.locator(".card")).to_have_count(len(HOSTILE_TEXTS))
@@ -115,7 +116,7 @@ def test_hostile_metadata_runs_nothing_and_asks_for_nothing_else(
     inside.locator("#sort").select_option("name")
     expect(inside.locator(".card")).not_to_have_count(len(HOSTILE_TEXTS))
     inside.locator("#search").fill("")
-    expect(inside.locator("h1")).to_have_text(HOSTILE_TEXTS[1])
+    expect(inside.locator("h1")).to_have_text(title)
     assert ran(page, record) == []
     hosts = {urlsplit(url).netloc for url in record.requests}
     assert hosts <= {"", "images.invalid"}

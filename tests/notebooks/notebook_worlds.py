@@ -24,7 +24,7 @@ _PATIENCE = 240
 def make_demo(folder: Path) -> Path:
     """The demo's database, with history and webhooks; its provider has ended."""
     database = folder / "data" / "demo.db"
-    run_demo(database, lambda _: None, progress=False)
+    run_demo(database, lambda _: None, progress=False, port=0)
     return database
 
 

@@ -87,16 +87,16 @@ def answers(url: str) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_it_opens_the_demo_with_its_provider_and_ends_both(
-    demo: Path, tmp_path: Path, sessions: list[Session], number: signal.Signals
+    copied: Path, tmp_path: Path, sessions: list[Session], number: signal.Signals
 ) -> None:
-    session = Session(tmp_path, "mine", "--database", str(demo))
+    session = Session(tmp_path, "mine", "--database", str(copied))
     sessions.append(session)
     found = session.get("/api/contents/")
     assert isinstance(found, dict)
     names = {entry["name"] for entry in found["content"]}
     assert names == {path.name for path in NOTEBOOKS}
     assert {path.name for path in (tmp_path / "mine").iterdir()} == names
-    provider = address_file(demo).read_text().strip()
+    provider = address_file(copied).read_text().strip()
     assert answers(f"{provider}/sandbox/wallets")
     url, token = session.address()
     assert not answers(f"{url}/api/contents/"), "without its token nobody is let in"

@@ -32,24 +32,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture
-def copied(demo: Path, tmp_path: Path) -> Path:
-    """The demo's files, to be changed."""
-    folder = tmp_path / "copied"
-    shutil.copytree(demo.parent, folder)
-    port = _free_port()
-    # Its own port: test processes run side by side.
-    address_file(folder / "demo.db").write_text(f"http://127.0.0.1:{port}\n")
-    return folder / "demo.db"
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-    return port
-
-
 def test_a_path_that_is_given_is_taken(here: Path) -> None:
     assert nftsync.database("some.db") == here / "some.db"
     assert nftsync.database(here / "some.db") == here / "some.db"
@@ -221,9 +203,14 @@ def test_notebooks_of_the_demo_open_without_its_provider(copied: Path) -> None:
 def test_notebooks_of_another_database_have_its_settings(
     empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NFTSYNC_RETRIES", "3")
+    monkeypatch.setenv("NFTSYNC_API_TOKEN_FILE", "secrets/token")
+    monkeypatch.setenv("NFTSYNC_WALLETS_FILE", "-")
     config = tmp_path / "nftsync.toml"
     with notebook_environment(empty, config, pytest.fail) as environment:
         assert environment["NFTSYNC_DATABASE"] == str(empty)
         assert environment["NFTSYNC_CONFIG"] == str(config)
         assert environment["NFTSYNC_RETRIES"] == "3"
+        assert environment["NFTSYNC_API_TOKEN_FILE"] == str(tmp_path / "secrets" / "token")
+        assert environment["NFTSYNC_WALLETS_FILE"] == "-"

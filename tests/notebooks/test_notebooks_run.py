@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from notebook_worlds import NOTEBOOKS, execute, outputs, text_of
+from notebook_worlds import NOTEBOOKS, count, execute, outputs, text_of
+
+from nftsync.lab.session import notebook_environment
 
 PLOTLY = "application/vnd.plotly.v1+json"
 
@@ -76,6 +78,23 @@ def assert_shows_the_demo(run: Any, name: str) -> None:
     else:
         assert "Freshly Minted" in shown("changed")
         assert "first_seen" not in shown("changed")
+
+
+def test_the_first_one_reads_the_wallets_again_when_told_to(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = NOTEBOOKS[0].read_text(encoding="utf-8")
+    assert text.count("read_now = False") == 1
+    told = tmp_path / "told.ipynb"
+    told.write_text(text.replace("read_now = False", "read_now = True"), encoding="utf-8")
+    with notebook_environment(copied, None, lambda _: None) as environment:
+        monkeypatch.setenv("NFTSYNC_BASE_URL", environment["NFTSYNC_BASE_URL"])
+        run = execute(told, copied, tmp_path, monkeypatch)
+    assert_quiet(run)
+    bar, result = outputs(run, "sync")[0], outputs(run, "sync")[-1]
+    assert "application/vnd.jupyter.widget-view+json" in bar.data
+    assert "41" in text_of(result)
+    assert count(copied, "SELECT count(*) FROM sync_runs WHERE kind = 'sync'") == 3
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
