@@ -32,7 +32,7 @@ def chromium(outside: WayOut) -> Iterator[Browser]:
 def context(chromium: Browser) -> Iterator[BrowserContext]:
     """A browser context; a module's windows share it, as JupyterLab takes long to load anew."""
     # Playwright would pretend that every page is on a light screen, whatever is around it.
-    context = chromium.new_context(viewport={"width": 1280, "height": 2000}, color_scheme="null")
+    context = chromium.new_context(viewport={"width": 1280, "height": 1200}, color_scheme="null")
     context.set_default_timeout(PATIENCE)
     yield context
     context.close()

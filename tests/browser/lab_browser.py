@@ -163,10 +163,10 @@ class LabPage:
         frame.scroll_into_view_if_needed()
         return frame.content_frame
 
-    def picture(self, folder: Path, theme: str, *cells: int) -> None:
+    def picture(self, folder: Path, name: str, *cells: int) -> None:
         """Keep a picture of what each of these cells shows, for people to look at."""
         for cell in cells:
-            self.outputs(cell).screenshot(path=folder / f"{theme}-{cell}.png")
+            self.outputs(cell).screenshot(path=folder / f"{name}-{cell}.png")
 
     def errors(self) -> list[str]:
         """What cells raised."""
@@ -189,11 +189,6 @@ class LabPage:
         trusted: bool = self.page.evaluate(_TRUSTED)
         return trusted
 
-    def content(self) -> dict[str, Any]:
-        """The notebook as it stands in the window, outputs included."""
-        content: dict[str, Any] = self.page.evaluate(_CONTENT)
-        return content
-
     def change_theme(self, theme: str) -> None:
         """Choose `JupyterLab Light` or `JupyterLab Dark`, and wait until it is drawn."""
         self.page.evaluate(
@@ -204,7 +199,6 @@ class LabPage:
         expect(self.page.locator("#jupyterlab-splash")).to_have_count(0)
 
 
-_CONTENT = "() => window.jupyterapp.shell.currentWidget.content.model.toJSON()"
 _TRUSTED = """() => window.jupyterapp.shell.currentWidget.content.widgets
   .some((cell) => cell.model.type === 'code' && cell.model.trusted)"""
 _LIVE = """(root) => [...document.querySelectorAll(`${root} *`)].flatMap((element) =>
