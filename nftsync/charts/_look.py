@@ -79,6 +79,8 @@ def figure(
             "title": {"text": title, "subtitle": {"text": subtitle}},
             "xaxis": x or {},
             "yaxis": y or {},
+            # Not in the template: JupyterLab heeds only the height of the layout itself.
+            "height": 440,
             **layout,
         },
     )
@@ -134,7 +136,6 @@ def _template() -> dict[str, Any]:
         "colorway": list(SERIES),
         "dragmode": "zoom",
         "font": {"family": _FONT, "size": 13, "color": GREY},
-        "height": 440,
         "hoverlabel": {
             "align": "left",
             "bgcolor": "#1f2328",

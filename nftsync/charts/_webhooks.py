@@ -34,6 +34,7 @@ Webhooks: TypeAlias = "pd.DataFrame | Store"
 
 _LAG = "Webhook lag"
 _BACKLOG = "Webhook backlog"
+_FEW = 8
 _NO_WEBHOOKS = "No webhooks in this database yet; nftsync serve takes them in."
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MISSING = np.iinfo(np.int64).min
@@ -159,7 +160,12 @@ def webhook_backlog(db: Webhooks = None) -> go.Figure:
         _BACKLOG,
         subtitle="; ".join(notes),
         x={"title": {"text": "time (UTC)"}, "type": "date"},
-        y={"title": {"text": "webhooks"}, "rangemode": "tozero"},
+        y={
+            "title": {"text": "webhooks"},
+            "rangemode": "tozero",
+            # No ticks at halves of a webhook.
+            **({"dtick": 1} if max(waiting) <= _FEW and not len(lost) else {}),
+        },
         showlegend=True,
     )
 

@@ -72,13 +72,17 @@ def _row(cards: Cards, nft: int) -> str:
 
     cells = (
         _picture(value("image"), value("problem")),
-        _own(clean(value("name") or "Unnamed", _MOST_NAME)),
+        _own(clean(value("name") or _unnamed(value("chain")), _MOST_NAME)),
         _own(_edition(value("edition"), value("editions"))),
         _own(clean(value("amount") or "", _MOST_NAME)),
         _own(value("collection") or _short(value("contract"))),
         _own(value("label") or _short(value("wallet"))),
     )
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def _unnamed(chain: str | None) -> str:
+    return "Unnamed" if chain is None else f"Unnamed {_short(chain)}"
 
 
 def _short(name: str | None) -> str | None:

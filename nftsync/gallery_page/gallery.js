@@ -91,7 +91,7 @@
     const from = collection ?? (contract === null ? null : short(contract));
     const holder = label ?? (wallet === null ? null : short(wallet));
     const held = value("held", nft);
-    const since = held === null ? null : own(`since ${held.slice(0, 10)}`, held);
+    const since = held === null ? null : own(`seen since ${held.slice(0, 10)}`, held);
     return [
       ...line(count, of === null ? null : own(of)),
       ...line(from === null ? null : own(from, contract ?? from)),
@@ -120,8 +120,9 @@
   }
 
   function card(nft) {
-    const name = value("name", nft);
-    const heading = make("h2", name === null ? "unnamed" : "", own(name ?? "Unnamed", name));
+    const [name, chain] = [value("name", nft), value("chain", nft)];
+    const unnamed = chain === null ? "Unnamed" : `Unnamed ${short(chain)}`;
+    const heading = make("h2", name === null ? "unnamed" : "", own(name ?? unnamed, name ?? chain));
     const about = make("div", "about", heading, ...lines(nft), details(nft));
     return make("li", "card", picture(nft), about);
   }

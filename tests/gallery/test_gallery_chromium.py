@@ -261,6 +261,15 @@ def collection() -> pd.DataFrame:
     return frame(rows).assign(held_since=held)
 
 
+def test_an_nft_without_a_name_is_told_apart_by_its_id_on_the_chain(
+    saved: Show, collection: pd.DataFrame
+) -> None:
+    unnamed = collection.assign(name=None, blockchain_token_id=str(2**200))
+    page = saved(nftsync.gallery(unnamed))
+    number = str(2**200)
+    assert set(names(page)) == {f"Unnamed {number[:8]}…{number[-6:]}"}
+
+
 def test_search_covers_names_creators_contracts_wallets_and_ids(
     saved: Show, collection: pd.DataFrame
 ) -> None:
@@ -362,7 +371,7 @@ def test_a_card_says_what_is_held(saved: Show) -> None:
         f"×{2**256 - 1} · #0 of 100",
         "0xababab…ababab",
         "11111111…555555",
-        "since 2026-03-01",
+        "seen since 2026-03-01",
     ]
     assert page.get_by_title("0x" + "ab" * 20).count() == 2
     second = page.locator(".card").nth(1)
