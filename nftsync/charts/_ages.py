@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from nftsync.charts._bars import NO_HOLDINGS
+from nftsync.charts._bars import no_holdings
 from nftsync.charts._labels import counted
 from nftsync.charts._look import BLUE, ORANGE, TEXT_ONLY, empty_figure, figure
 from nftsync.errors import InputError
@@ -49,7 +49,7 @@ def holding_ages(
     """
     frame = _given(db, at, exclude)
     if frame.empty:
-        return empty_figure(_TITLE, NO_HOLDINGS)
+        return empty_figure(_TITLE, no_holdings(db))
     buckets = frame["bucket"].cat.categories.tolist()
     codes = frame["bucket"].cat.codes.to_numpy().astype(np.int64)
     codes, censored = codes[codes >= 0], frame["censored"].to_numpy(dtype=bool)[codes >= 0]
@@ -76,7 +76,7 @@ def _given(db: Ages, at: Moment | None, exclude: WalletIds) -> pd.DataFrame:
         return read_ages(db, at=at, exclude=exclude)
     if at is not None or wallet_ids(exclude):
         raise InputError("at= and exclude= need a database; give them to frames.holding_ages")
-    need_columns(db, ("bucket", "censored"))
+    need_columns(db, ("bucket", "censored"), "frames.holding_ages")
     if not isinstance(db["bucket"].dtype, pd.CategoricalDtype):
         raise InputError(
             "the given frame's bucket is no category; give what frames.holding_ages returns"

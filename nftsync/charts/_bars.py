@@ -26,9 +26,7 @@ from nftsync.frames._tables import WalletIds
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["NO_HOLDINGS", "holders", "holdings_by_collection"]
-
-NO_HOLDINGS = "No holdings in what was given yet; nftsync sync reads them."
+__all__ = ["holders", "holdings_by_collection", "no_holdings"]
 
 #: Floats are exact up to here.
 _EXACT = 2**53
@@ -63,7 +61,7 @@ def holdings_by_collection(
     needs = ("wallet_id", "token_id", "contract_address", "amount")
     frame = given_holdings(holdings, exclude, needs=needs)
     if frame.empty:
-        return empty_figure(title, NO_HOLDINGS)
+        return empty_figure(title, no_holdings(holdings))
     groups = grouped(frame, "contract_address")
     held = Held.of(frame)
     tokens = distinct_in(groups.codes, held.tokens, len(groups))
@@ -124,7 +122,7 @@ def holders(
         holdings, exclude, needs=needs, wants=("wallet_label", "contract_address")
     )
     if frame.empty:
-        return empty_figure(title, NO_HOLDINGS)
+        return empty_figure(title, no_holdings(holdings))
     groups = grouped(frame, "wallet_id")
     held = Held.of(frame)
     sizes = distinct_in(groups.codes, held.tokens, len(groups))
@@ -154,6 +152,13 @@ def holders(
         height=176 + 26 * len(rows.labels),
         showlegend=False,
     )
+
+
+def no_holdings(given: object) -> str:
+    """What a figure without holdings says of the frame or database that it was drawn from."""
+    if isinstance(given, pd.DataFrame):
+        return "The given frame has no holdings."
+    return "No holdings in what was given yet; nftsync sync reads them."
 
 
 def _wallet_labels(

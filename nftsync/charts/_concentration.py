@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 import pandas as pd
 
-from nftsync.charts._bars import NO_HOLDINGS
+from nftsync.charts._bars import no_holdings
 from nftsync.charts._groups import codes_of, distinct_in, grouped, largest, sums_in
 from nftsync.charts._labels import Names, counted, given_names, name_group, tell_apart, without
 from nftsync.charts._look import DASHES, GREY, SERIES, empty_figure, figure
@@ -59,7 +59,7 @@ def concentration(
     frame = given_holdings(holdings, exclude, needs=("wallet_id", "token_id", "amount", by))
     frame = frame[frame["amount"].notna()].reset_index(drop=True)
     if frame.empty:
-        return empty_figure(_TITLE, NO_HOLDINGS)
+        return empty_figure(_TITLE, no_holdings(holdings))
     groups = grouped(frame, by)
     holders = distinct_in(groups.codes, codes_of(frame, "wallet_id"), len(groups))
     shown = largest((holders,), groups.values, number)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 import pandas as pd
 
-from nftsync.charts._bars import NO_HOLDINGS
+from nftsync.charts._bars import no_holdings
 from nftsync.charts._groups import codes_of, distinct_in, folded, grouped, largest
 from nftsync.charts._labels import Names, counted, given_names, name_group, tell_apart
 from nftsync.charts._look import SHADES, TEXT_ONLY, empty_figure, figure
@@ -55,7 +55,7 @@ def overlap(
     frame = given_holdings(holdings, exclude, needs=("wallet_id", "contract_address", "amount"))
     frame = frame[frame["contract_address"].notna()].reset_index(drop=True)
     if frame.empty:
-        return empty_figure(_TITLE, NO_HOLDINGS)
+        return empty_figure(_TITLE, no_holdings(holdings))
     groups = grouped(frame, "contract_address")
     holders = distinct_in(groups.codes, codes_of(frame, "wallet_id"), len(groups))
     shown = largest((holders,), groups.values, number)

@@ -110,7 +110,7 @@ def webhook_lag(db: Webhooks = None) -> go.Figure:
             "tickvals": [seconds for seconds, _ in _TICKS],
             "ticktext": [name for _, name in _TICKS],
         },
-        y={"title": {"text": "webhooks that took at most so long (%)"}, "range": [0, 103]},
+        y={"title": {"text": "share of webhooks (%)"}, "range": [0, 103]},
     )
 
 
@@ -173,7 +173,7 @@ def webhook_backlog(db: Webhooks = None) -> go.Figure:
 def _given(db: Webhooks, needs: tuple[str, ...]) -> pd.DataFrame:
     if not isinstance(db, pd.DataFrame):
         return webhooks(db)
-    need_columns(db, needs)
+    need_columns(db, needs, "frames.webhooks")
     return db
 
 

@@ -24,7 +24,7 @@ from nftsync.frames._columns import (
     text,
     times,
 )
-from nftsync.frames._source import Numbers, Source, Store, positions, reading
+from nftsync.frames._source import Numbers, Source, Store, need_database, positions, reading
 
 __all__ = ["changes", "token_changes"]
 
@@ -63,6 +63,7 @@ def changes(
             connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
+    need_database(db, "frames.changes reads a database's log of changes")
     moment = None if since is None else stored_time(since)
     first = 0 if after is None else _following(after)
     with reading(db) as source:
@@ -124,5 +125,6 @@ def token_changes(db: Store = None) -> pd.DataFrame:
         InputError: `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
+    need_database(db, "frames.token_changes reads a database's log of changes")
     with reading(db) as source:
         return read_frame(source, _TOKEN_CHANGES, "token_changes ORDER BY change_id")

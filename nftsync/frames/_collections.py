@@ -12,7 +12,7 @@ import pyarrow as pa
 from nftsync.frames._amounts import Amounts
 from nftsync.frames._columns import INTEGER, TEXT, Times, frame_of, moments, text, times
 from nftsync.frames._contracts import contract_groups
-from nftsync.frames._source import Numbers, Store, positions, reading
+from nftsync.frames._source import Numbers, Store, need_database, positions, reading
 
 __all__ = ["collections"]
 
@@ -37,6 +37,7 @@ def collections(db: Store = None) -> pd.DataFrame:
         InputError: `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
+    need_database(db, "frames.collections counts all tokens of a database, held or not")
     with reading(db) as source:
         numbers, (addresses, first_seen, updated) = source.numbered(
             "tokens",

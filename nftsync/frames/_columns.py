@@ -27,6 +27,7 @@ __all__ = [
     "integers",
     "moments",
     "read_frame",
+    "shown",
     "stored_time",
     "text",
     "times",
@@ -52,6 +53,9 @@ Moment: TypeAlias = "str | date | datetime | np.datetime64"
 
 Times: TypeAlias = npt.NDArray[np.datetime64]
 
+#: Characters of a value that an error repeats.
+_LONGEST = 60
+
 _STR = pd.StringDtype(storage="pyarrow", na_value=np.nan)
 
 
@@ -64,8 +68,21 @@ def stored_time(value: Moment) -> str:
     if isinstance(value, np.datetime64) and not np.isnat(value):
         value = pd.Timestamp(value)
     if not isinstance(value, str | date) or value is pd.NaT:
-        raise InputError(f"{value!r} is not a time; give text, a date or a datetime")
+        raise InputError(f"{shown(value)} is not a time; give text, a date or a datetime")
+    if isinstance(value, str) and len(value) > _LONGEST:
+        raise InputError(f"{shown(value)} is not a time; write 2026-01-31T12:00:00Z")
     return parse_time(value)
+
+
+def shown(value: object) -> str:
+    """How an error names what a caller gave: text cut short, short values as is, else the kind."""
+    if isinstance(value, str):
+        return repr(value) if len(value) <= _LONGEST else f"{value[:_LONGEST]!r}..."
+    if value is None or pd.api.types.is_scalar(value):
+        written = repr(value)
+        if len(written) <= _LONGEST:
+            return written
+    return f"a {type(value).__name__}"
 
 
 def coded(column: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +14,25 @@ from nftsync.errors import InputError
 from nftsync.frames._columns import TEXT, Moment, frame_of, stored_time, text, times
 from nftsync.frames._contracts import names_contract
 from nftsync.frames._counterparties import counterparties
-from nftsync.frames._source import Numbers, Store, positions, reading
+from nftsync.frames._source import Numbers, Source, Store, need_database, positions, reading
 from nftsync.frames._tables import WalletIds, wallet_ids
 from nftsync.frames._tokens import Tokens, read_tokens
 from nftsync.frames._wallet_names import WalletNames, wallet_names, wallet_numbers
 from nftsync.frames._window import Window, read_window
+from nftsync.times import now, shifted
 
 __all__ = ["diff"]
+
+#: How far clocks may differ.
+_ALLOWED = timedelta(minutes=1)
+_END_OF_DAY = "T23:59:59.999999Z"
+
+#: The latest times that were stored, each of a log in which they never decrease, or of few rows.
+_LATEST = """
+    SELECT (SELECT observed_at FROM balance_change_rows ORDER BY change_id DESC LIMIT 1),
+        (SELECT observed_at FROM wallet_state_rows ORDER BY state_id DESC LIMIT 1),
+        (SELECT max(finished_at) FROM sync_runs), (SELECT max(synced_at) FROM wallets)
+"""
 
 
 def diff(
@@ -63,16 +76,19 @@ def diff(
         neither a loss nor a gain.
 
     Raises:
-        InputError: `start` is missing or after `end`, a time, wallet id or contract is none, or
-            `db` is neither a path nor a connection.
+        InputError: `start` is missing, after `end` or, without an `end`, in the future; a time,
+            wallet id or contract is none, or `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
+    need_database(db, "frames.diff compares two times by a database's log of changes")
     after, until = _times(start, end)
     chosen = None if wallet is None else wallet_ids(wallet)
     left_out = wallet_ids(exclude)
     if not isinstance(contract, str | None):
         raise InputError(f"{contract!r} is not a contract address; give text")
     with reading(db) as source:
+        if until is None:
+            _check_begun(source, after)
         found = _differences(read_window(source, after, until))
         if chosen is not None:
             found = found.rows(np.isin(found.window.wallets, wallet_numbers(source, chosen)))
@@ -99,6 +115,22 @@ def _times(start: Moment | None, end: Moment | None) -> tuple[str, str | None]:
     if until is not None and after > until:
         raise InputError(f"start ({after}) is after end ({until}); give the earlier time first")
     return after, until
+
+
+def _check_begun(source: Source, start: str) -> None:
+    """Refuse a time that is still to come, by this clock and by the one of what was stored."""
+    clock = now()
+    if start <= shifted(clock, _ALLOWED):
+        return
+    stored = max((time for time in next(source.rows(_LATEST)) if time is not None), default=clock)
+    if start <= stored:
+        return
+    day, time = start[:10], start[10:]
+    if time == _END_OF_DAY and day <= clock[:10]:
+        advice = f"a bare date is the end of that day: for since this morning give {day}T00:00:00Z"
+    else:
+        advice = f"it is {clock} now, so give an earlier time"
+    raise InputError(f"start ({start}) is in the future; {advice}")
 
 
 @dataclass(frozen=True)

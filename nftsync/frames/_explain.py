@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Final
 
@@ -9,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.errors import InputError
-from nftsync.frames._columns import TEXT, text
+from nftsync.frames._columns import TEXT, shown, text
 from nftsync.frames._explanations import NOTES
 from nftsync.frames._readable import Readable
 
@@ -53,12 +54,12 @@ FRAMES: Final[dict[str, str]] = {
 }
 
 
-def explain(name: str | None = None) -> pd.DataFrame:
+def explain(name: str | Callable[..., pd.DataFrame] | None = None) -> pd.DataFrame:
     """What each column of a frame means, its unit, and where it comes from.
 
     Args:
-        name: a function of `nftsync.frames` that returns a frame, such as `holdings`; None lists
-            them all.
+        name: a function of `nftsync.frames` that returns a frame, by name, such as `holdings`, or
+            itself; None lists them all.
 
     Returns:
         A row per column of that frame, in its order: `column`, `type` (in pandas; `object` are
@@ -68,17 +69,12 @@ def explain(name: str | None = None) -> pd.DataFrame:
         frame: `name` and `columns` (how many).
 
     Raises:
-        InputError: there is no such frame; the nearest name is given.
+        InputError: there is no such frame; near names are given. Or it is no name, but a frame.
     """
     if name is None:
         counts = [len(columns.split()) for columns in FRAMES.values()]
         return Readable.of({"name": text(pa.array(list(FRAMES), TEXT)), "columns": counts})
-    if name not in FRAMES:
-        near = get_close_matches(str(name), FRAMES, n=1, cutoff=0)
-        raise InputError(
-            f"there is no frame {name!r} to explain; the nearest one is {near[0]!r}, and "
-            "frames.explain() lists all"
-        )
+    name = _checked(name)
     columns = FRAMES[name].split()
     notes = [NOTES.get(f"{name}.{column}") or NOTES[column] for column in columns]
     told = {
@@ -89,3 +85,20 @@ def explain(name: str | None = None) -> pd.DataFrame:
         "source": [note.source for note in notes],
     }
     return Readable.of({key: text(pa.array(values, TEXT)) for key, values in told.items()})
+
+
+def _checked(name: object) -> str:
+    if callable(name):
+        name = getattr(name, "__name__", name)
+    if not isinstance(name, str):
+        raise InputError(
+            f"{shown(name)} is not the name of a frame; give the name of the function that returns"
+            " it, as in frames.explain('holdings')"
+        )
+    if name not in FRAMES:
+        near = get_close_matches(name, FRAMES, n=2)
+        instead = f"; near ones are {', '.join(map(repr, near))}" if near else ""
+        raise InputError(
+            f"there is no frame {shown(name)} to explain{instead}; frames.explain() lists all"
+        )
+    return name

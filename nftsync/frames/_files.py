@@ -40,16 +40,19 @@ def save(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Path:
         The file's absolute path.
 
     Raises:
-        InputError: `path` has another ending, `frame` is no DataFrame, or it holds what such a
-            file cannot hold.
+        InputError: `path` is none or has another ending, `frame` is no DataFrame, or it holds
+            what such a file cannot hold.
         StoreError: the file cannot be written.
     """
-    path = Path(path)
+    path = _named(
+        path, "the frame comes first, then the path: frames.save(frame, 'holdings.parquet')"
+    )
     write = _WRITERS.get(path.suffix.lower())
     if write is None:
         raise InputError(f"{path} ends neither in .parquet nor in .csv; name a file that does")
     if not isinstance(frame, pd.DataFrame):
-        raise InputError(f"a {type(frame).__name__} is no DataFrame; `to_frame()` makes one")
+        instead = "`to_frame()` makes one" if isinstance(frame, pd.Series) else "give one first"
+        raise InputError(f"a {type(frame).__name__} is no DataFrame; {instead}")
     path = path.resolve()
     _write(path, frame, write)
     return path
@@ -70,7 +73,7 @@ def load(path: str | os.PathLike[str]) -> pd.DataFrame:
             notes say.
         StoreError: it cannot be read.
     """
-    path = Path(path)
+    path = _named(path, "give one: frames.load('holdings.parquet')")
     if path.suffix.lower() != ".parquet":
         raise InputError(
             f"{path} does not end in .parquet; other files do not say what their columns hold"
@@ -86,6 +89,14 @@ def load(path: str | os.PathLike[str]) -> pd.DataFrame:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
     except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is no Parquet file, or a damaged one") from error
+
+
+def _named(path: object, advice: str) -> Path:
+    if isinstance(path, str | os.PathLike):
+        name = os.fspath(path)
+        if isinstance(name, str):
+            return Path(name)
+    raise InputError(f"a {type(path).__name__} is no path of a file; {advice}")
 
 
 def _write(

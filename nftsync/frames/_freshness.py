@@ -12,7 +12,7 @@ import pyarrow as pa
 from nftsync.frames._ages import ages
 from nftsync.frames._columns import INTEGER, TEXT, integers, moments, text, times
 from nftsync.frames._readable import Readable
-from nftsync.frames._source import Source, Store, reading
+from nftsync.frames._source import Source, Store, need_database, reading
 from nftsync.times import now
 
 __all__ = ["freshness"]
@@ -77,6 +77,7 @@ def freshness(db: Store = None) -> pd.DataFrame:
         InputError: `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
+    need_database(db, "frames.freshness looks at a database's runs, wallets and webhooks")
     with reading(db) as source:
         lines = [*_runs(source), *_wallets(source), *_webhooks(source)]
     at = moments(pa.array([line.at for line in lines], TEXT))

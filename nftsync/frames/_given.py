@@ -90,8 +90,15 @@ def given_holdings(
     return frame
 
 
-def need_columns(frame: pd.DataFrame, names: Iterable[str]) -> None:
+def need_columns(
+    frame: pd.DataFrame, names: Iterable[str], wanted: str = "frames.holdings"
+) -> None:
     """Make sure that a frame has some columns, each of them once.
+
+    Args:
+        frame: what was given.
+        names: the columns that are needed.
+        wanted: the function that returns such a frame.
 
     Raises:
         InputError: one is missing or stands twice.
@@ -106,7 +113,7 @@ def need_columns(frame: pd.DataFrame, names: Iterable[str]) -> None:
             instead = f"; near ones it has: {', '.join(near)}" if near else ""
             raise InputError(
                 f"the given frame of {len(known)} columns has no {name!r}{instead};"
-                " give what frames.holdings returns, or a database"
+                f" give what {wanted} returns, or a database"
             )
 
 

@@ -22,7 +22,15 @@ from nftsync.frames._columns import (
     text,
     times,
 )
-from nftsync.frames._source import IN_JSON, Source, Store, as_json, positions, reading
+from nftsync.frames._source import (
+    IN_JSON,
+    Source,
+    Store,
+    as_json,
+    need_database,
+    positions,
+    reading,
+)
 from nftsync.frames._tables import WalletIds, wallet_ids
 from nftsync.frames._tokens import Tokens, read_tokens
 from nftsync.frames._wallet_names import WalletNames, wallet_names, wallet_numbers
@@ -83,6 +91,7 @@ def holding_ages(
             connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
+    need_database(db, "frames.holding_ages needs a database's log of changes")
     moment = None if at is None else stored_time(at)
     left_out = wallet_ids(exclude)
     with reading(db) as source:

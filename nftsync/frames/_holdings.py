@@ -15,7 +15,16 @@ from nftsync.frames._asof import Confirmations, balances_at, read_confirmations
 from nftsync.frames._balances import Balances, read_balances
 from nftsync.frames._columns import TEXT, Moment, frame_of, moments, stored_time, text, times
 from nftsync.frames._contracts import names_contract
-from nftsync.frames._source import IN_JSON, Numbers, Parameters, Source, Store, positions, reading
+from nftsync.frames._source import (
+    IN_JSON,
+    Numbers,
+    Parameters,
+    Source,
+    Store,
+    need_database,
+    positions,
+    reading,
+)
 from nftsync.frames._tables import WalletIds, wallet_ids
 from nftsync.frames._tokens import Tokens, finished, read_tokens
 from nftsync.models import CONTENT_COLUMNS
@@ -97,6 +106,7 @@ def read_holdings(
         InputError: see `holdings`.
         StoreError: see `holdings`.
     """
+    need_database(db, "frames.holdings reads the balances of a database")
     ids = None if wallet is None else wallet_ids(wallet)
     moment = None if as_of is None else stored_time(as_of)
     if not isinstance(contract, str | None):

@@ -21,7 +21,7 @@ from nftsync.frames._field_problems import (
     text_problems,
 )
 from nftsync.frames._kept_values import kept_problems
-from nftsync.frames._source import Source, Store, reading
+from nftsync.frames._source import Source, Store, need_database, reading
 from nftsync.frames._tokens import Tokens, read_tokens
 from nftsync.image_address import origin
 from nftsync.models import CONTENT_COLUMNS
@@ -69,6 +69,7 @@ def quality(
             a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
+    need_database(db, "frames.quality looks at all tokens of a database, held or not")
     needed = _checked(required)
     if base_url is not None:
         origin(base_url)

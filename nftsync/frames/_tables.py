@@ -11,7 +11,7 @@ import pandas as pd
 
 from nftsync.errors import InputError
 from nftsync.frames._columns import Kind, read_frame
-from nftsync.frames._source import IN_JSON, Parameters, Store, reading
+from nftsync.frames._source import IN_JSON, Parameters, Store, need_database, reading
 from nftsync.models import normalize_uuid
 
 __all__ = ["WalletIds", "runs", "wallet_ids", "wallet_states", "wallets", "webhooks"]
@@ -104,6 +104,7 @@ def wallets(db: Store = None) -> pd.DataFrame:
         InputError: `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
+    need_database(db, "frames.wallets reads the wallets of a database, with or without holdings")
     with reading(db) as source:
         return read_frame(source, _WALLETS, "wallets ORDER BY wallet_no")
 
@@ -124,6 +125,7 @@ def wallet_states(db: Store = None, wallet: WalletIds | None = None) -> pd.DataF
         InputError: a wallet id is no UUID, or `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
+    need_database(db, "frames.wallet_states reads the states of wallets that a database recorded")
     where = ""
     parameters: Parameters = ()
     if wallet is not None:
@@ -150,6 +152,7 @@ def runs(db: Store = None) -> pd.DataFrame:
         InputError: `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
+    need_database(db, "frames.runs reads the runs that a database recorded")
     with reading(db) as source:
         return read_frame(source, _RUNS, "sync_runs ORDER BY run_id")
 
@@ -173,5 +176,6 @@ def webhooks(db: Store = None) -> pd.DataFrame:
         InputError: `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
+    need_database(db, "frames.webhooks reads the webhooks that a database recorded")
     with reading(db) as source:
         return read_frame(source, _WEBHOOKS, "webhooks ORDER BY rowid")

@@ -24,7 +24,15 @@ from nftsync.frames._columns import (
     text,
     times,
 )
-from nftsync.frames._source import Numbers, Parameters, Source, Store, positions, reading
+from nftsync.frames._source import (
+    Numbers,
+    Parameters,
+    Source,
+    Store,
+    need_database,
+    positions,
+    reading,
+)
 from nftsync.models import CONTENT_COLUMNS
 
 __all__ = ["Tokens", "finished", "read_tokens", "tokens"]
@@ -164,6 +172,7 @@ def tokens(db: Store = None, as_of: Moment | None = None) -> pd.DataFrame:
         InputError: `as_of` is no time, or `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
+    need_database(db, "frames.tokens reads all tokens of a database, held or not")
     moment = None if as_of is None else stored_time(as_of)
     with reading(db) as source:
         found = read_tokens(source, (*CONTENT_COLUMNS, "first_seen_at"), as_of=moment)

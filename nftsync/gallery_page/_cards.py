@@ -63,6 +63,11 @@ class Cards:
     def __len__(self) -> int:
         return len(self.columns["token"])
 
+    @property
+    def noun(self) -> str:
+        """What the rows are: an NFT that several wallets hold is several holdings."""
+        return "holdings" if "wallet" in self.columns else "NFTs"
+
 
 def cards_of(frame: pd.DataFrame, images: Images, *, limit: int, hide_zero: bool) -> Cards:
     """Read a frame's columns, as far as it has them.

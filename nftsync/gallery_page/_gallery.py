@@ -45,7 +45,8 @@ class Gallery:
     def __repr__(self) -> str:
         left_out = self._cards.total - len(self)
         rest = f" of {self._cards.total:,}" if left_out else ""
-        return f"<Gallery {self.title!r}: {len(self):,}{rest} NFTs; .save(path) makes a page>"
+        what = f"{len(self):,}{rest} {self._cards.noun}"
+        return f"<Gallery {self.title!r}: {what}; .save(path) makes a page>"
 
     @cached_property
     def html(self) -> str:

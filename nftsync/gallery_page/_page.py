@@ -89,7 +89,7 @@ def notes(cards: Cards) -> list[str]:
     said = []
     if cards.total > len(cards):
         said.append(
-            f"The first {len(cards):,} of {cards.total:,} NFTs; "
+            f"The first {len(cards):,} of {cards.total:,} {cards.noun}; "
             "filter the frame, or raise limit, to see others."
         )
     if cards.zeros:

@@ -193,7 +193,8 @@
     nothing.hidden = shown.length > 0;
     const all = chosen.length === data.count ? "" : ` of ${count(data.count)}`;
     const range = `${count(first + 1)} to ${count(first + shown.length)} shown`;
-    const found = `${count(chosen.length)}${all} ${data.count === 1 ? "NFT" : "NFTs"}`;
+    const one = columns.wallet ? "holding" : "NFT";
+    const found = `${count(chosen.length)}${all} ${one}${data.count === 1 ? "" : "s"}`;
     status.textContent = shown.length ? `${found}, ${range}` : found;
     place.textContent = `${count(page + 1)} of ${count(pages())}`;
     for (const button of steps) {

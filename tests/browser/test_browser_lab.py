@@ -116,7 +116,7 @@ def _see_charts(notebook: LabPage) -> None:
 def _see_gallery(gallery: FrameLocator, database: Path) -> None:
     """All that are held have a card, and their pictures have come from the provider."""
     held = frames.holdings(database)
-    expect(gallery.locator("#status")).to_contain_text(f"{len(held)} NFTs")
+    expect(gallery.locator("#status")).to_contain_text(f"{len(held)} holdings")
     pictures = gallery.locator("li.card img")
     expect(pictures).not_to_have_count(0)
     for picture in pictures.all()[:12]:
@@ -136,7 +136,7 @@ def _search(gallery: FrameLocator, database: Path) -> None:
     assert 0 < wanted < len(held)
     gallery.get_by_role("searchbox").fill("auctions")
     expect(gallery.locator("li.card")).to_have_count(wanted)
-    expect(gallery.locator("#status")).to_contain_text(f"{wanted} of {len(held)} NFTs")
+    expect(gallery.locator("#status")).to_contain_text(f"{wanted} of {len(held)} holdings")
     gallery.get_by_role("searchbox").fill("no NFT says this")
     expect(gallery.locator("li.card")).to_have_count(0)
     expect(gallery.get_by_text("Nothing found.")).to_be_visible()

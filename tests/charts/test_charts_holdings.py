@@ -178,6 +178,8 @@ def test_a_frame_of_ages_takes_no_options_that_came_too_late(tmp_path):
     ages = frames.holding_ages(world.close())
     with pytest.raises(InputError, match=r"frames\.holding_ages"):
         charts.holding_ages(ages, exclude=[wallet_id(1)])
+    with pytest.raises(InputError, match=r"'bucket'; give what frames\.holding_ages returns"):
+        charts.holding_ages(ages.drop(columns="bucket"))
     with pytest.raises(InputError, match="category"):
         charts.holding_ages(ages.assign(bucket="old"))
 

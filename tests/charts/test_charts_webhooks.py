@@ -130,6 +130,7 @@ def test_unreadable_times_are_left_out_and_counted(tmp_path):
         )
     figure = charts.webhook_lag(world.close())
     assert "6 without a readable createdAtUtc" in figure.layout.title.subtitle.text
+    assert figure.layout.yaxis.title.text == "share of webhooks (%)"
     arriving, marks, working, _ = figure.data
     assert list(arriving.x)[:4] == [2, 2, 2, 2]
     assert len(arriving.x) == 5
@@ -148,7 +149,7 @@ def test_many_webhooks_are_drawn_with_few_points():
 
 def test_a_frame_without_a_needed_column_is_refused():
     frame = frame_of([(0, 1, 1, "done")])
-    with pytest.raises(InputError, match="finished_at"):
+    with pytest.raises(InputError, match=r"'finished_at'; .*give what frames\.webhooks returns"):
         charts.webhook_lag(frame.drop(columns="finished_at"))
     with pytest.raises(InputError, match="received_at"):
         charts.webhook_backlog(frame.drop(columns="received_at"))

@@ -11,6 +11,7 @@ import pytest
 from frames_database import Builder, at, token_id, wallet_id
 
 from nftsync import frames
+from nftsync.errors import InputError
 
 STR, INT, TIME = "str", "Int64", "datetime64[us, UTC]"
 METADATA = {
@@ -274,3 +275,31 @@ def test_times_are_read_to_the_microsecond(build: Builder) -> None:
         "0001-01-01T00:00:00.000001+00:00",
         "9999-12-31T23:59:59.999999+00:00",
     ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (pd.DataFrame({"a": range(100)}), "a DataFrame"),
+        (pd.Series([1]), "a Series"),
+        ([1, 2], "a list"),
+        (5, "5"),
+        (float("nan"), "nan"),
+        (pd.NaT, "NaT"),
+        (b"x" * 1_000, "a bytes"),
+        ("yesterday", "'yesterday'"),
+        ("x" * 1_000, f"'{'x' * 60}'..."),
+    ],
+    ids=repr,
+)
+def test_what_is_no_time_is_named_shortly(small_database: Path, wrong: object, said: str) -> None:
+    for read in (
+        lambda: frames.holdings(small_database, as_of=wrong),  # type: ignore[arg-type]
+        lambda: frames.tokens(small_database, as_of=wrong),  # type: ignore[arg-type]
+        lambda: frames.changes(small_database, since=wrong),  # type: ignore[arg-type]
+        lambda: frames.holding_ages(small_database, at=wrong),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InputError) as raised:
+            read()
+        assert str(raised.value).startswith(f"{said} is not a time; ")
+        assert "\n" not in str(raised.value)

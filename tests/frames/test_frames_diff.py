@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from frames_database import Builder, at, token_id, wallet_id
+from frames_database import START, Builder, at, token_id, wallet_id
 from histories import READS, TOKENS, WALLETS, Change, Histories, Read, moment, size
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync import frames
 from nftsync.errors import InputError
+from nftsync.times import format_time
 
 DTYPES = {
     "wallet_id": "str",
@@ -147,7 +149,8 @@ def test_leaving_out_rows_changes_none_of_the_others(
     histories: Histories, reads: list[Read], start: int
 ) -> None:
     """Counterparties are inferred before wallets are left out."""
-    histories.play(reads)
+    clock = histories.play(reads)
+    start = min(start, clock) if reads else -1_000_000_000
     whole = frames.diff(histories.path, moment(start))
     some = [wallet_id(wallet) for wallet in WALLETS[:2]]
     chosen = whole["wallet_id"].isin(some)
@@ -305,3 +308,66 @@ def test_what_cannot_be_compared(small_database: Path) -> None:
         frames.diff(small_database, at(0), exclude="Treasury")
     with pytest.raises(InputError, match="contract"):
         frames.diff(small_database, at(0), contract=7)  # type: ignore[arg-type]
+
+
+def test_a_frame_is_no_database_and_no_time(small_database: Path) -> None:
+    now = frames.holdings(small_database)
+    for start in (now, at(0), None):
+        with pytest.raises(InputError) as raised:
+            frames.diff(now, start)  # type: ignore[arg-type]
+        assert str(raised.value) == (
+            "frames.diff compares two times by a database's log of changes, which a DataFrame"
+            " does not hold; give the database's path"
+        )
+    with pytest.raises(InputError, match=r"^a DataFrame is not a time; give text, a date"):
+        frames.diff(small_database, now)  # type: ignore[arg-type]
+
+
+def test_a_start_to_come_is_refused(small_database: Path) -> None:
+    clock = datetime.now(UTC)
+    for ahead in (clock + timedelta(minutes=2), clock.date() + timedelta(days=2), "2990-01-31"):
+        with pytest.raises(InputError, match=r"start \(\S+Z\) is in the future; it is 2\S+Z now"):
+            frames.diff(small_database, ahead)
+    assert frames.diff(small_database, "2990-01-31", "2990-01-31").empty
+
+
+def test_today_as_a_start_gets_the_beginning_of_the_day(
+    small_database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bare date is its end, which is a silent comparison of now with now."""
+    monkeypatch.setattr("nftsync.frames._diff.now", lambda: "2026-11-21T09:30:00.000000Z")
+    for start in ("2026-11-21", date(2026, 11, 21)):
+        with pytest.raises(InputError) as raised:
+            frames.diff(small_database, start)
+        assert str(raised.value) == (
+            "start (2026-11-21T23:59:59.999999Z) is in the future; a bare date is the end of that"
+            " day: for since this morning give 2026-11-21T00:00:00Z"
+        )
+    assert len(frames.diff(small_database, "2026-11-21T00:00:00Z")) == 0
+    assert len(frames.diff(small_database, "2026-11-20")) == 0
+
+
+def test_now_is_a_start_for_clocks_that_differ_a_little(build: Builder) -> None:
+    clock = datetime.now(UTC)
+    for start in (clock, clock + timedelta(seconds=30), pd.Timestamp.now("UTC")):
+        assert frames.diff(build.path, start).empty
+
+
+@pytest.mark.parametrize("where", ["change", "state", "run", "wallet"])
+def test_a_database_whose_clock_ran_ahead_can_be_compared(build: Builder, where: str) -> None:
+    ahead = (datetime.now(UTC) + timedelta(days=2)).replace(microsecond=0)
+    last = (ahead - START).total_seconds()
+    build.wallet(1, synced_at=at(last) if where == "wallet" else None)
+    build.token(1)
+    if where == "change":
+        build.change(1, 1, None, "1", last)
+    elif where == "state":
+        build.state(1, last, last, last)
+    elif where == "run":
+        build.insert("sync_runs", kind="sync", status="ok", started_at=at(0), finished_at=at(last))
+    assert frames.diff(build.path, ahead).empty
+    assert frames.diff(build.path, format_time(ahead - timedelta(seconds=1))).shape[0] == (
+        where == "change"
+    )
+    with pytest.raises(InputError, match="in the future"):
+        frames.diff(build.path, ahead + timedelta(seconds=1))

@@ -87,5 +87,29 @@ def test_sources_are_the_documents_fields_or_nftsync() -> None:
 def test_an_unknown_name_gets_the_nearest() -> None:
     with pytest.raises(InputError, match="'holding'.*'holdings'"):
         frames.explain("holding")
-    with pytest.raises(InputError, match="nearest"):
-        frames.explain("")
+    for far in ("", "qqqq", frames.explain, pd.DataFrame):
+        with pytest.raises(InputError, match=r"to explain; frames\.explain\(\) lists all$"):
+            frames.explain(far)  # type: ignore[arg-type]
+    with pytest.raises(InputError) as raised:
+        frames.explain("x\n" * 10_000)
+    assert len(str(raised.value)) < 200
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_function_is_as_good_as_its_name(name: str) -> None:
+    pd.testing.assert_frame_equal(frames.explain(getattr(frames, name)), frames.explain(name))
+
+
+def test_what_is_no_name_is_refused_by_its_kind(small_database: Path) -> None:
+    for wrong, kind in (
+        (frames.holdings(small_database), "a DataFrame"),
+        (5, "5"),
+        (["holdings"], "a list"),
+        (b"x" * 1_000, "a bytes"),
+    ):
+        with pytest.raises(InputError) as raised:
+            frames.explain(wrong)  # type: ignore[arg-type]
+        assert str(raised.value) == (
+            f"{kind} is not the name of a frame; give the name of the function that returns it, as"
+            " in frames.explain('holdings')"
+        )

@@ -295,8 +295,24 @@ def test_other_endings_and_other_objects_are_refused(tmp_path: Path) -> None:
             frames.save(frame, tmp_path / name)
     with pytest.raises(InputError, match="a Series is no DataFrame"):
         frames.save(frame["a"], tmp_path / "a.csv")
+    with pytest.raises(InputError, match="a str is no DataFrame; give one first"):
+        frames.save("a.csv", tmp_path / "a.csv")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="does not end in .parquet"):
         frames.load(tmp_path / "a.csv")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_path_is_refused_and_the_order_is_said(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [1]})
+    for wrong in (frame, 5, None, b"a.parquet"):
+        with pytest.raises(InputError) as raised:
+            frames.save(str(tmp_path / "a.parquet"), wrong)  # type: ignore[arg-type]
+        assert str(raised.value) == (
+            f"a {type(wrong).__name__} is no path of a file; the frame comes first, then the path:"
+            " frames.save(frame, 'holdings.parquet')"
+        )
+        with pytest.raises(InputError, match=r"no path of a file; give one: frames\.load"):
+            frames.load(wrong)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
 
 

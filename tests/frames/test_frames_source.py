@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import subprocess
 import sys
@@ -200,6 +201,22 @@ def test_a_closed_connection_and_another_threads(small_database: Path) -> None:
 def test_what_is_no_database(wrong: object) -> None:
     with pytest.raises(InputError, match=type(wrong).__name__):
         frames.holdings(wrong)  # type: ignore[arg-type]
+
+
+MEASURES = {"concentration", "editions", "overlap"}
+
+
+@pytest.mark.parametrize("name", sorted(READERS.keys() - MEASURES))
+def test_a_frame_where_a_database_is_read_is_refused(name: str, small_database: Path) -> None:
+    for wrong in (frames.holdings(small_database), frames.holdings(small_database)["amount"]):
+        with pytest.raises(InputError) as raised:
+            READERS[name](wrong)
+        called = name.removesuffix("_as_of")
+        assert re.fullmatch(
+            rf"frames\.{called} .*database.*, which a {type(wrong).__name__} does not hold;"
+            " give the database's path",
+            str(raised.value),
+        )
 
 
 def test_a_name_with_odd_characters(tmp_path: Path) -> None:

@@ -336,7 +336,7 @@ def test_only_sorts_that_the_frame_allows_are_offered(saved: Show) -> None:
 
 def test_ten_thousand_nfts_leave_the_document_small(saved: Show) -> None:
     page = saved(nftsync.gallery(many(10_000), limit=10_000))
-    expect(page.locator("#status")).to_have_text("10,000 NFTs, 1 to 60 shown")
+    expect(page.locator("#status")).to_have_text("10,000 holdings, 1 to 60 shown")
     nodes = "document.querySelectorAll('*').length"
     assert page.evaluate(nodes) < 60 * 50
     page.get_by_role("button", name="Next page").click()
@@ -349,9 +349,9 @@ def test_ten_thousand_nfts_leave_the_document_small(saved: Show) -> None:
     page.get_by_role("button", name="Descending").click()
     assert names(page)[0] == "Piece 9999"
     page.locator("#search").fill("piece 9998")
-    expect(page.locator("#status")).to_have_text("1 of 10,000 NFTs, 1 to 1 shown")
+    expect(page.locator("#status")).to_have_text("1 of 10,000 holdings, 1 to 1 shown")
     page.locator("#search").fill("piece")
-    expect(page.locator("#status")).to_have_text("10,000 NFTs, 1 to 60 shown")
+    expect(page.locator("#status")).to_have_text("10,000 holdings, 1 to 60 shown")
     assert page.evaluate(nodes) < 60 * 50
 
 
@@ -399,7 +399,7 @@ def test_the_keyboard_reaches_everything_in_order(saved: Show) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("details").nth(1)).to_have_attribute("open", "")
     assert page.get_by_role("list", name="NFTs").get_by_role("listitem").count() == 2
-    expect(page.get_by_role("status")).to_have_text("5 NFTs, 1 to 2 shown")
+    expect(page.get_by_role("status")).to_have_text("5 holdings, 1 to 2 shown")
 
 
 @pytest.mark.parametrize("width", [320, 1600])

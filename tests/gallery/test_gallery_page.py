@@ -118,11 +118,11 @@ def test_a_holding_of_zero_is_left_out_and_told() -> None:
 
 def test_what_was_left_out_is_told() -> None:
     gallery = nftsync.gallery(many(1_234), limit=100)
-    told = "The first 100 of 1,234 NFTs; filter the frame, or raise limit, to see others."
+    told = "The first 100 of 1,234 holdings; filter the frame, or raise limit, to see others."
     assert len(gallery) == 100
     assert told in gallery.html
     assert gallery._repr_html_().count(told) == 2
-    assert "100 of 1,234 NFTs" in repr(gallery)
+    assert "100 of 1,234 holdings" in repr(gallery)
     assert "The first" not in nftsync.gallery(many(100), limit=100).html
 
 
