@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
 from nftsync.demo.files import address_file, state_file
 from nftsync.demo.happenings import gather
-from nftsync.errors import InputError, StoreError
+from nftsync.errors import InputError, NftsyncError, StoreError
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
 from nftsync.store.connection import connect_reader, explained
 
-__all__ = ["PORT", "begin_provider", "provider_again"]
+__all__ = ["PORT", "begin_provider", "kept_address", "provider_again"]
 
 #: The port that `nftsync sandbox` takes, too. Pictures name it, so it should be free again later.
 PORT = 8788
@@ -27,9 +28,11 @@ _WALLETS = 40
 _NFTS = 25
 _SEED = 7
 
-_ADDRESS = re.compile(r"http://127\.0\.0\.1:(?P<port>[0-9]{1,5})\s*")
+_ADDRESS = re.compile(r"(?P<url>http://127\.0\.0\.1:[0-9]{1,5})\s*")
 #: Seconds for a provider on this machine to tell which one it is.
 _PATIENCE = 10.0
+#: Seconds until a provider that others ran is run from here.
+_LOOK_EVERY = 0.2
 
 
 @contextmanager
@@ -62,7 +65,9 @@ def begin_provider(database: Path, port: int = PORT) -> Iterator[SandboxServer]:
 
 @contextmanager
 def provider_again(database: Path) -> Iterator[str]:
-    """Run a demo's provider again during a block, where another program does not run it already.
+    """See that a demo's provider runs during a block.
+
+    Where another program runs it already, it is shared, and run from here once that one ends.
 
     Args:
         database: the demo's.
@@ -73,24 +78,57 @@ def provider_again(database: Path) -> Iterator[str]:
     Raises:
         InputError: it was not kept, or its port or its state is in use by something else.
     """
-    port = _kept_port(database)
-    url = f"http://127.0.0.1:{port}"
-    if _answers(url, database):
-        yield url
-        return
-    with SandboxServer(_nothing_kept, port=port, state=state_file(database)):
-        yield url
-
-
-def _kept_port(database: Path) -> int:
-    path = address_file(database)
+    url = _kept(database)
     try:
-        found = _ADDRESS.fullmatch(path.read_text(encoding="utf-8"))
+        server = _start(database)
+    except InputError:
+        if not _answers(url, database):
+            raise
+        with _taken_over(database):
+            yield url
+        return
+    with server:
+        yield url
+
+
+def _start(database: Path) -> SandboxServer:
+    port = int(_kept(database).rpartition(":")[2])
+    return SandboxServer(_nothing_kept, port=port, state=state_file(database))
+
+
+@contextmanager
+def _taken_over(database: Path) -> Iterator[None]:
+    """Run the provider during the block as soon as nobody else does: once its port is free."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(_LOOK_EVERY):
+            with suppress(NftsyncError), _start(database):
+                ended.wait()
+
+    thread = threading.Thread(target=run, name="nftsync-demo-provider", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def kept_address(database: Path) -> str | None:
+    """The base URL that the provider of a demo's database had, or None where it was not kept."""
+    try:
+        found = _ADDRESS.fullmatch(address_file(database).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
-        found = None
-    if found is None or not state_file(database).is_file():
+        return None
+    return found and found["url"]
+
+
+def _kept(database: Path) -> str:
+    url = kept_address(database)
+    if url is None or not state_file(database).is_file():
         raise InputError(f"the provider of {database} was not kept; `nftsync demo` makes both anew")
-    return int(found["port"])
+    return url
 
 
 def _nothing_kept(_url: str) -> World:

@@ -20,6 +20,13 @@ _NEEDED = ("jupyterlab", "ipywidgets", "plotly")
 #: Seconds that JupyterLab gets to end its kernels.
 _PATIENCE = 15.0
 _LOOK_EVERY = 0.2
+#: It asks nothing, calls nobody, and prints only its address and what goes wrong.
+_QUIET = (
+    *("--log-level=WARN", "--LabApp.log_level=WARN"),
+    "--LabApp.news_url=None",
+    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    "--LabApp.extension_manager=readonly",
+)
 
 
 def require_notebook_extra() -> None:
@@ -50,7 +57,7 @@ def run_jupyter(
         NftsyncError: it cannot be started, or ended by itself and not well.
     """
     command = [
-        *(sys.executable, "-m", "jupyterlab", "--log-level=WARN"),
+        *(sys.executable, "-m", "jupyterlab", *_QUIET),
         *("--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={directory}"),
         f"--ServerApp.open_browser={browser}",
     ]

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from nftsync.demo import is_demo
+from nftsync.demo.files import in_use
 from nftsync.demo.provider import provider_again
 from nftsync.errors import NftsyncError
 from nftsync.lab.copies import copy_missing
@@ -57,7 +58,7 @@ def notebook_environment(
     """The environment of notebooks that open this database.
 
     For the demo's, its provider runs during the block and is the only one that notebooks know:
-    no secret that is meant for another is sent there.
+    no secret that is meant for another is sent there. The demo is not begun afresh during it.
 
     Args:
         database: absolute.
@@ -91,6 +92,7 @@ def _provider(database: Path, tell: Callable[[str], object]) -> Iterator[str | N
     """The demo's provider; without it, notebooks still show what the database holds."""
     with ExitStack() as stack:
         try:
+            stack.enter_context(in_use(database))
             url = stack.enter_context(provider_again(database))
         except NftsyncError as error:
             tell(f"The demo's provider does not run, so there are no pictures: {error}")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 from pathlib import Path
 
 import pytest
-from notebook_worlds import make_demo, make_empty
+from notebook_worlds import free_port, make_demo, make_empty
 
 from nftsync.demo.files import address_file
 
@@ -35,8 +34,5 @@ def copied(demo: Path, tmp_path: Path) -> Path:
     """The demo's files, to be changed, and a port of its own for its provider."""
     folder = tmp_path / "copied"
     shutil.copytree(demo.parent, folder)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    address_file(folder / "demo.db").write_text(f"http://127.0.0.1:{port}\n")
+    address_file(folder / "demo.db").write_text(f"http://127.0.0.1:{free_port()}\n")
     return folder / "demo.db"

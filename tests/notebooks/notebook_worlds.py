@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,13 @@ PAGES = ROOT / "docs" / "notebooks"
 
 #: Seconds for a cell; what takes longer will not come.
 _PATIENCE = 240
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+    return port
 
 
 def make_demo(folder: Path) -> Path:
@@ -39,9 +47,12 @@ def read(path: Path) -> Any:
     return nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
 
 
-def execute(notebook: Path, database: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def execute(
+    notebook: Path, database: Path | None, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Any:
     """Run a notebook in a kernel of its own, whose warnings are errors; return it with outputs."""
-    monkeypatch.setenv("NFTSYNC_DATABASE", str(database))
+    if database is not None:
+        monkeypatch.setenv("NFTSYNC_DATABASE", str(database))
     monkeypatch.setenv("NFTSYNC_CONFIG", "/dev/null")
     for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR"):
         monkeypatch.setenv(name, str(folder / name.lower()))

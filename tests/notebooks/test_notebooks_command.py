@@ -15,9 +15,10 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import pytest
-from notebook_worlds import NOTEBOOKS
+from notebook_worlds import NOTEBOOKS, free_port
 
-from nftsync.demo.files import address_file
+from nftsync.demo.files import address_file, begin_afresh
+from nftsync.errors import InputError
 
 _PATIENCE = 240.0
 _ADDRESS = re.compile(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)")
@@ -29,6 +30,8 @@ class Session:
     def __init__(self, folder: Path, *arguments: str) -> None:
         clean = {name: text for name, text in os.environ.items() if not name.startswith("NFTSYNC_")}
         self._told = folder / "told.txt"
+        if "--port" not in arguments:  # one that no other test's session takes
+            arguments = (*arguments, "--port", str(free_port()))
         with self._told.open("w") as told:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "nftsync", "notebook", "--no-browser", *arguments],
@@ -45,7 +48,7 @@ class Session:
 
     def address(self) -> tuple[str, str]:
         """JupyterLab's base URL and its token, once it has told them."""
-        return self._until(lambda: _ADDRESS.search(self.told)).groups()  # type: ignore[return-value]
+        return self.until(lambda: _ADDRESS.search(self.told)).groups()  # type: ignore[return-value]
 
     def get(self, path: str) -> object:
         """An answer of JupyterLab's API."""
@@ -58,7 +61,7 @@ class Session:
         self.process.send_signal(number)
         return self.process.wait(_PATIENCE)
 
-    def _until(self, look):  # type: ignore[no-untyped-def]
+    def until(self, look):  # type: ignore[no-untyped-def]
         deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline:
             if found := look():
@@ -105,6 +108,42 @@ def test_it_opens_the_demo_with_its_provider_and_ends_both(
     assert not answers(url)
     assert "Traceback" not in session.told
     assert token not in session.told.partition("Copied")[0]
+
+
+def test_two_sessions_share_the_provider_until_the_last_one_ends(
+    copied: Path, tmp_path: Path, sessions: list[Session]
+) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        sessions.append(Session(tmp_path / name, "--database", str(copied)))
+        sessions[-1].address()
+    first, second = sessions
+    provider = address_file(copied).read_text().strip()
+    assert first.end() == 0, first.told
+    with pytest.raises(InputError, match="nftsync notebook"):
+        begin_afresh(copied)
+    second.until(lambda: answers(f"{provider}/sandbox/wallets"))
+    assert second.end() == 0, second.told
+    assert not answers(f"{provider}/sandbox/wallets")
+    begin_afresh(copied)
+
+
+def test_jupyterlab_asks_nothing_calls_nobody_and_prints_little(
+    empty: Path, tmp_path: Path, sessions: list[Session]
+) -> None:
+    session = Session(tmp_path, "--database", str(empty))
+    sessions.append(session)
+    url, token = session.address()
+    with urlopen(f"{url}/lab?token={token}", timeout=_PATIENCE) as answer:
+        page = answer.read().decode()
+    (config,) = re.findall(r'id="jupyter-config-data"[^>]*>(.*?)</script>', page, re.DOTALL)
+    told = json.loads(config)
+    assert told["news"] == {"disabled": True}
+    assert told["extensionManager"]["can_install"] is False
+    assert session.get("/lab/api/update") == {"notification": None}
+    assert session.get("/lab/api/build") == {"status": "stable", "message": ""}
+    assert session.end() == 0
+    assert not re.search(r"^\[[DIW] ", session.told, re.M), session.told
 
 
 def test_a_port_that_is_taken_is_told_of(

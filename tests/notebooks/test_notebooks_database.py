@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import socket
 import sqlite3
-from contextlib import closing
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from threading import Thread
 from urllib.request import urlopen
@@ -17,11 +20,14 @@ from notebook_worlds import count
 import nftsync
 from nftsync import frames
 from nftsync.demo import begin_afresh, is_demo
-from nftsync.demo.files import address_file, state_file
+from nftsync.demo.files import address_file, in_use, state_file
 from nftsync.demo.provider import provider_again
 from nftsync.errors import InputError, SettingsError
+from nftsync.lab.provider_address import provider_address
 from nftsync.lab.session import notebook_environment
 from nftsync.sandbox.statefile import StateFile
+
+_PATIENCE = 60.0
 
 
 @pytest.fixture
@@ -120,6 +126,125 @@ def test_it_is_shared_with_who_runs_it_already(copied: Path) -> None:
         with provider_again(copied) as again:
             assert again == url
         assert nftsync.sync(base_url=url, database=copied, progress=False).status == "ok"
+
+
+def comes(happens: Callable[[], bool]) -> bool:
+    """Whether something happens before patience ends."""
+    deadline = time.monotonic() + _PATIENCE
+    while not (happened := happens()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return happened
+
+
+def syncs(url: str, database: Path) -> bool:
+    return nftsync.sync(base_url=url, database=database, progress=False).status == "ok"
+
+
+def answers(url: str) -> bool:
+    try:
+        urlopen(f"{url}/sandbox/wallets", timeout=_PATIENCE).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_who_shares_it_runs_it_once_the_first_has_ended(copied: Path) -> None:
+    with ExitStack() as first, ExitStack() as second, ExitStack() as third:
+        url = first.enter_context(provider_again(copied))
+        assert second.enter_context(provider_again(copied)) == url
+        assert third.enter_context(provider_again(copied)) == url
+        first.close()
+        assert comes(lambda: answers(url))
+        assert syncs(url, copied)
+        second.close()
+        assert comes(lambda: answers(url))
+        assert syncs(url, copied)
+    assert not answers(url)
+    with provider_again(copied) as again:
+        assert syncs(again, copied)
+
+
+def test_who_shared_it_in_vain_leaves_nothing_running(copied: Path) -> None:
+    with provider_again(copied) as url:
+        with provider_again(copied):
+            pass
+        assert answers(url)
+    assert not answers(url)
+    begin_afresh(copied)
+
+
+def test_the_demo_does_not_begin_afresh_under_any_session(copied: Path) -> None:
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(notebook_environment(copied, None, lambda _: None))
+        second.enter_context(notebook_environment(copied, None, lambda _: None))
+        first.close()
+        # At once, before the second runs the provider.
+        with pytest.raises(InputError, match="nftsync notebook"):
+            begin_afresh(copied)
+        assert is_demo(copied)
+    begin_afresh(copied)
+    assert list(copied.parent.iterdir()) == []
+
+
+def test_nor_under_a_session_whose_provider_does_not_run(copied: Path) -> None:
+    state_file(copied).unlink()
+    address_file(copied).unlink()
+    told: list[str] = []
+    with notebook_environment(copied, None, told.append):
+        assert "no pictures" in told[0]
+        with pytest.raises(InputError, match="nftsync notebook"):
+            begin_afresh(copied)
+    begin_afresh(copied)
+    assert list(copied.parent.iterdir()) == []
+
+
+def test_a_session_does_not_use_what_is_being_removed(copied: Path) -> None:
+    address = address_file(copied)
+    held = os.open(address, os.O_RDWR)
+    fcntl.flock(held, fcntl.LOCK_EX)
+
+    def remove() -> None:
+        comes(lambda: times_open(address) == 2)  # the other waits for the lock
+        address.unlink()
+        os.close(held)
+
+    thread = Thread(target=remove)
+    thread.start()
+    with pytest.raises(InputError, match="nftsync demo"), in_use(copied):
+        pass
+    thread.join()
+
+
+def times_open(path: Path) -> int:
+    """How many descriptors of this process a file has."""
+    number = 0
+    for descriptor in Path("/dev/fd").iterdir():
+        with suppress(OSError):
+            number += descriptor.samefile(path)
+    return number
+
+
+@pytest.mark.parametrize("settings", ["", "base_url = 5\n", "no toml"])
+def test_the_demo_s_provider_is_known_whatever_the_settings(
+    demo: Path, here: Path, settings: str
+) -> None:
+    (here / "nftsync.toml").write_text(settings)
+    url = provider_address(demo)
+    assert url == address_file(demo).read_text().strip()
+    assert "image" not in set(frames.quality(demo, base_url=url).query("value.notna()")["field"])
+
+
+def test_the_provider_of_another_database_is_the_configured_one(
+    here: Path, empty: Path, copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert provider_address(empty) is None
+    assert provider_address(here / "missing.db") is None
+    monkeypatch.setenv("NFTSYNC_BASE_URL", "https://api.example.com")
+    assert provider_address(empty) == "https://api.example.com"
+    address_file(copied).unlink()
+    assert provider_address(copied) == "https://api.example.com"
+    monkeypatch.setenv("NFTSYNC_BASE_URL", "nonsense")
+    assert provider_address(empty) is None
 
 
 def test_a_port_that_something_else_has_is_an_error(copied: Path) -> None:

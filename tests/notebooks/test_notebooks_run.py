@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from notebook_worlds import NOTEBOOKS, count, execute, outputs, text_of
 
 from nftsync.lab.session import notebook_environment
 
+#: A time to the microsecond, or with its offset.
+_LONG_TIME = re.compile(r"\d:\d\d\.\d|\+00:00")
 PLOTLY = "application/vnd.plotly.v1+json"
 
 #: The cells that draw, by notebook.
@@ -63,7 +66,11 @@ def assert_shows_the_demo(run: Any, name: str) -> None:
         assert "Treasury" in shown("holdings")
         assert "Freshly Minted" in shown("gallery")
         assert "41 wallets" in shown("holdings")
+        assert not _LONG_TIME.search(shown("holdings") + shown("freshness") + shown("wallets"))
     elif name == "2-what-changed":
+        assert "Treasury" in shown("log")
+        assert "Freshly Minted" in shown("log")
+        assert not _LONG_TIME.search(shown("log") + shown("token") + shown("as-of-rows"))
         for kind in ("arrived", "left", "changed", "first_seen"):
             assert kind in shown("diff")
         assert "bracketed" in shown("as-of")
@@ -71,13 +78,17 @@ def assert_shows_the_demo(run: Any, name: str) -> None:
     elif name == "3-collections-and-holders":
         assert "nakamoto" in shown("concentration")
         assert "missing" in shown("quality")
+        assert "provider" not in shown("quality"), "the demo's own pictures are fine"
     elif name == "4-webhooks-and-freshness":
         assert "done" in shown("states")
         assert shown("runs").count("<td>ok</td>") == 2
         assert "a webhook" in shown("by-webhook")
+        assert not _LONG_TIME.search(shown("trace") + shown("runs") + shown("freshness"))
     else:
         assert "Freshly Minted" in shown("changed")
         assert "first_seen" not in shown("changed")
+        assert "missing" in shown("quality")
+        assert "provider" not in shown("quality"), "the demo's own pictures are fine"
 
 
 def test_the_first_one_reads_the_wallets_again_when_told_to(
@@ -95,6 +106,44 @@ def test_the_first_one_reads_the_wallets_again_when_told_to(
     assert "application/vnd.jupyter.widget-view+json" in bar.data
     assert "41" in text_of(result)
     assert count(copied, "SELECT count(*) FROM sync_runs WHERE kind = 'sync'") == 3
+
+
+def report(folder: Path, database: Path, patch: pytest.MonkeyPatch, **parameters: str) -> Any:
+    """The report after a run with parameters."""
+    text = NOTEBOOKS[-1].read_text(encoding="utf-8")
+    for name, value in parameters.items():
+        assert text.count(f'"{name} = None') == 1
+        text = text.replace(f'"{name} = None', f"\"{name} = '{value}'")
+    given = folder / "given.ipynb"
+    given.write_text(text, encoding="utf-8")
+    return execute(given, database, folder, patch)
+
+
+def said(run: Any) -> str:
+    return "\n".join(text_of(output) for output in all_outputs(run) if PLOTLY not in output.data)
+
+
+def test_a_report_from_before_the_first_sync_to_a_time_says_what_that_means(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = report(tmp_path, demo, monkeypatch, start="2020-01-31", end="2100-01-31")
+    assert_quiet(run)
+    assert "before the end of the first sync" in said(run)
+    assert outputs(run, "arrivals") == [], "it would go up to now"
+    assert "Freshly Minted" in said(run)
+
+
+def test_a_report_on_the_demo_says_so_below_its_heading(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").symlink_to(copied.parent)
+    monkeypatch.delenv("NFTSYNC_DATABASE", raising=False)
+    run = execute(NOTEBOOKS[-1], None, tmp_path, monkeypatch)
+    assert_quiet(run)
+    assert not [output for output in all_outputs(run) if output.output_type == "stream"]
+    (heading,) = outputs(run, "heading")
+    assert "No database is named" in text_of(heading).partition("</h1>")[2]
+    assert "before the end of the first sync" not in said(run)
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)

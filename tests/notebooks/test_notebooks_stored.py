@@ -10,7 +10,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from notebook_worlds import NOTEBOOKS, ROOT
+from notebook_worlds import NOTEBOOKS, PAGES, ROOT, read
 
 from nftsync.lab.copies import copy_missing, shipped
 
@@ -48,6 +48,24 @@ def test_the_report_alone_has_parameters() -> None:
         if cell["metadata"].get("tags") == ["parameters"]
     ]
     assert tagged == ["5-report"]
+
+
+def test_the_report_tells_the_two_commands_that_its_page_tells() -> None:
+    def commands(text: str) -> list[list[str]]:
+        joined = text.replace("\\\n", " ").replace("notebooks/5-report", "5-report")
+        return [line.split() for line in joined.splitlines() if "5-report.ipynb" in line][:1] + [
+            line.split() for line in joined.splitlines() if "nbconvert --to" in line
+        ][:1]
+
+    told = read(NOTEBOOKS[-1]).cells[0].source
+    in_cell = "\n".join(line.removeprefix("#") for line in told.splitlines())
+    (block,) = re.findall(
+        r"^```sh\n(papermill .*?)```$",
+        (PAGES / "README.md").read_text(encoding="utf-8"),
+        re.DOTALL | re.M,
+    )
+    assert commands(in_cell) == commands(block)
+    assert len(commands(block)) == 2
 
 
 def test_the_wheel_and_the_source_archive_have_them() -> None:
