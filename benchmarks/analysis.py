@@ -3,7 +3,7 @@
     python -m benchmarks.analysis                     # 50,000 wallets x 20, 500,000 tokens
     python -m benchmarks.analysis --wallets 5000 --tokens 50000 --only diff
 
-600 collections, a few of them large; a tenth of the amounts past 2**63; 1 % of the balances change
+600 collections, a few of them large; a sixth of the amounts past 2**63; 1 % of the balances change
 later, half of them by passing to another wallet; 100,000 webhooks. With `--database FILE` the
 database is kept there and used again by the next run.
 """
