@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,15 @@ SCRIPTED = (
     f'<script>{RUN}</script><image href="/from-svg.png" width="4" height="4"/></svg>'
 )
 PAGE = f"<!doctype html><script>{RUN}</script>"
+
+
+def huge() -> bytes:
+    """A picture of 50 MB: 4,096 by 4,096 grey points, uncompressed."""
+    side = 4_096
+    points = b"\x80" * (3 * side * side)
+    file = struct.pack("<2sIHHI", b"BM", 54 + len(points), 0, 0, 54)
+    form = struct.pack("<IiiHHIIiiII", 40, side, side, 1, 24, 0, len(points), 2_835, 2_835, 0, 0)
+    return file + form + points
 
 
 class Pictures(ThreadingHTTPServer):
@@ -52,12 +62,18 @@ class _Handler(BaseHTTPRequestHandler):
         }
         if name.startswith("good"):
             answers[name] = ("image/svg+xml", GOOD)
+        if name == "huge.bmp":
+            self._send(200, "image/bmp", huge())
+            return
         kind, body = answers.get(name, ("text/plain", "not found"))
-        self.send_response(200 if name in answers else 404)
+        self._send(200 if name in answers else 404, kind, body.encode())
+
+    def _send(self, status: int, kind: str, body: bytes) -> None:
+        self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body.encode())
+        self.wfile.write(body)
 
     def log_message(self, *args: object) -> None:
         pass

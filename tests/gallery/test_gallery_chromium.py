@@ -213,6 +213,24 @@ def test_a_slow_image_holds_up_nothing(saved: Show, provider: Pictures) -> None:
     await_images(page)
 
 
+def test_images_of_50_mb_do_not_keep_the_rest_from_being_used(
+    saved: Show, provider: Pictures
+) -> None:
+    rows = [
+        {"name": f"n{number}", "image": f"{provider.url}/{number}/huge.bmp"} for number in range(4)
+    ]
+    rows.append({"name": "small", "image": f"{provider.url}/good-beside.svg"})
+    page = saved(nftsync.gallery(frame(rows), base_url=provider.url))
+    page.locator("#search").fill("small")
+    expect(page.locator(".card")).to_have_count(1)
+    await_images(page)
+    page.locator("#search").fill("")
+    show_all_images(page)
+    await_images(page)
+    assert page.locator("img").count() == 5
+    assert page.locator("img").first.evaluate("(image) => image.naturalWidth") == 4_096
+
+
 def test_without_a_network_the_image_says_so(
     saved: Show, context: BrowserContext, provider: Pictures
 ) -> None:
