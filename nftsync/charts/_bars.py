@@ -10,16 +10,15 @@ import pandas as pd
 from nftsync.charts._groups import (
     Groups,
     Held,
-    distinct_in,
     grouped,
     largest,
-    sums_in,
 )
 from nftsync.charts._labels import Names, counted, given_names, name_group, without
 from nftsync.charts._look import BLUE, ORANGE, empty_figure, figure
 from nftsync.charts._options import MOST_BARS, choice, number_of
 from nftsync.charts._rows import bars, rows_axis, rows_of, values_axis
 from nftsync.frames._given import Given, given_holdings
+from nftsync.frames._grouping import distinct_in_each, first_of_each, sums_in_each
 from nftsync.frames._source import Numbers
 from nftsync.frames._tables import WalletIds
 
@@ -64,8 +63,8 @@ def holdings_by_collection(
         return empty_figure(title, no_holdings(holdings))
     groups = grouped(frame, "contract_address")
     held = Held.of(frame)
-    tokens = distinct_in(groups.codes, held.tokens, len(groups))
-    wallets = distinct_in(groups.codes, held.wallets, len(groups))
+    tokens = distinct_in_each(groups.codes, held.tokens, len(groups))
+    wallets = distinct_in_each(groups.codes, held.wallets, len(groups))
     shown = largest((tokens, wallets), groups.values, number)
     labels = [name_group(groups.values[code], without("contract_address"), known) for code in shown]
     rows = rows_of(held, groups, shown, labels, "collection")
@@ -125,10 +124,10 @@ def holders(
         return empty_figure(title, no_holdings(holdings))
     groups = grouped(frame, "wallet_id")
     held = Held.of(frame)
-    sizes = distinct_in(groups.codes, held.tokens, len(groups))
+    sizes = distinct_in_each(groups.codes, held.tokens, len(groups))
     order: tuple[Numbers, ...] = (sizes,)
     if by_amount:
-        sums = sums_in(groups.codes, frame["amount"].to_numpy(), len(groups))
+        sums = sums_in_each(groups.codes, frame["amount"].to_numpy(), len(groups)).tolist()
         order = (_places(sums) * (sizes > 0), sizes)
     shown = largest(order, groups.values, number)
     labels = _wallet_labels(frame, groups, shown, known)
@@ -166,9 +165,7 @@ def _wallet_labels(
 ) -> list[tuple[str, str]]:
     names = dict(known)
     if "wallet_label" in frame.columns:
-        first = np.zeros(len(groups), dtype=np.int64)
-        # Of several rows the last that is written stays: the first of the frame.
-        first[groups.codes[::-1]] = np.arange(len(frame))[::-1]
+        first = first_of_each(groups.codes)
         for code in shown:
             label = frame["wallet_label"].iloc[first[code]]
             if isinstance(label, str):

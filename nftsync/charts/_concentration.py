@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 
 from nftsync.charts._bars import no_holdings
-from nftsync.charts._groups import codes_of, distinct_in, grouped, largest, sums_in
+from nftsync.charts._groups import codes_of, grouped, largest
 from nftsync.charts._labels import Names, counted, given_names, name_group, tell_apart, without
 from nftsync.charts._look import DASHES, GREY, SERIES, empty_figure, figure
 from nftsync.charts._options import number_of
 from nftsync.errors import InputError
 from nftsync.frames import concentration as measured
 from nftsync.frames._given import Given, given_holdings
+from nftsync.frames._grouping import distinct_in_each, sums_in_each
 from nftsync.frames._tables import WalletIds
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def concentration(
     if frame.empty:
         return empty_figure(_TITLE, no_holdings(holdings))
     groups = grouped(frame, by)
-    holders = distinct_in(groups.codes, codes_of(frame, "wallet_id"), len(groups))
+    holders = distinct_in_each(groups.codes, codes_of(frame, "wallet_id"), len(groups))
     shown = largest((holders,), groups.values, number)
     labels, hovers = zip(
         *(name_group(groups.values[code], without(by), known) for code in shown), strict=True
@@ -100,7 +101,7 @@ def concentration(
 def _curve(rows: pd.DataFrame, label: str, hover: str, color: str, dash: str) -> dict[str, Any]:
     (of,) = measured(rows.assign(group=0), by="group").to_dict("records")
     wallet = codes_of(rows, "wallet_id")
-    amounts = sorted(sums_in(wallet, rows["amount"].to_numpy(), int(wallet.max()) + 1))
+    amounts = sorted(sums_in_each(wallet, rows["amount"].to_numpy(), int(wallet.max()) + 1))
     sums = np.add.accumulate(np.array([0, *amounts], dtype=object))
     total = sums[-1]
     holders = counted(len(amounts), "holder")

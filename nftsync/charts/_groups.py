@@ -17,7 +17,7 @@ from nftsync.frames._contracts import contract_groups
 from nftsync.frames._given import need_columns, text_column
 from nftsync.frames._source import Numbers
 
-__all__ = ["Groups", "Held", "codes_of", "distinct_in", "folded", "grouped", "largest", "sums_in"]
+__all__ = ["Groups", "Held", "codes_of", "folded", "grouped", "largest"]
 
 
 @dataclass(frozen=True)
@@ -106,27 +106,3 @@ def codes_of(frame: pd.DataFrame, name: str) -> Numbers:
     """Number the distinct texts of a column, such as ids."""
     codes, _ = coded(text_column(frame, name))
     return codes.astype(np.int64)
-
-
-def distinct_in(codes: Numbers, numbers: Numbers, count: int) -> Numbers:
-    """Count the distinct numbers of each group."""
-    width = int(numbers.max(initial=0)) + 1
-    # Sorting a million integers takes a fraction of the time of np.unique's hash table.
-    keys = np.sort(codes * width + numbers)
-    first = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
-    return np.bincount(keys[first] // width, minlength=count)
-
-
-def sums_in(codes: Numbers, amounts: npt.NDArray[np.object_], count: int) -> list[int]:
-    """Sum the known amounts of each group, exactly."""
-    known = np.fromiter((amount is not None for amount in amounts), bool, len(amounts))
-    codes, amounts = codes[known], amounts[known]
-    order = np.argsort(codes, kind="stable")
-    codes, amounts = codes[order], amounts[order]
-    sums = [0] * count
-    if len(codes):
-        starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
-        totals = np.add.reduceat(amounts, starts)
-        for code, total in zip(codes[starts].tolist(), totals, strict=True):
-            sums[code] = int(total)
-    return sums

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 import pandas as pd
 
-from nftsync.charts._groups import Groups, distinct_in, folded, grouped, largest
+from nftsync.charts._groups import Groups, folded, grouped, largest
 from nftsync.charts._labels import Names, counted, given_names, name_group, tell_apart, without
 from nftsync.charts._log import Movements, microseconds, movements, tick_of
 from nftsync.charts._look import BLUE, DASHES, GREY, ORANGE, SERIES, TEXT_ONLY, empty_figure, figure
@@ -24,6 +24,7 @@ from nftsync.charts._steps import (
 )
 from nftsync.frames import tokens, wallets
 from nftsync.frames._columns import Moment
+from nftsync.frames._grouping import distinct_in_each
 from nftsync.frames._source import Numbers, Store
 from nftsync.frames._tables import WalletIds
 
@@ -164,7 +165,7 @@ def _first_reads(log: Movements, begin: int, *, on_line: bool) -> list[dict[str,
     marks = shown_times(at, _MOST_MARKS)
     of = np.searchsorted(marks, at)
     found = np.bincount(of, step, len(marks)).astype(np.int64)
-    readers = distinct_in(of, wallet, len(marks))
+    readers = distinct_in_each(of, wallet, len(marks))
     shown = plotted(marks)
     heights = standing(log.at, log.step, marks) if on_line else np.zeros(len(marks), np.int64)
     return [

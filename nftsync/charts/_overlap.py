@@ -9,13 +9,14 @@ import numpy as np
 import pandas as pd
 
 from nftsync.charts._bars import no_holdings
-from nftsync.charts._groups import codes_of, distinct_in, folded, grouped, largest
+from nftsync.charts._groups import codes_of, folded, grouped, largest
 from nftsync.charts._labels import Names, counted, given_names, name_group, tell_apart
 from nftsync.charts._look import SHADES, TEXT_ONLY, empty_figure, figure
 from nftsync.charts._options import number_of
 from nftsync.frames import overlap as measured
 from nftsync.frames._contracts import contract_key
 from nftsync.frames._given import Given, given_holdings
+from nftsync.frames._grouping import distinct_in_each
 from nftsync.frames._tables import WalletIds
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def overlap(
     if frame.empty:
         return empty_figure(_TITLE, no_holdings(holdings))
     groups = grouped(frame, "contract_address")
-    holders = distinct_in(groups.codes, codes_of(frame, "wallet_id"), len(groups))
+    holders = distinct_in_each(groups.codes, codes_of(frame, "wallet_id"), len(groups))
     shown = largest((holders,), groups.values, number)
     addresses = [str(groups.values[code]) for code in shown]
     short, full = zip(*(name_group(one, "", known) for one in addresses), strict=True)

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from nftsync.charts._groups import Groups, Held, distinct_in, folded, grouped, sums_in
+from nftsync.charts._groups import Groups, Held, folded, grouped
 from nftsync.charts._labels import tell_apart
 from nftsync.charts._look import TEXT_ONLY
+from nftsync.frames._grouping import distinct_in_each, sums_in_each
 from nftsync.frames._source import Numbers
 
 __all__ = ["Rows", "bars", "rows_axis", "rows_of", "values_axis"]
@@ -69,7 +70,7 @@ def rows_of(
     unknown = np.fromiter((amount is None for amount in amounts), bool, len(amounts))
 
     def distinct(numbers: Numbers) -> list[int]:
-        found: list[int] = distinct_in(codes, numbers, count).tolist()
+        found: list[int] = distinct_in_each(codes, numbers, count).tolist()
         return found
 
     contracts = [0] * count
@@ -86,7 +87,7 @@ def rows_of(
         wallets=distinct(held.wallets),
         contracts=contracts,
         holdings=distinct(held.pairs()),
-        amounts=sums_in(codes, amounts, count),
+        amounts=sums_in_each(codes, amounts, count).tolist(),
         unknown=np.bincount(codes[unknown], minlength=count).tolist(),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -10,20 +9,12 @@ from typing import Any
 import click
 import msgspec
 
+from nftsync.visible import visible
+
 __all__ = ["one_line", "print_json", "print_table", "say", "visible"]
-
-#: C0 and C1 controls (a terminal obeys them), line and paragraph separators, and the marks that
-#: turn the direction of what follows.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-
 
 #: Columns of characters; a table takes what it needs of it.
 _WIDE = 10_000
-
-
-def visible(text: str) -> str:
-    """Show control and direction characters as escapes, so that they act on nothing."""
-    return _UNSAFE.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def one_line(text: str) -> str:

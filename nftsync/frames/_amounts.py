@@ -59,13 +59,10 @@ class Amounts:
 
     def exact(self) -> npt.NDArray[np.object_]:
         """Python integers; None where the text is missing or not 1 to 100 ASCII digits."""
-        return self.exact_distinct()[self.codes]
-
-    def exact_distinct(self) -> npt.NDArray[np.object_]:
-        """The exact amount of each code; None stands last, where code -1 finds it."""
+        # None stands last, where code -1 finds it.
         values = np.empty(len(self._texts) + 1, dtype=object)
         values[:-1] = [exact(amount) for amount in self._texts]
-        return values
+        return values[self.codes]
 
     def approximate(self) -> npt.NDArray[np.float64]:
         """Floats; NaN where the text is missing or no plain decimal number."""

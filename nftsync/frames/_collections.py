@@ -12,6 +12,7 @@ import pyarrow as pa
 from nftsync.frames._amounts import Amounts
 from nftsync.frames._columns import INTEGER, TEXT, Times, frame_of, moments, text, times
 from nftsync.frames._contracts import contract_groups
+from nftsync.frames._grouping import distinct_in_each, sums_in_each
 from nftsync.frames._source import Numbers, Store, need_database, positions, reading
 
 __all__ = ["collections"]
@@ -55,12 +56,11 @@ def collections(db: Store = None) -> pd.DataFrame:
     held = known.nonzero() & (place >= 0)
     place, wallets = place[held], wallet_no.to_numpy()[held]
     group = groups[place]
-    holders = np.unique(group * (wallets.max(initial=0) + 1) + wallets)
     columns: dict[str, npt.NDArray[Any]] = {
         "tokens": np.bincount(groups, minlength=count),
-        "held": np.bincount(groups[np.unique(place)], minlength=count),
-        "holders": np.bincount(holders // (wallets.max(initial=0) + 1), minlength=count),
-        "amount": _sums(group, known.codes[held], known.exact_distinct(), count),
+        "held": distinct_in_each(group, place, count),
+        "holders": distinct_in_each(group, wallets, count),
+        "amount": sums_in_each(group, known.exact()[held], count),
         "first_seen_at": _extreme(np.minimum, groups, moments(first_seen), count),
         "updated_at": _extreme(np.maximum, groups, moments(updated), count),
     }
@@ -75,22 +75,6 @@ def collections(db: Store = None) -> pd.DataFrame:
             },
         }
     )
-
-
-def _sums(
-    group: Numbers,
-    codes: npt.NDArray[np.int32],
-    exact: npt.NDArray[np.object_],
-    count: int,
-) -> npt.NDArray[np.object_]:
-    """Sum exact amounts by group; each distinct amount of a group is added once, multiplied."""
-    sums = np.zeros(count, dtype=object)
-    pairs, often = np.unique(group * len(exact) + codes, return_counts=True)
-    for pair, times_seen in zip(pairs.tolist(), often.tolist(), strict=True):
-        number, code = divmod(pair, len(exact))
-        if exact[code] is not None:
-            sums[number] += exact[code] * times_seen
-    return sums
 
 
 def _extreme(which: np.ufunc, groups: Numbers, values: Times, count: int) -> Times:

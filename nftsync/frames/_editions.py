@@ -14,7 +14,12 @@ import pyarrow.compute as pc
 from nftsync.frames._columns import TEXT, coded, frame_of, text
 from nftsync.frames._contracts import contract_groups
 from nftsync.frames._given import Given, given_holdings, integer_column, text_column
-from nftsync.frames._grouping import distinct_in_each, first_of_each, numbered_together
+from nftsync.frames._grouping import (
+    distinct_in_each,
+    first_of_each,
+    numbered_together,
+    sums_in_each,
+)
 from nftsync.frames._series import series_names
 from nftsync.frames._source import Numbers
 from nftsync.frames._tables import WalletIds
@@ -181,12 +186,9 @@ def _held(
 ) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.float64]]:
     """How much of each series is held, in numbers or in copies, and its share of the total."""
     count = len(rows.first)
-    held = np.bincount(numbered, minlength=count).astype(object)
-    copies = np.flatnonzero(rows.unnumbered & pd.notna(rows.amount))
-    copies = copies[np.argsort(rows.series[copies], kind="stable")]
-    series, starts = np.unique(rows.series[copies], return_index=True)
-    if len(series):
-        held[series] = np.add.reduceat(rows.amount[copies], starts)
+    copies = sums_in_each(rows.series[rows.unnumbered], rows.amount[rows.unnumbered], count)
+    # A series is of the one kind or of the other.
+    held = np.bincount(numbered, minlength=count).astype(object) + copies
     total = rows.total[rows.first]
     some = (total > 0) & (held > 0)
     share = np.full(count, np.nan)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,14 +13,13 @@ from nftsync.frames._columns import INTEGER, TEXT, integers, moments, text, time
 from nftsync.frames._readable import Readable
 from nftsync.frames._source import Source, Store, need_database, reading
 from nftsync.times import now
+from nftsync.visible import visible
 
 __all__ = ["freshness"]
 
 #: How many wallets are named, and how much of a text from outside is shown.
 _NAMED = 3
 _SHOWN = 120
-#: Controls, and the marks that turn the direction of what follows.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 _ENDED_RUN = """
     SELECT wallets_ok, coalesce(finished_at, started_at), run_id, status, wallets_failed, error
@@ -176,4 +174,4 @@ def _short(value: str | None) -> str:
     """A text from outside in a line, in which no character acts on a terminal."""
     line = " ".join((value or "").split())
     line = line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
-    return _UNSAFE.sub(lambda found: f"\\x{ord(found[0]):02x}", line)
+    return visible(line)

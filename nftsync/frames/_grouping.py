@@ -8,7 +8,7 @@ import pandas as pd
 
 from nftsync.frames._source import Numbers
 
-__all__ = ["distinct_in_each", "first_of_each", "numbered_together"]
+__all__ = ["distinct_in_each", "first_of_each", "numbered_together", "sums_in_each"]
 
 
 def numbered_together(*columns: npt.NDArray[np.integer]) -> Numbers:
@@ -40,3 +40,17 @@ def distinct_in_each(group: Numbers, number: npt.NDArray[np.integer], count: int
     key = np.sort(group * width + number)
     first = np.append(True, key[1:] != key[:-1])[: len(key)]
     return np.bincount(key[first] // width, minlength=count)
+
+
+def sums_in_each(
+    group: Numbers, amounts: npt.NDArray[np.object_], count: int
+) -> npt.NDArray[np.object_]:
+    """Sum the known amounts of each of `count` groups, exactly; 0 where none is known."""
+    known = np.flatnonzero(pd.notna(amounts))
+    known = known[np.argsort(group[known], kind="stable")]
+    sums = np.zeros(count, dtype=object)
+    if len(known):
+        group = group[known]
+        starts = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
+        sums[group[starts]] = np.add.reduceat(amounts[known], starts)
+    return sums
