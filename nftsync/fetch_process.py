@@ -10,6 +10,7 @@ also what happens when its parent is killed.
 
 from __future__ import annotations
 
+import os
 import signal
 import struct
 import subprocess
@@ -38,6 +39,8 @@ _MOST_ENTRIES = 20_000
 #: A frame holds about so many list entries, or what came in so many seconds.
 _FRAME_ENTRIES = 400
 _FRAME_SECONDS = 0.05
+#: Tasks that the child is given ahead, so that it has work while the parent writes.
+_MOST_AHEAD = 2_500
 #: How long the child is given to end by itself, in seconds.
 _LAST_SECONDS = 5.0
 
@@ -86,10 +89,13 @@ def _receive(stream: IO[bytes]) -> tuple[bytes, int, int] | None:
 
 
 class FetchProcess:
-    """Reads made by threads of a child process."""
+    """Reads made by threads of a child process.
 
-    def __init__(self, config: ClientConfig, tickets: TicketClock, threads: int) -> None:
-        """Start the child."""
+    It takes a fifth of a second until it can read, so it is made early and told later.
+    """
+
+    def __init__(self) -> None:
+        """Start the child, which waits for `begin`."""
         self.verdict: str | None = None
         self._lock = threading.Lock()
         self._may_receive = threading.Condition(self._lock)
@@ -97,20 +103,26 @@ class FetchProcess:
         self._frames: deque[tuple[bytes, int]] = deque()
         self._waiting_entries = 0
         self._outstanding = 0
-        self._most_outstanding = 4 * threads + 512
+        self._most_outstanding = 0
         self._ended = self._stopped = False
-        self._child = subprocess.Popen(  # noqa: S603 - this very program
-            # Safe path (-P): nothing is imported from whatever folder we stand in.
-            [sys.executable, "-P", "-c", _CHILD, str(Path(__file__).parent.parent)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        self._child = _start_child()
         if self._child.stdin is None or self._child.stdout is None:
             raise NftsyncError("the reading process has no pipes")
         self._to_child = self._child.stdin
         self._from_child = self._child.stdout
-        _send(self._to_child, _Order(config, tickets.offset, tickets.take(), threads))
         self._receiver = threading.Thread(target=self._listen, name="nftsync-fetch", daemon=True)
+
+    def begin(self, config: ClientConfig, tickets: TicketClock, threads: int) -> None:
+        """Say how to read; tasks may follow.
+
+        Args:
+            config: how to read the provider.
+            tickets: where each read takes its number.
+            threads: how many threads read.
+        """
+        self._most_outstanding = 4 * threads + _MOST_AHEAD
+        with suppress(BrokenPipeError):  # take() says that the child has ended
+            _send(self._to_child, _Order(config, tickets.offset, tickets.take(), threads))
         self._receiver.start()
 
     @property
@@ -197,7 +209,8 @@ class FetchProcess:
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
-        self._receiver.join()
+        if self._receiver.is_alive():
+            self._receiver.join()
 
     def close(self) -> None:
         """Stop, and close the pipe."""
@@ -205,9 +218,23 @@ class FetchProcess:
         self._from_child.close()
 
 
+def _start_child() -> subprocess.Popen[bytes]:
+    # Ctrl-C reaches the whole group of processes; until the child ignores it, it is held back.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return subprocess.Popen(  # noqa: S603 - this very program
+            # Safe path (-P): nothing is imported from whatever folder we stand in.
+            [sys.executable, "-P", "-c", _CHILD, str(Path(__file__).parent.parent)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def child_main() -> None:
     """Read what the parent asks for, until it closes our input."""
-    # Ctrl-C reaches the whole group of processes; the parent says when to stop.
+    # The parent says when to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
@@ -222,6 +249,7 @@ def child_main() -> None:
             _serve(reader, stdin, stdout)
         except SettingsError as error:
             _send(stdout, _News(settings_error=str(error)))
+    os._exit(0)  # nothing is left to be tidied up, and the parent waits for our end
 
 
 def _serve(reader: Reader, stdin: IO[bytes], stdout: IO[bytes]) -> None:

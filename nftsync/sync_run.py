@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from nftsync.sync_result import Failure, SyncResult
 
 __all__ = ["sync_wallets"]
 
-#: So many wallets are worth the third of a second that a reading process takes to start.
+#: So many wallets are worth the fifth of a second that a reading process takes to start.
 _WORTH_A_PROCESS = 500
 #: Reads wait at most this long to be written together, in seconds.
 _PATIENCE = 0.2
@@ -65,18 +65,33 @@ def sync_wallets(
         SyncRunning: another sync holds the database.
         StoreError: the database cannot be written; what was committed stays.
     """
-    with sync_lock(database), Mirror(database) as mirror:
+    with sync_lock(database), ExitStack() as held:
+        process: FetchProcess | None = None
+        if access is None and _surely_many(request):
+            process = held.enter_context(closing(FetchProcess()))  # it starts while we plan
+        mirror = held.enter_context(Mirror(database))
         with explained(database):
             run = begin(mirror, request)
-        empty = EmptyAnswers(accept=request.accept_empty)
+        if process is None and access is None and len(run.plan) >= _WORTH_A_PROCESS:
+            process = held.enter_context(closing(FetchProcess()))
         reader: Reader
-        if access is None and len(run.plan) >= _WORTH_A_PROCESS:
-            reader = FetchProcess(config, mirror.tickets, concurrency)
+        if process is not None:
+            process.begin(config, mirror.tickets, concurrency)
+            reader = process
         else:
             reader = FetchThreads[Task, Read](config, mirror.tickets, concurrency, access)
-        with closing(reader), interruptible() as signalled:
-            interruptions = [signalled] if stopped is None else [signalled, stopped]
-            return _SyncRun(mirror, reader, empty, run, progress, interruptions).run()
+            held.enter_context(closing(reader))
+        signalled = held.enter_context(interruptible())
+        interruptions = [signalled] if stopped is None else [signalled, stopped]
+        empty = EmptyAnswers(accept=request.accept_empty)
+        return _SyncRun(mirror, reader, empty, run, progress, interruptions).run()
+
+
+def _surely_many(request: Request) -> bool:
+    """A reading process is worth its start, which shows before the run is planned."""
+    if request.wallets is None or request.resume or request.older_than is not None:
+        return False
+    return len(request.wallets) >= _WORTH_A_PROCESS
 
 
 class _SyncRun:

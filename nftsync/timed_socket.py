@@ -6,6 +6,7 @@ for ever. Here one deadline counts for all of an attempt.
 
 from __future__ import annotations
 
+import socket
 import ssl
 import threading
 import time
@@ -56,18 +57,41 @@ class _TimedStream(httpcore.NetworkStream):
 
     def __init__(self, stream: httpcore.NetworkStream, attempt: Attempt) -> None:
         self._stream = stream
+        self._socket: socket.socket = stream.get_extra_info("socket")
+        self._socket.settimeout(_SLICE)
+        self._timeout = _SLICE
         self._attempt = attempt
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG002
         while True:
-            left = self._attempt.left()
+            self._wait_no_longer()
             try:
-                return self._stream.read(max_bytes, min(left, _SLICE))
-            except httpcore.ReadTimeout:
+                return self._socket.recv(max_bytes)
+            except TimeoutError:
                 continue
+            except OSError as error:
+                raise httpcore.ReadError(str(error)) from error
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ARG002
-        self._stream.write(buffer, self._attempt.left())
+        while buffer:
+            self._wait_no_longer()
+            try:
+                buffer = buffer[self._socket.send(buffer) :]
+            except TimeoutError:
+                continue
+            except OSError as error:
+                raise httpcore.WriteError(str(error)) from error
+
+    def _wait_no_longer(self) -> None:
+        """Let the next wait for bytes end with the attempt, and overlook a stop for a moment only.
+
+        The socket's own methods are used, as httpcore's set the timeout anew for each: a system
+        call, for which a thread gives up the interpreter.
+        """
+        timeout = min(self._attempt.left(), _SLICE)
+        if timeout != self._timeout:
+            self._socket.settimeout(timeout)
+            self._timeout = timeout
 
     def close(self) -> None:
         self._stream.close()

@@ -10,12 +10,10 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple, TypeVar
 
-import httpx
-import tenacity
-
 from nftsync.client.auth import Auth
-from nftsync.client.connection import Answer, Connection, shared_tls
+from nftsync.client.connection import Answer, Connection, Origin, shared_tls
 from nftsync.client.health import Health
+from nftsync.client.http1 import header_lines
 from nftsync.client.pace import Lane
 from nftsync.errors import AccessRefused, NoConnection, ReadError, SettingsError, UnusableAnswer
 from nftsync.models import Effort
@@ -31,6 +29,9 @@ _LONGEST_PAUSE = 300.0
 _LONGEST_WAIT = 30.0
 #: Seconds; what is longer is no limit, and more than the clock's functions take.
 _LONGEST_TIMEOUT = 86_400.0
+_PORTS = {"http": 80, "https": 443}
+#: Headers that a request sets itself where it has them.
+_OF_ONE_REQUEST = frozenset({"if-none-match", "content-length"})
 
 
 class Tally:
@@ -91,29 +92,15 @@ class Exchange:
         max_bytes: int,
         first_wait: float,
     ) -> None:
-        try:
-            self._base = httpx.URL(base_url)
-            _ = self._base.host  # decoded only now; IDNA refuses some
-        except (httpx.InvalidURL, ValueError) as error:
-            raise SettingsError(f"base_url (NFTSYNC_BASE_URL) cannot be used: {error}") from None
-        self._prefix = self._base.raw_path.rstrip(b"/")
+        self._origin, self._authority, self._prefix = _parts_of(base_url)
         self._auth = auth
         self._pace = pace
         self._health = health
         self._timeout = min(timeout, _LONGEST_TIMEOUT)
         self._max_bytes = max_bytes
+        self._attempts = attempts
         self._first_wait = first_wait
-        growing = tenacity.wait_exponential(
-            multiplier=first_wait, max=_LONGEST_WAIT
-        ) + tenacity.wait_random(0, first_wait)
-        self._retrying = tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(attempts),
-            retry=tenacity.retry_if_exception_type(_TryAgainError),
-            # On top of the shared pause, or all threads would be back at once.
-            wait=growing,
-            sleep=pace.sleep,
-            reraise=True,
-        )
+        self._headers = (-1, b"")  # of the token of that generation
         self._tls: ssl.SSLContext | None = None
         self._local = threading.local()
         self._lock = threading.Lock()
@@ -163,9 +150,37 @@ class Exchange:
                 raise _TryAgainError(error) from None
 
         try:
-            return self._retrying(attempt)
+            return attempt()
+        except _TryAgainError as first:
+            failed = first
+        try:
+            return self._repeat(attempt, failed)
         except _TryAgainError as last:
             raise last.error from None
+
+    def _repeat(self, attempt: Callable[[], _T], failed: _TryAgainError) -> _T:
+        """Make the attempts after the first, which failed."""
+        import tenacity  # slow to import, and most runs never need it
+
+        failures = [failed]
+
+        def next_attempt() -> _T:
+            if failures:
+                raise failures.pop()
+            return attempt()
+
+        # On top of the shared pause, or all threads would be back at once.
+        growing = tenacity.wait_exponential(
+            multiplier=self._first_wait, max=_LONGEST_WAIT
+        ) + tenacity.wait_random(0, self._first_wait)
+        retrying = tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(self._attempts),
+            retry=tenacity.retry_if_exception_type(_TryAgainError),
+            wait=growing,
+            sleep=self._pace.sleep,
+            reraise=True,
+        )
+        return retrying(next_attempt)
 
     def _authorized(self, request: _Request) -> Answer:
         answer, generation = self._in_turn(request)
@@ -182,22 +197,17 @@ class Exchange:
             effort.requests += 1
             effort.retries += effort.requests - request.before > 1
             credentials, generation = self._auth.headers()
-            return self._send(request, credentials), generation
+            return self._send(request, credentials, generation), generation
 
-    def _send(self, request: _Request, credentials: Mapping[str, str]) -> Answer:
-        # Lower case, so that a configured header takes the place of ours and doesn't stand beside.
-        headers = {
-            "accept": "application/json",
-            "user-agent": f"nftsync/{__version__}",
-            **{name.lower(): value for name, value in credentials.items()},
-            "accept-encoding": "gzip",
-        }
-        headers.pop("if-none-match", None)
-        if request.etag is not None:
-            headers["if-none-match"] = request.etag
-        if request.body is not None:
-            headers["content-type"] = "application/json"
+    def _send(self, request: _Request, credentials: Mapping[str, str], generation: int) -> Answer:
         try:
+            if generation != self._headers[0]:
+                self._headers = (generation, self._usual_headers(credentials))
+            headers = self._headers[1]
+            if request.etag is not None:
+                headers += header_lines({"if-none-match": request.etag})
+            if request.body is not None:
+                headers += header_lines({"content-type": "application/json"})
             return self._connection().send(request.method, request.target, headers, request.body)
         except NoConnection as error:
             if not error.connected:
@@ -209,13 +219,26 @@ class Exchange:
                 raise _TryAgainError(error) from None
             raise
 
+    def _usual_headers(self, credentials: Mapping[str, str]) -> bytes:
+        """The headers that all requests with the same token have."""
+        # Lower case, so that a configured header takes the place of ours and doesn't stand beside.
+        headers = {
+            "host": self._authority,
+            "accept": "application/json",
+            "user-agent": f"nftsync/{__version__}",
+            **{name.lower(): value for name, value in credentials.items()},
+            "accept-encoding": "gzip",
+        }
+        return header_lines({k: v for k, v in headers.items() if k not in _OF_ONE_REQUEST})
+
     def _connection(self) -> Connection:
         connection: Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             with self._lock:
-                self._tls = self._tls or shared_tls()
+                if self._tls is None and self._origin.secure:
+                    self._tls = shared_tls()
                 connection = Connection(
-                    self._base,
+                    self._origin,
                     self._tls,
                     timeout=self._timeout,
                     max_bytes=self._max_bytes,
@@ -263,6 +286,26 @@ class Exchange:
         if status == 404:
             raise ReadError("the provider answered 404: it knows no such object", status=status)
         raise ReadError(f"the provider answered {status}", status=status)
+
+
+def _parts_of(base_url: str) -> tuple[Origin, str, bytes]:
+    """Take a base address apart: where requests go, what `Host` says, and what paths begin with.
+
+    Raises:
+        SettingsError: it is no address that can be asked.
+    """
+    import httpx  # slow to import, and needed only where a client is made
+
+    try:
+        url = httpx.URL(base_url)
+        _ = url.host  # decoded only now; IDNA refuses some
+    except (httpx.InvalidURL, ValueError) as error:
+        raise SettingsError(f"base_url (NFTSYNC_BASE_URL) cannot be used: {error}") from None
+    if url.scheme not in _PORTS or not url.host:
+        raise SettingsError("base_url (NFTSYNC_BASE_URL) cannot be used: it is no http(s) address")
+    secure = url.scheme == "https"
+    origin = Origin(url.raw_host.decode("ascii"), url.port or _PORTS[url.scheme], secure)
+    return origin, url.netloc.decode("ascii"), url.raw_path.rstrip(b"/")
 
 
 def _retry_after(value: str | None) -> float | None:
