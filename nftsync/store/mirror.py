@@ -16,6 +16,7 @@ from typing import Self
 
 from nftsync.models import Applied, TokenRead, WalletRead
 from nftsync.store.batch import Batch
+from nftsync.store.checkpoints import Checkpoints
 from nftsync.store.connection import begin_immediate, explained
 from nftsync.store.schema import open_store
 from nftsync.store.tickets import TicketClock
@@ -88,6 +89,7 @@ class Mirror:
         self.connection = open_store(path)
         with explained(path):
             self.tickets = TicketClock.of(self.connection)
+            self._checkpoints = Checkpoints(path, self.connection)
         self._air = air
         self._free_at = 0.0
 
@@ -99,6 +101,7 @@ class Mirror:
 
     def close(self) -> None:
         """Close the connection."""
+        self._checkpoints.close()
         self.connection.close()
 
     @contextmanager
@@ -120,6 +123,7 @@ class Mirror:
                 raise
             finally:
                 self._free_at = time.monotonic() + self._air
+            self._checkpoints.after_commit()
 
     def index_tokens(self) -> None:
         """Bring the full-text index up to the newest token, in short transactions."""

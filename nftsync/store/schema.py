@@ -8,18 +8,28 @@ appended in order instead of at random places, and quick to join.
 from __future__ import annotations
 
 import sqlite3
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nftsync.errors import NewerDatabase, StoreError
 from nftsync.store.connection import connect_writer, create_private_file, explained
 
-if TYPE_CHECKING:
-    from sqlite_utils import Database
-
 __all__ = ["check_schema", "open_store"]
 
 _MIGRATION_SET = "nftsync"
+
+#: What has been applied, where and as sqlite-utils keeps it. That package is not asked to apply
+#: it: it imports pandas where that is there, which costs a first sync 0.3 s and 80 MB.
+_LEDGER = """
+CREATE TABLE IF NOT EXISTS "_sqlite_migrations" (
+   "id" INTEGER PRIMARY KEY,
+   "migration_set" TEXT,
+   "name" TEXT,
+   "applied_at" TEXT
+);
+CREATE UNIQUE INDEX IF NOT EXISTS "idx__sqlite_migrations_migration_set_name"
+    ON "_sqlite_migrations" ("migration_set", "name")
+"""
 
 _TABLES = """
 CREATE TABLE wallets (
@@ -273,23 +283,13 @@ CREATE TABLE inbox_checks (id INTEGER PRIMARY KEY CHECK (id = 1), checked_at TEX
 """
 
 
-def _first_tables(database: Database) -> None:
-    _run_all(database, _TABLES)
-    for name, query in _VIEWS.items():
-        database.create_view(name, query)
-
-
-def _inbox(database: Database) -> None:
-    _run_all(database, _INBOX)
-
-
-def _run_all(database: Database, statements: str) -> None:
-    for statement in statements.split(";\n"):
-        database.execute(statement)
-
-
-#: In order; a database that knows others is from a newer nftsync.
-_MIGRATIONS = {"first_tables": _first_tables, "inbox": _inbox}
+#: In order, the statements of each; a database that knows others is from a newer nftsync.
+_MIGRATIONS = {
+    "first_tables": ";\n".join(
+        [_TABLES, *(f'CREATE VIEW "{name}" AS {query}' for name, query in _VIEWS.items())]
+    ),
+    "inbox": _INBOX,
+}
 
 
 def open_store(path: Path) -> sqlite3.Connection:
@@ -351,25 +351,29 @@ def check_schema(connection: sqlite3.Connection, path: Path | str) -> int:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    # Slow to import, and needed only here.
-    from sqlite_utils import Database
-    from sqlite_utils.migrations import Migrations
-
-    migrations = Migrations(_MIGRATION_SET)
-    for name, step in _MIGRATIONS.items():
-        migrations(name=name)(step)
     # Immediate, and looked at again inside: of two processes that start at once, one migrates.
     connection.execute("BEGIN IMMEDIATE")
     try:
         seen = check_schema(connection, path)
         if 0 < seen < len(_MIGRATIONS):
             _keep_copy(path)
-        migrations.apply(Database(connection))
+        _run_all(connection, _LEDGER)
+        for name, statements in list(_MIGRATIONS.items())[seen:]:
+            _run_all(connection, statements)
+            connection.execute(
+                "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES (?, ?, ?)",
+                (_MIGRATION_SET, name, str(datetime.now(UTC))),
+            )
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _run_all(connection: sqlite3.Connection, statements: str) -> None:
+    for statement in statements.split(";\n"):
+        connection.execute(statement.strip())
 
 
 def _keep_copy(path: Path) -> None:
