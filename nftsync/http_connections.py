@@ -1,10 +1,12 @@
-"""The connections of our HTTP server, which of them are cut off, and the threads that work."""
+"""The connections of our HTTP server, which are cut off, and who works on their requests."""
 
 from __future__ import annotations
 
 import socket
 import threading
 import time
+from collections import deque
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +17,25 @@ from waitress.parser import HTTPRequestParser
 from waitress.server import TcpWSGIServer
 from waitress.task import WSGITask
 
+from nftsync.http_quick import Pending, QuickPath, QuickRequest, Reply
+
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
-__all__ = ["RECEIVED_AT", "Channel", "Connections", "Workers"]
+__all__ = [
+    "RECEIVED_AT",
+    "Channel",
+    "Connections",
+    "Workers",
+]
 
 #: The key of a request's environ that tells when all of it was here (monotonic seconds).
 RECEIVED_AT = "nftsync.received_at"
+
+#: Bytes of a body, and of replies that were not taken yet, with which a request is still quick.
+_QUICK_BYTES = 64 * 1024
+#: How often the loop looks for replies that are overdue.
+_LATE_SECONDS = 0.05
 
 
 class Workers:
@@ -80,6 +94,26 @@ class _Task(WSGITask):  # type: ignore[misc]
         environ[RECEIVED_AT] = self.request.received_at
         return environ
 
+    def execute(self) -> None:
+        reply = self.channel.reply
+        if reply is None:
+            super().execute()
+            return
+        self.channel.reply = None
+        if isinstance(reply, Exception):
+            raise reply  # it is logged, and answered 500, where the app's own are
+        self.status = reply.status
+        self.response_headers.extend(reply.headers)
+        self.content_length = len(reply.body)
+        self.complete = True
+        self.write(reply.body)
+
+    def set_close_on_finish(self) -> None:
+        """End the connection after this reply, though not because a 304 or 204 has no length."""
+        asked = self.request.headers.get("CONNECTION", "").lower() == "close"
+        if self.has_body or asked or self.version == "1.0":
+            super().set_close_on_finish()
+
 
 class Channel(HTTPChannel):  # type: ignore[misc]
     """A client's connection.
@@ -91,6 +125,13 @@ class Channel(HTTPChannel):  # type: ignore[misc]
     parser_class = _Request
     task_class = _Task
     partial_since: float | None = None
+    #: What the app said to a quick request, until it is written.
+    reply: Reply | Exception | None = None
+
+    def handle_read(self) -> None:
+        """Read, and begin with what needs no thread."""
+        super().handle_read()
+        self.server.begin_quick()
 
     def received(self, data: bytes) -> bool:
         """Take in data, and note whether it ends inside a request."""
@@ -111,13 +152,57 @@ class Channel(HTTPChannel):  # type: ignore[misc]
             # Nothing is read while a request is worked on, so that time is not the client's.
             self.partial_since = time.monotonic()
 
+    def is_quick(self, path: QuickPath) -> bool:
+        """Whether the first request needs no thread, neither for the app nor to be answered."""
+        request = self.requests[0]
+        return (
+            request.error is None
+            and request.path == path.path
+            and request.command == path.method
+            and len(request.body_rcv or b"") <= _QUICK_BYTES
+            and self.total_outbufs_len <= _QUICK_BYTES
+        )
+
+    def begin_quick(self, path: QuickPath) -> None:
+        """Have the app answer the first request, now or later; in the loop's thread."""
+        request = self.requests[0]
+        body = b"" if request.body_rcv is None else request.body_rcv.getbuf().get()
+        quick = QuickRequest(body, request.headers, self.addr[0], request.received_at)
+        self._answer_by(lambda: path.answer(quick, self._later))
+
+    def finish_quick(self, pending: Pending) -> None:
+        """Send the reply that was waited for; in the loop's thread."""
+        self._answer_by(pending.reply)
+
+    def _answer_by(self, make: Callable[[], Reply | None]) -> None:
+        try:
+            self.reply = make()
+        except Exception as error:  # noqa: BLE001 - of any app; raised again where those are
+            self.reply = error
+        if self.reply is not None:
+            self.service()
+            if self.connected:
+                wasyncore.write(self)
+
+    def _later(self, deadline: float, reply: Callable[[], Reply]) -> Pending:
+        pending = Pending(self, deadline, reply)
+        self.server.pending.add(pending)
+        return pending
+
 
 class Connections(TcpWSGIServer):  # type: ignore[misc]
-    """The socket that listens, and the rules for the connections that come from it."""
+    """The socket that listens, and the rules for the connections that come from it.
+
+    Attributes:
+        draining: whether the server is being stopped.
+        pending: quick requests that wait for their replies; the loop's thread's own.
+        finished: those whose replies are known.
+    """
 
     channel_class = Channel
     draining = False
     _woken = False
+    _look_for_late_at = 0.0
     request_seconds = 10.0
     idle_seconds = 60.0
 
@@ -129,7 +214,14 @@ class Connections(TcpWSGIServer):  # type: ignore[misc]
         threads: Workers,
         adjustments: Adjustments,
         connections: int,
+        quick: QuickPath | None,
     ) -> None:
+        self._quick = quick
+        self._quick_channels: deque[Channel] = deque()
+        self.pending: set[Pending] = set()
+        self.finished: deque[Pending] = deque()
+        self._waking = threading.Lock()
+        self._ended = False
         super().__init__(
             app,
             channels,
@@ -149,15 +241,65 @@ class Connections(TcpWSGIServer):  # type: ignore[misc]
             if quiet:
                 min(quiet, key=_who_goes_first).handle_close()
 
+    def add_task(self, channel: Channel) -> None:
+        """Have the first request of a connection worked on."""
+        if self._quick is not None and channel.is_quick(self._quick):
+            self._quick_channels.append(channel)
+        else:
+            super().add_task(channel)
+
     def pull_trigger(self) -> None:
-        """Wake the loop, unless someone has since its last turn began."""
+        """Wake the loop, unless it is awake or someone has woken it; for any thread."""
         if not self._woken:
             self._woken = True
-            super().pull_trigger()
+            with self._waking:
+                if not self._ended:
+                    super().pull_trigger()
 
-    def begin_turn(self) -> None:
-        """The loop is about to look at all connections; what changes from now on must wake it."""
+    def end(self) -> None:
+        """No more turns will come: the pipe that wakes the loop is closed, its number reused."""
+        with self._waking:
+            self._ended = True
+
+    def work(self) -> None:
+        """Do what needs no thread; called by the loop in each turn."""
+        self._woken = True  # what comes up meanwhile is seen here, or before the loop waits
+        self._finish_late()
+        while self.finished or self._quick_channels:
+            while self.finished:
+                self._finish(self.finished.popleft())
+            self.begin_quick()
+
+    def begin_quick(self) -> None:
+        """Begin with the quick requests that are here; in the loop's thread."""
+        while self._quick_channels and self._quick is not None:
+            self._quick_channels.popleft().begin_quick(self._quick)
+
+    def begin_wait(self, seconds: float) -> float:
+        """The loop is about to look at all connections; what changes from now on must wake it.
+
+        Args:
+            seconds: how long it would wait.
+
+        Returns:
+            How long it may.
+        """
         self._woken = False
+        if self.finished or self._quick_channels:
+            return 0.0
+        return min(seconds, _LATE_SECONDS) if self.pending else seconds
+
+    def _finish(self, pending: Pending) -> None:
+        if pending in self.pending:
+            self.pending.remove(pending)
+            pending.channel.finish_quick(pending)
+
+    def _finish_late(self) -> None:
+        moment = time.monotonic()
+        if self.pending and moment >= self._look_for_late_at:
+            self._look_for_late_at = moment + _LATE_SECONDS
+            for pending in [each for each in self.pending if each.deadline <= moment]:
+                self._finish(pending)
 
     def maintenance(self, now: float) -> None:
         """End connections whose request drips in, and idle ones; called each second."""

@@ -22,6 +22,7 @@ from waitress.adjustments import Adjustments
 
 from nftsync.errors import InputError
 from nftsync.http_connections import Connections, Workers
+from nftsync.http_quick import QuickPath
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -85,6 +86,7 @@ class HttpServer:
         request_seconds: how long a request may take to come in.
         idle_seconds: how long a connection may do nothing.
         ident: the `Server` header.
+        quick: requests that need no thread; None: there are none such.
 
     Attributes:
         port: the port it listens on.
@@ -102,6 +104,7 @@ class HttpServer:
         request_seconds: float = 10.0,
         idle_seconds: float = 60.0,
         ident: str = "nftsync",
+        quick: QuickPath | None = None,
     ) -> None:
         # waitress counts its own two sockets too, and stops accepting where we make room.
         limit = connections + 50
@@ -123,7 +126,7 @@ class HttpServer:
         self._stopping = threading.Event()
         self._threads = Workers(threads or limit)
         self._server = Connections(
-            app, self._channels, listener.socket, self._threads, adjustments, connections
+            app, self._channels, listener.socket, self._threads, adjustments, connections, quick
         )
         self._server.request_seconds = request_seconds
         self._server.idle_seconds = idle_seconds
@@ -145,7 +148,7 @@ class HttpServer:
         """Stop accepting, let requests finish and their replies go out, close all connections."""
         if not self._stopping.is_set():
             self._stopping.set()
-            self._server.pull_trigger()
+            self._server.trigger.pull_trigger()  # whether it is awake or not
         self._loop.join()
 
     def _run(self) -> None:
@@ -163,10 +166,12 @@ class HttpServer:
                 break
             self._turn(0.05)
         self._threads.end()
+        self._server.end()
         wasyncore.close_all(self._channels)
 
     def _turn(self, seconds: float) -> None:
-        self._server.begin_turn()
+        self._server.work()
+        seconds = self._server.begin_wait(seconds)
         wasyncore.loop(timeout=seconds, use_poll=True, map=self._channels, count=1)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
@@ -17,37 +17,42 @@ from werkzeug.wsgi import get_input_stream
 from nftsync import signature
 from nftsync.errors import InputError, SettingsError
 from nftsync.http_connections import RECEIVED_AT
-from nftsync.receiver.committer import Committer
+from nftsync.http_quick import Later, QuickPath, QuickRequest, Reply
+from nftsync.receiver.committer import Committer, Outcome
 from nftsync.receiver.log import ReceiverLog
 from nftsync.receiver.metrics import Metrics
 from nftsync.store.inbox import Delivery
-from nftsync.webhook_body import read_webhook
+from nftsync.webhook_body import Unusable, Webhook, read_webhook
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
-__all__ = ["LARGEST_BODY", "close_app", "create_app"]
+__all__ = ["LARGEST_BODY", "close_app", "create_app", "quick_path"]
 
 #: Bytes; a webhook is a few hundred.
 LARGEST_BODY = 256 * 1024
 
-_HEADER_KEY = f"HTTP_{signature.HEADER.upper().replace('-', '_')}"
+_HEADER_KEY = signature.HEADER.upper().replace("-", "_")
 _HEALTH, _READY = "/healthz", "/readyz"
 # No slash at its end: Flask would redirect what comes without it. None twice at its beginning:
 # waitress makes one of them.
 _PATH = re.compile(r"/|/(?!/)[A-Za-z0-9._~/-]*(?<!/)")
 _EXTENSION = "nftsync"
-_JSON = "application/json"
+_JSON = (("Content-Type", "application/json"),)
 
-#: A reply's status line and body.
-_Reply: TypeAlias = tuple[str, bytes]
+_STORED = Reply("200 OK", _JSON, b'{"status":"stored"}\n')
+_UNAUTHORIZED = Reply("401 Unauthorized", _JSON, b'{"error":"signature refused"}\n')
+_TOO_LARGE = Reply("413 Request Entity Too Large", _JSON, b'{"error":"body over 256 KiB"}\n')
+_UNAVAILABLE = Reply("503 Service Unavailable", _JSON, b'{"error":"cannot store now"}\n')
+_OK = Reply("200 OK", _JSON, b'{"status":"ok"}\n')
+_FAILING = Reply("503 Service Unavailable", _JSON, b'{"status":"failing"}\n')
 
-_STORED = ("200 OK", b'{"status":"stored"}\n')
-_UNAUTHORIZED = ("401 Unauthorized", b'{"error":"signature refused"}\n')
-_TOO_LARGE = ("413 Request Entity Too Large", b'{"error":"body over 256 KiB"}\n')
-_UNAVAILABLE = ("503 Service Unavailable", b'{"error":"cannot store now"}\n')
-_OK = ("200 OK", b'{"status":"ok"}\n')
-_FAILING = ("503 Service Unavailable", b'{"status":"failing"}\n')
+
+class _Extension(NamedTuple):
+    """What belongs to an app."""
+
+    committer: Committer
+    quick_path: QuickPath
 
 
 def create_app(
@@ -98,16 +103,19 @@ def create_app(
     ):
         app.add_url_rule(rule, rule, view, methods=[method], provide_automatic_options=False)
     app.register_error_handler(HTTPException, _refusal)
-    app.extensions[_EXTENSION] = committer
+    app.extensions[_EXTENSION] = _Extension(
+        committer, QuickPath("POST", path, receiver.receive_quick)
+    )
     flask_app = app.wsgi_app
 
     def short_cut(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve webhooks without what Flask does around a view, which costs as much as a commit."""
         if environ["PATH_INFO"] != path or environ["REQUEST_METHOD"] != "POST":
             return flask_app(environ, start_response)
-        status, text = receiver.receive(environ)
-        start_response(status, [("Content-Type", _JSON), ("Content-Length", str(len(text)))])
-        return [text]
+        reply = receiver.receive(environ)
+        length = ("Content-Length", str(len(reply.body)))
+        start_response(reply.status, [*reply.headers, length])
+        return [reply.body]
 
     app.wsgi_app = short_cut  # type: ignore[method-assign]
     return app
@@ -115,8 +123,14 @@ def create_app(
 
 def close_app(app: Flask) -> None:
     """Store what waits and end the threads of an app that `create_app` made."""
-    committer: Committer = app.extensions[_EXTENSION]
-    committer.close()
+    extension: _Extension = app.extensions[_EXTENSION]
+    extension.committer.close()
+
+
+def quick_path(app: Flask) -> QuickPath:
+    """What `HttpServer` takes to serve the webhooks of an app of `create_app` without threads."""
+    extension: _Extension = app.extensions[_EXTENSION]
+    return extension.quick_path
 
 
 class _Receiver:
@@ -135,28 +149,48 @@ class _Receiver:
         self._metrics = metrics
         self._log = ReceiverLog()
 
-    def receive(self, environ: WSGIEnvironment) -> _Reply:
+    def receive(self, environ: WSGIEnvironment) -> Reply:
         """Answer one request; nothing is stored unless its signature is right."""
-        self._metrics.received()
         # A stream that ends by itself is what waitress gives; others need the Content-Length.
         ends = environ.get("wsgi.input_terminated", False)
         stream = environ["wsgi.input"] if ends else get_input_stream(environ)
         body = stream.read(LARGEST_BODY + 1)
+        checked = self._checked(
+            body, environ.get(f"HTTP_{_HEADER_KEY}"), environ.get("REMOTE_ADDR")
+        )
+        if isinstance(checked, Reply):
+            return checked
+        outcome = self._committer.submit(checked, environ.get(RECEIVED_AT))
+        return self._reply(outcome, checked.content)
+
+    def receive_quick(self, request: QuickRequest, later: Later) -> Reply | None:
+        """As `receive`, without waiting; None where the reply comes later."""
+        checked = self._checked(request.body, request.headers.get(_HEADER_KEY), request.remote)
+        if isinstance(checked, Reply):
+            return checked
+        return self._committer.submit_later(
+            checked, request.received_at, later, lambda x: self._reply(x, checked.content)
+        )
+
+    def _checked(self, body: bytes, header: str | None, remote: str | None) -> Delivery | Reply:
+        """What is to be stored, or how the request is refused."""
+        self._metrics.received()
         if len(body) > LARGEST_BODY:
-            return self._refused("too large", environ, body, _TOO_LARGE)
-        verdict = signature.verify(body, environ.get(_HEADER_KEY), self._secrets)
+            return self._refused("too large", remote, body, _TOO_LARGE)
+        verdict = signature.verify(body, header, self._secrets)
         if isinstance(verdict, signature.Refused):
-            return self._refused(verdict.reason, environ, body, _UNAUTHORIZED)
+            return self._refused(verdict.reason, remote, body, _UNAUTHORIZED)
         self._metrics.accepted(verdict.which)
-        content = read_webhook(body, self._organization_id)
-        outcome = self._committer.submit(Delivery(body, content), environ.get(RECEIVED_AT))
+        return Delivery(body, read_webhook(body, self._organization_id))
+
+    def _reply(self, outcome: Outcome, content: Webhook | Unusable) -> Reply:
         self._metrics.outcome(outcome)
         self._log.outcome(outcome, content)
         return _UNAVAILABLE if outcome == "not stored" else _STORED
 
-    def _refused(self, reason: str, environ: WSGIEnvironment, body: bytes, reply: _Reply) -> _Reply:
+    def _refused(self, reason: str, remote: str | None, body: bytes, reply: Reply) -> Reply:
         self._metrics.refused(reason)
-        self._log.refused(reason, environ.get("REMOTE_ADDR"), len(body))
+        self._log.refused(reason, remote, len(body))
         return reply
 
 
@@ -182,15 +216,14 @@ def _state(good: bool) -> Response:
     return _response(_OK if good else _FAILING)
 
 
-def _response(reply: _Reply) -> Response:
-    status, text = reply
-    return Response(text, status, content_type=_JSON)
+def _response(reply: Reply) -> Response:
+    return Response(reply.body, reply.status, reply.headers)
 
 
 def _refusal(error: HTTPException) -> Response:
     """Answer what no view answered, in the same form as all else."""
     status = f"{error.code or 500} {error.name}"
-    reply = _response((status, f'{{"error":"{error.name.lower()}"}}\n'.encode()))
+    reply = _response(Reply(status, _JSON, f'{{"error":"{error.name.lower()}"}}\n'.encode()))
     allowed = dict(error.get_headers()).get("Allow")
     if allowed is not None:
         reply.headers["Allow"] = allowed

@@ -1,5 +1,7 @@
 """Webhooks onto the disk: one thread commits all that wait, and each request waits for its own.
 
+A request waits in its thread, or, where the server can reply later, in no thread.
+
 A commit that survives a power cut waits for the disk. Requests that each made one would queue for
 SQLite's write lock and for the disk; in one transaction they wait for both once.
 """
@@ -17,10 +19,11 @@ from queue import Empty, SimpleQueue
 from typing import Literal, TypeAlias
 
 from nftsync.errors import StoreError
+from nftsync.http_quick import Later, Pending, Reply
 from nftsync.receiver.checkpoints import Checkpoints
 from nftsync.receiver.database_file import DatabaseFile
 from nftsync.receiver.trouble import Trouble
-from nftsync.store.inbox import Delivery, Stored, store
+from nftsync.store.inbox import Delivery, Stored, store, store_new
 from nftsync.times import now
 
 __all__ = ["Committer", "Outcome"]
@@ -36,8 +39,8 @@ _MOST_AT_ONCE = 1_000
 #: 0.1 s between tries, in which a busy writer comes first again and again.
 _RETRY = 0.003
 #: How long a commit waits for those on their way, where they come in numbers. Many small commits
-#: cost more than the wait: at 32 connections, 4,000 webhooks/s instead of 3,300.
-_GATHERING = 0.002
+#: cost more than the wait.
+_GATHERING = 0.0005
 
 
 # What one webhook's content can cause, and therefore not the others' fault.
@@ -57,19 +60,23 @@ _PASSING = {*_LOCKED, sqlite3.SQLITE_FULL}
 class _Waiting:
     """A request that waits: for a webhook to be stored, or (None) for any write to succeed."""
 
-    __slots__ = ("answered", "deadline", "delivery", "outcome")
+    __slots__ = ("answered", "deadline", "delivery", "outcome", "pending")
 
     def __init__(self, delivery: Delivery | None, deadline: float) -> None:
         self.delivery = delivery
         self.deadline = deadline
         self.outcome: Outcome = "not stored"
-        # A bare lock: an Event costs a quarter of the whole commit.
-        self.answered = threading.Lock()
-        self.answered.acquire()
+        # One of them is set: the thread that waits, or the reply. A bare lock: an Event costs a
+        # quarter of the whole commit.
+        self.answered: threading.Lock | None = None
+        self.pending: Pending | None = None
 
     def answer(self, outcome: Outcome) -> None:
         self.outcome = outcome
-        self.answered.release()
+        if self.answered is not None:
+            self.answered.release()
+        elif self.pending is not None:
+            self.pending.done()
 
 
 class Committer:
@@ -128,6 +135,31 @@ class Committer:
         """
         return self._wait(delivery, received_at)
 
+    def submit_later(
+        self,
+        delivery: Delivery,
+        received_at: float,
+        later: Later,
+        reply: Callable[[Outcome], Reply],
+    ) -> Reply | None:
+        """As `submit`, without waiting.
+
+        Args:
+            delivery: the webhook.
+            received_at: as for `submit`.
+            later: the server's.
+            reply: makes the reply.
+
+        Returns:
+            The reply, or None if it comes later.
+        """
+        waiting = self._waiting(delivery, received_at)
+        if waiting is None:
+            return reply("not stored")
+        waiting.pending = later(waiting.deadline, lambda: reply(waiting.outcome))
+        self._incoming.put(waiting)
+        return None
+
     def probe(self, received_at: float | None = None) -> bool:
         """Tell whether the database takes writes, by a write in the same thread.
 
@@ -144,15 +176,21 @@ class Committer:
         self._checkpoints.close()
 
     def _wait(self, delivery: Delivery | None, received_at: float | None) -> Outcome:
-        moment = time.monotonic()
-        deadline = (moment if received_at is None else received_at) + self._patience
-        if deadline <= moment or not self.alive:
+        waiting = self._waiting(delivery, received_at)
+        if waiting is None:
             return "not stored"
-        waiting = _Waiting(delivery, deadline)
+        waiting.answered = threading.Lock()
+        waiting.answered.acquire()
         self._incoming.put(waiting)
         # Nothing tells the writer that the request gave up: it sees the same clock.
-        waiting.answered.acquire(timeout=deadline - moment)
+        waiting.answered.acquire(timeout=max(0.0, waiting.deadline - time.monotonic()))
         return waiting.outcome
+
+    def _waiting(self, delivery: Delivery | None, received_at: float | None) -> _Waiting | None:
+        """A request that is to wait, or None where that is in vain."""
+        moment = time.monotonic()
+        deadline = (moment if received_at is None else received_at) + self._patience
+        return _Waiting(delivery, deadline) if deadline > moment and self.alive else None
 
     def _run(self) -> None:
         try:
@@ -190,6 +228,8 @@ class Committer:
                     self._queue.append(waiting)
 
     def _commit_all(self) -> None:
+        if self._commit_new():
+            return
         try:
             connection = self._begin()
         except (sqlite3.Error, StoreError) as error:
@@ -207,9 +247,41 @@ class Committer:
         except (sqlite3.Error, StoreError) as error:
             self._fail(error, batch)
         else:
-            self._trouble.over()
-            self._answer(batch, outcomes)
-            self._checkpoints.move_rest(connection)
+            self._committed(connection, batch, outcomes)
+
+    def _commit_new(self) -> bool:
+        """Store all that wait in one step, unless there is more to it: then nothing is done."""
+        self._gather()
+        batch = list(self._queue)
+        deliveries = [x.delivery for x in batch if x.delivery is not None]
+        connection, moment = self._connection, time.monotonic()
+        late = any(waiting.deadline <= moment for waiting in batch)
+        if connection is None or late or len(deliveries) < len(batch):
+            return False
+        began = time.perf_counter()
+        try:
+            self._file.check()
+            if not store_new(connection, deliveries, now()):
+                return False
+            self._file.check()  # or what was written is where nobody finds it
+        except _OWN_FAULT:
+            return False
+        except (sqlite3.Error, StoreError) as error:
+            self._roll_back(error)
+            return False
+        if self._observe_commit is not None:
+            self._observe_commit(time.perf_counter() - began)
+        self._queue.clear()
+        self._last_batch = len(batch)
+        self._committed(connection, batch, ["stored"] * len(batch))
+        return True
+
+    def _committed(
+        self, connection: sqlite3.Connection, batch: list[_Waiting], outcomes: list[Outcome]
+    ) -> None:
+        self._trouble.over()
+        self._answer(batch, outcomes)
+        self._checkpoints.move_rest(connection)
 
     def _commit_one(self, waiting: _Waiting) -> None:
         """Store one of a batch that failed as a whole."""
@@ -229,6 +301,7 @@ class Committer:
     def _answer(self, batch: list[_Waiting], outcomes: list[Outcome]) -> None:
         for waiting, outcome in zip(batch, outcomes, strict=True):
             waiting.answer(outcome)
+        _wake(batch)
         if self._on_stored is not None and any(
             waiting.delivery is not None and waiting.outcome == "stored" for waiting in batch
         ):
@@ -262,6 +335,7 @@ class Committer:
             self._queue = deque(waiting for waiting in self._queue if waiting.deadline > moment)
             for waiting in late:
                 waiting.answer("not stored")
+            _wake(late)
             self._trouble.met("the database stayed locked by another program")
         return bool(self._queue)
 
@@ -300,6 +374,12 @@ class Committer:
             self._connection = None
             with suppress(sqlite3.Error):
                 connection.close()
+
+
+def _wake(batch: list[_Waiting]) -> None:
+    """Have the servers of those that wait in no thread reply to all of them at once."""
+    for wake in {waiting.pending.wake for waiting in batch if waiting.pending is not None}:
+        wake()
 
 
 def _prepared(connection: sqlite3.Connection) -> sqlite3.Connection:

@@ -13,7 +13,7 @@ import httpx
 from receiver_webhooks import SECRET, headers
 
 from nftsync.http_server import HttpServer
-from nftsync.receiver import close_app, create_app
+from nftsync.receiver import close_app, create_app, quick_path
 
 
 class Running(NamedTuple):
@@ -43,7 +43,7 @@ def running(database: Path, limits: dict[str, Any], **options: Any) -> Iterator[
     app = create_app(database=database, **{"secrets": [SECRET]} | options)
     try:
         with (
-            HttpServer(app, **limits) as server,
+            HttpServer(app, **{"quick": quick_path(app)} | limits) as server,
             httpx.Client(base_url=server.url, trust_env=False, timeout=30) as client,
         ):
             yield Running(server, database, client)

@@ -246,10 +246,10 @@ SERVE = """
 import sys
 from pathlib import Path
 from nftsync.http_server import HttpServer, Listener, stop_signals
-from nftsync.receiver import close_app, create_app
+from nftsync.receiver import close_app, create_app, quick_path
 with stop_signals() as wait:
     app = create_app(database=Path(sys.argv[1]), secrets=[sys.argv[2]])
-    with HttpServer(app) as server:
+    with HttpServer(app, quick=quick_path(app)) as server:
         print(server.port, flush=True)
         wait()
     close_app(app)

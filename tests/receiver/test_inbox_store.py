@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from receiver_webhooks import ORGANIZATION, body, fields
 
-from nftsync.store.inbox import Delivery, Stored, store
+from nftsync.store.inbox import Delivery, Stored, store, store_new
 from nftsync.store.schema import open_store
 from nftsync.webhook_body import read_webhook
 
@@ -190,3 +190,46 @@ def test_however_webhooks_come_in_batches_the_same_is_kept(
     found = {row["webhook_id"]: row["deliveries"] for row in rows(used_again)}
     assert found == expected
     assert sum(x != "duplicate" for batch in results for x in batch) == len(expected)
+
+
+@pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 200])
+def test_many_at_once_are_stored_like_one(connection: sqlite3.Connection, count: int) -> None:
+    contents = [body() for _ in range(count)]
+    assert put(connection, *contents) == ["stored"] * count
+    assert [row["body"] for row in rows(connection)] == contents
+
+
+def put_new(connection: sqlite3.Connection, *contents: bytes) -> bool:
+    return store_new(connection, [delivery(content) for content in contents], AT)
+
+
+def test_new_webhooks_are_stored_in_one_step_as_in_several(tmp_path: Path) -> None:
+    contents = [body(changes={"n": n}) for n in range(5)]
+    found = []
+    for name in ("one", "several"):
+        with closing(open_store(tmp_path / name)) as connection:
+            if name == "one":
+                assert put_new(connection, *contents)
+                assert not connection.in_transaction
+            else:
+                put(connection, *contents)
+            found.append(rows(connection))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("case", ["none", "came before", "twice", "unusable", "many"])
+def test_what_is_more_than_new_is_left_to_several_steps(
+    connection: sqlite3.Connection, case: str
+) -> None:
+    before = body()
+    put(connection, before)
+    contents = {
+        "none": [],
+        "came before": [body(), before, body()],
+        "twice": [again := body(), again],
+        "unusable": [body(), b"{}"],
+        "many": [body() for _ in range(65)],
+    }[case]
+    assert not put_new(connection, *contents)
+    assert not connection.in_transaction
+    assert [row["body"] for row in rows(connection)] == [before]
