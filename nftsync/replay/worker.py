@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice, takewhile
 
 from nftsync.models import Applied, ObjectRead, TokenRead, WalletRead
 from nftsync.reads import AnyRead, AnyTask, ObjectTask, TokenTask, WalletTask
@@ -277,15 +278,24 @@ class Worker:
 
     def _settle(self, connection: sqlite3.Connection, lease_no: int) -> None:
         """Settle as many rows as fit in a transaction."""
+        run_id = self._lease.run.run_id
         rows = 0
         while self._unsettled and rows < ROWS_AT_ONCE:
-            counts, more = inbox_queue.settle(
-                connection, lease_no, self._unsettled[0], now(), self._lease.run.run_id
-            )
-            self.result.count(counts)
-            rows += sum(counts.values()) + 1
+            done = list(islice(takewhile(_is_done, self._unsettled), ROWS_AT_ONCE - rows))
+            if done:
+                count, more = inbox_queue.settle_done(connection, lease_no, done, now(), run_id)
+                self.result.count({"done": count})
+            else:
+                counts, more = inbox_queue.settle(
+                    connection, lease_no, self._unsettled[0], now(), run_id
+                )
+                self.result.count(counts)
+                count = sum(counts.values())
+            number = max(1, len(done))
+            rows += count + number
             if not more:
-                self._unsettled.popleft()
+                for _ in range(number):
+                    self._unsettled.popleft()
 
     def _hold(self, connection: sqlite3.Connection) -> int:
         """Renew the lease; where it has been taken away, forget what was done under it."""
@@ -345,3 +355,8 @@ class Worker:
         self._in_sync.clear()
         self._unsettled.clear()
         self._applying.forget()
+
+
+def _is_done(settlement: Settlement) -> bool:
+    """Many such are settled at once."""
+    return settlement.state == "done" and not settlement.look

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ __all__ = [
     "due_objects",
     "hasten",
     "settle",
+    "settle_done",
 ]
 
 #: Rows of the queue that are looked at for objects to claim.
@@ -154,23 +156,27 @@ def due_objects(
     """
     found: dict[ObjectKey, str] = {}
     for state in ("pending", "failed"):
-        rows = connection.execute(
+        of_state: dict[ObjectKey, str] = {}
+        query = (
             "SELECT q.resource_type, q.resource_id, q.next_attempt_at FROM webhooks q"  # noqa: S608
             f" WHERE q.state = ?1 AND q.next_attempt_at <= ?2 AND {_IDLE}"
-            " ORDER BY q.next_attempt_at LIMIT ?3",
-            (state, due, _LOOKED_AT),
+            " ORDER BY q.next_attempt_at LIMIT ?3"
         )
-        for resource_type, resource_id, since in rows:
-            key = ObjectKey(resource_type, resource_id)
+        with closing(connection.execute(query, (state, due, _LOOKED_AT))) as rows:
+            for resource_type, resource_id, since in rows:
+                of_state.setdefault(ObjectKey(resource_type, resource_id), since)
+                if len(of_state) == count:  # those in the rows to come have waited less
+                    break
+        for key, since in of_state.items():
             found[key] = min(found.get(key, since), since)
     if late and len(found) < count:
-        rows = connection.execute(
+        wrongly_late = connection.execute(
             "SELECT q.resource_type, q.resource_id FROM webhooks q"  # noqa: S608
             " WHERE q.state IN ('pending', 'failed') AND q.next_attempt_at > ?2"
             f" AND {_WRONGLY_LATE} AND {_IDLE} LIMIT ?1",
             (count, at, shifted(at, _LONGEST_WAIT)),
         )
-        for row in rows:
+        for row in wrongly_late:
             found.setdefault(ObjectKey(*row), at)
     return sorted(found, key=found.__getitem__)[:count]
 
@@ -297,14 +303,13 @@ def settle(
     Returns:
         How many came to each state, and whether there are more.
     """
-    if settlement.look or settlement.look_again_at is not None:
-        connection.execute(
-            "UPDATE webhooks SET look_again_at = ?1 WHERE webhook_id = ?2"
-            " AND (?3 OR (state = 'running' AND lease_no = ?4))",
-            (settlement.look_again_at, settlement.webhook_id, settlement.look, lease_no),
-        )
     if settlement.look:
+        connection.execute(
+            "UPDATE webhooks SET look_again_at = ?1 WHERE webhook_id = ?2",
+            (settlement.look_again_at, settlement.webhook_id),
+        )
         return {}, False
+    _look_again(connection, lease_no, [settlement])
     numbers = connection.execute(
         "SELECT w.webhook_no, w.attempts FROM webhooks w WHERE w.resource_id = ?1"  # noqa: S608
         f" AND w.resource_type = ?2 AND w.{_ACTIVE} AND w.state = 'running' AND w.lease_no = ?3"
@@ -335,6 +340,50 @@ def settle(
             ),
         )
     return counts, len(numbers) == ROWS_AT_ONCE
+
+
+def settle_done(
+    connection: sqlite3.Connection,
+    lease_no: int,
+    settlements: Sequence[Settlement],
+    at: str,
+    run_id: int | None,
+) -> tuple[int, bool]:
+    """Settle the webhooks of several claims that are done, as many as a transaction should mark.
+
+    Args:
+        connection: in a write transaction.
+        lease_no: a lease that was renewed in this transaction.
+        settlements: of different objects; each `done`, without an error, and no look.
+        at: the current time.
+        run_id: the run that worked on them.
+
+    Returns:
+        How many came to be done, and whether there are more.
+    """
+    _look_again(connection, lease_no, settlements)
+    keys = msgspec.json.encode([each.key for each in settlements]).decode()
+    count = connection.execute(
+        "UPDATE webhooks SET state = 'done', lease_no = NULL, attempts = attempts + 1,"  # noqa: S608
+        " next_attempt_at = NULL, last_error = NULL, finished_at = ?1, run_id = ?2"
+        " WHERE webhook_no IN (SELECT w.webhook_no FROM json_each(?3) k"
+        " CROSS JOIN webhooks w ON w.resource_type = k.value ->> 0"
+        f" AND w.resource_id = k.value ->> 1 AND w.{_ACTIVE} AND w.state = 'running'"
+        " AND w.lease_no = ?4 LIMIT ?5)",
+        (at, run_id, keys, lease_no, ROWS_AT_ONCE),
+    ).rowcount
+    return count, count == ROWS_AT_ONCE
+
+
+def _look_again(
+    connection: sqlite3.Connection, lease_no: int, settlements: Sequence[Settlement]
+) -> None:
+    """Note when the objects of claims are to be looked at once more."""
+    connection.executemany(
+        "UPDATE webhooks SET look_again_at = ?1 WHERE webhook_id = ?2"
+        " AND state = 'running' AND lease_no = ?3",
+        [(x.look_again_at, x.webhook_id, lease_no) for x in settlements if x.look_again_at],
+    )
 
 
 def hasten(connection: sqlite3.Connection, keys: Sequence[ObjectKey], at: str) -> None:

@@ -120,6 +120,20 @@ def test_ten_thousand_webhooks_on_one_object_are_one_claim_and_end_together(
     assert take_all(mirror, AT)[1] == 5
 
 
+def test_what_is_done_counts_only_under_the_lease_that_claimed_it(mirror: Mirror) -> None:
+    other = ObjectKey("Token", wallet(2))
+    put(mirror, 2, AT)
+    put(mirror, 3, AT, key=other, first=2)
+    lease, webhooks = take_all(mirror, AT)
+    done = [Settlement(KEY, "done"), Settlement(other, "done")]
+    with mirror.transaction() as transaction:
+        settle_done = inbox_queue.settle_done
+        assert settle_done(transaction.connection, lease + 1, done, AT, None) == (0, False)
+        assert settle_done(transaction.connection, lease, done, AT, None) == (webhooks, False)
+    states = mirror.connection.execute("SELECT state, attempts FROM webhooks").fetchall()
+    assert states == [("done", 1)] * 5
+
+
 def test_work_grows_with_a_long_backlog_of_one_object_and_not_with_its_square(
     mirror: Mirror,
 ) -> None:

@@ -87,6 +87,16 @@ class Queue(RuleBasedStateMachine):
                 found.setdefault(key, set()).add(row["lease_no"])
         return found
 
+    def due_since(self) -> dict[ObjectKey, str]:
+        """Since when each object is due that nobody works on."""
+        found: dict[ObjectKey, str] = {}
+        for row in self.rows().values():
+            key = ObjectKey(row["resource_type"], row["resource_id"])
+            since = row["next_attempt_at"]
+            if row["state"] in {"pending", "failed"} and since <= self.at:
+                found[key] = min(found.get(key, since), since)
+        return {key: since for key, since in found.items() if key not in self.running()}
+
     # What happens -------------------------------------------------------------------------------
 
     @initialize()
@@ -112,6 +122,8 @@ class Queue(RuleBasedStateMachine):
         keys = inbox_queue.due_objects(self.connection, self.at, self.at, 3)
         held = self.running()
         assert not set(keys) & held.keys()
+        due = self.due_since()
+        assert [due[key] for key in keys if key in due] == sorted(due.values())[:3]
         more, going_on = bool(keys), False
         while more:
             lease = self._hold(worker)
@@ -172,6 +184,30 @@ class Queue(RuleBasedStateMachine):
                 for n, row in self.rows().items()
                 if row != before[n]
             )
+
+    @rule(number=WORKERS, keys=st.sets(st.sampled_from(OBJECTS), min_size=1), look=st.booleans())
+    def settle_done(self, number: int, keys: set[ObjectKey], look: bool) -> None:
+        worker = self.workers[number]
+        if worker.lease is None:
+            return
+        alive = worker.lease in self.live_leases()
+        before = self.rows()
+        some = next((row["webhook_id"] for row in before.values()), None)
+        settlements = [
+            Settlement(key, "done", webhook_id=some, look_again_at=self.at if look else None)
+            for key in keys
+        ]
+        settled, more = 0, True
+        while more:
+            count, more = self.write(
+                inbox_queue.settle_done, worker.lease, settlements, self.at, None
+            )
+            assert count <= _FEW
+            settled += count
+        changed = {n: row for n, row in self.rows().items() if row != before[n]}
+        assert all(before[n]["lease_no"] == worker.lease for n in changed)
+        if alive:
+            assert settled == sum(worker.claimed.pop(key, 0) for key in keys)
 
     @rule(number=WORKERS)
     def vanish(self, number: int) -> None:
