@@ -16,25 +16,26 @@ from nftsync.version import __version__
 
 __all__ = ["main", "nftsync"]
 
-#: Where each command lives, in the order in which help lists them.
+#: What help says of each command, in the order in which it lists them. A copy of what the commands
+#: say themselves, so that help imports none of them; a module is named as its command is.
 _COMMANDS = {
-    "demo": "nftsync.cli.demo",
-    "sync": "nftsync.cli.sync",
-    "wallets": "nftsync.cli.wallets",
-    "holdings": "nftsync.cli.holdings",
-    "changes": "nftsync.cli.changes",
-    "evidence": "nftsync.cli.evidence",
-    "serve": "nftsync.cli.serve",
-    "replay": "nftsync.cli.replay",
-    "inbox": "nftsync.cli.inbox",
-    "routes": "nftsync.cli.routes",
-    "webhook-config": "nftsync.cli.webhook_config",
-    "status": "nftsync.cli.status",
-    "export": "nftsync.cli.export",
-    "snapshot": "nftsync.cli.snapshot",
-    "check": "nftsync.cli.check",
-    "notebook": "nftsync.cli.notebook",
-    "sandbox": "nftsync.cli.sandbox",
+    "demo": "See the whole product work, with nothing to configure.",
+    "sync": "Read wallets' balances and tokens into the database.",
+    "wallets": "List the known wallets; add, label, or stop reading them.",
+    "holdings": "Show who holds what.",
+    "changes": "Show the log of balance changes, the oldest first.",
+    "evidence": "Tell what a wallet held at a time, and how that is known.",
+    "serve": "Receive webhooks, and read again what has changed.",
+    "replay": "Work off the webhooks that are due, once.",
+    "inbox": "Look into stored webhooks; put them back, or prune them.",
+    "routes": "Show which read follows which webhook; suggest more.",
+    "webhook-config": "Change where the provider sends webhooks, and which.",
+    "status": "Show counts, freshness, the last runs and the backlog.",
+    "export": "Write each table and view to a file, all of one moment.",
+    "snapshot": "Copy the database while others go on writing it.",
+    "check": "Show each setting and its source, and try them.",
+    "notebook": "Open JupyterLab on the notebooks, with this database.",
+    "sandbox": "Play the provider on this machine, to try things on.",
 }
 
 #: Exit codes beside 0 and 1, which scripts rely on.
@@ -48,10 +49,13 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = getattr(
-            import_module(_COMMANDS[cmd_name]), cmd_name.replace("-", "_")
-        )
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"nftsync.cli.{name}"), name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
 
 
 @click.group(

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
-import msgspec
 
 __all__ = ["print_json_rows"]
 
@@ -17,6 +16,8 @@ def print_json_rows(pages: Iterable[Iterable[Mapping[str, Any]]]) -> None:
     Args:
         pages: the objects, some at a time.
     """
+    import msgspec
+
     lead = b"["  # bytes: JSON is UTF-8, whatever the terminal's encoding is
     for page in pages:
         lines = [msgspec.json.encode(row) for row in page]

@@ -9,8 +9,6 @@ from typing import Any
 
 import click
 
-from nftsync import settings as _settings
-
 __all__ = ["with_settings"]
 
 _FLAGS: dict[str, tuple[tuple[str, ...], str, str]] = {
@@ -37,6 +35,8 @@ def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def call(*args: Any, config: str | None, **values: Any) -> Any:
+            from nftsync import settings as _settings
+
             flags = {name: values.pop(name) for name in names}
             loaded = _settings.load(flags, config=None if config is None else Path(config))
             return command(*args, settings=loaded, **values)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
-import msgspec
 
 from nftsync.visible import visible
 
@@ -29,6 +28,8 @@ def say(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """Print exactly one JSON value on standard output."""
+    import msgspec
+
     # As bytes: JSON is UTF-8, whatever the terminal's encoding is.
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
 

@@ -71,16 +71,15 @@ class Confirmations:
     certainty: pa.Array
 
 
-#: S is the state that was the last stored by the time, N the wallet's next one.
+#: S is the last state before the bound, N the wallet's next one.
 _AROUND = """
     SELECT w.wallet_no, s.first_read_at, s.last_read_at, (
         SELECT n.first_read_at FROM wallet_state_rows n
-        WHERE n.wallet_no = w.wallet_no AND n.state_id > coalesce(s.state_id, -1)
+        WHERE n.wallet_no = w.wallet_no AND n.state_id >= ?
         ORDER BY n.state_id LIMIT 1)
     FROM wallets w LEFT JOIN wallet_state_rows s ON s.state_id = (
-        SELECT state_id FROM wallet_state_rows
-        WHERE wallet_no = w.wallet_no AND observed_at <= ?
-        ORDER BY state_id DESC LIMIT 1)
+        SELECT max(state_id) FROM wallet_state_rows
+        WHERE wallet_no = w.wallet_no AND state_id < ?)
 """
 
 
@@ -95,10 +94,11 @@ def read_confirmations(
         wallets: the numbers of the wallets, ascending.
         everything: whether these are all wallets.
     """
+    bound = source.first_change("wallet_state_rows", moment, later=True, key="state_id")
     where = ""
-    parameters: Parameters = (moment,)
+    parameters: Parameters = (bound, bound)
     if not everything:
-        where, parameters = f"WHERE w.wallet_no {IN_JSON}", (moment, as_json(wallets))
+        where, parameters = f"WHERE w.wallet_no {IN_JSON}", (bound, bound, as_json(wallets))
     numbers, first, last, following = source.columns(
         f"{_AROUND} {where} ORDER BY w.wallet_no", [INTEGER, TEXT, TEXT, TEXT], parameters
     )

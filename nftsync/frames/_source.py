@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Protocol, TypeAlias
@@ -66,15 +67,17 @@ class Source:
         self, query: str, types: Sequence[pa.DataType], parameters: Parameters = ()
     ) -> list[pa.Array]:
         """Read the columns of a query, each of the Arrow type given for it."""
-        self._cursor.execute(query, parameters)
+        connection = self._cursor.connection
         chunks: list[list[pa.Array]] = [[] for _ in types]
-        while rows := self._cursor.fetchmany(_CHUNK):
-            for into, kind, values in zip(chunks, types, zip(*rows, strict=True), strict=True):
-                into.append(pa.array(values, kind))
-        return [
-            pa.concat_arrays(parts) if parts else pa.array([], kind)
-            for parts, kind in zip(chunks, types, strict=True)
-        ]
+        connection.text_factory = bytes  # what Arrow holds; decoding would only be undone
+        try:
+            self._cursor.execute(query, parameters)
+            while rows := self._cursor.fetchmany(_CHUNK):
+                for into, kind, values in zip(chunks, types, zip(*rows, strict=True), strict=True):
+                    into.append(_array(values, kind))
+        finally:
+            connection.text_factory = str
+        return [_whole(parts, kind) for parts, kind in zip(chunks, types, strict=True)]
 
     def numbered(
         self,
@@ -108,38 +111,64 @@ class Source:
             return "", ()
         return f" WHERE {number} {IN_JSON}", (as_json(wanted),)
 
-    def first_change(self, table: str, moment: str, *, later: bool) -> int:
-        """Find where in a change log a time begins: the log has no index by time.
+    def first_change(self, table: str, moment: str, *, later: bool, key: str = "change_id") -> int:
+        """Find where in a log a time begins: logs have no index by time.
 
-        Times never decrease from one change to the next, so this bisects over `change_id`.
+        Times never decrease from one row to the next, so this bisects over the key.
 
         Args:
-            table: the log.
+            table: the log, of changes or of states.
             moment: a time in the stored form.
-            later: begin with the first change after the time, else with the first at or after it.
+            later: begin with the first row after the time, else with the first at or after it.
+            key: what numbers its rows.
 
         Returns:
-            A number that all changes from that time on reach, and none before does.
+            A number that all rows from that time on reach, and none before does.
         """
         bounds = self._cursor.execute(
             # Two queries: SQLite looks both ends up in its tree, but scans for both in one.
-            f"SELECT (SELECT min(change_id) FROM {table}), (SELECT max(change_id) FROM {table})"  # noqa: S608
+            f"SELECT (SELECT min({key}) FROM {table}), (SELECT max({key}) FROM {table})"  # noqa: S608
         ).fetchone()
         if bounds[0] is None:
             return 0
         low, high = bounds[0], bounds[1] + 1
-        next_row = (
-            f"SELECT change_id, observed_at FROM {table}"  # noqa: S608
-            " WHERE change_id >= ? ORDER BY change_id LIMIT 1"
-        )
+        next_row = f"SELECT {key}, observed_at FROM {table} WHERE {key} >= ? ORDER BY {key} LIMIT 1"  # noqa: S608
         while low < high:
             middle = (low + high) // 2
-            change, seen = self._cursor.execute(next_row, (middle,)).fetchone()
+            number, seen = self._cursor.execute(next_row, (middle,)).fetchone()
             if seen > moment or (seen == moment and not later):
                 high = middle
             else:
-                low = change + 1
+                low = number + 1
         return int(low)
+
+
+def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
+    """What `pa.array` makes, in half the time where no value is missing."""
+    count = len(values)
+    try:
+        if kind == pa.large_string():
+            ends = np.cumsum(np.fromiter(map(len, values), np.int64, count))
+            offsets = pa.py_buffer(np.concatenate([[0], ends]))
+            return pa.Array.from_buffers(
+                kind, count, [None, offsets, pa.py_buffer(b"".join(values))]
+            )
+        if kind == pa.int64():
+            return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(array("q", values))])
+    except TypeError:
+        pass
+    return pa.array(values, kind)
+
+
+def _whole(parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
+    if not parts:
+        return pa.array([], kind)
+    whole = pa.concat_arrays(parts)
+    try:
+        whole.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise StoreError(f"the database holds text that is not UTF-8: {error}") from None
+    return whole
 
 
 def as_json(numbers: Numbers) -> str:
