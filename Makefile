@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
+VENV_BENCH := .venv-bench
+READY_BENCH := $(VENV_BENCH)/.ready
 
 .PHONY: demo test lint format types imports tests constraints bench clean
 
@@ -36,11 +38,12 @@ constraints: $(BIN)/uv
 	    --python-version 3.11 --all-extras --group dev pyproject.toml; } > constraints.new
 	mv constraints.new constraints.txt
 
-bench: $(READY_DEV)
-	$(BIN)/python -m benchmarks
+# `make bench ONLY=frames`, or several names, runs just these.
+bench: $(READY_DEV) $(READY_BENCH)
+	$(BIN)/python -m benchmarks $(ONLY)
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV_BENCH) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 # uv resolves and installs in seconds what takes pip a minute; it comes from pip itself.
 $(BIN)/uv:
@@ -59,3 +62,10 @@ $(READY_DEV): $(READY)
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python \
 		--constraint constraints.txt --editable '.[notebook]' --group dev
 	touch $@
+
+# What nftsync is compared with, apart from its own environment. Without it the rest still runs.
+$(READY_BENCH): benchmarks/peers/requirements.txt | $(BIN)/uv
+	{ $(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV_BENCH) \
+		&& $(BIN)/uv pip install --quiet --compile-bytecode \
+			--python $(VENV_BENCH)/bin/python --requirement $< \
+		&& touch $@; } || echo 'the peers cannot be installed: they are not measured' >&2

@@ -1,27 +1,33 @@
-"""Measures `nftsync.frames` against `pandas.read_sql` on a synthetic database.
+"""Measures `nftsync.frames` against `pandas.read_sql` and SQLite's own join, also after a year.
 
-    python benchmarks/frames.py                      # 50,000 wallets x 20, 500,000 tokens
-    python benchmarks/frames.py --wallets 5000 --tokens 50000 --later-changes 100000
+    python -m benchmarks.frames                      # 50,000 wallets x 20, 500,000 tokens
+    python -m benchmarks.frames --wallets 5000 --tokens 50000 --later-changes 100000
 
-With `--database FILE` the database is kept there and used again by the next run.
+With `--database FILE` the database is kept there and used again by the next run. `figures` measures
+what has a target. SQLite's own join is the `holdings` view with an aggregate over each column:
+every value is found and made, and no Python object but those of one row.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import sqlite3
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
 import pandas as pd
 
+from benchmarks.figure import Figure
+from benchmarks.weekly_syncs import add_weeks
 from nftsync import frames
 from nftsync.store.schema import open_store
 from nftsync.times import format_time
@@ -53,7 +59,24 @@ def token_rows(count: int, chance: random.Random) -> Iterator[tuple[object, ...]
         )  # fmt: skip
 
 
-def fill(path: Path, wallets: int, each: int, tokens: int, later: int) -> None:
+def fill(
+    path: Path,
+    wallets: int,
+    each: int,
+    tokens: int,
+    later: int,
+    read_at: Sequence[int] = (6_000, 20_000, 40_000),
+) -> None:
+    """Make a database.
+
+    Args:
+        path: where; nothing is there yet.
+        wallets: how many.
+        each: balances of each.
+        tokens: how many, held or not.
+        later: changes of balances, after all were first seen.
+        read_at: when each wallet's states were read, in seconds.
+    """
     chance = random.Random(7)
     connection = open_store(path)
     connection.execute("BEGIN IMMEDIATE")
@@ -108,7 +131,7 @@ def fill(path: Path, wallets: int, each: int, tokens: int, later: int) -> None:
         " VALUES (?, ?, ?, 1, '', ?)",
         (
             (wallet, moment(at), moment(at + 100), moment(at + 1))
-            for at in (6_000, 20_000, 40_000)
+            for at in read_at
             for wallet in range(1, wallets + 1)
         ),
     )
@@ -117,14 +140,117 @@ def fill(path: Path, wallets: int, each: int, tokens: int, later: int) -> None:
     connection.close()
 
 
+def joined(path: Path) -> None:
+    """Let SQLite join `holdings`, and look at every value of every column."""
+    with closing(sqlite3.connect(path)) as connection:
+        cursor = connection.execute("SELECT * FROM holdings LIMIT 0")
+        values = ", ".join(f"total(length({column[0]}))" for column in cursor.description)
+        connection.execute(f"SELECT {values} FROM holdings").fetchall()
+
+
+def read_sql(path: Path) -> pd.DataFrame:
+    with closing(sqlite3.connect(path)) as connection:
+        return pd.read_sql("SELECT * FROM holdings", connection)
+
+
+def last_wallet(path: Path) -> str:
+    with closing(sqlite3.connect(path)) as connection:
+        query = "SELECT wallet_id FROM wallets ORDER BY wallet_no DESC LIMIT 1"
+        return str(connection.execute(query).fetchone()[0])
+
+
 def measured(work: Callable[[], object], repeats: int) -> float:
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        result = work()
-        times.append(time.perf_counter() - start)
-        del result
-    return statistics.median(times)
+    return in_turn({"": work}, repeats)[""]
+
+
+def in_turn(cases: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """The median seconds of each case; every round measures all of them."""
+    times: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(rounds):
+        for name, work in cases.items():
+            start = time.perf_counter()
+            result = work()
+            times[name].append(time.perf_counter() - start)
+            del result
+    return {name: statistics.median(each) for name, each in times.items()}
+
+
+def compared(
+    what: str, seconds: tuple[float, float], other: str, *, least: float = 0, most: float = 0
+) -> Figure:
+    """How often another's seconds, or how much of them, with the least or most it should be."""
+    own, others = seconds
+    if least:
+        ratio = others / own
+        words, target, met = f"{ratio:.1f} times as fast as", f"at least {least}", ratio >= least
+    else:
+        ratio = own / others
+        words, target, met = f"{ratio:.2f} times the time of", f"at most {most:g}", ratio <= most
+    return Figure(what, f"{own:.2f} s", f"{words} {other}", target, met)
+
+
+def figures(*, small: bool = False) -> list[Figure]:
+    """Measure what has a target: 1,000,000 balances of 50,000 wallets, then a year of weekly syncs.
+
+    Args:
+        small: 1,000 balances, three weeks, and one round.
+    """
+    wallets, tokens, weeks, rounds = (50, 500, 3, 1) if small else (50_000, 500_000, 52, 3)
+    with tempfile.TemporaryDirectory() as folder:
+        path, year = Path(folder) / "frames.db", Path(folder) / "year.db"
+        fill(path, wallets, 20, tokens, later=0, read_at=(6_000,))
+        shutil.copyfile(path, year)
+        add_weeks(year, weeks, 0.02)
+        grown = (year.stat().st_size - path.stat().st_size) / (wallets * 20)
+        found = figures_of(path, year, rounds, f"after {weeks} weekly syncs, 2 % changed each")
+    return [
+        *found,
+        Figure(f"what such a database of {weeks} weeks has grown by", f"{grown:.0f} bytes/balance"),
+    ]
+
+
+def figures_of(path: Path, year: Path, rounds: int, after: str) -> list[Figure]:
+    """Measure two databases in turn.
+
+    Args:
+        path: one that was synced once.
+        year: the same with a history since.
+        rounds: how often.
+        after: what that history is, in words.
+    """
+    one = last_wallet(path)
+    frames.holdings(path, wallet=one)  # imports are another figure
+    took = in_turn(
+        {
+            "holdings": lambda: frames.holdings(path),
+            "join": lambda: joined(path),
+            "read_sql": lambda: read_sql(path),
+            "one wallet": lambda: frames.holdings(path, wallet=one),
+            "as_of": lambda: frames.holdings(path, as_of="2026-01-20"),
+            "later": lambda: frames.holdings(year),
+            "one wallet, later": lambda: frames.holdings(year, wallet=one),
+            "as_of the end": lambda: frames.holdings(year, as_of="2028-01-01"),
+            "as_of the start": lambda: frames.holdings(year, as_of="2026-01-20"),
+        },
+        rounds,
+    )
+    now, later = took["holdings"], took["later"]
+    single = max(took["one wallet"], took["one wallet, later"])
+    return [
+        compared("`frames.holdings`", (now, took["read_sql"]), "`pandas.read_sql`", least=2.5),
+        compared("`frames.holdings`", (now, took["join"]), "SQLite's own join", most=1.7),
+        Figure("`holdings(wallet=)`", f"{single * 1000:.0f} ms", "", "under 50 ms", single < 0.05),
+        compared("`holdings(as_of=)`", (took["as_of"], now), "`holdings`", most=3),
+        *(
+            compared(
+                f"`holdings(as_of=)` {when} {after}", (took[name], later), "`holdings`", most=3
+            )
+            for when, name in (
+                ("of the end,", "as_of the end"),
+                ("of the start,", "as_of the start"),
+            )
+        ),
+    ]
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """A provider that costs next to nothing: the same wallets as static files, from nginx or asyncio.
 
-nginx (Debian's package) is used where it is installed. Otherwise a process of ours answers from
-memory, as fast as Python's asyncio does.
+nginx (Debian's package; for answers with a delay also libnginx-mod-http-echo) is used where it is
+installed. Otherwise a process of ours answers, as fast as Python's asyncio does.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -16,67 +17,130 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from nftsync.sandbox.generator import generate
 
+ECHO_MODULE = Path("/usr/lib/nginx/modules/ngx_http_echo_module.so")
+MOST_FILES = 16_384  # that the server has open at once
 NGINX = """
-{user} worker_processes 1; daemon off; pid {folder}/nginx.pid; error_log {folder}/error.log;
+{module} {user} worker_processes 1; daemon off; pid {folder}/nginx.pid;
+worker_rlimit_nofile {files}; error_log {folder}/error.log;
 events {{ worker_connections 1024; }}
 http {{
-    access_log off; keepalive_requests 10000000; default_type application/json; etag {etag};
-    if_modified_since off; tcp_nodelay on; open_file_cache max=20000 inactive=600s;
+    log_format bytes '$body_bytes_sent'; access_log {log}; default_type application/json;
+    keepalive_requests 10000000; etag {etag}; if_modified_since off; tcp_nodelay on;
+    open_file_cache {cache};
     client_body_temp_path {folder}/b; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;
     uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
-    server {{ listen 127.0.0.1:{port} backlog=512; root {folder}/www; }}
+    server {{ listen 127.0.0.1:{port} backlog=512; {locations} }}
 }}
+"""
+AT_ONCE = "root {folder}/www;"
+AFTER_A_WHILE = """
+location / {{ echo_sleep {delay}; echo_exec /files$uri; }}
+location /files/ {{ internal; alias {folder}/www/; }}
 """
 
 
-def write_world(folder: Path, wallets: int, nfts: int) -> list[str]:
+class Provider(NamedTuple):
+    """A running provider: where it answers, what it is, and where it counts what it sends."""
+
+    url: str
+    server: str
+    log: Path
+
+    def sent(self, requests: int) -> int:
+        """The bytes of all bodies sent so far, once so many requests are in the log."""
+        for _ in range(200):
+            lines = self.log.read_text().splitlines()
+            if len(lines) >= requests:
+                return sum(map(int, lines))
+            time.sleep(0.02)
+        raise SystemExit(f"the provider logged {len(lines)} of {requests} requests")
+
+
+def write_world(folder: Path, wallets: int, nfts: int, seed: int = 1) -> list[str]:
     """Write a made-up world as static files; return its wallets' ids."""
-    world = generate(wallets=wallets, nfts=nfts, seed=1, image_base="http://127.0.0.1")
+    world = generate(wallets=wallets, nfts=nfts, seed=seed, image_base="http://127.0.0.1")
     for wallet in world.wallets():
-        place = folder / "www/v1/wallets" / wallet
-        place.mkdir(parents=True)
-        (place / "nft-balances").write_bytes(world.balances_body(wallet) or b"")
+        file = body_file(folder, wallet)
+        file.parent.mkdir(parents=True)
+        file.write_bytes(world.balances_body(wallet) or b"")
     return world.wallets()
 
 
+def body_file(folder: Path, wallet: str) -> Path:
+    """Where the answer for a wallet lies."""
+    return folder / "www/v1/wallets" / wallet / "nft-balances"
+
+
 @contextlib.contextmanager
-def static_provider(folder: Path, *, etag: bool = False) -> Iterator[tuple[str, str]]:
-    """Serve what `write_world` wrote; yields the base URL and what serves it."""
+def static_provider(
+    folder: Path,
+    *,
+    etag: bool = False,
+    delay: float = 0.0,
+    count: bool = False,
+    changing: bool = False,
+) -> Iterator[Provider]:
+    """Serve what `write_world` wrote.
+
+    Args:
+        folder: where it was written; the server's own files go there too.
+        etag: send an ETag, and answer 304 to who knows it.
+        delay: seconds before each answer.
+        count: note the bytes of each body, for `Provider.sent`.
+        changing: files may change meanwhile, so that nothing about them is remembered.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    if nginx := shutil.which("nginx"):
+    log = folder / "bytes.log"
+    log.unlink(missing_ok=True)
+    nginx = shutil.which("nginx")
+    if nginx and (not delay or ECHO_MODULE.exists()):
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        files = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
         config = folder / "nginx.conf"
+        locations = AFTER_A_WHILE if delay else AT_ONCE
         config.write_text(
             NGINX.format(
+                module=f"load_module {ECHO_MODULE};" if delay else "",
                 user="user root;" if os.geteuid() == 0 else "",
                 folder=folder,
                 port=port,
+                log=f"{log} bytes" if count else "off",
                 etag="on" if etag else "off",
+                files=files,
+                cache="off" if changing else f"max={files // 2} inactive=600s",
+                locations=locations.format(folder=folder, delay=delay),
             )
         )
         command, name = [nginx, "-c", str(config)], "nginx"
     else:
-        command, name = [sys.executable, __file__, str(folder / "www"), str(port)], "asyncio"
+        options = [str(delay), "etag" if etag else "", str(log) if count else ""]
+        command = [sys.executable, "-m", "benchmarks.provider", str(folder / "www"), str(port)]
+        command, name = command + options, "asyncio"
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         for _ in range(200):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
                 break
             time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}", name
+        yield Provider(f"http://127.0.0.1:{port}", name, log)
     finally:
         process.terminate()
         process.wait()
 
 
 class _Static(asyncio.Protocol):
-    """Answers GETs one after the other, out of a dictionary."""
+    """Answers GETs one after the other with files."""
 
-    answers: dict[bytes, bytes] = {}  # noqa: RUF012 - filled once, before the server starts
+    root: Path
+    delay: float
+    etags: bool
+    log: Path | None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -86,20 +150,39 @@ class _Static(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         *requests, self.rest = (self.rest + data).split(b"\r\n\r\n")
         for request in requests:
-            path = request.split(b" ", 2)[1]
-            self.transport.write(
-                self.answers.get(path, b"HTTP/1.1 404 No\r\ncontent-length: 0\r\n\r\n")
-            )
+            if self.delay:
+                loop = asyncio.get_running_loop()
+                loop.call_later(self.delay, self.answer, request)
+            else:
+                self.answer(request)
+
+    def answer(self, request: bytes) -> None:
+        path = self.root / request.split(b" ", 2)[1].decode().lstrip("/")
+        status, body, etag = b"200 OK", b"", b""
+        try:
+            body = path.read_bytes()
+        except OSError:
+            status = b"404 Not Found"
+        if self.etags and body:
+            seen = path.stat()
+            etag = b'"%x-%x"' % (seen.st_mtime_ns, seen.st_size)
+            if etag in request:
+                status, body = b"304 Not Modified", b""
+        self.transport.write(
+            b"HTTP/1.1 %s\r\ncontent-type: application/json\r\n%scontent-length: %d\r\n\r\n%s"
+            % (status, b"etag: %s\r\n" % etag if etag else b"", len(body), body)
+        )
+        if self.log is not None:
+            with self.log.open("a") as file:
+                file.write(f"{len(body)}\n")
 
 
-async def _serve(root: Path, port: int) -> None:
-    for file in root.rglob("nft-balances"):
-        body = file.read_bytes()
-        head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
-        _Static.answers[b"/" + bytes(file.relative_to(root))] = f"{head}\r\n\r\n".encode() + body
-    server = await asyncio.get_running_loop().create_server(_Static, "127.0.0.1", port)
+async def _serve(root: str, port: str, delay: str, etags: str, log: str) -> None:
+    _Static.root, _Static.delay, _Static.etags = Path(root), float(delay), bool(etags)
+    _Static.log = Path(log) if log else None
+    server = await asyncio.get_running_loop().create_server(_Static, "127.0.0.1", int(port))
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(Path(sys.argv[1]), int(sys.argv[2])))
+    asyncio.run(_serve(*sys.argv[1:]))

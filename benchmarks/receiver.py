@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.figure import Figure
 from nftsync.signature import HEADER, sign
 
 SECRET = "benchmark"
@@ -72,8 +73,8 @@ def load(port: int, count: int, connections: int) -> None:
             link.sendall(waiting.pop())
         while len(waits) < count:
             for key, _ in selector.select():
+                assert isinstance(key.fileobj, socket.socket)
                 link = key.fileobj
-                assert isinstance(link, socket.socket)
                 parts[link] += link.recv(65536)
                 if not parts[link].endswith(b"}\n"):
                     continue
@@ -101,13 +102,14 @@ def load(port: int, count: int, connections: int) -> None:
 def serve(database: Path, stores: bool) -> None:
     """Serve until standard input ends; prints the port."""
     from nftsync.http_server import HttpServer
-    from nftsync.receiver import close_app, create_app
+    from nftsync.receiver import close_app, create_app, quick_path
     from nftsync.receiver.committer import Committer
 
     if not stores:
-        Committer.submit = lambda *_: "stored"  # type: ignore[method-assign]
+        # All else is the same: only nothing is handed to the thread that commits.
+        Committer.submit_later = lambda *given: given[-1]("stored")  # type: ignore[method-assign]
     app = create_app(database=database, secrets=[SECRET])
-    with HttpServer(app) as server:
+    with HttpServer(app, quick=quick_path(app)) as server:
         print(server.port, flush=True)
         began = time.process_time()
         sys.stdin.read()
@@ -130,15 +132,62 @@ def serving(database: Path, stores: bool, spent: list[float]) -> Iterator[int]:
         spent.append(float(process.communicate()[0]))
 
 
-def measure(folder: Path, turn: int, given: argparse.Namespace, stores: bool) -> dict[str, float]:
+def measure(
+    folder: Path, turn: int, webhooks: int, connections: int, stores: bool
+) -> dict[str, float]:
     """One round, of new webhooks into a new database."""
     spent: list[float] = []
     with serving(folder / f"{turn}-{stores}.db", stores, spent) as port:
         command = [sys.executable, "-m", "benchmarks.receiver", "--load", str(port)]
-        command += ["--webhooks", str(given.webhooks), "--connections", str(given.connections)]
+        command += ["--webhooks", str(webhooks), "--connections", str(connections)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     result: dict[str, float] = json.loads(done.stdout)
-    return result | {"cpu": spent[0] / given.webhooks * 1e6}
+    return result | {"cpu": spent[0] / webhooks * 1e6}
+
+
+def medians(webhooks: int, connections: int, rounds: int) -> dict[bool, dict[str, float]]:
+    """On disk (True) and without storage (False), in turn."""
+    found: dict[bool, list[dict[str, float]]] = {True: [], False: []}
+    with tempfile.TemporaryDirectory() as name:
+        for turn in range(rounds):
+            for stores, results in found.items():
+                results.append(measure(Path(name), turn, webhooks, connections, stores))
+    return {
+        stores: {key: statistics.median(x[key] for x in results) for key in results[0]}
+        for stores, results in found.items()
+    }
+
+
+def figures(*, small: bool = False) -> list[Figure]:
+    """The lines of the report.
+
+    Args:
+        small: a few seconds, to see that it works.
+    """
+    found = medians(1_000 if small else 20_000, 32, 1 if small else 5)
+    rate, p99 = found[True]["rate"], found[True]["p99"]
+    ratio = rate / found[False]["rate"]
+    return [
+        Figure(
+            "durable webhooks, 32 connections",
+            f"{rate:,.0f} webhooks/s",
+            target="at least 2,500/s",
+            met=rate >= 2_500,
+        ),
+        Figure(
+            "the same against the app without storage",
+            f"{found[False]['rate']:,.0f} webhooks/s without",
+            f"{ratio:.2f} of it",
+            "at least 0.6",
+            ratio >= 0.6,
+        ),
+        Figure(
+            "wait for the reply, p99",
+            f"{p99:.1f} ms",
+            target="under 50 ms",
+            met=p99 < 50,
+        ),
+    ]
 
 
 def main() -> None:
@@ -154,22 +203,15 @@ def main() -> None:
         return load(given.load, given.webhooks, given.connections)
     if given.serve is not None:
         return serve(given.serve, not given.no_storage)
-    found: dict[bool, list[dict[str, float]]] = {True: [], False: []}
-    with tempfile.TemporaryDirectory() as name:
-        for turn in range(given.rounds):
-            for stores, rounds in found.items():
-                rounds.append(measure(Path(name), turn, given, stores))
-    rates = {}
+    found = medians(given.webhooks, given.connections, given.rounds)
     print(f"{given.webhooks:,} webhooks over {given.connections} connections, medians:")
-    for stores, rounds in found.items():
-        middle = {key: statistics.median(x[key] for x in rounds) for key in rounds[0]}
-        rates[stores] = middle["rate"]
+    for stores, middle in found.items():
         print(
             f"  {'on disk' if stores else 'no storage':<10} {middle['rate']:7.0f} webhooks/s; "
             f"p50 {middle['p50']:.1f} ms, p99 {middle['p99']:.1f} ms, worst {middle['worst']:.0f}; "
             f"{middle['cpu']:.0f} µs of CPU each"
         )
-    print(f"  ratio {rates[True] / rates[False]:.2f}")
+    print(f"  ratio {found[True]['rate'] / found[False]['rate']:.2f}")
     return None
 
 

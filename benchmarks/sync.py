@@ -1,70 +1,200 @@
-"""First and unchanged syncs against a static provider: wallets a second, and peak memory."""
+"""Syncs against a static provider, in turn with what else one would take for the job.
+
+    python -m benchmarks.sync
+
+5,000 made-up wallets of 20 NFTs, about 15 KB each. Compared are: dlt into indexed SQLite; the plain
+loop of httpx and sqlite-utils; and the limit, which only decodes and inserts the same bytes from
+memory. Seconds are of the work after the imports; ours is the call of `nftsync.sync`, which starts
+its reading process.
+"""
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
+from collections import defaultdict
 from pathlib import Path
 
-from benchmarks.provider import static_provider, write_world
+from benchmarks.figure import Figure
+from benchmarks.provider import Provider, static_provider, write_world
+from benchmarks.scripts import Ran, installed, ours, peer
 
-#: Runs a command and prints the peak memory (KiB) of it and of what it started.
-MEASURE = """
-import json, resource, subprocess, sys
-done = subprocess.run(sys.argv[1:], capture_output=True, text=True)
-sys.stderr.write(done.stderr)
-peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-print(json.dumps({"result": json.loads(done.stdout), "peak": peak}))
-"""
+DELAY, AT_ONCE = 0.05, 64
+MOST = AT_ONCE / DELAY  # wallets a second that so many requests at once allow
+Rounds = dict[str, list[Ran]]
 
 
-def sync(base: str, ids: Path, database: Path, concurrency: int) -> tuple[float, float, int]:
-    """One sync: wallets a second of the run, of the whole command, and its peak in KiB."""
-    command = [
-        *(sys.executable, "-c", MEASURE),
-        *(sys.executable, "-m", "nftsync", "sync", "--json", "--base-url", base),
-        *("--wallets-file", str(ids), "-d", str(database), "--concurrency", str(concurrency)),
+def said(text: str) -> None:
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
+def in_turn(folder: Path, provider: Provider, ids: Path, rounds: int) -> Rounds:
+    """Everyone's runs, one after the other, `rounds` times; dlt twice, as it is slow."""
+    found: Rounds = defaultdict(list)
+
+    def note(name: str, ran: Ran) -> None:
+        found[name].append(ran)
+        said(f"{name}: {ran.seconds:.2f} s, {ran.whole:.2f} s with its start")
+
+    for turn in range(rounds):
+        mine, loop = folder / f"ours-{turn}.db", folder / f"loop-{turn}.db"
+        note("first", ours(provider.url, ids, mine))
+        note("loop", peer("plain_loop", provider.url, ids, loop))
+        note("unchanged", ours(provider.url, ids, mine))
+        note("loop again", peer("plain_loop", provider.url, ids, loop))
+        note("limit", peer("limit", folder / "www/v1/wallets", ids, folder / f"limit-{turn}.db"))
+        if turn < 2 and installed("dlt"):
+            note("dlt", peer("with_dlt", provider.url, ids, folder / f"dlt-{turn}.db"))
+        if turn == 0:
+            wal, files = folder / "loop-wal.db", folder / "dlt-files.db"
+            note("tuned loop", peer("plain_loop", provider.url, ids, wal, "wal"))
+            if installed("dlt"):
+                note("tuned dlt", peer("with_dlt", provider.url, ids, files, "uncompressed"))
+    return found
+
+
+def middle(rounds: list[Ran]) -> float:
+    return statistics.median(ran.seconds for ran in rounds)
+
+
+def whole(rounds: list[Ran]) -> float:
+    return statistics.median(ran.whole for ran in rounds)
+
+
+def speed(wallets: int, rounds: list[Ran]) -> str:
+    return (
+        f"{middle(rounds):.2f} s ({wallets / middle(rounds):,.0f} wallets/s; "
+        f"{whole(rounds):.2f} s with its start)"
+    )
+
+
+def times(one: list[Ran], other: list[Ran]) -> float:
+    """How many times as long `other` took as `one`: the median of rounds that ran in turn."""
+    pairs = zip(one, other, strict=False)
+    return statistics.median(theirs.seconds / mine.seconds for mine, theirs in pairs)
+
+
+def against(what: str, mine: str, found: Rounds, peers: tuple[str, str, float], n: int) -> Figure:
+    """A line that compares a run of ours with a peer's."""
+    name, key, least = peers
+    target = f"at least {least:g}"
+    if not found[key]:
+        return Figure(what, "not measured", f"{name} is not installed", target)
+    ratio = times(found[mine], found[key])
+    theirs = f"{middle(found[key]):.1f} s; {whole(found[key]):.1f} s with its start"
+    return Figure(
+        what,
+        speed(n, found[mine]),
+        f"{ratio:.1f} times as fast as {name} ({theirs})",
+        target,
+        ratio >= least,
+    )
+
+
+def compared(found: Rounds, wallets: int, nfts: int) -> list[Figure]:
+    first = f"first sync, {wallets:,} wallets x {nfts}"
+    again = f"unchanged sync, {wallets:,} wallets x {nfts}"
+    limit = 1 / times(found["first"], found["limit"])
+    return [
+        against(f"{first}, and dlt", "first", found, ("dlt", "dlt", 5), wallets),
+        against(
+            f"{first}, and the plain loop", "first", found, ("the plain loop", "loop", 4), wallets
+        ),
+        *tuned(first, found),
+        Figure(
+            f"{first}, and the limit",
+            speed(wallets, found["first"]),
+            f"{limit:.2f} times as long as decoding and inserting the same bytes from memory "
+            f"({middle(found['limit']):.2f} s)",
+            "at most 1.6",
+            limit <= 1.6,
+        ),
+        against(
+            f"{again}, and the plain loop's second run",
+            "unchanged",
+            found,
+            ("the plain loop", "loop again", 2.5),
+            wallets,
+        ),
     ]
-    began = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    whole = time.perf_counter() - began
-    found = json.loads(done.stdout)
-    if found["result"]["status"] != "ok":
-        raise SystemExit(f"the sync did not go well: {found['result']}"[:500])
-    wallets = found["result"]["wallets"]["ok"]
-    return wallets / found["result"]["seconds"], wallets / whole, found["peak"]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--wallets", type=int, default=5_000)
-    parser.add_argument("--nfts", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--concurrency", type=int, default=8)
-    given = parser.parse_args()
+def tuned(first: str, found: Rounds) -> list[Figure]:
+    """The same peers, a little faster by settings that few would make; for information."""
+    names = {"tuned dlt": "dlt with uncompressed files", "tuned loop": "the plain loop in WAL mode"}
+    return [
+        Figure(
+            f"{first}, and {name}",
+            f"{middle(found[key]):.1f} s",
+            f"{times(found['first'], found[key]):.1f} times as long as ours",
+        )
+        for key, name in names.items()
+        if found[key]
+    ]
+
+
+def memory(folder: Path, provider: Provider, ids: Path) -> Figure:
+    peak = ours(provider.url, ids, folder / "memory.db", memory=True).peak / 1e6
+    return Figure(
+        "memory of a first sync, all its processes together (PSS)",
+        f"{peak:.0f} MB at most",
+        target="under 200 MB",
+        met=peak < 200,
+    )
+
+
+def with_etags(folder: Path, ids: Path, wallets: int) -> Figure:
+    with static_provider(folder, etag=True, count=True) as provider:
+        ours(provider.url, ids, folder / "etags.db")
+        before = provider.sent(wallets)
+        ran = ours(provider.url, ids, folder / "etags.db")
+        sent = provider.sent(2 * wallets) - before
+    return Figure(
+        "unchanged sync with ETags",
+        f"{sent:,} bytes of bodies in {ran.found['requests']:,.0f} requests",
+        f"{before / 1e6:.0f} MB the first time; {wallets / ran.seconds:,.0f} wallets/s",
+        "no body is transferred",
+        sent == 0,
+    )
+
+
+def with_latency(folder: Path, wallets: int, nfts: int, rounds: int) -> Figure:
+    ids = folder / "wallets.txt"
+    ids.write_text("\n".join(write_world(folder, wallets, nfts, seed=2)))
+    found = []
+    with static_provider(folder, delay=DELAY) as provider:
+        for turn in range(rounds):
+            database = folder / f"latency-{turn}.db"
+            ran = ours(provider.url, ids, database, concurrency=AT_ONCE)
+            said(f"latency: {wallets / ran.seconds:,.0f} wallets/s")
+            found.append(wallets / ran.seconds)
+    rate = statistics.median(found)
+    return Figure(
+        f"first sync, {wallets:,} wallets x {nfts}, each answered after 50 ms, 64 at once",
+        f"{rate:,.0f} wallets/s",
+        f"{rate / MOST:.2f} of the {MOST:,.0f} that 64 at once allow, start and end included",
+        "at least 0.85",
+        rate / MOST >= 0.85,
+    )
+
+
+def figures(*, small: bool = False) -> list[Figure]:
+    """Compare and measure; about 4 minutes, with `small` a few seconds."""
+    wallets, nfts, rounds = (510, 3, 1) if small else (5_000, 20, 3)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ids = folder / "wallets.txt"
-        ids.write_text("\n".join(write_world(folder, given.wallets, given.nfts)))
-        found: dict[str, list[tuple[float, float, int]]] = {"first": [], "unchanged": []}
-        with static_provider(folder) as (base, server):
-            for turn in range(given.rounds):
-                database = folder / f"{turn}.db"
-                for kind in found:
-                    found[kind].append(sync(base, ids, database, given.concurrency))
-        print(f"{given.wallets:,} wallets x {given.nfts} NFTs from {server}, medians:")
-        for kind, rounds in found.items():
-            run, whole, peak = (statistics.median(column) for column in zip(*rounds, strict=True))
-            print(
-                f"  {kind:<10} {run:7.0f} wallets/s; {whole:7.0f} with the start of the command; "
-                f"peak {peak / 1024:.0f} MB"
-            )
+        ids.write_text("\n".join(write_world(folder, wallets, nfts)))
+        with static_provider(folder) as provider:
+            found = compared(in_turn(folder, provider, ids, rounds), wallets, nfts)
+            found.append(memory(folder, provider, ids))
+        found.append(with_etags(folder, ids, wallets))
+    with tempfile.TemporaryDirectory() as name:
+        found.append(with_latency(Path(name), 510 if small else 20_000, nfts, rounds))
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    for figure in figures(small="--small" in sys.argv):
+        print(figure)

@@ -1,8 +1,9 @@
 """Webhooks through a real `serve`: how soon the mirror follows, also beside a sync.
 
-Four trials: many webhooks on few changed objects, taken in and then replayed; from a transfer to
-the changed row; webhooks at a steady rate beside a sync in another process; and while `serve`
-itself syncs at a rate limit. The provider is the sandbox, in a process of its own.
+Five trials: a backlog of webhooks on many changed wallets and tokens, replayed; many webhooks on
+few changed objects, taken in and then replayed; from a transfer to the changed row; webhooks at a
+steady rate beside a sync in another process; and while `serve` itself syncs at a rate limit. The
+provider is the sandbox, in a process of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import random
 import socket
 import sqlite3
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,9 +28,15 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.request import Request, urlopen
 
+from benchmarks.figure import Figure
 from nftsync.signature import HEADER, sign
+from nftsync.store import inbox
+from nftsync.store.connection import connect_writer
+from nftsync.times import now
+from nftsync.webhook_body import read_webhook
 
 SECRET = "a-secret-for-benchmarks"
+TARGET = 800
 
 
 def free_port() -> int:
@@ -98,21 +106,19 @@ def wallets_of(database: Path) -> list[str]:
         return [row[0] for row in connection.execute("SELECT wallet_id FROM wallets")]
 
 
-def webhook(wallet: str) -> tuple[str, bytes, dict[str, str]]:
-    """A signed webhook on a wallet: its id, body and headers."""
-    number = str(uuid.UUID(int=random.getrandbits(128), version=4))
-    body = json.dumps(
+def webhook(resource_type: str, resource_id: str) -> bytes:
+    """A webhook's body."""
+    return json.dumps(
         {
             "organizationId": str(uuid.UUID(int=1)),
             "action": "update",
-            "id": number,
-            "resourceId": wallet,
-            "resourceType": "Wallet",
+            "id": str(uuid.UUID(int=random.getrandbits(128), version=4)),
+            "resourceId": resource_id,
+            "resourceType": resource_type,
             "createdAtUtc": "2026-01-31T12:00:00.1234567+00:00",
             "changes": None,
         }
     ).encode()
-    return number, body, {HEADER: sign(SECRET, body), "Content-Type": "application/json"}
 
 
 def post_all(url: str, wallets: list[str], per_second: float | None) -> Counter[int]:
@@ -123,7 +129,8 @@ def post_all(url: str, wallets: list[str], per_second: float | None) -> Counter[
     for number, wallet in enumerate(wallets):
         if per_second is not None:
             time.sleep(max(0.0, began + number / per_second - time.monotonic()))
-        _, body, headers = webhook(wallet)
+        body = webhook("Wallet", wallet)
+        headers = {HEADER: sign(SECRET, body), "Content-Type": "application/json"}
         link.request("POST", "/webhooks", body, headers)
         answer = link.getresponse()
         answer.read()
@@ -145,8 +152,67 @@ def transfer(base: str, giver: str, taker: str) -> str:
     return str(token)
 
 
-def burst(folder: Path) -> None:
-    """10,000 webhooks on 500 changed objects, stored first and replayed then."""
+def edit(base: str, token: str) -> None:
+    """Change a token's metadata."""
+    call("POST", f"{base}/sandbox/tokens/{token}", {"metadata": {"name": f"Now {token}"}})
+
+
+def put_in(database: Path, bodies: list[bytes]) -> None:
+    """Store webhooks as the receiver does, a hundred at a time."""
+    with closing(connect_writer(database)) as connection:
+        for start in range(0, len(bodies), 100):
+            deliveries = [
+                inbox.Delivery(body, read_webhook(body, None))
+                for body in bodies[start : start + 100]
+            ]
+            connection.execute("BEGIN IMMEDIATE")
+            inbox.store(connection, deliveries, now())
+            connection.execute("COMMIT")
+
+
+def fill_backlog(base: str, database: Path, wallets: int, tokens: int) -> None:
+    """Change wallets and tokens of a mirror's provider, with two webhooks on each in its inbox."""
+    sync(base, database)
+    changed = wallets_of(database)[:wallets]
+    change_all(base, changed)
+    with closing(sqlite3.connect(database)) as connection:
+        rows = connection.execute(
+            "SELECT token_id FROM tokens ORDER BY token_id LIMIT ?", (tokens,)
+        ).fetchall()
+    for (token,) in rows:
+        edit(base, token)
+    objects = [("Wallet", wallet) for wallet in changed] + [("Token", row[0]) for row in rows]
+    random.shuffle(objects)
+    put_in(database, [webhook(*each) for each in objects * 2])
+
+
+def replay(base: str, database: Path) -> dict[str, float]:
+    """Work off what waits in the inbox."""
+    command = [sys.executable, "-m", "nftsync", "replay", "--json", "--base-url", base]
+    done = subprocess.run([*command, "-d", str(database)], capture_output=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def backlog(folder: Path, wallets: int, tokens: int, rounds: int) -> float:
+    """Objects a second, of a backlog with two webhooks on each: the median of some rounds."""
+    database = folder / "backlog.db"
+    rates = []
+    with provider(wallets, 20) as base:
+        fill_backlog(base, database, wallets, tokens)
+        for turn in range(rounds):
+            copy = folder / f"backlog-{turn}.db"
+            with closing(sqlite3.connect(database)) as old, closing(sqlite3.connect(copy)) as new:
+                old.backup(new)
+            found = replay(base, copy)
+            if found["done"] != 2 * (wallets + tokens):
+                raise SystemExit(f"the replay did not go well: {found}")
+            rates.append(found["fetches"] / found["seconds"])
+    return statistics.median(rates)
+
+
+def burst(folder: Path, webhooks: int) -> dict[str, float]:
+    """Many webhooks on 500 changed objects, stored first and replayed then."""
     database = folder / "burst.db"
     with provider(500, 20) as base:
         sync(base, database)
@@ -154,16 +220,12 @@ def burst(folder: Path) -> None:
         change_all(base, wallets)
         with serving(base, database, "--no-replay") as url:
             began = time.perf_counter()
-            statuses = post_all(url, wallets * 20, None)
+            statuses = post_all(url, wallets * (webhooks // len(wallets)), None)
             taken = time.perf_counter() - began
-        command = [sys.executable, "-m", "nftsync", "replay", "--json", "--base-url", base]
-        done = subprocess.run([*command, "-d", str(database)], capture_output=True, check=True)
-        found = json.loads(done.stdout)
-    print(
-        f"10,000 webhooks on 500 changed wallets: taken in in {taken:.1f} s over one connection "
-        f"({dict(statuses)}), replayed in {found['seconds']:.2f} s with {found['fetches']} reads "
-        f"({found['fetches'] / found['seconds']:.0f} objects/s)"
-    )
+        found = replay(base, database)
+    if statuses != {200: webhooks}:
+        raise SystemExit(f"the receiver answered {dict(statuses)}")
+    return found | {"taken_in": taken}
 
 
 def percentiles(seconds: list[float]) -> str:
@@ -200,14 +262,14 @@ def follow_transfers(base: str, database: Path, transfers: int) -> list[float]:
     return waits
 
 
-def freshness(folder: Path, transfers: int) -> None:
+def freshness(folder: Path, transfers: int) -> list[float]:
+    """How long each of some transfers took to show, in seconds."""
     database = folder / "fresh.db"
     with provider(500, 20) as base:
         sync(base, database)
         with serving(base, database) as url:
             configure(base, url)
-            waits = follow_transfers(base, database, transfers)
-    print(f"from a transfer to the changed row, {transfers} transfers: {percentiles(waits)}")
+            return follow_transfers(base, database, transfers)
 
 
 def beside_a_sync(folder: Path, wallets: int, per_second: float) -> None:
@@ -251,6 +313,33 @@ def beside_own_sync(folder: Path, transfers: int) -> None:
     print(f"while serve syncs at 50 requests/s, {transfers} transfers: {percentiles(waits)}")
 
 
+def figures(*, small: bool = False) -> list[Figure]:
+    """Objects a second from the inbox, reads for many webhooks, and how soon a change is there.
+
+    Args:
+        small: a quick run, only to see that it works.
+    """
+    wallets, tokens, rounds = (20, 10, 1) if small else (3_000, 1_000, 3)
+    webhooks, transfers = (1_000, 5) if small else (10_000, 200)
+    with tempfile.TemporaryDirectory() as name:
+        rate = backlog(Path(name), wallets, tokens, rounds)
+        found = burst(Path(name), webhooks)
+        waits = freshness(Path(name), transfers)
+    return [
+        Figure(
+            f"replay of {wallets + tokens:,} changed objects, two webhooks on each",
+            f"{rate:,.0f} objects/s",
+            target=f"at least {TARGET}",
+            met=rate >= TARGET,
+        ),
+        Figure(
+            f"replay of {webhooks:,} webhooks on 500 changed wallets",
+            f"{found['fetches']} reads in {found['seconds']:.2f} s",
+        ),
+        Figure(f"from a transfer to the changed row, {transfers} times", percentiles(waits)),
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--transfers", type=int, default=200)
@@ -258,8 +347,16 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        burst(folder)
-        freshness(folder, given.transfers)
+        rate = backlog(folder, 3_000, 1_000, 3)
+        print(f"a backlog of 4,000 changed objects, two webhooks on each: {rate:.0f} objects/s")
+        found = burst(folder, 10_000)
+        print(
+            "10,000 webhooks on 500 changed wallets: taken in in "
+            f"{found['taken_in']:.1f} s over one connection, replayed in {found['seconds']:.2f} s "
+            f"with {found['fetches']} reads"
+        )
+        waits = freshness(folder, given.transfers)
+        print(f"from a transfer to the changed row: {percentiles(waits)}")
         beside_a_sync(folder, given.wallets, 200)
         beside_own_sync(folder, given.transfers)
 

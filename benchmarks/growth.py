@@ -1,0 +1,173 @@
+"""Whether a sync gets slower as its database grows: the same work at 100,000 to 5,000,000 balances.
+
+    python -m benchmarks.growth
+
+At each size, in turn and each time on a fresh copy: a sync of 5,000 known wallets of which 1 % of
+the balances changed, and a first sync of 5,000 new ones, 20 NFTs each. Known wallets lie scattered
+among the rest. Then two `serve` processes, on the smallest and the largest, each follow the same
+webhooks, one wallet at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+
+from benchmarks.figure import Figure
+from benchmarks.filled import multiply
+from benchmarks.provider import body_file, static_provider, write_world
+from benchmarks.scripts import ours
+from benchmarks.webhooks import SECRET, serving, webhook
+from nftsync.signature import HEADER, sign
+
+MOST = 1.4
+AMOUNT = re.compile(rb'"amount":"(\d+)"')
+
+
+def said(text: str) -> None:
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
+class Worlds:
+    """The provider's files: known wallets before and after a change, and wallets that are new."""
+
+    def __init__(self, folder: Path, wallets: int, nfts: int) -> None:
+        self.known, self.changed, self.new = (folder / name for name in ("known", "changed", "new"))
+        self.ids = folder / "known.txt"
+        self.new_ids = folder / "new.txt"
+        self.wallets = write_world(self.known, wallets, nfts, seed=1)
+        self.ids.write_text("\n".join(self.wallets))
+        self.new_ids.write_text("\n".join(write_world(self.new, wallets, nfts, seed=2)))
+        shutil.copytree(self.known, self.changed)
+        chance = random.Random(5)
+        for wallet in chance.choices(self.wallets, k=wallets * nfts // 100):
+            change(self.changed, wallet, chance)
+
+
+def change(folder: Path, wallet: str, chance: random.Random) -> None:
+    """Let the provider list another amount of one of a wallet's tokens."""
+    file = body_file(folder, wallet)
+    body = file.read_bytes()
+    found = chance.choice(list(AMOUNT.finditer(body)))
+    start, end = found.span(1)
+    beside = file.with_suffix(".new")
+    beside.write_bytes(body[:start] + b"%d" % (int(found[1]) + 1) + body[end:])
+    beside.replace(file)
+
+
+def measure(worlds: Worlds, database: Path, folder: Path) -> dict[str, float]:
+    """Seconds of both syncs on a copy of a database."""
+    copy = folder / "copy.db"
+    seconds = {}
+    shutil.copyfile(database, copy)
+    with copy.open("rb+") as copied:
+        os.fsync(copied)  # or the first sync would pay for writing the copy to the disk
+    with static_provider(worlds.changed) as provider:
+        seconds["1 % changed"] = ours(provider.url, worlds.ids, copy).seconds
+    with static_provider(worlds.new) as provider:
+        seconds["first"] = ours(provider.url, worlds.new_ids, copy).seconds
+    for file in folder.glob("copy.db*"):
+        file.unlink()
+    return seconds
+
+
+def refreshes(worlds: Worlds, databases: list[Path], count: int) -> list[float]:
+    """Medians of the seconds from a webhook's 200 to the changed row, for each database."""
+    chance = random.Random(6)
+    with (
+        static_provider(worlds.known, changing=True) as provider,
+        serving(provider.url, databases[0]) as one,
+        serving(provider.url, databases[1]) as other,
+    ):
+        found: list[list[float]] = [[], []]
+        for wallet in chance.sample(worlds.wallets, count + 5):
+            change(worlds.known, wallet, chance)
+            for times, url, database in zip(found, (one, other), databases, strict=True):
+                times.append(refresh(url, database, wallet))
+    return [statistics.median(times[5:]) for times in found]  # both are warm by then
+
+
+def refresh(url: str, database: Path, wallet: str) -> float:
+    newest = "SELECT max(change_id) FROM balance_changes"
+    body = webhook("Wallet", wallet)
+    headers = {HEADER: sign(SECRET, body), "Content-Type": "application/json"}
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        before = connection.execute(newest).fetchone()
+        link = HTTPConnection(url.removeprefix("http://"), timeout=10)
+        link.request("POST", "/webhooks", body, headers)
+        status = link.getresponse().status
+        began = time.perf_counter()
+        link.close()
+        if status != 200:
+            raise SystemExit(f"a webhook was answered {status}")
+        while connection.execute(newest).fetchone() == before:
+            if time.perf_counter() - began > 10:
+                raise SystemExit("a webhook changed nothing")
+            time.sleep(0.001)
+    return time.perf_counter() - began
+
+
+def growth(what: str, found: dict[int, list[float]], balances: int) -> Figure:
+    per = 100_000 / balances
+    middles = {size: per * statistics.median(times) for size, times in found.items()}
+    ratio = max(middles.values()) / min(middles.values())
+    each = "; ".join(f"{seconds:.2f} at {size:,}" for size, seconds in middles.items())
+    return Figure(
+        f"seconds per 100,000 balances, {what}",
+        each,
+        f"{ratio:.2f} times between the least and the most",
+        f"under {MOST}",
+        ratio < MOST,
+    )
+
+
+def figures(*, small: bool = False) -> list[Figure]:
+    """Grow and measure; about 5 minutes and 8 GB of disk, with `small` a few seconds."""
+    wallets, nfts, rounds, count = (60, 4, 1, 3) if small else (5_000, 20, 3, 50)
+    copies = (1, 2) if small else (1, 10, 50)
+    balances = wallets * nfts
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        worlds = Worlds(folder, wallets, nfts)
+        original = folder / "original.db"
+        with static_provider(worlds.known) as provider:
+            ours(provider.url, worlds.ids, original)
+        databases = {copy * balances: folder / f"{copy}.db" for copy in copies}
+        for copy, database in zip(copies, databases.values(), strict=True):
+            multiply(original, database, copy)
+            said(f"made a database of {copy * balances:,} balances")
+        found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for _ in range(rounds):
+            for size, database in databases.items():
+                for what, seconds in measure(worlds, database, folder).items():
+                    found[what][size].append(seconds)
+                    said(f"{what} at {size:,}: {seconds:.2f} s")
+        least, most = min(databases), max(databases)
+        at_least, at_most = refreshes(worlds, [databases[least], databases[most]], count)
+    return [
+        growth(f"first sync of {wallets:,} new wallets", found["first"], balances),
+        growth(f"sync of {wallets:,} known wallets, 1 % changed", found["1 % changed"], balances),
+        Figure(
+            "refresh of one wallet, from its webhook's 200 to the changed row, median",
+            f"{1000 * at_least:.0f} ms at {least:,}; {1000 * at_most:.0f} ms at {most:,}",
+            f"{at_most / at_least:.2f} times as long",
+            "the same: at most 1.25",
+            at_most / at_least <= 1.25,
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    for figure in figures(small="--small" in sys.argv):
+        print(figure)

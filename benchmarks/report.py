@@ -1,0 +1,109 @@
+"""The table of figures: in the terminal, and in `docs/performance.md` between two comments."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from benchmarks.figure import Figure
+from benchmarks.scripts import installed, peers_python
+
+__all__ = ["DOCUMENT", "NAMES", "rows_in", "rows_of", "table", "written"]
+
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs/performance.md"
+#: The benchmarks, in the order in which they run and stand in the table.
+NAMES = ("startup", "frames", "sync", "growth", "receiver", "sandbox", "webhooks")
+BEGIN = "<!-- Made by `make bench`, up to the next comment. -->"
+END = "<!-- Made by `make bench` up to here. -->"
+HEAD = ("benchmark", "what", "figure", "compared", "target", "met")
+
+Rows = list[tuple[str, ...]]
+
+
+def rows_of(name: str, figures: Iterable[Figure]) -> Rows:
+    """A row of the table for each figure of a benchmark."""
+    return [(name, *_texts(figure)) for figure in figures]
+
+
+def _texts(figure: Figure) -> tuple[str, ...]:
+    met = "–" if not figure.target else {True: "yes", False: "**no**", None: "?"}[figure.met]
+    return (figure.what, figure.figure, figure.ratio, figure.target, met)
+
+
+def table(rows: Rows) -> str:
+    """Rows as a table of Markdown."""
+    cells = (row for row in (HEAD, ("---",) * len(HEAD), *rows))
+    return "\n".join(f"| {' | '.join(map(_cell, row))} |" for row in cells)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def written(document: str, found: Mapping[str, Rows]) -> str:
+    """A document with new rows for some benchmarks; the other benchmarks keep theirs.
+
+    Raises:
+        ValueError: the document lacks the comments that the table goes between.
+    """
+    before, begin, rest = document.partition(BEGIN)
+    former, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError("the document has no place for the table")
+    rows = {**rows_in(former), **found}
+    every = [row for name in NAMES for row in rows.get(name, [])]
+    return f"{before}{begin}\n\n{machine()}\n\n{table(every)}\n\n{end}{after}"
+
+
+def rows_in(text: str) -> dict[str, Rows]:
+    """The rows of a table that was made here, by benchmark."""
+    rows: dict[str, Rows] = {}
+    for line in text.splitlines():
+        cells = [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if len(cells) == len(HEAD) and cells[0] in NAMES:
+            rows.setdefault(cells[0], []).append(tuple(cells))
+    return rows
+
+
+def machine() -> str:
+    """What all this ran on, in a sentence or two."""
+    ours = ["nftsync", "pandas", "pyarrow", "httpx", "msgspec"]
+    parts = [f"{name} {number}" for name in ours if (number := _version(name))]
+    peers = _peers(["dlt", "httpx", "sqlite-utils", "msgspec"])
+    return (
+        f"{platform.system()} {platform.machine()} with {os.cpu_count()} cores, "
+        f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {_nginx()}. "
+        f"Ours: {', '.join(parts)}. Peers: {', '.join(peers) or 'not installed'}."
+    )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _peers(packages: Sequence[str]) -> list[str]:
+    if not installed("dlt"):
+        return []
+    code = (
+        "import sys; from importlib.metadata import version;"
+        " print(*(f'{name} {version(name)}' for name in sys.argv[1:]), sep='\\n')"
+    )
+    command = [peers_python(), "-c", code, *packages]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def _nginx() -> str:
+    if (nginx := shutil.which("nginx")) is None:
+        return "a server of ours instead of nginx"
+    said = subprocess.run([nginx, "-v"], capture_output=True, text=True, check=False).stderr
+    return said.rpartition(": ")[2].strip().replace("/", " ") or "nginx"

@@ -1,0 +1,63 @@
+"""Every benchmark runs, at tiny sizes, and the document has a row for each of its targets."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.report import BEGIN, DOCUMENT, END, NAMES, Rows, rows_in
+
+ROOT = Path(__file__).resolve().parents[2]
+#: How many targets each benchmark has to meet.
+TARGETS = {
+    "startup": 2,
+    "frames": 6,
+    "sync": 6,
+    "growth": 3,
+    "receiver": 3,
+    "sandbox": 1,
+    "webhooks": 1,
+}
+
+
+def targets(rows: Rows) -> set[tuple[str, str]]:
+    """What has a target, and which; without the sizes, which are tiny here."""
+    return {(re.sub(r"[\d,]+", "#", row[1]), row[4]) for row in rows if row[4]}
+
+
+def committed() -> dict[str, Rows]:
+    text = DOCUMENT.read_text()
+    return rows_in(text[text.index(BEGIN) : text.index(END)])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_benchmark_runs(name: str, tmp_path: Path) -> None:
+    env = {key: value for key, value in os.environ.items() if not key.startswith("NFTSYNC_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", name, "--small"],
+        cwd=ROOT,
+        env=env | {"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = rows_in(done.stdout)
+    assert list(found) == [name]
+    assert len(targets(found[name])) >= TARGETS[name]
+    assert targets(found[name]) <= targets(committed().get(name, []))
+
+
+def test_the_document_has_a_row_for_every_target() -> None:
+    rows = committed()
+    assert list(rows) == list(NAMES)
+    for name, least in TARGETS.items():
+        judged = [row[5] for row in rows[name] if row[4]]
+        assert len(judged) >= least
+        assert set(judged) <= {"yes", "**no**"}, "each target was measured"
