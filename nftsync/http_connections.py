@@ -179,6 +179,8 @@ class Channel(HTTPChannel):  # type: ignore[misc]
             self.reply = make()
         except Exception as error:  # noqa: BLE001 - of any app; raised again where those are
             self.reply = error
+            # This is the reply, whatever the app had put off before it failed.
+            self.server.pending -= {each for each in self.server.pending if each.channel is self}
         if self.reply is not None:
             self.service()
             if self.connected:

@@ -30,8 +30,8 @@ _LONGEST_WAIT = 30.0
 #: Seconds; what is longer is no limit, and more than the clock's functions take.
 _LONGEST_TIMEOUT = 86_400.0
 _PORTS = {"http": 80, "https": 443}
-#: Headers that a request sets itself where it has them.
-_OF_ONE_REQUEST = frozenset({"if-none-match", "content-length"})
+#: Headers that a request sets itself where it has them, and one that would unsay where it ends.
+_OF_ONE_REQUEST = frozenset({"if-none-match", "content-length", "transfer-encoding"})
 
 
 class Tally:
@@ -201,13 +201,14 @@ class Exchange:
 
     def _send(self, request: _Request, credentials: Mapping[str, str], generation: int) -> Answer:
         try:
-            if generation != self._headers[0]:
-                self._headers = (generation, self._usual_headers(credentials))
-            headers = self._headers[1]
+            made_for, headers = self._headers
+            if generation != made_for:
+                headers = self._usual_headers(credentials)
+                self._headers = (generation, headers)
+            if request.body is not None:
+                headers = self._usual_headers({**credentials, "content-type": "application/json"})
             if request.etag is not None:
                 headers += header_lines({"if-none-match": request.etag})
-            if request.body is not None:
-                headers += header_lines({"content-type": "application/json"})
             return self._connection().send(request.method, request.target, headers, request.body)
         except NoConnection as error:
             if not error.connected:

@@ -158,14 +158,16 @@ class _PlainResponse:
         if self._first:
             yield self._first[: self._length] if left < 0 else self._first
         while left > 0:
-            data = self._stream.read(min(left, _READ_BYTES))
+            # Not just what is left: the rest of a TLS record would wait where no socket shows it,
+            # and be taken for the next answer.
+            data = self._stream.read(_READ_BYTES)
             if not data:
                 raise h11.RemoteProtocolError(
                     "peer closed connection without sending complete message body "
                     f"(received {self._length - left} bytes, expected {self._length})"
                 )
+            yield data[:left] if len(data) > left else data
             left -= len(data)
-            yield data
         # What came beyond the end answers nothing that we asked.
         self.reusable = left == 0
 
