@@ -293,9 +293,14 @@ class Worker:
                 count = sum(counts.values())
             number = max(1, len(done))
             rows += count + number
-            if not more:
-                for _ in range(number):
-                    self._unsettled.popleft()
+            left: list[Settlement] = []
+            if more:
+                # One that is settled must go: its object may be claimed anew before the next turn,
+                # and what is new is not done.
+                left = inbox_queue.still_running(connection, lease_no, done or [self._unsettled[0]])
+            for _ in range(number):
+                self._unsettled.popleft()
+            self._unsettled.extendleft(reversed(left))
 
     def _hold(self, connection: sqlite3.Connection) -> int:
         """Renew the lease; where it has been taken away, forget what was done under it."""

@@ -34,6 +34,7 @@ __all__ = [
     "hasten",
     "settle",
     "settle_done",
+    "still_running",
 ]
 
 #: Rows of the queue that are looked at for objects to claim.
@@ -373,6 +374,17 @@ def settle_done(
         (at, run_id, keys, lease_no, ROWS_AT_ONCE),
     ).rowcount
     return count, count == ROWS_AT_ONCE
+
+
+def still_running(
+    connection: sqlite3.Connection, lease_no: int, settlements: Sequence[Settlement]
+) -> list[Settlement]:
+    """Those of several claims that `settle_done` has not come to the end of, in their order."""
+    query = (
+        "SELECT 1 FROM webhooks w WHERE w.resource_type = ?1 AND w.resource_id = ?2"  # noqa: S608
+        f" AND w.{_ACTIVE} AND w.state = 'running' AND w.lease_no = ?3 LIMIT 1"
+    )
+    return [x for x in settlements if connection.execute(query, (*x.key, lease_no)).fetchone()]
 
 
 def _look_again(
