@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["BatchSize"]
 
 #: A write transaction of about this length leaves room for the webhooks' inbox beside it.
-_TARGET_SECONDS = 0.12
+_TARGET_SECONDS = 0.1
 _FEWEST_ENTRIES = 200
 _MOST_ENTRIES = 8_000
 

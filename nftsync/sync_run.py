@@ -12,7 +12,7 @@ from pathlib import Path
 from nftsync.batch_size import BatchSize
 from nftsync.client import Access, ClientConfig
 from nftsync.empty_answers import EmptyAnswers
-from nftsync.errors import SettingsError
+from nftsync.errors import SettingsError, StoreError
 from nftsync.fetch_process import FetchProcess
 from nftsync.fetch_threads import FetchThreads, Reader
 from nftsync.interruption import interruptible
@@ -32,6 +32,10 @@ __all__ = ["sync_wallets"]
 _WORTH_A_PROCESS = 500
 #: Reads wait at most this long to be written together, in seconds.
 _PATIENCE = 0.2
+#: So long a wait for reads, in seconds, leaves time to take some new tokens into the full-text
+#: index, together with what is written next.
+_IDLE = 0.02
+_INDEX_BESIDE = 4_000
 #: How often a read is made again because a later one overtook it.
 _MOST_OVERTAKEN = 3
 
@@ -63,13 +67,14 @@ def sync_wallets(
         InputError: there is nothing to read.
         SettingsError: the provider cannot be read with these settings.
         SyncRunning: another sync holds the database.
-        StoreError: the database cannot be written; what was committed stays.
+        StoreError: the database cannot be written, or was moved; what was committed stays.
     """
     with sync_lock(database), ExitStack() as held:
         process: FetchProcess | None = None
         if access is None and _surely_many(request):
             process = held.enter_context(closing(FetchProcess()))  # it starts while we plan
         mirror = held.enter_context(Mirror(database))
+        opened = _file_at(database)
         with explained(database):
             run = begin(mirror, request)
         if process is None and access is None and len(run.plan) >= _WORTH_A_PROCESS:
@@ -84,7 +89,22 @@ def sync_wallets(
         signalled = held.enter_context(interruptible())
         interruptions = [signalled] if stopped is None else [signalled, stopped]
         empty = EmptyAnswers(accept=request.accept_empty)
-        return _SyncRun(mirror, reader, empty, run, progress, interruptions).run()
+        result = _SyncRun(mirror, reader, empty, run, progress, interruptions).run()
+        if _file_at(database) != opened:  # SQLite goes on writing where nobody finds it
+            raise StoreError(
+                f"{database} was moved, removed or replaced while it was in use; what was fetched "
+                "is not in it: run again"
+            )
+        return result
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """Which file is there, if any; only looks at the path and opens nothing."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _surely_many(request: Request) -> bool:
@@ -114,6 +134,7 @@ class _SyncRun:
         self._failures: dict[str, Failure] = {}
         self._overtaken: dict[str, int] = {}
         self._batch = BatchSize()
+        self._waited = False
         self._earlier_seconds = run.counts.seconds
         self._began = time.monotonic()
 
@@ -188,7 +209,9 @@ class _SyncRun:
 
     def _take(self) -> int:
         """Write what has been read; return how many objects are done with."""
+        began = time.monotonic()
         reads = self._reader.take(self._batch.entries, patience=_PATIENCE)
+        self._waited = time.monotonic() - began > _IDLE
         applied = self._write(self._empty.sift(reads, self._mirror.connection))
         again = self._tasks_again(applied)
         self._reader.submit(again)
@@ -203,6 +226,8 @@ class _SyncRun:
         with self._mirror.transaction() as transaction:
             applied = transaction.apply(reads, run_id=self._run.run_id)
             applied = [self._give_up(x) if x.fate == "superseded" else x for x in applied]
+            if self._waited:
+                transaction.index_tokens(_INDEX_BESIDE)
             counts = self._run.counts.with_applied(applied)
             counts.seconds = self._seconds()
             runs.save_counts(transaction.connection, self._run.run_id, counts)

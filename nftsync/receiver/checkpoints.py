@@ -32,7 +32,8 @@ class Checkpoints:
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
-        self._log = file.path.with_name(f"{file.path.name}-wal")
+        path = file.path.resolve()  # SQLite too puts the log beside the file, not beside a link
+        self._log = path.with_name(f"{path.name}-wal")
         self._stop = threading.Event()
         self._rest_is_due = False
         self._thread = threading.Thread(target=self._run, name="nftsync-checkpoints", daemon=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from bisect import bisect_left
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 
 __all__ = ["Checkpoints"]
@@ -13,6 +15,9 @@ __all__ = ["Checkpoints"]
 _MOST_BYTES = 32 * 1024 * 1024
 #: Should the thread not keep up, the writer's commits move it all, as SQLite does it: 256 MB.
 _MOST_PAGES = 64_000
+#: The log's layout, in bytes: its head, each page's head, and where both keep their salts.
+_HEAD, _FRAME_HEAD = 32, 24
+_SALTS_IN_HEAD, _SALTS_IN_FRAME, _SALTS = 16, 8, 8
 
 
 class Checkpoints:
@@ -33,13 +38,13 @@ class Checkpoints:
             writer: the connection that writes it.
         """
         self._writer = writer
-        self._log = path.with_name(f"{path.name}-wal")
+        real = path.resolve()  # SQLite too puts the log beside the file, not beside a link
+        self._log = real.with_name(f"{real.name}-wal")
         # Opened now, while this name is surely the database that the writer has opened.
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._thread: threading.Thread | None = None
         writer.execute(f"PRAGMA wal_autocheckpoint = {_MOST_PAGES}")
-        # The log's size then tells how much is in it.
-        writer.execute("PRAGMA journal_size_limit = 0")
+        self._page_bytes: int = writer.execute("PRAGMA page_size").fetchone()[0]
 
     def after_commit(self) -> None:
         """Begin or complete a checkpoint where one is due."""
@@ -61,14 +66,36 @@ class Checkpoints:
         self._connection.close()
 
     def _log_bytes(self) -> int:
+        """How much has been written since the log began anew.
+
+        Its file is not cut off then: to write over what is there takes half the time of making a
+        file longer. What is left from before carries other salts than the log's head
+        (https://sqlite.org/fileformat.html, section 4). Unlike the database's, this file's
+        descriptors hold no locks that closing one would drop.
+        """
         try:
-            return self._log.stat().st_size
+            size = self._log.stat().st_size
+            if size < _MOST_BYTES:
+                return size
+            with self._log.open("rb", buffering=0) as log:
+                salts = _read(log, _SALTS_IN_HEAD)
+                step = _FRAME_HEAD + self._page_bytes
+
+                def is_old(frame: int) -> bool:
+                    return _read(log, _HEAD + frame * step + _SALTS_IN_FRAME) != salts
+
+                return step * bisect_left(range((size - _HEAD) // step), True, key=is_old)
         except OSError:  # it comes with the first write
             return 0
 
     def _move_most(self) -> None:
         _checkpoint(self._connection)
         _checkpoint(self._connection)  # what came during the first
+
+
+def _read(log: FileIO, offset: int) -> bytes:
+    log.seek(offset)
+    return log.read(_SALTS)
 
 
 def _checkpoint(connection: sqlite3.Connection) -> None:

@@ -65,6 +65,29 @@ class Transaction:
             applied += batch.apply(group)
         return applied
 
+    def index_tokens(self, most: int) -> bool:
+        """Take new tokens into the full-text index.
+
+        Args:
+            most: how many at most.
+
+        Returns:
+            Whether there are more.
+        """
+        execute = self.connection.execute
+        (done,) = execute("SELECT indexed_token_no FROM mirror_state").fetchone()
+        (newest,) = execute("SELECT coalesce(max(token_no), 0) FROM tokens").fetchone()
+        until = min(newest, done + most)
+        if done < until:
+            execute(
+                "INSERT INTO tokens_fts (rowid, name, description, creator_name)"
+                " SELECT token_no, name, description, creator_name FROM tokens"
+                " WHERE token_no > ? AND token_no <= ?",
+                (done, until),
+            )
+            execute("UPDATE mirror_state SET indexed_token_no = ?", (until,))
+        return bool(until < newest)
+
 
 class Mirror:
     """The mirror in one database, opened to be written by one thread at a time.
@@ -127,21 +150,10 @@ class Mirror:
 
     def index_tokens(self) -> None:
         """Bring the full-text index up to the newest token, in short transactions."""
-        while True:
+        more = True
+        while more:
             with self.transaction() as transaction:
-                execute = transaction.connection.execute
-                (done,) = execute("SELECT indexed_token_no FROM mirror_state").fetchone()
-                (newest,) = execute("SELECT coalesce(max(token_no), 0) FROM tokens").fetchone()
-                if done >= newest:
-                    return
-                until = min(newest, done + _INDEX_STEP)
-                execute(
-                    "INSERT INTO tokens_fts (rowid, name, description, creator_name)"
-                    " SELECT token_no, name, description, creator_name FROM tokens"
-                    " WHERE token_no > ? AND token_no <= ?",
-                    (done, until),
-                )
-                execute("UPDATE mirror_state SET indexed_token_no = ?", (until,))
+                more = transaction.index_tokens(_INDEX_STEP)
 
 
 def _observation_time(connection: sqlite3.Connection) -> str:

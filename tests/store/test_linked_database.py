@@ -1,0 +1,62 @@
+"""A database that is reached through a link has its log beside itself, where it is checkpointed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from nftsync.receiver import checkpoints as of_receiver
+from nftsync.receiver.checkpoints import Checkpoints
+from nftsync.receiver.database_file import DatabaseFile
+from nftsync.store import checkpoints as of_mirror
+from nftsync.store.mirror import Mirror
+
+MEGABYTE = 1024 * 1024
+UNTIL_IT_IS_MOVED = 60.0
+
+
+@pytest.fixture
+def link(tmp_path: Path) -> Path:
+    """A link to a database, in another folder."""
+    (tmp_path / "disk").mkdir()
+    real = tmp_path / "disk" / "real.db"
+    Mirror(real).close()
+    link = tmp_path / "nftsync.db"
+    link.symlink_to(real)
+    return link
+
+
+def wait_until(moved: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + UNTIL_IT_IS_MOVED
+    while not moved():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_receiver_moves_its_log_into_the_database(
+    link: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of_receiver, "_EVERY", 0.05)
+    file = DatabaseFile(link)
+    with closing(file.open()) as writer, closing(Checkpoints(file)):
+        writer.execute("PRAGMA wal_autocheckpoint = 0")
+        writer.execute("CREATE TABLE padding (content BLOB)")
+        writer.execute("INSERT INTO padding VALUES (zeroblob(?))", (8 * MEGABYTE,))
+        wait_until(lambda: link.stat().st_size > 8 * MEGABYTE)
+
+
+def test_the_mirror_moves_its_log_into_the_database(
+    link: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of_mirror, "_MOST_BYTES", MEGABYTE)
+    with Mirror(link, air=0.0) as mirror:
+        with mirror.transaction() as transaction:
+            transaction.connection.execute("CREATE TABLE padding (content BLOB)")
+            transaction.connection.execute(
+                "INSERT INTO padding VALUES (zeroblob(?))", (8 * MEGABYTE,)
+            )
+        wait_until(lambda: link.stat().st_size > 8 * MEGABYTE)
