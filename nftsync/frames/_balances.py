@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from nftsync.frames._amounts import Amounts
-from nftsync.frames._columns import INTEGER, TEXT, Times, moments
+from nftsync.frames._columns import INTEGER, TEXT, Times, coded, moments
 from nftsync.frames._contracts import is_hex_address
 from nftsync.frames._source import IN_JSON, Numbers, Parameters, Source, as_json
 
@@ -46,6 +47,13 @@ class Balances:
         )
 
 
+#: Both times as one value, a value less to fetch: in nearly all rows they are the same. No time
+#: that can be read holds a bar.
+_BOTH_TIMES = (
+    "iif(held_since IS updated_at, updated_at, updated_at || '|' || ifnull(held_since, ''))"
+)
+
+
 def read_balances(source: Source, wallets: Numbers | None, contract: str | None) -> Balances:
     """Read the balances of some wallets or all.
 
@@ -62,12 +70,19 @@ def read_balances(source: Source, wallets: Numbers | None, contract: str | None)
         same = "= ? COLLATE NOCASE" if is_hex_address(contract) else "= ?"
         where = f"WHERE token_no IN (SELECT token_no FROM tokens WHERE contract_address {same})"  # noqa: S608
         parameters = (contract,)
-    wallet, token, amount, since, updated = source.columns(
-        "SELECT wallet_no, token_no, amount, held_since, updated_at"  # noqa: S608
+    wallet, token, amount, both = source.columns(
+        f"SELECT wallet_no, token_no, amount, {_BOTH_TIMES}"  # noqa: S608
         f" FROM balance_rows {where} ORDER BY wallet_no, token_no",
-        [INTEGER, INTEGER, TEXT, TEXT, TEXT],
+        [INTEGER, INTEGER, TEXT, TEXT],
         parameters,
     )
-    return Balances(
-        wallet.to_numpy(), token.to_numpy(), Amounts(amount), moments(since), moments(updated)
-    )
+    since, updated = _two_times(both)
+    return Balances(wallet.to_numpy(), token.to_numpy(), Amounts(amount), since, updated)
+
+
+def _two_times(both: pa.Array) -> tuple[Times, Times]:
+    codes, distinct = coded(both)
+    pairs = [text.partition("|") for text in distinct.to_pylist()]
+    since = [since or None if bar else updated for updated, bar, since in pairs]
+    updated = [updated for updated, _, _ in pairs]
+    return moments(pa.array(since, TEXT))[codes], moments(pa.array(updated, TEXT))[codes]

@@ -173,7 +173,8 @@ def _joined(
         return lambda: text(about[name].take(by_holder))
 
     def of_token(name: str) -> Callable[[], Any]:
-        return lambda: finished(name, tokens.content[name].take(by_token))
+        # Taken once, then let go: a database's texts are not held twice.
+        return lambda: finished(name, tokens.content.pop(name).take(by_token))
 
     columns: dict[str, Callable[[], Any]] = {
         "wallet_id": of_holder("wallet_id"),

@@ -77,7 +77,8 @@ class Source:
                     into.append(_array(values, kind))
         finally:
             connection.text_factory = str
-        return [_whole(parts, kind) for parts, kind in zip(chunks, types, strict=True)]
+        # Each column's chunks are let go once they are one.
+        return [_whole(chunks.pop(0), kind) for kind in types]
 
     def numbered(
         self,

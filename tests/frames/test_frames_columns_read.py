@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pytest
-from frames_database import Builder
+from frames_database import Builder, at
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -83,3 +84,30 @@ def test_rows_are_text_after_columns_were_read(connection: sqlite3.Connection) -
         with pytest.raises(sqlite3.OperationalError):
             source.columns("SELECT nothing", [pa.large_string()])
         assert list(source.rows("SELECT full FROM given")) == [("é",)]
+
+
+def test_both_times_of_a_balance_are_read_whether_they_agree_or_not(build: Builder) -> None:
+    times = [(at(5), at(5)), (at(5), at(9)), (None, at(9)), (at(9), at(9)), (None, at(5))]
+    build.wallet(1)
+    for token, (since, updated) in enumerate(times, start=1):
+        build.token(token)
+        build.balance(1, token, "1", held_since=since, updated_at=updated)
+    found = frames.holdings(build.close())[["held_since", "balance_updated_at"]]
+    expected = [
+        (pd.NaT if since is None else pd.Timestamp(since), pd.Timestamp(updated))
+        for since, updated in times
+    ]
+    assert list(found.itertuples(index=False, name=None)) == expected
+
+
+@pytest.mark.parametrize("column", ["held_since", "updated_at"])
+@pytest.mark.parametrize("written", ["soon", f"{at(1)}|{at(2)}", f"{at(1)}|", f"|{at(1)}"])
+def test_a_time_of_a_balance_that_is_none_is_an_error(
+    column: str, written: str, build: Builder
+) -> None:
+    build.wallet(1)
+    build.token(1)
+    build.balance(1, 1, "1", **{column: written})
+    path = build.close()
+    with pytest.raises(StoreError, match="a time that nftsync did not write"):
+        frames.holdings(path)
