@@ -1,4 +1,10 @@
-"""Large databases, made fast: a small one that nftsync filled, many times over."""
+"""Large databases, made fast: a small one that nftsync filled, many times over.
+
+A real database grows wallet after wallet, and a sync of all its wallets reads them in the order of
+their numbers. So copies lie one after the other, a wallet's tokens and balances together, and the
+wallets that can be synced again are one run of numbers in the middle: they lie as a sync of all
+wallets comes to them. The ids are random, so in the indexes of ids they lie scattered among all.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +24,8 @@ TABLES = {
     "balance_change_rows": "change_id",
     "wallet_state_rows": "state_id",
 }
-NUMBERS = {"wallet_no", "token_no", "change_id", "state_id"}
+#: The table that gives each number out.
+OWNERS = {number: table for table, number in TABLES.items() if table != "balance_rows"}
 IDS = {"wallet_id", "token_id"}
 NEW_ID = (
     "lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2)"
@@ -29,8 +36,8 @@ NEW_ID = (
 def multiply(original: Path, target: Path, copies: int) -> None:
     """Write a database that holds everything of another `copies` times.
 
-    The first copy keeps its wallets' and tokens' ids, so that these can be synced; the others get
-    new ones. Copies lie in turn, row by row, so that what is known lies scattered among the rest.
+    The copy in the middle keeps its wallets' and tokens' ids, so that these can be synced; the
+    others get new ones.
     """
     open_store(target).close()
     with closing(sqlite3.connect(target, isolation_level=None)) as connection:
@@ -60,14 +67,14 @@ def _copy(connection: sqlite3.Connection, table: str, order: str, copies: int) -
     names = [row[1] for row in connection.execute(f"PRAGMA main.table_info({table})")]
     values = []
     for name in names:
-        if name in NUMBERS:
-            values.append(f"o.{name} * {copies} + copy")
+        if name in OWNERS:
+            values.append(f"o.{name} + copy * (SELECT max({name}) FROM original.{OWNERS[name]})")
         elif name in IDS:
-            values.append(f"CASE copy WHEN 0 THEN o.{name} ELSE {NEW_ID} END")
+            values.append(f"CASE copy WHEN {copies // 2} THEN o.{name} ELSE {NEW_ID} END")
         else:
             values.append(f"o.{name}")
     second = ", o.token_no" if table == "balance_rows" else ""
     connection.execute(
         f"INSERT INTO main.{table} ({', '.join(names)}) SELECT {', '.join(values)}"
-        f" FROM original.{table} AS o CROSS JOIN copies ORDER BY o.{order}, copy{second}"
+        f" FROM copies CROSS JOIN original.{table} AS o ORDER BY copy, o.{order}{second}"
     )

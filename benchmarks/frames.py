@@ -15,6 +15,7 @@ import random
 import shutil
 import sqlite3
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -59,6 +60,27 @@ def token_rows(count: int, chance: random.Random) -> Iterator[tuple[object, ...]
         )  # fmt: skip
 
 
+def listed_tokens(
+    known: int, each: int, known_then: int, chance: random.Random
+) -> tuple[list[int], int]:
+    """Choose what a wallet lists, in numbers as a sync gives them: in the order of first sight.
+
+    Some of its tokens are seen here first; the others are among those seen shortly before.
+
+    Args:
+        known: tokens that earlier wallets listed.
+        each: how many this one lists.
+        known_then: how many are to be known after it, as far as its list allows that.
+        chance: what chooses.
+
+    Returns:
+        The numbers of the tokens, and how many are known now.
+    """
+    new = min(max(known_then - known, each - known), each)
+    recent = range(max(1, known + 1 - 50 * each), known + 1)
+    return [*chance.sample(recent, each - new), *range(known + 1, known + new + 1)], known + new
+
+
 def fill(
     path: Path,
     wallets: int,
@@ -97,9 +119,11 @@ def fill(
     )
     held: dict[tuple[int, int], list[str]] = {}
     log = []
+    known = 0
     for wallet in range(1, wallets + 1):
         seen = moment(6_000 + wallet // 50)
-        for token in chance.sample(range(1, tokens + 1), each):
+        listed, known = listed_tokens(known, each, tokens * wallet // wallets, chance)
+        for token in listed:
             amount = str(chance.choice((1, 1, 1, 2, 5, 100)))
             held[wallet, token] = [amount, seen, seen]
             log.append((wallet, token, None, amount, seen, 1))
@@ -160,19 +184,50 @@ def last_wallet(path: Path) -> str:
 
 
 def measured(work: Callable[[], object], repeats: int) -> float:
-    return in_turn({"": work}, repeats)[""]
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        result = work()
+        times.append(time.perf_counter() - start)
+        del result
+    return statistics.median(times)
 
 
-def in_turn(cases: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The median seconds of each case; every round measures all of them."""
-    times: dict[str, list[float]] = {name: [] for name in cases}
+#: What is timed, by name; each is given a database and one of its wallets.
+TIMED: dict[str, Callable[[Path, str], object]] = {
+    "holdings": lambda path, _: frames.holdings(path),
+    "join": lambda path, _: joined(path),
+    "read_sql": lambda path, _: read_sql(path),
+    "one wallet": lambda path, one: frames.holdings(path, wallet=one),
+    "as_of the end": lambda path, _: frames.holdings(path, as_of="2028-01-01"),
+    "as_of the start": lambda path, _: frames.holdings(path, as_of="2026-01-20"),
+}
+TIMED_LATER = ("holdings", "one wallet", "as_of the end", "as_of the start")
+CALLS = 3
+
+
+def timed(name: str, path: Path) -> float:
+    """The median seconds of some calls, one after the other."""
+    one = last_wallet(path)
+    frames.holdings(path, wallet=one)  # imports are another figure
+    return measured(lambda: TIMED[name](path, one), CALLS)
+
+
+def in_turn(cases: list[tuple[str, Path]], rounds: int) -> dict[tuple[str, Path], float]:
+    """The median seconds of each case; every round measures all, each in a process of its own.
+
+    In one process they would share memory: what one gives back to the system, the next has to get
+    from there again, which here takes as long as half the work.
+    """
+    times: dict[tuple[str, Path], list[float]] = {case: [] for case in cases}
     for _ in range(rounds):
-        for name, work in cases.items():
-            start = time.perf_counter()
-            result = work()
-            times[name].append(time.perf_counter() - start)
-            del result
-    return {name: statistics.median(each) for name, each in times.items()}
+        for name, path in cases:
+            command = [sys.executable, "-m", "benchmarks.frames", "--time", name]
+            done = subprocess.run(
+                [*command, "--database", str(path)], capture_output=True, text=True, check=True
+            )
+            times[name, path].append(float(done.stdout))
+    return {case: statistics.median(each) for case, each in times.items()}
 
 
 def compared(
@@ -218,32 +273,24 @@ def figures_of(path: Path, year: Path, rounds: int, after: str) -> list[Figure]:
         rounds: how often.
         after: what that history is, in words.
     """
-    one = last_wallet(path)
-    frames.holdings(path, wallet=one)  # imports are another figure
     took = in_turn(
-        {
-            "holdings": lambda: frames.holdings(path),
-            "join": lambda: joined(path),
-            "read_sql": lambda: read_sql(path),
-            "one wallet": lambda: frames.holdings(path, wallet=one),
-            "as_of": lambda: frames.holdings(path, as_of="2026-01-20"),
-            "later": lambda: frames.holdings(year),
-            "one wallet, later": lambda: frames.holdings(year, wallet=one),
-            "as_of the end": lambda: frames.holdings(year, as_of="2028-01-01"),
-            "as_of the start": lambda: frames.holdings(year, as_of="2026-01-20"),
-        },
-        rounds,
+        [(name, path) for name in TIMED] + [(name, year) for name in TIMED_LATER], rounds
     )
-    now, later = took["holdings"], took["later"]
-    single = max(took["one wallet"], took["one wallet, later"])
+    now, later = took["holdings", path], took["holdings", year]
+    single = max(took["one wallet", path], took["one wallet", year])
     return [
-        compared("`frames.holdings`", (now, took["read_sql"]), "`pandas.read_sql`", least=2.5),
-        compared("`frames.holdings`", (now, took["join"]), "SQLite's own join", most=1.7),
+        compared(
+            "`frames.holdings`", (now, took["read_sql", path]), "`pandas.read_sql`", least=2.5
+        ),
+        compared("`frames.holdings`", (now, took["join", path]), "SQLite's own join", most=1.7),
         Figure("`holdings(wallet=)`", f"{single * 1000:.0f} ms", "", "under 50 ms", single < 0.05),
-        compared("`holdings(as_of=)`", (took["as_of"], now), "`holdings`", most=3),
+        compared("`holdings(as_of=)`", (took["as_of the start", path], now), "`holdings`", most=3),
         *(
             compared(
-                f"`holdings(as_of=)` {when} {after}", (took[name], later), "`holdings`", most=3
+                f"`holdings(as_of=)` {when} {after}",
+                (took[name, year], later),
+                "`holdings`",
+                most=3,
             )
             for when, name in (
                 ("of the end,", "as_of the end"),
@@ -261,7 +308,11 @@ def main() -> None:
     parser.add_argument("--later-changes", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--database", type=Path, help="keep the database here, or use it again")
+    parser.add_argument("--time", choices=TIMED, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.time:
+        print(timed(given.time, given.database))
+        return
     with tempfile.TemporaryDirectory() as folder:
         path = given.database or Path(folder) / "frames.db"
         if not path.exists():

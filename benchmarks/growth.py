@@ -3,9 +3,9 @@
     python -m benchmarks.growth
 
 At each size, in turn and each time on a fresh copy: a sync of 5,000 known wallets of which 1 % of
-the balances changed, and a first sync of 5,000 new ones, 20 NFTs each. Known wallets lie scattered
-among the rest. Then two `serve` processes, on the smallest and the largest, each follow the same
-webhooks, one wallet at a time.
+the balances changed, and a first sync of 5,000 new ones, 20 NFTs each. Known wallets lie in the
+middle, as a sync of all wallets comes to them. Then two `serve` processes, on the smallest and the
+largest, each follow the same webhooks, one wallet at a time.
 """
 
 from __future__ import annotations

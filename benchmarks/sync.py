@@ -121,7 +121,7 @@ def compared(found: Rounds, wallets: int, nfts: int) -> list[Figure]:
 
 
 def tuned(first: str, found: Rounds) -> list[Figure]:
-    """The same peers, a little faster by settings that few would make; for information."""
+    """The same peers, each with a setting that makes it faster; for information."""
     names = {"tuned dlt": "dlt with uncompressed files", "tuned loop": "the plain loop in WAL mode"}
     return [
         Figure(
