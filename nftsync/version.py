@@ -1,3 +1,3 @@
 """This release's number, by itself so that any room may ask for it."""
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
