@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 # How long an example takes says nothing about whether it is right.
 settings.register_profile("nftsync", deadline=None)
 settings.load_profile("nftsync")
+
+
+@pytest.fixture
+def own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No settings of this machine: a working directory of its own, and no variables."""
+    monkeypatch.chdir(tmp_path)
+    for name in os.environ:
+        if name.startswith("NFTSYNC_"):
+            monkeypatch.delenv(name)

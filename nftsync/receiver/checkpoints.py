@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 
 from nftsync.errors import StoreError
 from nftsync.receiver.database_file import DatabaseFile
+from nftsync.store.checkpoints import checkpoint, log_of, move_most
 from nftsync.store.connection import connect_writer
 
 __all__ = ["Checkpoints"]
@@ -32,8 +33,7 @@ class Checkpoints:
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
-        path = file.path.resolve()  # SQLite too puts the log beside the file, not beside a link
-        self._log = path.with_name(f"{path.name}-wal")
+        self._log = log_of(file.path)
         self._stop = threading.Event()
         self._rest_is_due = False
         self._thread = threading.Thread(target=self._run, name="nftsync-checkpoints", daemon=True)
@@ -53,7 +53,7 @@ class Checkpoints:
         if self._rest_is_due:
             self._rest_is_due = False
             with suppress(sqlite3.Error):
-                _checkpoint(connection)
+                checkpoint(connection)
 
     def _run(self) -> None:
         while not self._stop.wait(_EVERY):
@@ -65,10 +65,5 @@ class Checkpoints:
     def _move_most(self) -> None:
         self._file.check()  # connecting would create it anew, and its log be thrown away
         with closing(connect_writer(self._file.path)) as connection:
-            _checkpoint(connection)
-            _checkpoint(connection)  # what came during the first
+            move_most(connection)
         self._rest_is_due = True
-
-
-def _checkpoint(connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()

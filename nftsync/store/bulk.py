@@ -13,7 +13,7 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-__all__ = ["insert_rows"]
+__all__ = ["insert_rows", "statement_of"]
 
 #: Values per statement; SQLite takes 32,766, and the gain is had long before.
 _VALUES = 4_000
@@ -34,11 +34,12 @@ def insert_rows(connection: sqlite3.Connection, into: str, rows: Sequence[Sequen
     whole = len(rows) - len(rows) % step
     for start in range(0, whole, step):
         values = list(chain.from_iterable(rows[start : start + step]))
-        connection.execute(_statement(into, width, step), values)
-    connection.executemany(_statement(into, width, 1), rows[whole:])
+        connection.execute(statement_of(into, width, step), values)
+    connection.executemany(statement_of(into, width, 1), rows[whole:])
 
 
 @cache
-def _statement(into: str, width: int, rows: int) -> str:
+def statement_of(into: str, width: int, rows: int) -> str:
+    """The statement that inserts so many rows of so many values; `into` as for `insert_rows`."""
     one = f"({', '.join('?' * width)})"
     return f"{into} VALUES {', '.join([one] * rows)}"

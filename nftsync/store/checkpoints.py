@@ -9,7 +9,7 @@ from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
-__all__ = ["Checkpoints"]
+__all__ = ["Checkpoints", "checkpoint", "log_of", "move_most"]
 
 #: So much in the write-ahead log is moved; 8,000 pages.
 _MOST_BYTES = 32 * 1024 * 1024
@@ -38,8 +38,7 @@ class Checkpoints:
             writer: the connection that writes it.
         """
         self._writer = writer
-        real = path.resolve()  # SQLite too puts the log beside the file, not beside a link
-        self._log = real.with_name(f"{real.name}-wal")
+        self._log = log_of(path)
         # Opened now, while this name is surely the database that the writer has opened.
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._thread: threading.Thread | None = None
@@ -56,7 +55,8 @@ class Checkpoints:
                     self._thread = thread
         elif not self._thread.is_alive():
             self._thread = None
-            _checkpoint(self._writer)
+            with suppress(sqlite3.Error):  # what cannot be moved is safe in the log
+                checkpoint(self._writer)
 
     def close(self) -> None:
         """Wait for the thread; the writer's connection stays open."""
@@ -89,8 +89,8 @@ class Checkpoints:
             return 0
 
     def _move_most(self) -> None:
-        _checkpoint(self._connection)
-        _checkpoint(self._connection)  # what came during the first
+        with suppress(sqlite3.Error):  # what cannot be moved now is tried again
+            move_most(self._connection)
 
 
 def _read(log: FileIO, offset: int) -> bytes:
@@ -98,6 +98,26 @@ def _read(log: FileIO, offset: int) -> bytes:
     return log.read(_SALTS)
 
 
-def _checkpoint(connection: sqlite3.Connection) -> None:
-    with suppress(sqlite3.Error):  # what cannot be moved now is safe in the log, and tried again
-        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+def log_of(path: Path) -> Path:
+    """Where the write-ahead log of a database is."""
+    real = path.resolve()  # SQLite too puts it beside the file, not beside a link
+    return real.with_name(f"{real.name}-wal")
+
+
+def checkpoint(connection: sqlite3.Connection) -> None:
+    """Move what the log holds, without waiting for anybody.
+
+    Raises:
+        sqlite3.Error: it cannot be moved now.
+    """
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
+
+def move_most(connection: sqlite3.Connection) -> None:
+    """Move what the log holds while another connection writes to it.
+
+    Raises:
+        sqlite3.Error: it cannot be moved now.
+    """
+    checkpoint(connection)
+    checkpoint(connection)  # what came during the first

@@ -10,10 +10,10 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache
 from itertools import chain
 from typing import Literal, NamedTuple, TypeAlias
 
+from nftsync.store.bulk import statement_of
 from nftsync.webhook_body import Unusable, Webhook
 
 __all__ = ["Delivery", "Stored", "store", "store_new"]
@@ -26,11 +26,11 @@ _Row: TypeAlias = tuple[str | bytes | None, ...]
 
 _SEEN_OTHERWISE = "this id was seen with another body"
 
-_COLUMNS = (
-    "webhook_id, organization_id, action, resource_type, resource_id, created_at_utc, changes,"
-    " body, body_sha256, received_at, state, next_attempt_at, last_error, finished_at"
+_INTO = (
+    "INSERT INTO webhooks (webhook_id, organization_id, action, resource_type, resource_id,"
+    " created_at_utc, changes, body, body_sha256, received_at, state, next_attempt_at,"
+    " last_error, finished_at)"
 )
-_ROW = f"({', '.join('?' * len(_COLUMNS.split(',')))})"
 #: Rows of one statement. For each statement the thread gives the interpreter's lock away and waits
 #: for it: a row at a time (`executemany`), inserts took three times as long under load.
 _ROWS_AT_ONCE = 64
@@ -119,21 +119,17 @@ def store_new(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at
             return False
         rows.append(_row(content.webhook_id, content, body, _digest(body), at, None))
     try:
-        connection.execute(_insert_rows(len(rows)), list(chain.from_iterable(rows)))
+        _insert(connection, rows)
     except sqlite3.IntegrityError:
         return False
     return True
 
 
-@cache
-def _insert_rows(count: int) -> str:
-    return f"INSERT INTO webhooks ({_COLUMNS}) VALUES {', '.join([_ROW] * count)}"  # noqa: S608 - no value is in it
-
-
 def _insert(connection: sqlite3.Connection, rows: Sequence[_Row]) -> None:
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         step = rows[start : start + _ROWS_AT_ONCE]
-        connection.execute(_insert_rows(len(step)), list(chain.from_iterable(step)))
+        statement = statement_of(_INTO, len(step[0]), len(step))
+        connection.execute(statement, list(chain.from_iterable(step)))
 
 
 def _digest(body: bytes) -> str:

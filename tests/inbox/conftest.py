@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,12 +12,8 @@ from nftsync.cli import main
 
 
 @pytest.fixture(autouse=True)
-def _own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No settings of this machine: a working directory of its own, and no variables."""
-    monkeypatch.chdir(tmp_path)
-    for name in os.environ:
-        if name.startswith("NFTSYNC_"):
-            monkeypatch.delenv(name)
+def _own_settings(own_settings: None) -> None:
+    """All tests here."""
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,12 +15,8 @@ from nftsync.sandbox.server import SandboxServer
 
 
 @pytest.fixture(autouse=True)
-def _own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No settings of this machine: a working directory of its own, and no variables."""
-    monkeypatch.chdir(tmp_path)
-    for name in os.environ:
-        if name.startswith("NFTSYNC_"):
-            monkeypatch.delenv(name)
+def _own_settings(own_settings: None) -> None:
+    """All tests here."""
 
 
 @pytest.fixture

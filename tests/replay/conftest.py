@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +14,8 @@ from nftsync.store.mirror import Mirror
 
 
 @pytest.fixture(autouse=True)
-def _own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No settings of this machine, and short waits before a request is repeated."""
-    monkeypatch.chdir(tmp_path)
-    for name in os.environ:
-        if name.startswith("NFTSYNC_"):
-            monkeypatch.delenv(name)
+def _own_settings(own_settings: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Besides, short waits before a request is repeated."""
     monkeypatch.setitem(Client.__init__.__kwdefaults__, "first_wait", 0.01)
 
 

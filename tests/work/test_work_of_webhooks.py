@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,11 +18,8 @@ from nftsync.times import now
 
 
 @pytest.fixture(autouse=True)
-def _own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in os.environ:
-        if name.startswith("NFTSYNC_"):
-            monkeypatch.delenv(name)
+def _own_settings(own_settings: None) -> None:
+    """All tests here."""
 
 
 @pytest.fixture
