@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import statistics
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -48,17 +52,27 @@ def demo(database: str | None) -> None:
         _holdings(result.holdings), ("wallet", "collection", "name", "edition", "amount", "since")
     )
     shown = one_line(str(path))
+    run, file = _program(), shlex.quote(shown)
     click.echo(
         "What next:\n"
-        f"  All of it (--json for scripts):  nftsync holdings -d {shown}\n"
-        f"  The log of changes:              nftsync changes -d {shown}\n"
-        f"  The webhooks that came:          nftsync inbox -d {shown}\n"
-        f"  Parquet or CSV files:            nftsync export DIR -d {shown}\n"
+        f"  All of it (--json for scripts):  {run} holdings -d {file}\n"
+        f"  The log of changes:              {run} changes -d {file}\n"
+        f"  The webhooks that came:          {run} inbox -d {file}\n"
+        f"  Parquet or CSV files:            {run} export DIR -d {file}\n"
         "  In Python:                       from nftsync import frames\n"
         f'                                   frames.holdings("{shown}")\n'
-        f"  Notebooks, with the pictures:    nftsync notebook -d {shown}\n"
-        "  A provider to try things on:     nftsync sandbox"
+        f"  Notebooks, with the pictures:    {run} notebook -d {file}\n"
+        f"  A provider to try things on:     {run} sandbox"
     )
+
+
+def _program() -> str:
+    """How to call this program from the shell that called it."""
+    if shutil.which("nftsync") is not None:
+        return "nftsync"
+    if Path(sys.argv[0]).name == "nftsync":
+        return shlex.quote(one_line(sys.argv[0]))
+    return f"{shlex.quote(one_line(sys.executable))} -m nftsync"
 
 
 def _arrival(seconds: list[float], webhooks: dict[str, int]) -> str:

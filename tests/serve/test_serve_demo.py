@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +17,8 @@ from serve_process import assert_settled, query, run
 from worlds import mirrored, replayed
 
 from nftsync import frames
+
+PROGRAM = Path(sys.executable).parent / "nftsync"
 
 
 def test_it_follows_the_provider_by_webhooks_and_can_be_run_again(tmp_path: Path) -> None:
@@ -40,6 +48,29 @@ def test_it_follows_the_provider_by_webhooks_and_can_be_run_again(tmp_path: Path
         assert syncs == [(0,), (41,)], "webhooks had told of all that changed"
         changed.append(len(caused))
     assert changed[0] == changed[1] > 0
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_what_it_says_to_do_next_works_in_the_shell_that_ran_it(
+    tmp_path: Path, installed: bool
+) -> None:
+    """Also where nothing has put the program on the shell's path, and in a folder with a space."""
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    path = os.pathsep.join([*([str(PROGRAM.parent)] if installed else []), os.defpath])
+    shell = partial(
+        subprocess.run, shell=True, cwd=folder, env={**os.environ, "PATH": path}, text=True
+    )
+    demo = "nftsync" if installed else shlex.quote(os.path.relpath(PROGRAM, folder))
+    done = shell(f"{demo} demo", capture_output=True)
+    assert done.returncode == 0, done.stderr
+    commands = re.findall(r"  (\S+ (?:holdings|changes|inbox) -d .*)", done.stdout)
+    assert len(commands) == 3
+    for command in commands:
+        assert command.startswith(f"{demo} ")
+        told = shell(command, capture_output=True)
+        assert told.returncode == 0, told.stderr
+        assert told.stdout
 
 
 @pytest.mark.parametrize("kind", ["text", "database", "empty", "folder"])
