@@ -222,7 +222,6 @@ class _SyncRun:
     def _write(self, reads: Sequence[Read]) -> list[Applied]:
         if not reads:
             return []
-        began = time.monotonic()
         with self._mirror.transaction() as transaction:
             applied = transaction.apply(reads, run_id=self._run.run_id)
             applied = [self._give_up(x) if x.fate == "superseded" else x for x in applied]
@@ -234,7 +233,7 @@ class _SyncRun:
         self._run.counts = counts
         self._note_failures(applied)
         entries = sum(len(x.entries) if isinstance(x, WalletRead) else 1 for x in reads)
-        self._batch.learn(entries, time.monotonic() - began)
+        self._batch.learn(entries, self._mirror.held_seconds)
         return applied
 
     def _give_up(self, applied: Applied) -> Applied:

@@ -1,16 +1,21 @@
 """Sockets whose every wait ends with the attempt under way, however slowly bytes drip in.
 
 httpcore's timeouts are for each wait, so a peer that sends a byte now and then holds a request up
-for ever. Here one deadline counts for all of an attempt.
+for ever. Here one deadline counts for all of an attempt: the connection, the TLS handshake and
+each wait for bytes.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import select
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import httpcore
@@ -19,7 +24,7 @@ from nftsync.errors import Stopped
 
 __all__ = ["Attempt", "TimedBackend"]
 
-#: How long a wait for bytes may go on after the stop event was set, in seconds.
+#: How long a wait may go on after the stop event was set, in seconds.
 _SLICE = 0.25
 
 
@@ -34,17 +39,23 @@ class Attempt:
         self.deadline = 0.0
         self._stopped = stopped
 
-    def left(self) -> float:
+    def left(self, *, connecting: str = "") -> float:
         """The seconds that are left.
+
+        Args:
+            connecting: what to say if there are none and no connection either.
 
         Raises:
             Stopped: the caller has stopped.
+            httpcore.ConnectTimeout: there are none, and no connection either.
             httpcore.ReadTimeout: there are none.
         """
         if self._stopped.is_set():
             raise Stopped("stopped")
         left = self.deadline - time.monotonic()
         if left <= 0:
+            if connecting:
+                raise httpcore.ConnectTimeout(connecting)
             raise httpcore.ReadTimeout("out of time")
         return left
 
@@ -55,9 +66,8 @@ class _TimedStream(httpcore.NetworkStream):
     The timeouts that httpcore hands down are those of a request, and ours carry none.
     """
 
-    def __init__(self, stream: httpcore.NetworkStream, attempt: Attempt) -> None:
-        self._stream = stream
-        self._socket: socket.socket = stream.get_extra_info("socket")
+    def __init__(self, connected: socket.socket, attempt: Attempt) -> None:
+        self._socket = connected
         self._socket.settimeout(_SLICE)
         self._timeout = _SLICE
         self._attempt = attempt
@@ -94,7 +104,7 @@ class _TimedStream(httpcore.NetworkStream):
             self._timeout = timeout
 
     def close(self) -> None:
-        self._stream.close()
+        self._socket.close()
 
     def start_tls(
         self,
@@ -102,11 +112,37 @@ class _TimedStream(httpcore.NetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ARG002
     ) -> httpcore.NetworkStream:
-        stream = self._stream.start_tls(ssl_context, server_hostname, self._attempt.left())
-        return _TimedStream(stream, self._attempt)
+        """Go on over TLS; this very stream does."""
+        try:
+            secure = ssl_context.wrap_socket(
+                self._socket, server_hostname=server_hostname, do_handshake_on_connect=False
+            )
+            self._socket = secure
+            self._shake_hands(secure)
+        except OSError as error:
+            self.close()
+            raise httpcore.ConnectError(str(error)) from error
+        except BaseException:
+            self.close()
+            raise
+        secure.settimeout(_SLICE)
+        self._timeout = _SLICE
+        return self
+
+    def _shake_hands(self, secure: ssl.SSLSocket) -> None:
+        while True:
+            left = self._attempt.left(connecting="the TLS handshake timed out")
+            secure.settimeout(min(left, _SLICE))
+            with suppress(TimeoutError):  # it goes on where it was
+                return secure.do_handshake()
 
     def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
+        """What connection and pool ask: whether it is over TLS, and whether it can be read."""
+        if info == "ssl_object":
+            return self._socket if isinstance(self._socket, ssl.SSLSocket) else None
+        if info == "is_readable":  # so is one that is closed: it gives its end
+            return self._socket.fileno() < 0 or _is_ready(self._socket, select.POLLIN, 0.0)
+        return None
 
 
 class TimedBackend(httpcore.SyncBackend):
@@ -120,14 +156,51 @@ class TimedBackend(httpcore.SyncBackend):
         host: str,
         port: int,
         timeout: float | None = None,  # noqa: ARG002
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+        local_address: str | None = None,  # noqa: ARG002
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,  # noqa: ARG002
     ) -> httpcore.NetworkStream:
-        """Connect within the attempt; looking up a name is not part of it."""
+        """Connect within the attempt; looking up a name is not part of it.
+
+        Of several addresses, each is tried for an even share of the time that is left.
+        """
         try:
-            stream = super().connect_tcp(
-                host, port, self._attempt.left(), local_address, socket_options
-            )
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except UnicodeError:  # out of the resolver, for a label too long
             raise httpcore.ConnectError(f"{host[:80]!r} is no host name") from None
-        return _TimedStream(stream, self._attempt)
+        except OSError as error:
+            raise httpcore.ConnectError(str(error)) from error
+        failure: OSError | None = None
+        for number, (family, kind, protocol, _, address) in enumerate(found):
+            share = self._attempt.left(connecting="timed out") / (len(found) - number)
+            with ExitStack() as opened:
+                try:
+                    connecting = opened.enter_context(socket.socket(family, kind, protocol))
+                    self._connect(connecting, address, time.monotonic() + share)
+                except OSError as error:
+                    failure = error
+                    continue
+                opened.pop_all()
+                return _TimedStream(connecting, self._attempt)
+        if isinstance(failure, TimeoutError):
+            raise httpcore.ConnectTimeout("timed out") from failure
+        raise httpcore.ConnectError(str(failure)) from failure
+
+    def _connect(self, connecting: socket.socket, address: Any, until: float) -> None:
+        connecting.setblocking(False)
+        code = connecting.connect_ex(address)
+        while code == errno.EINPROGRESS:
+            wait = min(self._attempt.left(connecting="timed out"), _SLICE)
+            if _is_ready(connecting, select.POLLOUT, wait):
+                code = connecting.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            elif time.monotonic() >= until:
+                code = errno.ETIMEDOUT
+        if code:
+            raise OSError(code, os.strerror(code))
+        connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _is_ready(waiting: socket.socket, what: int, seconds: float) -> bool:
+    """Wait until a socket can be read or written, or has failed."""
+    poll = select.poll()
+    poll.register(waiting, what)
+    return bool(poll.poll(seconds * 1000))

@@ -30,7 +30,7 @@ def test_quick_transactions_make_larger_ones_up_to_a_most() -> None:
 
 def test_a_transaction_of_the_right_length_changes_nothing() -> None:
     size = BatchSize()
-    size.learn(1_000, 0.1)
+    size.learn(1_000, 0.08)
     assert size.entries == pytest.approx(1_000, abs=1)
 
 

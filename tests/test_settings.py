@@ -280,6 +280,9 @@ def test_what_may_hold_a_password_in_a_url_is_not_shown(tmp_path, url):
         assert "hush" not in message
     if "@" in url:
         assert "api_token and headers are for that" in fails(tmp_path, {"base_url": url})
+    else:
+        problem = "must not have a query or fragment: end it before the ? or #, and give a key in"
+        assert problem in fails(tmp_path, {"base_url": url})
 
 
 BAD_VALUES = [

@@ -297,6 +297,17 @@ def _parts_of(base_url: str) -> tuple[Origin, str, bytes]:
     """
     import httpx  # slow to import, and needed only where a client is made
 
+    # Such an address may hold a password or a key, so it is not repeated.
+    if "@" in base_url:
+        raise SettingsError(
+            "base_url (NFTSYNC_BASE_URL) must not contain a user name or password; api_token and "
+            "headers are for that"
+        )
+    if "?" in base_url or "#" in base_url:
+        raise SettingsError(
+            "base_url (NFTSYNC_BASE_URL) must not have a query or fragment: end it before the ? "
+            "or #, and give a key in headers"
+        )
     try:
         url = httpx.URL(base_url)
         _ = url.host  # decoded only now; IDNA refuses some

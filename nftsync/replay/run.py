@@ -244,10 +244,9 @@ class _Session:
         self._reader.submit(self.worker.work.submit())
         reads = self._take()
         if reads:
-            began = time.monotonic()
             refused = self.worker.apply(reads)
             entries = sum(len(x.entries) if isinstance(x, WalletRead) else 1 for x in reads)
-            self._batch.learn(entries, time.monotonic() - began)
+            self._batch.learn(entries, self._mirror.held_seconds)
             self._heed(reads, refused)
         return found or bool(reads)
 

@@ -40,8 +40,7 @@ _FAILURES = (
 class Poster:
     """A kept-alive connection to the receiver, for one thread.
 
-    Looking up the receiver's name is not part of the 3 seconds, and a name with several addresses
-    takes them for each that does not answer.
+    Looking up the receiver's name is not part of the 3 seconds.
 
     Args:
         stopped: once it is set, the attempt under way is cut off.

@@ -194,7 +194,7 @@ def uuid(given: Given) -> str:
 
 def base_url(given: Given) -> str:
     """Read the URL of the provider's API; a path may stand before its own."""
-    return _url(given, "; api_token and headers are for that")
+    return _url(given, "; api_token and headers are for that", ", and give a key in headers")
 
 
 def gateway(given: Given) -> str:
@@ -202,12 +202,13 @@ def gateway(given: Given) -> str:
     return _url(given) + "/"
 
 
-def _url(given: Given, instead: str = "") -> str:
+def _url(given: Given, instead: str = "", for_key: str = "") -> str:
     url = text(given)
     if "@" in url:
         raise FormError(f"must not contain a user name or password{instead}", show=False)
     if "?" in url or "#" in url:
-        raise FormError("must not have a query or fragment", show=False)
+        must = f"must not have a query or fragment: end it before the ? or #{for_key}"
+        raise FormError(must, show=False)
     try:
         parts = urlsplit(url)
         usable = parts.port != 0 and _HOST.fullmatch(parts.hostname or "") is not None

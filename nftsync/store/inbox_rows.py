@@ -8,7 +8,6 @@ moved on meanwhile is left alone.
 from __future__ import annotations
 
 import sqlite3
-import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -198,7 +197,6 @@ def _put_back(
 ) -> tuple[Requeued, list[tuple[int, str]]]:
     """One step: the result, and the quarantined webhooks, which are still to be read."""
     with mirror.transaction() as transaction:
-        began = time.monotonic()
         execute = transaction.connection.execute
         at = now()
         rows = execute(
@@ -216,7 +214,7 @@ def _put_back(
             " WHERE webhook_no IN (SELECT value FROM json_each(?2))",
             (at, _as_json(back)),
         )
-    size.learn(len(back), time.monotonic() - began)
+    size.learn(len(back), mirror.held_seconds)
     quarantined = [(n, webhook_id) for n, webhook_id, state in rows if state == "quarantined"]
     already = sum(state == "pending" for _, _, state in rows)
     busy = "it is being worked on; try again in a moment"
@@ -288,7 +286,6 @@ def prune(mirror: Mirror, rows: Iterable[Prunable], before: str) -> Iterator[Pru
             " AND state = 'done' AND finished_at < ?2 AND body IS NOT NULL"
         )
         with mirror.transaction() as transaction:
-            began = time.monotonic()
             execute = transaction.connection.execute
             count, freed = execute(
                 "SELECT count(*), coalesce(sum(length(body)), 0) FROM webhooks"  # noqa: S608
@@ -296,7 +293,7 @@ def prune(mirror: Mirror, rows: Iterable[Prunable], before: str) -> Iterator[Pru
                 (numbers, before),
             ).fetchone()
             execute(f"UPDATE webhooks SET body = NULL WHERE {which}", (numbers, before))  # noqa: S608
-        size.learn(count, time.monotonic() - began)
+        size.learn(count, mirror.held_seconds)
         yield Pruned(len(step), count, freed)
 
 

@@ -1,7 +1,9 @@
-"""A lying provider, and a client of it that waits little between its tries."""
+"""A lying provider, over TLS too, and a client of it that waits little between its tries."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,6 +23,21 @@ from nftsync.client import Client
 def provider() -> Iterator[Provider]:
     with Provider() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A key and a certificate of 127.0.0.1, signed by itself, in one file."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    folder = tmp_path_factory.mktemp("tls")
+    key, cert, both = folder / "key.pem", folder / "cert.pem", folder / "both.pem"
+    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    command = ["openssl", "req", "-x509", *kind, *names, "-keyout", str(key), "-out", str(cert)]
+    subprocess.run(command, check=True, capture_output=True)
+    both.write_bytes(key.read_bytes() + cert.read_bytes())
+    return str(both)
 
 
 @pytest.fixture

@@ -5,17 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import random
-import shutil
 import socket
-import subprocess
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -35,12 +31,12 @@ from provider import (
     token,
     wallet,
 )
+from stopping import ends_in_stopped
 
 from nftsync.client import Auth, Client, Health, Lane, Pace, Tally
 from nftsync.client.exchange import _retry_after
 from nftsync.errors import (
     AccessRefused,
-    NftsyncError,
     NoConnection,
     ReadError,
     SettingsError,
@@ -124,6 +120,26 @@ def test_a_host_that_can_have_no_address_is_an_error_of_ours(make_client: MakeCl
         make_client(url="http://xn--/")
     with pytest.raises(NoConnection, match=r"^no connection: 'a+\.example' is no host name$"):
         make_client(url=f"http://{'a' * 64}.example", attempts=1).balances(wallet(1), Tally())
+
+
+@pytest.mark.parametrize(
+    ("rest", "problem"),
+    [
+        ("/v1?key=hush", "query or fragment: end it before the ? or #, and give a key in headers"),
+        ("?key=hush", "query or fragment: end it before the ? or #"),
+        ("/v1?", "query or fragment: end it before the ? or #"),
+        ("/v1#hush", "query or fragment: end it before the ? or #"),
+        (":hush@127.0.0.1/?key=hush", "user name or password; api_token and headers are for that"),
+    ],
+)
+def test_an_address_that_may_hold_a_secret_is_refused_and_not_repeated(
+    provider: Provider, make_client: MakeClient, rest: str, problem: str
+) -> None:
+    with pytest.raises(SettingsError, match=r"^base_url \(NFTSYNC_BASE_URL\) must not ") as caught:
+        make_client(url=provider.url + rest)
+    assert problem in str(caught.value)
+    assert "hush" not in str(caught.value)
+    assert caught.value.__context__ is None
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504, 599])
@@ -524,30 +540,6 @@ def test_a_request_with_a_new_token_keeps_to_the_rate_limit(
     assert second.at - began >= 0.5
 
 
-def ends_in_stopped(
-    call: Callable[[], Any], before: Callable[[], None], stop: Callable[[], None]
-) -> float:
-    """Stop a call under way in another thread; how long it went on, in seconds."""
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            call()
-        except NftsyncError as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    before()
-    began = time.monotonic()
-    stop()
-    thread.join(20)
-    took = time.monotonic() - began
-    assert not thread.is_alive()
-    assert [type(error) for error in raised] == [Stopped]
-    return took
-
-
 def in_wait(lane: Lane) -> bool:
     # Threading offers no other way to see that a thread waits for the event.
     return bool(lane.stopped._cond._waiters or lane._pace._ordinary)  # type: ignore[attr-defined]
@@ -654,23 +646,7 @@ def test_a_fault_of_one_wallet_never_shows_in_another(
 
 # TLS --------------------------------------------------------------------------------------------
 
-needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A key and a certificate of 127.0.0.1, signed by itself, in one file."""
-    folder = tmp_path_factory.mktemp("tls")
-    key, cert, both = folder / "key.pem", folder / "cert.pem", folder / "both.pem"
-    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    command = ["openssl", "req", "-x509", *kind, *names, "-keyout", str(key), "-out", str(cert)]
-    subprocess.run(command, check=True, capture_output=True)
-    both.write_bytes(key.read_bytes() + cert.read_bytes())
-    return str(both)
-
-
-@needs_openssl
 def test_an_unknown_certificate_is_refused(certificate: str, make_client: MakeClient) -> None:
     with Provider(certificate=certificate) as secure:
         secure.always(reply(GOOD))
@@ -679,7 +655,6 @@ def test_an_unknown_certificate_is_refused(certificate: str, make_client: MakeCl
         assert secure.requests() == []
 
 
-@needs_openssl
 def test_over_tls_answers_drip_in_connections_are_kept_and_a_stop_ends_the_wait(
     certificate: str, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

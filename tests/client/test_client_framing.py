@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-
 import pytest
 from provider import MakeClient, Provider, balances, entry, head, raw, reply, token, wallet
 
@@ -14,20 +11,6 @@ OURS = balances(entry(token(1)))
 NOT_OURS = balances(entry(token(2)))
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A key and a certificate of 127.0.0.1, signed by itself, in one file."""
-    path = str(tmp_path_factory.mktemp("tls") / "both.pem")
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
-    subprocess.run(
-        [*command.split(), "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", path, "-out", path],
-        check=True,
-        capture_output=True,
-    )
-    return path
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 def test_what_comes_beyond_a_body_is_not_the_next_answer(
     certificate: str, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

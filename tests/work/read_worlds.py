@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from nftsync.models import Content, Entry, WalletRead
+from nftsync.models import CONTENT_COLUMNS, Content, Entry, WalletRead
 from nftsync.store.mirror import Mirror
 from nftsync.times import now
 
-_NAMELESS: Content = ("organization", "0xabc", "1", "a name", *(None,) * 11)
+NAMED: Content = ("organization", "0xabc", "1", "a name", *(None,) * 11)
 
 
 def wallet_id(number: int) -> str:
@@ -21,8 +21,16 @@ def token_id(number: int) -> str:
     return hashlib.sha256(str(number).encode()).hexdigest()[:8] + f"-0000-4000-8000-{number:012x}"
 
 
-def entries(wallet: int, each: int, amount: str = "1") -> list[Entry]:
-    return [(token_id(wallet * each + number), amount, _NAMELESS) for number in range(each)]
+def entries(wallet: int, each: int, amount: str = "1", content: Content = NAMED) -> list[Entry]:
+    return [(token_id(wallet * each + number), amount, content) for number in range(each)]
+
+
+def with_field(column: str, value: str) -> Content:
+    """The usual content of a token, and one field otherwise."""
+    return tuple(
+        value if name == column else usual
+        for name, usual in zip(CONTENT_COLUMNS, NAMED, strict=True)
+    )
 
 
 def found(mirror: Mirror, number: int, listed: list[Entry]) -> WalletRead:

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from nftsync.store.mirror import Mirror
 
 #: How many steps SQLite counts at once.
 _STEPS = 10
@@ -28,6 +33,11 @@ class SqlWork:
     statements: list[str] = field(default_factory=list)
     rows: int = 0
     steps: int = 0
+
+    @property
+    def transactions(self) -> int:
+        """How many were committed."""
+        return self.statements.count("COMMIT")
 
 
 @contextmanager
@@ -48,3 +58,21 @@ def counted(connection: sqlite3.Connection) -> Iterator[SqlWork]:
         connection.set_trace_callback(None)
         connection.set_progress_handler(None, _STEPS)
         work.rows = connection.total_changes - before
+
+
+def count_mirrors(monkeypatch: pytest.MonkeyPatch, module: str) -> list[SqlWork]:
+    """The work of each mirror that a module opens from now on, in their order."""
+    works: list[SqlWork] = []
+
+    class CountedMirror(Mirror):
+        def __init__(self, path: Path) -> None:
+            super().__init__(path)
+            self._counting = ExitStack()
+            works.append(self._counting.enter_context(counted(self.connection)))
+
+        def close(self) -> None:
+            self._counting.close()
+            super().close()
+
+    monkeypatch.setattr(f"{module}.Mirror", CountedMirror)
+    return works

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -11,13 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sql_work import SqlWork, count_mirrors
 
 import nftsync
+from nftsync.client import ClientConfig
 from nftsync.http_server import HttpServer
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.service import EXTENSION, create_app
+from nftsync.store.registry import WalletLine
+from nftsync.sync_plan import Request
+from nftsync.sync_run import sync_wallets
 
-WALLETS, EACH = 30, 8
+WALLETS, EACH = 100, 4
+AT_ONCE = 4
+#: How long a sync waits for reads that it could write together with those it has, in seconds.
+PATIENCE = 0.2
 
 
 class CountingProvider:
@@ -26,6 +35,10 @@ class CountingProvider:
     Attributes:
         statuses: how many answers had each status.
         body_bytes: the size of all their bodies.
+        etags: which answers carry an ETag: `all`, `whole` ones (not a 304), or `none`.
+        stall_after: so many answers are given; the others wait for `go_on`.
+        stalled: is set when one waits.
+        go_on: set it, and they are given.
     """
 
     def __init__(self) -> None:
@@ -34,6 +47,9 @@ class CountingProvider:
         )
         self.sandbox = self._app.extensions[EXTENSION]
         self._lock = threading.Lock()
+        self.etags = "all"
+        self.stall_after: int | None = None
+        self.stalled, self.go_on = threading.Event(), threading.Event()
         self.forget()
         self._server = HttpServer(self._answer)
         self.url = self._server.url
@@ -49,25 +65,32 @@ class CountingProvider:
 
         def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
             statuses.append(status[:3])
+            if self.etags == "none" or (self.etags == "whole" and status.startswith("304")):
+                headers = [(name, value) for name, value in headers if name.lower() != "etag"]
             return start_response(status, headers, *rest)
 
         body = b"".join(self._app(environ, start))
         with self._lock:
             self.statuses.update(statuses)
             self.body_bytes += len(body)
+            late = self.stall_after is not None and self.statuses.total() > self.stall_after
+        if late:
+            self.stalled.set()
+            self.go_on.wait(30)
         return [body]
 
     def wallets(self) -> list[str]:
         return list(self.sandbox.world.wallets())
 
     def close(self) -> None:
+        self.go_on.set()
         self._server.close()
         self.sandbox.close()
 
 
 @pytest.fixture
 def provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CountingProvider]:
-    """Thirty wallets with eight NFTs each."""
+    """A hundred wallets with four NFTs each."""
     monkeypatch.chdir(tmp_path)
     provider = CountingProvider()
     yield provider
@@ -114,15 +137,97 @@ def test_a_sync_with_tokens_asks_once_for_each_wallet_and_each_token(
     assert provider.statuses == {"200": WALLETS + tokens}
 
 
-def test_an_unchanged_sync_transfers_no_body_and_adds_no_row(provider: CountingProvider) -> None:
+@pytest.mark.parametrize("etags", ["all", "whole"])
+def test_unchanged_syncs_transfer_no_body_and_add_no_row(
+    provider: CountingProvider, etags: str
+) -> None:
+    """However many there are, and whether or not a 304 says the ETag again."""
+    provider.etags = etags
+    sync(provider)
+    before = contents()
+    for _ in range(3):
+        provider.forget()
+        result = sync(provider)
+        assert result.wallets.unchanged == WALLETS
+        assert provider.statuses == {"304": WALLETS}
+        assert provider.body_bytes == 0
+        assert contents() == before
+
+
+def test_an_unchanged_sync_writes_two_rows_for_each_wallet(
+    provider: CountingProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three statements for each: to make sure it is registered, and to write those."""
+    sync(provider)
+    works = count_mirrors(monkeypatch, "nftsync.sync_run")
+    began = time.monotonic()
+    sync(provider)
+    (work,) = works
+    assert work.transactions <= 6 + (time.monotonic() - began) / PATIENCE
+    assert 2 * WALLETS <= work.rows <= 2 * WALLETS + 3 * work.transactions
+    assert len(work.statements) <= 3 * WALLETS + 12 * work.transactions
+
+
+def test_without_etags_the_same_bodies_are_not_compared_again(
+    provider: CountingProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider.etags = "none"
     sync(provider)
     before = contents()
     provider.forget()
+    works: list[SqlWork] = count_mirrors(monkeypatch, "nftsync.sync_run")
     result = sync(provider)
+    assert provider.statuses == {"200": WALLETS}
     assert result.wallets.unchanged == WALLETS
-    assert provider.statuses == {"304": WALLETS}
-    assert provider.body_bytes == 0
     assert contents() == before
+    assert not any(" balance_rows" in statement for statement in works[0].statements)
+
+
+def test_a_changed_token_costs_the_bodies_of_its_holders_alone(provider: CountingProvider) -> None:
+    sync(provider)
+    with closing(sqlite3.connect("nftsync.db")) as db:
+        token, holders = db.execute(
+            "SELECT token_id, count(*) FROM balances GROUP BY token_id ORDER BY 2 DESC LIMIT 1"
+        ).fetchone()
+    assert 1 < holders < WALLETS
+    provider.sandbox.edit_metadata(token, {"name": "another"})
+    for changed in (holders, 0):
+        provider.forget()
+        sync(provider)
+        assert +provider.statuses == +Counter({"304": WALLETS - changed, "200": changed})
+
+
+@pytest.mark.parametrize("tokens", [False, True])
+def test_a_resumed_sync_asks_for_what_is_left_alone(
+    provider: CountingProvider, tokens: bool
+) -> None:
+    config = ClientConfig(base_url=provider.url)
+    wallets = [WalletLine(wallet_id) for wallet_id in provider.wallets()]
+    provider.stall_after = WALLETS + 20 if tokens else 20
+
+    def part(*, resume: bool) -> nftsync.SyncResult:
+        return sync_wallets(
+            Path("nftsync.db"),
+            config,
+            Request(wallets, tokens=tokens, resume=resume),
+            concurrency=AT_ONCE,
+            progress=False,
+            stopped=provider.stalled,
+        )
+
+    first = part(resume=False)
+    assert first.status == "interrupted"
+    assert first.requests > AT_ONCE
+    provider.go_on.set()
+    provider.stall_after = None
+    provider.stalled.clear()
+    provider.forget()
+    second = part(resume=True)
+    assert second.status == "ok"
+    read = WALLETS + (len(contents()["tokens"]) if tokens else 0)
+    assert second.requests == read
+    # The server may have come to those that were cut off only now.
+    assert provider.statuses.total() - (read - first.requests) in range(AT_ONCE)
 
 
 def test_a_sync_reads_the_body_of_changed_wallets_alone(provider: CountingProvider) -> None:

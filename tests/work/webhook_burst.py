@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nftsync.client import ClientConfig
 from nftsync.replay.result import ReplayResult
 from nftsync.replay.run import ReplayConfig, replay_once
-from nftsync.routes import merged
+from nftsync.routes import Route, merged
 from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
 from nftsync.sync_result import SyncResult
@@ -21,31 +21,31 @@ from nftsync.webhook_body import read_webhook
 _numbers = itertools.count(1)
 
 
-def deliveries(wallets: Sequence[str]) -> list[Delivery]:
-    """A webhook on each wallet, as the receiver hands it over."""
+def deliveries(object_ids: Sequence[str], resource_type: str = "Wallet") -> list[Delivery]:
+    """A webhook on each object, as the receiver hands it over."""
     bodies = [
         json.dumps(
             {
                 "organizationId": "00000001-0000-4000-8000-000000000000",
                 "action": "update",
                 "id": f"00000e0e-0000-4000-8000-{next(_numbers):012x}",
-                "resourceId": wallet,
-                "resourceType": "Wallet",
+                "resourceId": object_id,
+                "resourceType": resource_type,
                 "createdAtUtc": "2026-01-31T12:00:00.1234567+00:00",
                 "changes": None,
             }
         ).encode()
-        for wallet in wallets
+        for object_id in object_ids
     ]
     return [Delivery(body, read_webhook(body, None)) for body in bodies]
 
 
-def receive(mirror: Mirror, wallets: Sequence[str]) -> None:
+def receive(mirror: Mirror, object_ids: Sequence[str], resource_type: str = "Wallet") -> None:
     with mirror.transaction() as transaction:
-        store(transaction.connection, deliveries(wallets), now())
+        store(transaction.connection, deliveries(object_ids, resource_type), now())
 
 
-def replay(database: Path, url: str) -> ReplayResult:
+def replay(database: Path, url: str, routes: Mapping[str, Route] | None = None) -> ReplayResult:
     """Work off what waits, as `nftsync replay` does."""
     client = ClientConfig(base_url=url, attempts=2, timeout=5.0)
 
@@ -53,6 +53,10 @@ def replay(database: Path, url: str) -> ReplayResult:
         raise AssertionError("nobody asked for a sync")
 
     config = ReplayConfig(
-        client=client, access=client.access(), routes=merged({}), run_sync=no_sync, concurrency=8
+        client=client,
+        access=client.access(),
+        routes=merged(routes or {}),
+        run_sync=no_sync,
+        concurrency=8,
     )
     return replay_once(database, config, threading.Event(), progress=False)
