@@ -286,6 +286,8 @@ class Connections(TcpWSGIServer):  # type: ignore[misc]
         Returns:
             How long it may.
         """
+        if self._quick is not None:
+            self._quick.before_wait()
         self._woken = False
         if self.finished or self._quick_channels:
             return 0.0

@@ -80,6 +80,10 @@ class Pending:
 Later: TypeAlias = Callable[[float, Callable[[], Reply]], Pending]
 
 
+def _nothing() -> None:
+    pass
+
+
 class QuickPath(NamedTuple):
     """Requests that need no thread, as the app never waits while it works on them.
 
@@ -89,8 +93,11 @@ class QuickPath(NamedTuple):
         method: the method, in capitals.
         path: the path.
         answer: gives the reply, or None if it has called what it is given to reply later.
+        before_wait: called in the same thread when all requests that are here were answered or put
+            off, and it is about to wait for more.
     """
 
     method: str
     path: str
     answer: Callable[[QuickRequest, Later], Reply | None]
+    before_wait: Callable[[], None] = _nothing

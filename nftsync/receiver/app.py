@@ -104,7 +104,7 @@ def create_app(
         app.add_url_rule(rule, rule, view, methods=[method], provide_automatic_options=False)
     app.register_error_handler(HTTPException, _refusal)
     app.extensions[_EXTENSION] = _Extension(
-        committer, QuickPath("POST", path, receiver.receive_quick)
+        committer, QuickPath("POST", path, receiver.receive_quick, committer.hand_over)
     )
     flask_app = app.wsgi_app
 

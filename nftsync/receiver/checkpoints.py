@@ -14,6 +14,10 @@ from nftsync.store.connection import connect_writer
 __all__ = ["Checkpoints"]
 
 _EVERY = 2.0
+#: So many webhooks do not wait for that: they bring 40 MB. A log that begins anew is written over
+#: (64 MB of it are kept), and one that is made longer costs the system twice as much. A checkpoint
+#: more often than that costs large databases more than it saves.
+_MANY = 4_000
 #: Below this much in the write-ahead log a checkpoint is not worth its writes.
 _LEAST_BYTES = 4 * 1024 * 1024
 
@@ -34,29 +38,41 @@ class Checkpoints:
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
         self._log = log_of(file.path)
-        self._stop = threading.Event()
+        self._due = threading.Event()
+        self._ended = False
+        self._stored = 0
         self._rest_is_due = False
         self._thread = threading.Thread(target=self._run, name="nftsync-checkpoints", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """End the thread."""
-        self._stop.set()
+        self._ended = True
+        self._due.set()
         self._thread.join()
 
-    def move_rest(self, connection: sqlite3.Connection) -> None:
+    def after_commit(self, connection: sqlite3.Connection, webhooks: int) -> None:
         """Move what is left in the log, if the thread has just moved the most.
 
         Args:
             connection: the writer's, outside a transaction.
+            webhooks: how many the commit brought.
         """
         if self._rest_is_due:
             self._rest_is_due = False
             with suppress(sqlite3.Error):
                 checkpoint(connection)
+        self._stored += webhooks
+        if self._stored >= _MANY:
+            self._stored = 0
+            self._due.set()
 
     def _run(self) -> None:
-        while not self._stop.wait(_EVERY):
+        while True:
+            self._due.wait(_EVERY)
+            self._due.clear()
+            if self._ended:
+                return
             # What cannot be moved now is safe in the log, and is tried again.
             with suppress(OSError, StoreError, sqlite3.Error):
                 if self._log.stat().st_size >= _LEAST_BYTES:

@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Literal, TypeAlias
 
 from nftsync.errors import StoreError
@@ -38,8 +37,8 @@ _MOST_AT_ONCE = 1_000
 #: Between two tries for a lock that another process holds. SQLite's own waiting sleeps up to
 #: 0.1 s between tries, in which a busy writer comes first again and again.
 _RETRY = 0.003
-#: How long a commit waits for those on their way, where they come in numbers. Many small commits
-#: cost more than the wait.
+#: How long a commit waits for those on their way, where they come in numbers from threads. Many
+#: small commits cost more than the wait.
 _GATHERING = 0.0005
 
 
@@ -110,8 +109,9 @@ class Committer:
         self._on_broken = on_broken
         self._patience = patience
         self._trouble = Trouble()
-        # What requests put in, and what the thread has taken out; None ends it.
-        self._incoming: SimpleQueue[_Waiting | None] = SimpleQueue()
+        # What requests put in, and what the thread has taken out of it.
+        self._incoming: deque[_Waiting] = deque()
+        self._bell = threading.Event()
         self._queue: deque[_Waiting] = deque()
         self._last_batch = 0
         self._closing = False
@@ -142,7 +142,7 @@ class Committer:
         later: Later,
         reply: Callable[[Outcome], Reply],
     ) -> Reply | None:
-        """As `submit`, without waiting.
+        """As `submit`, without waiting; `hand_over` is to follow.
 
         Args:
             delivery: the webhook.
@@ -157,8 +157,18 @@ class Committer:
         if waiting is None:
             return reply("not stored")
         waiting.pending = later(waiting.deadline, lambda: reply(waiting.outcome))
-        self._incoming.put(waiting)
+        self._incoming.append(waiting)
         return None
+
+    def hand_over(self) -> None:
+        """Have the thread begin with all that `submit_later` was given.
+
+        Were it woken for each of them, it would ask for the interpreter's lock while the server
+        works on the others. The server then pays for a wake-up whenever it gives the lock away for
+        a moment, and takes it back before the thread is there.
+        """
+        if self._incoming:
+            self._bell.set()
 
     def probe(self, received_at: float | None = None) -> bool:
         """Tell whether the database takes writes, by a write in the same thread.
@@ -171,7 +181,7 @@ class Committer:
     def close(self) -> None:
         """Store what waits, then end the threads and close the database."""
         self._closing = True
-        self._incoming.put(None)
+        self._bell.set()
         self._thread.join()
         self._checkpoints.close()
 
@@ -181,7 +191,8 @@ class Committer:
             return "not stored"
         waiting.answered = threading.Lock()
         waiting.answered.acquire()
-        self._incoming.put(waiting)
+        self._incoming.append(waiting)
+        self._bell.set()
         # Nothing tells the writer that the request gave up: it sees the same clock.
         waiting.answered.acquire(timeout=max(0.0, waiting.deadline - time.monotonic()))
         return waiting.outcome
@@ -210,22 +221,21 @@ class Committer:
 
     def _wait_for_work(self) -> bool:
         """Wait until somebody waits; False once all is done and the end was asked for."""
-        if not self._queue:
-            first = None if self._closing and self._incoming.empty() else self._incoming.get()
-            if first is None:
-                return False
-            self._queue.append(first)
-        if self._last_batch > 1 and not self._closing:
+        while True:
+            self._bell.clear()
+            closing = self._closing
+            self._gather()
+            if self._queue or closing:
+                break
+            self._bell.wait()
+        if self._last_batch > 1 and not closing and self._queue[0].pending is None:
             # Others are on their way: one commit for all costs less than several.
             time.sleep(_GATHERING)
-        return True
+        return bool(self._queue)
 
     def _gather(self) -> None:
-        with suppress(Empty):
-            while True:
-                waiting = self._incoming.get_nowait()
-                if waiting is not None:
-                    self._queue.append(waiting)
+        while self._incoming:
+            self._queue.append(self._incoming.popleft())
 
     def _commit_all(self) -> None:
         if self._commit_new():
@@ -281,7 +291,7 @@ class Committer:
     ) -> None:
         self._trouble.over()
         self._answer(batch, outcomes)
-        self._checkpoints.move_rest(connection)
+        self._checkpoints.after_commit(connection, len(batch))
 
     def _commit_one(self, waiting: _Waiting) -> None:
         """Store one of a batch that failed as a whole."""

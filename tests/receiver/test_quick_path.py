@@ -226,3 +226,25 @@ def test_a_body_in_chunks_is_stored_whole(receiver: Running) -> None:
     )
     assert answer.status_code == 200
     assert receiver.webhooks("body") == [(content,)]
+
+
+def test_before_it_waits_the_server_says_so_and_what_was_put_off_can_be_finished_then() -> None:
+    app = Waiting()
+    told: list[int] = []
+
+    def finish_all() -> None:
+        count = app.pending.qsize()
+        if count:
+            told.append(count)
+            for _ in range(count):
+                app.tell()
+
+    path = QuickPath("POST", "/quick", app.answer, finish_all)
+    with HttpServer(in_a_thread, threads=1, quick=path) as server, ExitStack() as stack:
+        address = ("127.0.0.1", server.port)
+        links = [stack.enter_context(socket.create_connection(address, 20)) for _ in range(8)]
+        for _ in range(3):
+            for link in links:
+                link.sendall(REQUEST + b"x")
+            assert [reply(link) for link in links] == [(200, b"x")] * 8
+    assert sum(told) == 24

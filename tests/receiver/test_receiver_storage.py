@@ -21,7 +21,8 @@ from receiver_webhooks import SECRET, body, headers
 from running_receiver import Running
 
 from nftsync.errors import StoreError
-from nftsync.receiver import create_app
+from nftsync.http_server import HttpServer
+from nftsync.receiver import close_app, create_app, quick_path
 from nftsync.receiver.app import LARGEST_BODY
 from nftsync.receiver.committer import Committer
 from nftsync.receiver.metrics import Metrics
@@ -352,3 +353,48 @@ def test_the_write_ahead_log_does_not_grow_for_ever(
         assert database.stat().st_size > 5_000_000
     finally:
         committer.close()
+
+
+def test_many_webhooks_have_the_log_begin_anew_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nftsync.receiver import checkpoints
+
+    monkeypatch.setattr(checkpoints, "_EVERY", 3_600.0)
+    monkeypatch.setattr(checkpoints, "_MANY", 10)
+    monkeypatch.setattr(checkpoints, "_LEAST_BYTES", 1)
+    database = tmp_path / "nftsync.db"
+    empty = Committer(database)
+    empty.close()
+    size = database.stat().st_size
+    committer = Committer(database)
+    try:
+        deadline = time.monotonic() + 30
+        while database.stat().st_size == size:
+            assert committer.submit(delivery(body())) == "stored"
+            assert time.monotonic() < deadline
+    finally:
+        committer.close()
+
+
+def test_webhooks_that_were_not_handed_over_are_stored_at_the_end(tmp_path: Path) -> None:
+    metrics = Metrics()
+    app = create_app(database=tmp_path / "nftsync.db", secrets=[SECRET], metrics=metrics)
+    quick = quick_path(app)._replace(before_wait=lambda: None)
+    content = body()
+    accepted, current = "nftsync_webhooks_accepted_total", {"secret": "current"}
+    with (
+        HttpServer(app, quick=quick) as server,
+        httpx.Client(trust_env=False) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        url, signed = f"{server.url}/webhooks", headers(content)
+        answer = pool.submit(client.post, url, content=content, headers=signed, timeout=20)
+        while metrics.registry.get_sample_value(accepted, current) != 1:
+            time.sleep(0.01)
+        # A second answer from the loop: the first request was put off before.
+        assert client.get(f"{server.url}/healthz").status_code == 200
+        close_app(app)
+        assert answer.result().status_code == 200
+    with closing(sqlite3.connect(tmp_path / "nftsync.db")) as connection:
+        assert connection.execute("SELECT body FROM webhooks").fetchall() == [(content,)]
