@@ -11,6 +11,7 @@ from nftsync.frames._amounts import Amounts
 from nftsync.frames._balances import Balances
 from nftsync.frames._columns import INTEGER, TEXT, Times, moments
 from nftsync.frames._source import IN_JSON, Numbers, Parameters, Source, as_json, positions
+from nftsync.frames._stretches import Table
 
 __all__ = ["Confirmations", "balances_at", "read_confirmations"]
 
@@ -24,17 +25,19 @@ def balances_at(source: Source, moment: str, wallets: Numbers | None) -> Balance
         wallets: numbers of the wallets that are needed; None is all.
     """
     bound = source.first_change("balance_change_rows", moment, later=True)
-    where, order = "change_id < ?", "change_id"
-    parameters: Parameters = (bound,)
-    if wallets is not None:
-        where, order = f"{where} AND wallet_no {IN_JSON}", "wallet_no, change_id"
-        parameters = (bound, as_json(wallets))
-    wallet, token, amount, observed = source.columns(
-        f"SELECT wallet_no, token_no, new_amount, observed_at FROM balance_change_rows"  # noqa: S608
-        f" WHERE {where} ORDER BY {order}",
-        [INTEGER, INTEGER, TEXT, TEXT],
-        parameters,
-    )
+    names = ("wallet_no", "token_no", "new_amount", "observed_at")
+    types = (INTEGER, INTEGER, TEXT, TEXT)
+    if wallets is None:
+        columns = tuple(zip(names, types, strict=True))
+        table = Table("balance_change_rows", ("change_id",), columns, last=bound - 1)
+        _, wallet, token, amount, observed = source.table(table)
+    else:
+        wallet, token, amount, observed = source.columns(
+            f"SELECT {', '.join(names)} FROM balance_change_rows"  # noqa: S608
+            f" WHERE change_id < ? AND wallet_no {IN_JSON} ORDER BY wallet_no, change_id",
+            types,
+            (bound, as_json(wallets)),
+        )
     return _replay(wallet.to_numpy(), token.to_numpy(), Amounts(amount), moments(observed))
 
 

@@ -12,6 +12,7 @@ from nftsync.frames._amounts import Amounts
 from nftsync.frames._columns import INTEGER, TEXT, Times, coded, moments
 from nftsync.frames._contracts import is_hex_address
 from nftsync.frames._source import IN_JSON, Numbers, Parameters, Source, as_json
+from nftsync.frames._stretches import Table
 
 __all__ = ["Balances", "read_balances"]
 
@@ -62,20 +63,28 @@ def read_balances(source: Source, wallets: Numbers | None, contract: str | None)
         wallets: numbers of the wallets that are needed; None is all.
         contract: the only contract that is needed; balances of others may come too.
     """
-    where = ""
-    parameters: Parameters = ()
+    parameters: Parameters
     if wallets is not None:
         where, parameters = f"WHERE wallet_no {IN_JSON}", (as_json(wallets),)
     elif contract is not None:
         same = "= ? COLLATE NOCASE" if is_hex_address(contract) else "= ?"
         where = f"WHERE token_no IN (SELECT token_no FROM tokens WHERE contract_address {same})"  # noqa: S608
         parameters = (contract,)
-    wallet, token, amount, both = source.columns(
-        f"SELECT wallet_no, token_no, amount, {_BOTH_TIMES}"  # noqa: S608
-        f" FROM balance_rows {where} ORDER BY wallet_no, token_no",
-        [INTEGER, INTEGER, TEXT, TEXT],
-        parameters,
+    else:
+        columns = [("amount", TEXT), (_BOTH_TIMES, TEXT)]
+        return _balances(source.table(Table("balance_rows", ("wallet_no", "token_no"), columns)))
+    return _balances(
+        source.columns(
+            f"SELECT wallet_no, token_no, amount, {_BOTH_TIMES}"  # noqa: S608
+            f" FROM balance_rows {where} ORDER BY wallet_no, token_no",
+            [INTEGER, INTEGER, TEXT, TEXT],
+            parameters,
+        )
     )
+
+
+def _balances(columns: list[pa.Array]) -> Balances:
+    wallet, token, amount, both = columns
     since, updated = _two_times(both)
     return Balances(wallet.to_numpy(), token.to_numpy(), Amounts(amount), since, updated)
 

@@ -25,6 +25,7 @@ from nftsync.frames._columns import (
     times,
 )
 from nftsync.frames._source import Numbers, Source, Store, need_database, positions, reading
+from nftsync.frames._stretches import Table
 
 __all__ = ["changes", "token_changes"]
 
@@ -37,6 +38,16 @@ _TOKEN_CHANGES: dict[str, Kind] = {
     "run_id": "integer",
     "webhook_id": "text",
 }
+_STORED = (
+    ("wallet_no", INTEGER),
+    ("token_no", INTEGER),
+    ("old_amount", TEXT),
+    ("new_amount", TEXT),
+    ("observed_at", TEXT),
+    ("baseline", INTEGER),
+    ("run_id", INTEGER),
+    ("webhook_id", TEXT),
+)
 _GREATEST = 2**63 - 1
 
 
@@ -69,12 +80,8 @@ def changes(
     with reading(db) as source:
         if moment is not None:
             first = max(first, source.first_change("balance_change_rows", moment, later=False))
-        change, wallet_no, token_no, old, new, observed, baseline, run, webhook = source.columns(
-            "SELECT change_id, wallet_no, token_no, old_amount, new_amount, observed_at,"
-            " baseline, run_id, webhook_id"
-            " FROM balance_change_rows WHERE change_id >= ? ORDER BY change_id",
-            [INTEGER, INTEGER, INTEGER, TEXT, TEXT, TEXT, INTEGER, INTEGER, TEXT],
-            (first,),
+        change, wallet_no, token_no, old, new, observed, baseline, run, webhook = source.table(
+            Table("balance_change_rows", ("change_id",), _STORED, first=first)
         )
         wallets = _ids(source, "wallets", "wallet", wallet_no.to_numpy())
         tokens = _ids(source, "tokens", "token", token_no.to_numpy())

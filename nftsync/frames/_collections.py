@@ -10,10 +10,11 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.frames._amounts import Amounts
-from nftsync.frames._columns import INTEGER, TEXT, Times, frame_of, moments, text, times
+from nftsync.frames._columns import TEXT, Times, frame_of, moments, text, times
 from nftsync.frames._contracts import contract_groups
 from nftsync.frames._grouping import distinct_in_each, sums_in_each
 from nftsync.frames._source import Numbers, Store, need_database, positions, reading
+from nftsync.frames._stretches import Table
 
 __all__ = ["collections"]
 
@@ -45,8 +46,8 @@ def collections(db: Store = None) -> pd.DataFrame:
             "token_no",
             [("contract_address", TEXT), ("first_seen_at", TEXT), ("updated_at", TEXT)],
         )
-        wallet_no, token_no, amount = source.columns(
-            "SELECT wallet_no, token_no, amount FROM balance_rows", [INTEGER, INTEGER, TEXT]
+        wallet_no, token_no, amount = source.table(
+            Table("balance_rows", ("wallet_no", "token_no"), [("amount", TEXT)])
         )
     groups, contracts = contract_groups(addresses)
     spellings = contracts.to_pylist()

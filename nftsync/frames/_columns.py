@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.errors import InputError, StoreError
-from nftsync.frames._source import Parameters, Source
+from nftsync.frames._source import Numbers, Parameters, Source
 from nftsync.times import parse_time
 
 __all__ = [
@@ -92,18 +92,17 @@ def coded(column: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:
 
 
 def moments(column: pa.Array) -> Times:
-    """Turn a column of stored times into datetimes; each distinct one is read once.
+    """Turn a column of stored times into datetimes.
 
     Raises:
         StoreError: one is no time; something else than nftsync wrote it.
     """
-    codes, distinct = coded(column)
     try:
-        values = distinct.cast(pa.timestamp("us", "UTC"))
+        values = column.cast(pa.timestamp("us", "UTC"))
     except pa.ArrowInvalid as error:
         raise StoreError(f"the database holds a time that nftsync did not write: {error}") from None
-    ticks = np.append(values.cast(pa.int64()).to_numpy(), np.iinfo(np.int64).min)
-    return ticks.view("M8[us]")[codes]
+    ticks: Numbers = values.cast(pa.int64()).fill_null(np.iinfo(np.int64).min).to_numpy()
+    return ticks.view("M8[us]")
 
 
 def times(values: Times) -> Any:

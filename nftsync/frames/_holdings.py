@@ -18,7 +18,6 @@ from nftsync.frames._contracts import names_contract
 from nftsync.frames._source import (
     IN_JSON,
     Numbers,
-    Parameters,
     Source,
     Store,
     need_database,
@@ -136,18 +135,17 @@ def read_holdings(
 
 
 def _read_wallets(source: Source, ids: list[str] | None) -> tuple[Numbers, dict[str, pa.Array]]:
-    where = ""
-    parameters: Parameters = ()
-    if ids is not None:
-        where = f"WHERE wallet_id {IN_JSON}"
-        parameters = (json.dumps(ids),)
-    numbers, *columns = source.columns(
-        f"SELECT wallet_no, {', '.join(_WALLET_COLUMNS)} FROM wallets {where}"  # noqa: S608
-        " ORDER BY wallet_no",
+    if ids is None:
+        wanted = [(name, TEXT) for name in _WALLET_COLUMNS]
+        numbers, columns = source.numbered("wallets", "wallet_no", wanted)
+        return numbers, dict(zip(_WALLET_COLUMNS, columns, strict=True))
+    first, *columns = source.columns(
+        f"SELECT wallet_no, {', '.join(_WALLET_COLUMNS)} FROM wallets"  # noqa: S608
+        f" WHERE wallet_id {IN_JSON} ORDER BY wallet_no",
         [pa.int64(), *[TEXT] * len(_WALLET_COLUMNS)],
-        parameters,
+        (json.dumps(ids),),
     )
-    return numbers.to_numpy(), dict(zip(_WALLET_COLUMNS, columns, strict=True))
+    return first.to_numpy(), dict(zip(_WALLET_COLUMNS, columns, strict=True))
 
 
 def _joined(

@@ -12,13 +12,18 @@ import pyarrow as pa
 from nftsync.frames._amounts import Amounts, exact, is_zero
 from nftsync.frames._columns import INTEGER, TEXT, Times, coded, moments, text
 from nftsync.frames._source import Numbers, Source
+from nftsync.frames._stretches import Table
 
 __all__ = ["Meanings", "Side", "Window", "read_window"]
 
-_QUERY = """
-    SELECT wallet_no, token_no, old_amount, new_amount, observed_at, baseline
-    FROM balance_change_rows WHERE change_id BETWEEN ? AND ? ORDER BY change_id
-"""
+_COLUMNS = (
+    ("wallet_no", INTEGER),
+    ("token_no", INTEGER),
+    ("old_amount", TEXT),
+    ("new_amount", TEXT),
+    ("observed_at", TEXT),
+    ("baseline", INTEGER),
+)
 _GREATEST = 2**63 - 1
 
 
@@ -122,12 +127,13 @@ def read_window(source: Source, start: str, end: str | None) -> Window:
         start: the time before, in the stored form; changes of that time are not in between.
         end: the time after; changes of that time are in between. None is now.
     """
-    table = "balance_change_rows"
-    bounds = [source.first_change(table, start, later=True), _GREATEST]
+    log = "balance_change_rows"
+    first_change = source.first_change(log, start, later=True)
+    last_change = _GREATEST
     if end is not None:
-        bounds[1] = source.first_change(table, end, later=True) - 1
-    wallet, token, old, new, observed, baseline = source.columns(
-        _QUERY, [INTEGER, INTEGER, TEXT, TEXT, TEXT, INTEGER], tuple(bounds)
+        last_change = source.first_change(log, end, later=True) - 1
+    _, wallet, token, old, new, observed, baseline = source.table(
+        Table(log, ("change_id",), _COLUMNS, first_change, last_change)
     )
     wallets, tokens = wallet.to_numpy(), token.to_numpy()
     first, last = _ends(wallets, tokens)
