@@ -94,7 +94,7 @@ class QuickPath(NamedTuple):
         path: the path.
         answer: gives the reply, or None if it has called what it is given to reply later.
         before_wait: called in the same thread when all requests that are here were answered or put
-            off, and it is about to wait for more.
+            off, and it is about to wait for more; must be quick and not fail.
     """
 
     method: str

@@ -189,7 +189,8 @@ class TimedBackend(httpcore.SyncBackend):
         connecting.setblocking(False)
         code = connecting.connect_ex(address)
         while code == errno.EINPROGRESS:
-            wait = min(self._attempt.left(connecting="timed out"), _SLICE)
+            share = max(0.0, until - time.monotonic())
+            wait = min(self._attempt.left(connecting="timed out"), _SLICE, share)
             if _is_ready(connecting, select.POLLOUT, wait):
                 code = connecting.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             elif time.monotonic() >= until:

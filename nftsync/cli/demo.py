@@ -68,11 +68,13 @@ def demo(database: str | None) -> None:
 
 def _program() -> str:
     """How to call this program from the shell that called it."""
-    if shutil.which("nftsync") is not None:
+    called = Path(sys.argv[0])
+    if called.name != "nftsync":
+        return f"{shlex.quote(one_line(sys.executable))} -m nftsync"
+    found = shutil.which("nftsync")
+    if found is not None and called.exists() and called.samefile(found):
         return "nftsync"
-    if Path(sys.argv[0]).name == "nftsync":
-        return shlex.quote(one_line(sys.argv[0]))
-    return f"{shlex.quote(one_line(sys.executable))} -m nftsync"
+    return shlex.quote(one_line(sys.argv[0]))
 
 
 def _arrival(seconds: list[float], webhooks: dict[str, int]) -> str:

@@ -20,6 +20,10 @@ __all__ = ["Table", "read_stretches"]
 
 #: Rows that are read as one: their pages and their texts stay in the processor's cache.
 _ROWS = 2_000
+#: Rows of the first stretch, which shows how long the texts are. Those of more bytes than this, on
+#: average, cost more to join than to fetch.
+_FIRST_ROWS = 100
+_LONG = 1_000
 
 #: What stands between two values, and for one that is missing. Both are plain text, as any other
 #: bytes would have to be made anew for each value. The rows are counted, so a text that holds one
@@ -60,13 +64,28 @@ def read_stretches(
     Yields:
         The columns of `order`, then the others.
     """
+    key, name = table.order[0], table.name
+    least = f"SELECT min({key}) FROM {name} WHERE {key} >= ?"  # noqa: S608
+    passed = f"SELECT {key} FROM {name} WHERE {key} > ? ORDER BY {key} LIMIT 1 OFFSET ?"  # noqa: S608
     stretch = _Stretch(cursor, table)
-    for bounds in _bounds(cursor, table, rows):
-        yield stretch.at_once(bounds) or stretch.row_by_row(bounds)
+    size = min(rows, _FIRST_ROWS)
+    (begin,) = cursor.execute(least, (table.first,)).fetchone()
+    while begin is not None and begin <= table.last:
+        (following,) = cursor.execute(passed, (begin, size)).fetchone() or (None,)
+        # Not between rows of the same number.
+        bounds = (begin, table.last if following is None else min(following - 1, table.last))
+        yield (None if stretch.long else stretch.at_once(bounds)) or stretch.row_by_row(bounds)
+        begin, size = following, rows
 
 
 class _Stretch:
-    """The two ways to read the rows between two bounds."""
+    """The two ways to read the rows between two bounds.
+
+    Attributes:
+        long: whether the texts of a column were long when they were last joined.
+    """
+
+    long = False
 
     def __init__(self, cursor: sqlite3.Cursor, table: Table) -> None:
         self._cursor = cursor
@@ -90,8 +109,9 @@ class _Stretch:
         try:
             self._cursor.execute(f"SELECT count(*), {self._joined} {self._origin}", bounds)
             count, *texts = self._cursor.fetchone()
-        except sqlite3.DataError:  # longer than SQLite lets a text be
+        except (sqlite3.DataError, MemoryError):  # longer than SQLite lets a text be, or its heap
             return None
+        self.long = max(len(text or b"") for text in texts) > _LONG * count
         split = [_split(text or b"", count) for text in texts]
         arrays = [array for array in split if array is not None]
         if len(arrays) < len(split) or not self._as_many_missing(arrays, bounds):
@@ -113,19 +133,6 @@ class _Stretch:
             return True
         self._cursor.execute(f"SELECT {', '.join(missing)} {self._origin}", bounds)
         return bool(self._cursor.fetchone() == tuple(missing.values()))
-
-
-def _bounds(cursor: sqlite3.Cursor, table: Table, rows: int) -> Iterator[tuple[int, int]]:
-    """Cut the table where a number of rows has passed, but not between rows of the same number."""
-    key = table.order[0]
-    least = f"SELECT min({key}) FROM {table.name} WHERE {key} >= ?"  # noqa: S608
-    passed = f"SELECT {key} FROM {table.name} WHERE {key} > ? ORDER BY {key} LIMIT 1 OFFSET ?"  # noqa: S608
-    (begin,) = cursor.execute(least, (table.first,)).fetchone()
-    while begin is not None and begin <= table.last:
-        following = cursor.execute(passed, (begin, rows)).fetchone()
-        (end,) = following or (None,)
-        yield begin, table.last if end is None else min(end - 1, table.last)
-        begin = end
 
 
 def _split(text: bytes, count: int) -> pa.Array | None:

@@ -22,7 +22,7 @@ def ends_in_stopped(
         except NftsyncError as error:
             raised.append(error)
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     before()
     began = time.monotonic()

@@ -160,19 +160,23 @@ def test_a_tls_handshake_that_drips_in_goes_on_where_it_was(
         assert (tally.effort(), secure.connections) == ((2, 0), 1)
 
 
-def test_of_two_addresses_the_second_is_asked_when_the_first_does_not_answer(
-    full: Mute, provider: Provider, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("silent", [1, 9])
+def test_of_several_addresses_the_last_is_asked_when_the_others_do_not_answer(
+    silent: int,
+    full: Mute,
+    provider: Provider,
+    make_client: MakeClient,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def two(*_: Any, **__: Any) -> list[Any]:
-        addresses = [full.address, f"127.0.0.1:{provider.port}"]
+    def several(*_: Any, **__: Any) -> list[Any]:
+        addresses = [*[full.address] * silent, f"127.0.0.1:{provider.port}"]
         pairs = [address.rsplit(":", 1) for address in addresses]
         return [
             (socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, int(port))) for host, port in pairs
         ]
 
     provider.always(reply(GOOD))
-    client, tally = make_client(url="http://two.example", timeout=2.0), Tally()
+    client = make_client(url="http://several.example", timeout=2.0)
     with monkeypatch.context() as resolver:
-        resolver.setattr(socket, "getaddrinfo", two)
-        assert client.balances(wallet(1), tally).entries
-    assert tally.effort() == (1, 0)
+        resolver.setattr(socket, "getaddrinfo", several)
+        assert client.balances(wallet(1), Tally()).entries

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -131,6 +133,51 @@ def test_texts_too_long_to_be_joined_are_read_one_by_one(connection: sqlite3.Con
     fill(connection, [(place, "x" * 300, "y", None) for place in range(10)])
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1_000)
     assert read(connection, 5) == stored(connection)
+
+
+def test_long_texts_are_no_longer_joined_once_a_stretch_has_shown_them(
+    connection: sqlite3.Connection,
+) -> None:
+    """Joining them costs several times what fetching them does."""
+    fill(connection, [(place, "x" * 2_000, None, 1) for place in range(350)])
+    said: list[str] = []
+    connection.set_trace_callback(said.append)
+    assert read(connection, 50) == stored(connection)
+    assert sum("group_concat" in statement for statement in said) == 1
+
+
+def test_the_first_stretch_is_short_and_the_others_are_not(
+    connection: sqlite3.Connection,
+) -> None:
+    fill(connection, [(place, "x", None, 1) for place in range(1_000)])
+    said: list[str] = []
+    connection.set_trace_callback(said.append)
+    assert read(connection, 600) == stored(connection)
+    assert sum("group_concat" in statement for statement in said) == 3
+
+
+def test_texts_for_which_sqlite_has_no_memory_are_read_one_by_one(tmp_path: Path) -> None:
+    """The limit is one of the whole process, so this takes one of its own."""
+    path = tmp_path / "given.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE given (place INTEGER PRIMARY KEY, text TEXT) STRICT")
+        texts = ["x"] * 200 + ["y" * 50_000] * 800
+        connection.executemany("INSERT INTO given (text) VALUES (?)", zip(texts, strict=True))
+        connection.commit()
+    code = (
+        "import sqlite3, sys, pyarrow as pa\n"
+        "from nftsync.frames._stretches import Table, read_stretches\n"
+        "connection = sqlite3.connect(sys.argv[1])\n"
+        "connection.execute('PRAGMA hard_heap_limit = 20000000')\n"
+        "connection.text_factory = bytes\n"
+        "table = Table('given', ('place',), [('text', pa.large_string())])\n"
+        "parts = list(read_stretches(connection.cursor(), table))\n"
+        "print(sum(len(text) for part in parts for text in part[1].to_pylist()))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == (f"{200 + 800 * 50_000}\n", "")
 
 
 @pytest.mark.parametrize("written", ["X'1F'", "X'1E'", "X'1E1F1E'", "X'611F62'", "X''"])

@@ -83,9 +83,13 @@ def test_batches_are_not_sized_by_what_others_take(
         thread = threading.Thread(target=write)
         began = time.monotonic()
         thread.start()
-        result = nftsync.sync(world.wallets(), base_url=provider.url, database=path, progress=False)
-        over.set()
-        thread.join()
+        try:
+            result = nftsync.sync(
+                world.wallets(), base_url=provider.url, database=path, progress=False
+            )
+        finally:
+            over.set()
+            thread.join()
         passed = time.monotonic() - began
     assert result.status == "ok"
     assert len(learnt) > 1
