@@ -74,6 +74,7 @@ def _run(python: str, name: str, arguments: list[str], *, memory: bool = False) 
         env["PYTHONPATH"] = str(Path(nftsync.__file__).resolve().parent.parent)
     peak = 0
     with tempfile.TemporaryFile() as said, tempfile.TemporaryDirectory() as folder:
+        os.sync()  # what ran before must not have the disk busy now
         began = time.perf_counter()
         process = subprocess.Popen(
             [python, str(PEERS / f"{name}.py"), *arguments],
