@@ -20,7 +20,7 @@ from nftsync.models import Applied, WalletRead
 from nftsync.progress import progress_bar
 from nftsync.reads import Read, Task, TokenTask, WalletTask
 from nftsync.store import runs
-from nftsync.store.connection import explained
+from nftsync.store.connection import explained, file_at
 from nftsync.store.lock import sync_lock
 from nftsync.store.mirror import Mirror
 from nftsync.sync_plan import Request, begin, unread_tokens, unread_wallets
@@ -74,7 +74,7 @@ def sync_wallets(
         if access is None and _surely_many(request):
             process = held.enter_context(closing(FetchProcess()))  # it starts while we plan
         mirror = held.enter_context(Mirror(database))
-        opened = _file_at(database)
+        opened = file_at(database)
         with explained(database):
             run = begin(mirror, request)
         if process is None and access is None and len(run.plan) >= _WORTH_A_PROCESS:
@@ -90,21 +90,12 @@ def sync_wallets(
         interruptions = [signalled] if stopped is None else [signalled, stopped]
         empty = EmptyAnswers(accept=request.accept_empty)
         result = _SyncRun(mirror, reader, empty, run, progress, interruptions).run()
-        if _file_at(database) != opened:  # SQLite goes on writing where nobody finds it
+        if file_at(database) != opened:  # SQLite goes on writing where nobody finds it
             raise StoreError(
                 f"{database} was moved, removed or replaced while it was in use; what was fetched "
                 "is not in it: run again"
             )
         return result
-
-
-def _file_at(path: Path) -> tuple[int, int] | None:
-    """Which file is there, if any; only looks at the path and opens nothing."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _surely_many(request: Request) -> bool:

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from nftsync.frames._amounts import Amounts
 from nftsync.frames._balances import Balances
+from nftsync.frames._change_log import change_log
 from nftsync.frames._columns import INTEGER, TEXT, Times, moments
 from nftsync.frames._source import IN_JSON, Numbers, Parameters, Source, as_json, positions
-from nftsync.frames._stretches import Table
 
 __all__ = ["Confirmations", "balances_at", "read_confirmations"]
 
@@ -26,16 +26,13 @@ def balances_at(source: Source, moment: str, wallets: Numbers | None) -> Balance
     """
     bound = source.first_change("balance_change_rows", moment, later=True)
     names = ("wallet_no", "token_no", "new_amount", "observed_at")
-    types = (INTEGER, INTEGER, TEXT, TEXT)
     if wallets is None:
-        columns = tuple(zip(names, types, strict=True))
-        table = Table("balance_change_rows", ("change_id",), columns, last=bound - 1)
-        _, wallet, token, amount, observed = source.table(table)
+        _, wallet, token, amount, observed = source.table(change_log(*names, last=bound - 1))
     else:
         wallet, token, amount, observed = source.columns(
             f"SELECT {', '.join(names)} FROM balance_change_rows"  # noqa: S608
             f" WHERE change_id < ? AND wallet_no {IN_JSON} ORDER BY wallet_no, change_id",
-            types,
+            [INTEGER, INTEGER, TEXT, TEXT],
             (bound, as_json(wallets)),
         )
     return _replay(wallet.to_numpy(), token.to_numpy(), Amounts(amount), moments(observed))

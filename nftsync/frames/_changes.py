@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from nftsync.errors import InputError
 from nftsync.frames._amounts import Amounts
+from nftsync.frames._change_log import GREATEST, change_log
 from nftsync.frames._columns import (
-    INTEGER,
     TEXT,
     Kind,
     Moment,
@@ -25,7 +25,6 @@ from nftsync.frames._columns import (
     times,
 )
 from nftsync.frames._source import Numbers, Source, Store, need_database, positions, reading
-from nftsync.frames._stretches import Table
 
 __all__ = ["changes", "token_changes"]
 
@@ -38,17 +37,6 @@ _TOKEN_CHANGES: dict[str, Kind] = {
     "run_id": "integer",
     "webhook_id": "text",
 }
-_STORED = (
-    ("wallet_no", INTEGER),
-    ("token_no", INTEGER),
-    ("old_amount", TEXT),
-    ("new_amount", TEXT),
-    ("observed_at", TEXT),
-    ("baseline", INTEGER),
-    ("run_id", INTEGER),
-    ("webhook_id", TEXT),
-)
-_GREATEST = 2**63 - 1
 
 
 def changes(
@@ -81,7 +69,11 @@ def changes(
         if moment is not None:
             first = max(first, source.first_change("balance_change_rows", moment, later=False))
         change, wallet_no, token_no, old, new, observed, baseline, run, webhook = source.table(
-            Table("balance_change_rows", ("change_id",), _STORED, first=first)
+            change_log(
+                *("wallet_no", "token_no", "old_amount", "new_amount"),
+                *("observed_at", "baseline", "run_id", "webhook_id"),
+                first=first,
+            )
         )
         wallets = _ids(source, "wallets", "wallet", wallet_no.to_numpy())
         tokens = _ids(source, "tokens", "token", token_no.to_numpy())
@@ -108,7 +100,7 @@ def _following(after: SupportsIndex) -> int:
         number = operator.index(after)
     except TypeError as error:
         raise InputError(f"{after!r} is not a change_id; give an integer") from error
-    return max(min(number, _GREATEST - 1), -1) + 1
+    return max(min(number, GREATEST - 1), -1) + 1
 
 
 def _ids(source: Source, table: str, what: str, numbers: Numbers) -> object:

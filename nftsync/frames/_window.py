@@ -10,21 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nftsync.frames._amounts import Amounts, exact, is_zero
-from nftsync.frames._columns import INTEGER, TEXT, Times, coded, moments, text
+from nftsync.frames._change_log import GREATEST, change_log
+from nftsync.frames._columns import Times, coded, moments, text
 from nftsync.frames._source import Numbers, Source
-from nftsync.frames._stretches import Table
 
 __all__ = ["Meanings", "Side", "Window", "read_window"]
-
-_COLUMNS = (
-    ("wallet_no", INTEGER),
-    ("token_no", INTEGER),
-    ("old_amount", TEXT),
-    ("new_amount", TEXT),
-    ("observed_at", TEXT),
-    ("baseline", INTEGER),
-)
-_GREATEST = 2**63 - 1
 
 
 class Meanings:
@@ -129,11 +119,15 @@ def read_window(source: Source, start: str, end: str | None) -> Window:
     """
     log = "balance_change_rows"
     first_change = source.first_change(log, start, later=True)
-    last_change = _GREATEST
+    last_change = GREATEST
     if end is not None:
         last_change = source.first_change(log, end, later=True) - 1
     _, wallet, token, old, new, observed, baseline = source.table(
-        Table(log, ("change_id",), _COLUMNS, first_change, last_change)
+        change_log(
+            *("wallet_no", "token_no", "old_amount", "new_amount", "observed_at", "baseline"),
+            first=first_change,
+            last=last_change,
+        )
     )
     wallets, tokens = wallet.to_numpy(), token.to_numpy()
     first, last = _ends(wallets, tokens)

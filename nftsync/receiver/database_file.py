@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from pathlib import Path
 
 from nftsync.errors import StoreError
-from nftsync.store.connection import create_private_file, explained
+from nftsync.store.connection import create_private_file, explained, file_at
 from nftsync.store.schema import open_store
 
 __all__ = ["DatabaseFile"]
@@ -33,7 +32,7 @@ class DatabaseFile:
         self.path = path
         with explained(path):
             create_private_file(path)
-        self._identity = _identity(path)
+        self._identity = file_at(path)
 
     def check(self) -> None:
         """Make sure that it is where it was; only looks at the path and opens nothing.
@@ -41,7 +40,7 @@ class DatabaseFile:
         Raises:
             StoreError: there is no file at its path now, or another one.
         """
-        if self._identity is None or _identity(self.path) != self._identity:
+        if self._identity is None or file_at(self.path) != self._identity:
             raise StoreError(
                 f"{self.path} was moved, removed or replaced while it was in use; put it back, or "
                 "start again with what is there"
@@ -61,11 +60,3 @@ class DatabaseFile:
             connection.close()
             raise
         return connection
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)  # noqa: PTH116 - this is asked twice for each commit
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
