@@ -189,11 +189,16 @@ class _SyncRun:
         done = self._run.counts.wallets_ok if label == "wallets" else 0
         with progress_bar(label, total, unit=label, done=done, shown=self._progress) as bar:
             more = True
+            unseen = total - done
             while not self._over and (more or not reader.idle):
                 if more and (room := reader.room):
                     step = list(islice(tasks, room))
                     more = len(step) == room
                     reader.submit(step)
+                    unseen -= len(step)
+                    if not more and label == "wallets":  # others have read the rest since it began
+                        self._run.counts.add_unchanged(unseen)
+                        bar.update(unseen)
                 bar.update(self._take())
                 if not more and reader.idle and not self._over:
                     reader.submit(self._tasks_again(self._write(self._empty.release())))

@@ -65,6 +65,11 @@ class Counts(msgspec.Struct):
                 sums.wallets_unchanged += applied.changed_nothing
         return sums
 
+    def add_unchanged(self, wallets: int) -> None:
+        """Count wallets that need no read; fewer than none, where some are to be read again."""
+        self.wallets_ok += wallets
+        self.wallets_unchanged = max(0, self.wallets_unchanged + wallets)
+
 
 class Run(msgspec.Struct):
     """A run under way.

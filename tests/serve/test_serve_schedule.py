@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import threading
 from array import array
@@ -11,7 +12,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from provider import Peer, Provider, balances, entry, reply, token, wallet
 from serve_process import (
+    Serve,
     assert_settled,
     command,
     configure,
@@ -41,6 +44,8 @@ from nftsync.sync_schedule import keep_syncing
 
 HOUR = timedelta(hours=1)
 NOWHERE = "http://127.0.0.1:9"
+#: More wallets than a sync takes in hand at once, so the last are looked up late.
+MANY = 4_020
 
 
 def runs(database: Path) -> list[tuple[str, ...]]:
@@ -299,6 +304,69 @@ def test_webhooks_go_before_a_sync_that_uses_up_the_rate_limit(tmp_path: Path) -
             before = provider.sandbox.requests["balances"]
             assert before < 200
             assert server.stop() == 0
+    assert_settled(database)
+
+
+def assert_held_back(server: Serve, database: Path) -> None:
+    """A webhook that asks for a sync of all waits for minutes, as one has just been made."""
+    body = webhook("Payment", wallet(1))
+    assert server.post(body) == 200
+
+    def found() -> tuple[str, bool]:
+        ((state, later),) = query(
+            database,
+            "SELECT state, next_attempt_at > strftime('%Y-%m-%dT%H:%M:%f', received_at,"
+            " '+5 minutes') FROM webhooks WHERE webhook_id = ?",
+            id_of(body),
+        )
+        return state, bool(later)
+
+    wait_until(lambda: found() in {("pending", True), ("done", False), ("done", True)}, found)
+    assert found() == ("pending", True)
+
+
+def test_a_full_sync_counts_as_one_though_webhooks_had_some_wallets_read_meanwhile(
+    tmp_path: Path,
+) -> None:
+    """They are a part of its total, the schedule waits, and `at_most_every` holds."""
+    database = tmp_path / "nftsync.db"
+    (tmp_path / "nftsync.toml").write_text('[routes."*"]\nkind = "sync"\nat_most_every = "15m"\n')
+    wallets = [wallet(number) for number in range(1, MANY + 1)]
+    names = tmp_path / "wallets.txt"
+    names.write_text("\n".join(wallets))
+    go_on = threading.Event()
+
+    def when_told(peer: Peer) -> bool:
+        go_on.wait()
+        return reply(balances(entry(token(1))))(peer)
+
+    with Provider() as provider, serving(tmp_path, provider.url) as server:
+        for each in wallets:
+            provider.holds(each, entry(token(1)))
+        provider.on(f"/v1/wallets/{wallets[0]}/nft-balances", when_told)
+        flags = ("--wallets-file", names, "--base-url", provider.url, "-d", database)
+        process = subprocess.Popen(
+            command("sync", *flags, "--concurrency", 1, "--json"),
+            env=environment(),
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+        )
+        try:
+            wait_until(provider.requests)  # and the sync waits for the answer
+            for each in wallets[-20:]:
+                assert server.post(webhook("Wallet", each)) == 200
+            wait_until_done(database)
+        finally:
+            go_on.set()
+        out, _ = process.communicate()
+        assert process.returncode == 0
+        counts = json.loads(out)["wallets"]
+        assert counts == {"total": MANY, "ok": MANY, "unchanged": 20, "failed": 0}
+        ledger = "SELECT wallets_total, wallets_ok FROM sync_runs WHERE kind = 'sync'"
+        assert query(database, ledger) == [(MANY, MANY)]
+        assert not is_due(database)
+        assert_held_back(server, database)
+        assert server.stop() == 0
     assert_settled(database)
 
 
