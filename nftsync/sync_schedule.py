@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from bisect import bisect_right
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 from nftsync.errors import InputError, NftsyncError, StoreError, SyncRunning
 from nftsync.replay.asked_sync import RunSync
 from nftsync.store.connection import connect_reader, explained
+from nftsync.store.runs import last_full_sync_began
 from nftsync.sync_result import SyncResult
 from nftsync.times import format_time
 
@@ -84,22 +84,14 @@ def _until_due(database: Path, every: timedelta) -> timedelta:
     moment = datetime.now(UTC)
     try:
         with explained(database), closing(connect_reader(database)) as connection:
-            runs = connection.execute(
-                "SELECT started_at, wallets_total FROM sync_runs WHERE kind = 'sync'"
-                " AND status IN ('ok', 'partial') AND started_at > ? ORDER BY started_at DESC",
-                (format_time(moment - every),),
-            ).fetchall()
-            seen = connection.execute(
-                "SELECT first_seen_at FROM wallets WHERE tracked ORDER BY first_seen_at"
-            ).fetchall()
+            started_at = last_full_sync_began(connection, format_time(moment - every))
     except StoreError as error:
         _log.error("sync put off: %s", error)
         return _LEAST_WAIT
-    for started_at, wallets in runs:
-        if wallets >= bisect_right(seen, (started_at,)):
-            left = datetime.fromisoformat(started_at) + every - moment
-            return min(every, max(timedelta(0), left))  # not longer, though the clock went back
-    return timedelta(0)
+    if started_at is None:
+        return timedelta(0)
+    left = datetime.fromisoformat(started_at) + every - moment
+    return min(every, max(timedelta(0), left))  # not longer, though the clock went back
 
 
 def _report(result: SyncResult) -> None:

@@ -161,11 +161,11 @@ class Worker:
         if runs.all_read_since_webhook(connection, job.webhook_id):
             self._unsettled.append(Settlement(job.key, "done"))
             return
-        last = runs.last_full_sync_began(connection)
-        at = now()
-        if route.at_most_every is not None and last is not None:
-            due_at = shifted(last, route.at_most_every)
-            if last <= at < due_at:
+        if route.at_most_every is not None:
+            at = now()
+            last = runs.last_full_sync_began(connection, shifted(at, -route.at_most_every))
+            if last is not None and last <= at:
+                due_at = shifted(last, route.at_most_every)
                 due_at = min(due_at, after(_LONGEST_WAIT_FOR_SYNC))
                 self._unsettled.append(Settlement(job.key, "pending", due_at=due_at))
                 return

@@ -121,29 +121,33 @@ def reopen(connection: sqlite3.Connection, run_id: int) -> None:
     )
 
 
-#: A sync that went well, of as many wallets as are tracked.
-_FULL_SYNC = (
-    "kind = 'sync' AND status IN ('ok', 'partial')"
-    " AND wallets_total >= (SELECT count(*) FROM wallets WHERE tracked)"
-)
+def last_full_sync_began(connection: sqlite3.Connection, since: str) -> str | None:
+    """When the newest sync began that read all wallets tracked then, and went well.
 
+    Args:
+        connection: any connection.
+        since: syncs that began before this time are not looked at.
 
-def last_full_sync_began(connection: sqlite3.Connection) -> str | None:
-    """When the newest sync of all tracked wallets began that went well; None: there is none."""
-    (moment,) = connection.execute(
-        f"SELECT max(started_at) FROM sync_runs WHERE {_FULL_SYNC}"  # noqa: S608
+    Returns:
+        The time, or None: there is none.
+    """
+    known = "(SELECT count(*) FROM wallets WHERE tracked AND first_seen_at <= {})"
+    row = connection.execute(
+        "SELECT started_at FROM sync_runs WHERE kind = 'sync' AND status IN ('ok', 'partial')"  # noqa: S608
+        # The first count is made once: it spares the other one for syncs of a few wallets.
+        f" AND started_at > ?1 AND wallets_total >= {known.format('?1')}"
+        f" AND wallets_total >= {known.format('started_at')} ORDER BY started_at DESC LIMIT 1",
+        (since,),
     ).fetchone()
-    return None if moment is None else str(moment)
+    return None if row is None else str(row[0])
 
 
 def all_read_since_webhook(connection: sqlite3.Connection, webhook_id: str) -> bool:
     """Whether a sync of all tracked wallets has begun since a webhook came, and gone well."""
-    (found,) = connection.execute(
-        f"SELECT EXISTS (SELECT 1 FROM sync_runs WHERE {_FULL_SYNC}"  # noqa: S608
-        " AND started_at > (SELECT received_at FROM webhooks WHERE webhook_id = ?))",
-        (webhook_id,),
+    (received_at,) = connection.execute(
+        "SELECT received_at FROM webhooks WHERE webhook_id = ?", (webhook_id,)
     ).fetchone()
-    return bool(found)
+    return last_full_sync_began(connection, received_at) is not None
 
 
 def find_cut_off_run(connection: sqlite3.Connection) -> tuple[Run, bool] | None:

@@ -87,10 +87,23 @@ def test_a_sync_of_one_wallet_holds_nothing_back(tracked: Place) -> None:
         connection.execute(
             "INSERT INTO sync_runs (kind, status, started_at, wallets_total)"
             " VALUES ('sync', 'ok', ?, 1), ('sync', 'failed', ?, 2)",
-            (in_time(-2), in_time(-2)),
+            (in_time(0), in_time(0)),
         )
     tracked.receive("Whatever", uuid(1))
     assert tracked.replay(SELDOM).done == 1
+
+
+def test_a_wallet_that_came_after_a_sync_does_not_hurry_the_next(
+    tracked: Place, provider: Provider
+) -> None:
+    tracked.receive("Whatever", uuid(1))
+    assert tracked.replay(SELDOM).done == 1
+    provider.holds(wallet(3), entry(token(3)))
+    tracked.receive("Wallet", wallet(3))
+    assert tracked.replay(SELDOM).done == 1
+    tracked.receive("Whatever", uuid(2), at=in_time(0))
+    assert tracked.replay(SELDOM).settled == 0
+    assert tracked.states() == {"done": 2, "pending": 1}
 
 
 def test_a_sync_of_another_process_makes_webhooks_wait_and_is_told(tracked: Place) -> None:
