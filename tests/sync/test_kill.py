@@ -252,4 +252,3 @@ def test_a_signal_to_the_whole_group_interrupts_a_sync(
     assert (process.returncode, status) == (130, "interrupted"), err.decode()
     assert msgspec.json.decode(out)["status"] == "interrupted"
     assert b"Traceback" not in err
-    resumed(slow_provider, database)
