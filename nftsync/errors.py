@@ -8,6 +8,7 @@
     ├── StoreError           the database is missing, unreadable, full, or not nftsync's
     │   └── NewerDatabase    it was written by a newer nftsync
     ├── SyncRunning          another sync holds this database
+    ├── CutOff               a run cannot go on, though there is more to read
     ├── ReadError            a read of the provider failed, for good
     │   ├── AccessRefused    401 or 403
     │   ├── NoConnection     nothing answered
@@ -21,6 +22,7 @@ import re
 
 __all__ = [
     "AccessRefused",
+    "CutOff",
     "InputError",
     "NewerDatabase",
     "NftsyncError",
@@ -67,6 +69,10 @@ class NewerDatabase(StoreError):
 
 class SyncRunning(NftsyncError):
     """Another sync holds this database."""
+
+
+class CutOff(NftsyncError):
+    """A run cannot go on, through no fault of the provider, and can be resumed."""
 
 
 class ReadError(NftsyncError):

@@ -5,7 +5,7 @@ the reading threads in a process beside it, a large sync takes about half the ti
 
 The two talk through the child's standard input and output, in frames of a header and msgpack. The
 settings go the same way, so no secret is an argument. The child ends when its input does, which is
-also what happens when its parent is killed.
+also what happens when its parent is killed. When the child is killed, another takes its place.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from typing import IO
 import msgspec
 
 from nftsync.client import ClientConfig
-from nftsync.errors import NftsyncError, SettingsError
+from nftsync.errors import CutOff, NftsyncError, SettingsError
 from nftsync.fetch_threads import FetchThreads, Reader
-from nftsync.reads import Read, Task
+from nftsync.models import WalletRead
+from nftsync.reads import Read, Task, WalletTask
 from nftsync.store.tickets import TicketClock
 
 __all__ = ["FetchProcess", "child_main"]
@@ -43,6 +44,10 @@ _FRAME_SECONDS = 0.05
 _MOST_AHEAD = 2_500
 #: How long the child is given to end by itself, in seconds.
 _LAST_SECONDS = 5.0
+#: How often a child that ended before its work did is replaced.
+_MOST_REPLACED = 2
+#: A terminal and systemd send these to the whole group of processes; they are the parent's alone.
+_FOR_THE_PARENT = (signal.SIGINT, signal.SIGTERM)
 
 #: The child finds this very package, however this process found it.
 _CHILD = (
@@ -104,7 +109,13 @@ class FetchProcess:
         self._waiting_entries = 0
         self._outstanding = 0
         self._most_outstanding = 0
-        self._ended = self._stopped = False
+        self._untaken: dict[str, Task] = {}
+        self._replaced = 0
+        self._stopped = False
+        self._start()
+
+    def _start(self) -> None:
+        self._ended = False
         self._child = _start_child()
         if self._child.stdin is None or self._child.stdout is None:
             raise NftsyncError("the reading process has no pipes")
@@ -121,9 +132,22 @@ class FetchProcess:
             threads: how many threads read.
         """
         self._most_outstanding = 4 * threads + _MOST_AHEAD
-        with suppress(BrokenPipeError):  # take() says that the child has ended
+        self._begun_with = (config, tickets, threads)
+        with suppress(BrokenPipeError):  # take() sees that the child has ended
             _send(self._to_child, _Order(config, tickets.offset, tickets.take(), threads))
         self._receiver.start()
+
+    def _replace(self) -> None:
+        """Give what a child that ended left undone to another one."""
+        if self._replaced == _MOST_REPLACED:
+            raise CutOff("the reading process ended unexpectedly; run again with --resume")
+        self._replaced += 1
+        self.close()
+        self._stopped = False
+        self._outstanding = 0
+        self._start()
+        self.begin(*self._begun_with)
+        self.submit(list(self._untaken.values()))
 
     @property
     def room(self) -> int:
@@ -135,7 +159,7 @@ class FetchProcess:
     def idle(self) -> bool:
         """Nothing waits, is being read, or has still to be taken."""
         with self._lock:
-            return not self._frames and (self._ended or not self._outstanding)
+            return not self._frames and (self._stopped or not self._outstanding)
 
     def submit(self, tasks: Sequence[Task]) -> None:
         """Queue tasks."""
@@ -143,7 +167,8 @@ class FetchProcess:
             return
         with self._lock:
             self._outstanding += len(tasks)
-        with suppress(BrokenPipeError):  # take() says that the child has ended
+        self._untaken |= {_object_id(task): task for task in tasks}
+        with suppress(BrokenPipeError):  # take() sees that the child has ended
             _send(self._to_child, tasks)
 
     def take(self, entries: int, *, patience: float) -> list[Read]:
@@ -155,17 +180,14 @@ class FetchProcess:
 
         Raises:
             SettingsError: the token command failed.
-            NftsyncError: the child ended before its work did.
+            CutOff: the child ended before its work did, and so did those in its place.
         """
         with self._lock:
             self._may_take.wait_for(
                 lambda: self._ended or self._waiting_entries >= entries or self._outstanding == 0,
                 timeout=patience,
             )
-            if self._ended and not self._frames and self._outstanding and not self._stopped:
-                raise NftsyncError(
-                    "the reading process ended unexpectedly; run again with --resume"
-                )
+            lost = self._ended and not (self._frames or self._stopped) and self._outstanding > 0
             payloads: list[bytes] = []
             while self._frames and entries > 0:
                 payload, weight = self._frames.popleft()
@@ -173,7 +195,12 @@ class FetchProcess:
                 entries -= weight
                 self._waiting_entries -= weight
             self._may_receive.notify()
-        return [read for payload in payloads for read in self._open(payload)]
+        if lost:
+            self._replace()
+        reads = [read for payload in payloads for read in self._open(payload)]
+        for read in reads:
+            self._untaken.pop(_object_id(read), None)
+        return reads
 
     def _open(self, payload: bytes) -> list[Read]:
         news = _news_decoder.decode(payload)
@@ -218,9 +245,13 @@ class FetchProcess:
         self._from_child.close()
 
 
+def _object_id(of: Task | Read) -> str:
+    return of.wallet_id if isinstance(of, WalletTask | WalletRead) else of.token_id
+
+
 def _start_child() -> subprocess.Popen[bytes]:
-    # Ctrl-C reaches the whole group of processes; until the child ignores it, it is held back.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # Until the child ignores them, they are held back.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_PARENT)
     try:
         return subprocess.Popen(  # noqa: S603 - this very program
             # Safe path (-P): nothing is imported from whatever folder we stand in.
@@ -234,8 +265,8 @@ def _start_child() -> subprocess.Popen[bytes]:
 
 def child_main() -> None:
     """Read what the parent asks for, until it closes our input."""
-    # The parent says when to stop.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in _FOR_THE_PARENT:  # which says when to stop
+        signal.signal(number, signal.SIG_IGN)
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
     first = _receive(stdin)

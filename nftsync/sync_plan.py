@@ -23,7 +23,7 @@ from nftsync.store.registry import (
 )
 from nftsync.times import format_time, now
 
-__all__ = ["Request", "begin", "unread_tokens", "unread_wallets"]
+__all__ = ["Request", "begin", "never_read", "unread_tokens", "unread_wallets"]
 
 _STEP = 2_000
 #: Wallets registered in one transaction; about 30 ms.
@@ -102,6 +102,18 @@ def unread_wallets(connection: sqlite3.Connection, run: runs.Run) -> Iterator[Wa
     for wallet in wallets_to_read(connection, run.plan):
         if wallet.ticket < run.first_ticket or wallet.status != "ok":
             yield WalletTask(wallet.wallet_id, wallet.etag, wallet.digest)
+
+
+def never_read(connection: sqlite3.Connection, run: runs.Run) -> Iterator[str]:
+    """The wallets of a run of which nobody has stored a read since it began, good or not."""
+    for start in range(0, len(run.plan), _STEP):
+        step = msgspec.json.encode(list(run.plan[start : start + _STEP])).decode()
+        rows = connection.execute(
+            "SELECT w.wallet_id FROM json_each(?) k JOIN wallets w ON w.wallet_no = k.value"
+            " WHERE w.ticket < ?",
+            (step, run.first_ticket),
+        )
+        yield from (row[0] for row in rows)
 
 
 def unread_tokens(connection: sqlite3.Connection, run: runs.Run) -> tuple[int, Iterator[TokenTask]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from nftsync.batch_size import BatchSize
 from nftsync.client import Access, ClientConfig
 from nftsync.empty_answers import EmptyAnswers
-from nftsync.errors import SettingsError, StoreError
+from nftsync.errors import CutOff, SettingsError, StoreError
 from nftsync.fetch_process import FetchProcess
 from nftsync.fetch_threads import FetchThreads, Reader
 from nftsync.interruption import interruptible
@@ -23,7 +23,7 @@ from nftsync.store import runs
 from nftsync.store.connection import explained, file_at
 from nftsync.store.lock import sync_lock
 from nftsync.store.mirror import Mirror
-from nftsync.sync_plan import Request, begin, unread_tokens, unread_wallets
+from nftsync.sync_plan import Request, begin, never_read, unread_tokens, unread_wallets
 from nftsync.sync_result import Failure, SyncResult
 
 __all__ = ["sync_wallets"]
@@ -75,6 +75,7 @@ def sync_wallets(
             process = held.enter_context(closing(FetchProcess()))  # it starts while we plan
         mirror = held.enter_context(Mirror(database))
         opened = file_at(database)
+        signalled = held.enter_context(interruptible())  # a run that is entered is also closed
         with explained(database):
             run = begin(mirror, request)
         if process is None and access is None and len(run.plan) >= _WORTH_A_PROCESS:
@@ -86,7 +87,6 @@ def sync_wallets(
         else:
             reader = FetchThreads[Task, Read](config, mirror.tickets, concurrency, access)
             held.enter_context(closing(reader))
-        signalled = held.enter_context(interruptible())
         interruptions = [signalled] if stopped is None else [signalled, stopped]
         empty = EmptyAnswers(accept=request.accept_empty)
         result = _SyncRun(mirror, reader, empty, run, progress, interruptions).run()
@@ -122,6 +122,7 @@ class _SyncRun:
         self._progress = progress
         self._interruptions = interruptions
         self._hopeless = False
+        self._cut_off: str | None = None
         self._failures: dict[str, Failure] = {}
         self._overtaken: dict[str, int] = {}
         self._batch = BatchSize()
@@ -136,7 +137,7 @@ class _SyncRun:
     @property
     def _over(self) -> bool:
         """No more is to be read, though not all has been."""
-        return self._hopeless or self._interrupted
+        return self._hopeless or self._interrupted or self._cut_off is not None
 
     def run(self) -> SyncResult:
         try:
@@ -146,8 +147,10 @@ class _SyncRun:
             if not self._interrupted:
                 self._finish(interrupted=False, error=str(error))
                 raise
+        except CutOff as error:
+            self._cut_off = str(error)
         interrupted = self._interrupted
-        if interrupted or self._hopeless:
+        if self._over:
             self._reader.stop()
             while not self._reader.idle and self._take():
                 pass
@@ -160,11 +163,14 @@ class _SyncRun:
         if self._run.with_tokens and not self._over:
             count, tasks = unread_tokens(connection, self._run)
             self._read_all("tokens", count, tasks)
-        if not self._over:
-            self._mirror.index_tokens()
+        if self._over:
+            return
+        if left := sum(1 for x in never_read(connection, self._run) if x not in self._failures):
+            raise CutOff(f"{left:,} wallets were not read; run again with --resume")
+        self._mirror.index_tokens()
 
     def _finish(self, *, interrupted: bool, error: str | None = None) -> SyncResult:
-        error = error or self._reader.verdict or self._empty.verdict
+        error = error or self._cut_off or self._reader.verdict or self._empty.verdict
         counts = self._run.counts
         status: runs.RunStatus = "ok"
         if error is not None:
@@ -177,7 +183,8 @@ class _SyncRun:
             status = "partial"
         counts.seconds = self._seconds()
         with self._mirror.transaction() as transaction:
-            runs.finish_run(transaction.connection, self._run, status, error)
+            resumable = status == "interrupted" or self._cut_off is not None
+            runs.finish_run(transaction.connection, self._run, status, error, resumable=resumable)
         return SyncResult.of(self._run, status, list(self._failures.values()), error)
 
     def _seconds(self) -> float:

@@ -151,7 +151,7 @@ def all_read_since_webhook(connection: sqlite3.Connection, webhook_id: str) -> b
 
 
 def find_cut_off_run(connection: sqlite3.Connection) -> tuple[Run, bool] | None:
-    """The newest sync that was interrupted or killed, and whether any sync came after it.
+    """The newest sync that can be resumed, and whether any sync came after it.
 
     The caller holds the sync lock, so a run that says `running` is one that was killed.
     """
@@ -162,7 +162,7 @@ def find_cut_off_run(connection: sqlite3.Connection) -> tuple[Run, bool] | None:
         "SELECT run_id, plan, first_ticket, with_tokens,"  # noqa: S608 - the columns are ours
         " (SELECT max(run_id) FROM sync_runs WHERE kind = 'sync') > run_id,"
         f" {', '.join(_COLUMNS)} FROM sync_runs"
-        " WHERE kind = 'sync' AND status = 'interrupted' AND plan IS NOT NULL"
+        " WHERE kind = 'sync' AND status IN ('interrupted', 'failed') AND plan IS NOT NULL"
         " ORDER BY run_id DESC LIMIT 1"
     ).fetchone()
     if row is None:
@@ -199,12 +199,17 @@ def save_counts(connection: sqlite3.Connection, run_id: int, counts: Counts) -> 
 
 
 def finish_run(
-    connection: sqlite3.Connection, run: Run, status: RunStatus, error: str | None
+    connection: sqlite3.Connection,
+    run: Run,
+    status: RunStatus,
+    error: str | None,
+    *,
+    resumable: bool = False,
 ) -> None:
     """Close a run; its plan is kept only while it can still be resumed."""
     save_counts(connection, run.run_id, run.counts)
     connection.execute(
         "UPDATE sync_runs SET status = ?1, finished_at = ?2, error = ?3,"
-        " plan = iif(?1 = 'interrupted', plan, NULL) WHERE run_id = ?4",
-        (status, now(), error, run.run_id),
+        " plan = iif(?5, plan, NULL) WHERE run_id = ?4",
+        (status, now(), error, run.run_id, resumable),
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import msgspec
@@ -19,6 +21,8 @@ from nftsync.sandbox.server import SandboxServer
 
 WALLETS = 600  # enough for reads to be made by a process of their own
 KILLS = 20
+#: So many wallets have been read when something is killed; -1: the run has just begun.
+MOMENTS = [-1, *random.Random(7).sample(range(WALLETS - 100), 3)]
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +33,16 @@ def slow_provider():
         yield server
 
 
-def command(server: SandboxServer, database: Path, *more: str) -> list[str]:
+@pytest.fixture
+def wallets_file(slow_provider: SandboxServer, tmp_path: Path) -> str:
+    path = tmp_path / "wallets.txt"
+    path.write_text("\n".join(slow_provider.world.wallets()))
+    return str(path)
+
+
+def command(server: SandboxServer, database: Path, *more: str, concurrency: int = 4) -> list[str]:
     return [
-        *(sys.executable, "-m", "nftsync", "sync", "--json", "--concurrency", "4"),
+        *(sys.executable, "-m", "nftsync", "sync", "--json", "--concurrency", str(concurrency)),
         *("--base-url", server.url, "-d", str(database), *more),
     ]
 
@@ -48,30 +59,34 @@ def half_wallets(database: Path, server: SandboxServer) -> set[str]:
     }
 
 
+def ledger(connection: sqlite3.Connection) -> list[tuple[str, int]]:
+    """The status of each run, and how many wallets have been read by all."""
+    return connection.execute(
+        "SELECT status, (SELECT count(*) FROM wallets WHERE status = 'ok') FROM sync_runs"
+    ).fetchall()
+
+
 def wait_for_rows(database: Path, more_than: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a run has begun, and more than so many wallets have been read."""
     while process.poll() is None:
         time.sleep(0.01)
         if not database.exists():
             continue
         with closing(sqlite3.connect(database, timeout=10)) as connection:
             try:
-                (count,) = connection.execute(
-                    "SELECT count(*) FROM wallets WHERE status = 'ok'"
-                ).fetchone()
+                begun = ledger(connection)
             except sqlite3.OperationalError:
                 continue  # the tables are being made
-        if count > more_than:
+        if begun and begun[0][1] > more_than:
             return
 
 
 def test_kill_9_at_twenty_random_moments_leaves_no_half_wallet_and_resume_reads_the_rest(
-    slow_provider: SandboxServer, tmp_path: Path
+    slow_provider: SandboxServer, wallets_file: str, tmp_path: Path
 ) -> None:
-    wallets = tmp_path / "wallets.txt"
-    wallets.write_text("\n".join(slow_provider.world.wallets()))
     database = tmp_path / "nftsync.db"
     rng = random.Random(11)
-    arguments = ["--wallets-file", str(wallets)]
+    arguments = ["--wallets-file", wallets_file]
     done = 0
     for kill in range(KILLS):
         process = subprocess.Popen(
@@ -110,13 +125,11 @@ def test_kill_9_at_twenty_random_moments_leaves_no_half_wallet_and_resume_reads_
 
 
 def test_ctrl_c_saves_what_was_fetched_and_exits_130(
-    slow_provider: SandboxServer, tmp_path: Path
+    slow_provider: SandboxServer, wallets_file: str, tmp_path: Path
 ) -> None:
     database = tmp_path / "nftsync.db"
-    wallets = tmp_path / "wallets.txt"
-    wallets.write_text("\n".join(slow_provider.world.wallets()))
     process = subprocess.Popen(
-        command(slow_provider, database, "--wallets-file", str(wallets)),
+        command(slow_provider, database, "--wallets-file", wallets_file),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -131,3 +144,111 @@ def test_ctrl_c_saves_what_was_fetched_and_exits_130(
     assert b"Traceback" not in err
     assert not half_wallets(database, slow_provider)
     assert len({wallet for wallet, _ in mirrored(database)}) == result["wallets"]["ok"]
+
+
+def start(server: SandboxServer, database: Path, *more: str) -> subprocess.Popen[bytes]:
+    """A sync in a group of its own, as a shell or systemd starts it."""
+    return subprocess.Popen(
+        command(server, database, *more, concurrency=16),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def children(process: subprocess.Popen[bytes]) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, check=False)
+    return [int(line) for line in found.stdout.split()]
+
+
+def kill_readers(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    for child in children(process):
+        with suppress(ProcessLookupError):
+            os.kill(child, number)
+
+
+def the_run(database: Path) -> tuple[str, int]:
+    """The status of the only run, and how many wallets it has read."""
+    with closing(sqlite3.connect(database)) as connection:
+        (run,) = ledger(connection)
+    return run
+
+
+def resumed(server: SandboxServer, database: Path) -> None:
+    """`--resume` reads the rest under the same run number, and says so."""
+    process = start(server, database, "--resume")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err.decode()
+    result = msgspec.json.decode(out)
+    assert (result["run_id"], result["status"]) == (1, "ok")
+    assert result["wallets"] == {"total": WALLETS, "ok": WALLETS, "unchanged": 0, "failed": 0}
+    assert mirrored(database) == listed(server.world)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("after", MOMENTS)
+def test_a_sync_whose_reading_process_is_killed_never_says_ok_with_a_wallet_unread(
+    slow_provider: SandboxServer,
+    wallets_file: str,
+    tmp_path: Path,
+    number: signal.Signals,
+    after: int,
+) -> None:
+    """As memory killers do it, at a random moment."""
+    database = tmp_path / "nftsync.db"
+    process = start(slow_provider, database, "--wallets-file", wallets_file)
+    wait_for_rows(database, after, process)
+    kill_readers(process, number)
+    out, err = process.communicate(timeout=60)
+    status, read = the_run(database)
+    assert b"Traceback" not in err
+    assert (process.returncode, status) in {(0, "ok"), (1, "failed")}, err.decode()
+    assert msgspec.json.decode(out)["status"] == status
+    if status == "ok":
+        assert read == WALLETS
+        assert mirrored(database) == listed(slow_provider.world)
+    else:
+        assert b"--resume" in err
+        assert not half_wallets(database, slow_provider)
+        resumed(slow_provider, database)
+
+
+def test_a_sync_whose_reading_processes_are_all_killed_fails_and_is_resumed(
+    slow_provider: SandboxServer, wallets_file: str, tmp_path: Path
+) -> None:
+    database = tmp_path / "nftsync.db"
+    process = start(slow_provider, database, "--wallets-file", wallets_file)
+    wait_for_rows(database, 50, process)
+    while process.poll() is None:
+        kill_readers(process, signal.SIGKILL)
+    out, err = process.communicate(timeout=60)
+    status, read = the_run(database)
+    assert (process.returncode, status) == (1, "failed"), err.decode()
+    assert 50 < read < WALLETS
+    result = msgspec.json.decode(out)
+    assert (result["status"], result["wallets"]["ok"]) == ("failed", read)
+    assert b"the reading process ended" in err
+    assert b"--resume" in err
+    assert err.count(b"\n") == 1
+    resumed(slow_provider, database)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("after", MOMENTS)
+def test_a_signal_to_the_whole_group_interrupts_a_sync(
+    slow_provider: SandboxServer,
+    wallets_file: str,
+    tmp_path: Path,
+    number: signal.Signals,
+    after: int,
+) -> None:
+    """As systemd stops a unit, and a terminal passes Ctrl-C on; from the run's first moment on."""
+    database = tmp_path / "nftsync.db"
+    process = start(slow_provider, database, "--wallets-file", wallets_file)
+    wait_for_rows(database, after, process)
+    os.killpg(process.pid, number)
+    out, err = process.communicate(timeout=60)
+    status, _ = the_run(database)
+    assert (process.returncode, status) == (130, "interrupted"), err.decode()
+    assert msgspec.json.decode(out)["status"] == "interrupted"
+    assert b"Traceback" not in err
