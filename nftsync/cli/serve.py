@@ -75,7 +75,7 @@ def serve(
     import dataclasses
     import logging
 
-    from nftsync.receiver.log import log_json_lines
+    from nftsync.receiver.log import log_json_lines, unblock_stderr
     from nftsync.serve import serve as run
 
     config = dataclasses.replace(
@@ -85,6 +85,7 @@ def serve(
         path=path,
         metrics_port=metrics_port,
     )
+    unblock_stderr()
     handler = log_json_lines()
     try:
         run(config, _announce)
