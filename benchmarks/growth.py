@@ -29,7 +29,7 @@ from benchmarks.filled import multiply
 from benchmarks.provider import body_file, static_provider, write_world
 from benchmarks.scripts import ours
 from benchmarks.webhooks import SECRET, serving, webhook
-from nftsync.signature import HEADER, sign
+from nftsync.provider.webhooks import HEADER, sign
 
 MOST = 1.4
 AMOUNT = re.compile(rb'"amount":"(\d+)"')

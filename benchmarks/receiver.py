@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.figure import Figure
-from nftsync.signature import HEADER, sign
+from nftsync.provider.webhooks import HEADER, sign
 
 SECRET = "benchmark"
 ORGANIZATION = str(uuid.UUID(int=1))
@@ -101,9 +101,9 @@ def load(port: int, count: int, connections: int) -> None:
 
 def serve(database: Path, stores: bool) -> None:
     """Serve until standard input ends; prints the port."""
-    from nftsync.http_server import HttpServer
     from nftsync.receiver import close_app, create_app, quick_path
     from nftsync.receiver.committer import Committer
+    from nftsync.wsgi import HttpServer
 
     if not stores:
         # All else is the same: only nothing is handed to the thread that commits.

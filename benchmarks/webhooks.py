@@ -29,11 +29,10 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 from benchmarks.figure import Figure
-from nftsync.signature import HEADER, sign
+from nftsync.provider.webhooks import HEADER, read_webhook, sign
 from nftsync.store import inbox
-from nftsync.store.connection import connect_writer
+from nftsync.store.database import connect_writer
 from nftsync.times import now
-from nftsync.webhook_body import read_webhook
 
 SECRET = "a-secret-for-benchmarks"
 TARGET = 800

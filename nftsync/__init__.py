@@ -10,13 +10,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from nftsync.errors import NftsyncError
-from nftsync.version import __version__
 
 if TYPE_CHECKING:
     from nftsync import charts, frames
-    from nftsync.api import gallery, sync
+    from nftsync.lab.gallery import gallery
     from nftsync.lab.which_database import database
-    from nftsync.sync_result import SyncResult
+    from nftsync.pull.api import sync
+    from nftsync.pull.result import SyncResult
+
+__version__ = "0.4.0"
 
 __all__ = [
     "NftsyncError",
@@ -30,10 +32,10 @@ __all__ = [
 ]
 
 _HOME = {
-    "SyncResult": "nftsync.sync_result",
+    "SyncResult": "nftsync.pull.result",
     "database": "nftsync.lab.which_database",
-    "gallery": "nftsync.api",
-    "sync": "nftsync.api",
+    "gallery": "nftsync.lab.gallery",
+    "sync": "nftsync.pull.api",
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nftsync.batch_size import BatchSize
+from nftsync.store.mirror import BatchSize
 
 
 def test_slow_transactions_make_smaller_ones_down_to_a_least_size() -> None:

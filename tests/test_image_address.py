@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nftsync.errors import InputError
-from nftsync.image_address import DEFAULT_GATEWAY, image_address, origin
+from nftsync.provider.images import DEFAULT_GATEWAY, image_address, origin
 
 V0 = "QmYwAPJzv5CZsnA625s1Xf2nemtYgPpHdWEz79ojWKPbdG"
 V1 = "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi"

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync.errors import InputError, SettingsError
-from nftsync.routes import Route, merged, named_ids, path_for, quoted
+from nftsync.provider.routes import Route, merged, named_ids, path_for, quoted
 from nftsync.settings import load
 
 ID = "ABCDEF01-2345-6789-abcd-ef0123456789"

@@ -59,7 +59,7 @@ def test_help_loads_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
 def test_help_loads_no_command(tmp_path: Path) -> None:
     modules = loaded(RUN, "--help", folder=tmp_path)
     own = {name for name in modules if name.startswith("nftsync.cli.")}
-    assert own == {"nftsync.cli.output"}
+    assert own == {"nftsync.cli.common"}
 
 
 def test_status_loads_only_what_reads_the_database(tmp_path: Path) -> None:

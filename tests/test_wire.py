@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync.errors import UnusableAnswer
-from nftsync.models import CONTENT_COLUMNS, Content
-from nftsync.wire import CutShort, WalletPage, decode_token, decode_wallet, each_token_once
+from nftsync.provider.wire import CutShort, WalletPage, decode_token, decode_wallet, each_token_once
+from nftsync.records import CONTENT_COLUMNS, Content
 
 ID = "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed"
 OTHER = "6ec0bd7f-11c0-43da-975e-2a8ad9ebae0b"

@@ -18,9 +18,8 @@ from markdown_page import GALLERY, PLOTLY, page_of
 from nbclient import NotebookClient
 from pictures import Pictures
 
-from nftsync.demo import run_demo
-from nftsync.lab.copies import shipped
-from nftsync.lab.session import notebook_environment
+from nftsync.lab.demo import run_demo
+from nftsync.lab.jupyter import notebook_environment, shipped
 
 _HERE = Path(__file__).parent
 _IMAGES = _HERE.parent / "images"

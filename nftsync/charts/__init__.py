@@ -10,12 +10,10 @@ Plotly comes with `pip install 'nftsync[notebook]'` and is loaded when a chart i
 
 from __future__ import annotations
 
-from nftsync.charts._ages import holding_ages
-from nftsync.charts._bars import holders, holdings_by_collection
-from nftsync.charts._concentration import concentration
+from nftsync.charts._bars import holders, holding_ages, holdings_by_collection
+from nftsync.charts._concentration import concentration, overlap
 from nftsync.charts._history import holdings_over_time
 from nftsync.charts._movements import arrivals_and_departures
-from nftsync.charts._overlap import overlap
 from nftsync.charts._webhooks import webhook_backlog, webhook_lag
 
 __all__ = [

@@ -3,35 +3,229 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from nftsync.charts._groups import Groups, folded, grouped, largest
-from nftsync.charts._labels import Names, counted, given_names, name_group, tell_apart, without
-from nftsync.charts._log import Movements, microseconds, movements, tick_of
-from nftsync.charts._look import BLUE, DASHES, GREY, ORANGE, SERIES, TEXT_ONLY, empty_figure, figure
-from nftsync.charts._options import MOST_POINTS, choice, number_of
-from nftsync.charts._steps import (
-    Ticks,
-    distinct_times,
-    plotted,
-    shown_times,
-    standing,
-    step_line,
-    to_the_second,
+from nftsync.charts._bars import Groups, folded, grouped, largest
+from nftsync.charts._look import (
+    BLUE,
+    DASHES,
+    GREY,
+    MOST_POINTS,
+    ORANGE,
+    SERIES,
+    TEXT_ONLY,
+    Names,
+    choice,
+    counted,
+    empty_figure,
+    figure,
+    given_names,
+    name_group,
+    number_of,
+    tell_apart,
+    without,
 )
-from nftsync.frames import tokens, wallets
-from nftsync.frames._columns import Moment
-from nftsync.frames._grouping import distinct_in_each
+from nftsync.frames import changes, tokens, wallets
+from nftsync.frames._columns import Amounts, Moment, coded, stored_time
+from nftsync.frames._given import text_column
+from nftsync.frames._groups import distinct_in_each
 from nftsync.frames._source import Numbers, Store
-from nftsync.frames._tables import WalletIds
+from nftsync.frames._tables import WalletIds, wallet_ids
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["NO_HISTORY", "holdings_over_time"]
+__all__ = [
+    "NO_HISTORY",
+    "Movements",
+    "Ticks",
+    "distinct_times",
+    "holdings_over_time",
+    "microseconds",
+    "movements",
+    "plotted",
+    "shown_times",
+    "standing",
+    "step_line",
+    "tick_of",
+    "to_the_second",
+]
+
+
+#: Microseconds since 1970, as `datetime64[us]` or the integers in it.
+Ticks: TypeAlias = npt.NDArray[Any]
+
+
+def distinct_times(ticks: Ticks) -> Ticks:
+    """Each of some ascending times once."""
+    distinct: Ticks = ticks[np.append(True, ticks[1:] != ticks[:-1])[: len(ticks)]]
+    return distinct
+
+
+def shown_times(ticks: Ticks, most: int) -> Ticks:
+    """Choose at which times a step line is drawn.
+
+    Args:
+        ticks: when something changed, in microseconds, ascending; may repeat.
+        most: how many times may be chosen, 2 or more.
+
+    Returns:
+        All distinct times if they are few enough. Else the first, and the last within each of
+        equal spans: at these the line is exact.
+    """
+    distinct = distinct_times(ticks)
+    if len(distinct) <= most:
+        return distinct
+    since = (distinct - distinct[0]).astype(np.float64)
+    spans = (since / since[-1] * (most - 2)).astype(np.int64)
+    last = np.append(spans[1:] != spans[:-1], True)
+    chosen: Ticks = np.union1d(distinct[:1], distinct[last])
+    return chosen
+
+
+def standing(ticks: Ticks, steps: npt.NDArray[np.int64], at: Ticks) -> npt.NDArray[np.int64]:
+    """What a count has come to after all steps up to each of some times.
+
+    Args:
+        ticks: when each step was, ascending.
+        steps: by how much the count changed then.
+        at: the times.
+    """
+    sums = np.append(0, np.cumsum(steps))
+    counts: npt.NDArray[np.int64] = sums[np.searchsorted(ticks, at, side="right")]
+    return counts
+
+
+def plotted(ticks: Ticks) -> list[str]:
+    """Times as plotly takes them: its axes know no zones, so theirs is UTC."""
+    texts: list[str] = np.datetime_as_string(ticks.view("M8[us]"), unit="us").tolist()
+    return texts
+
+
+def to_the_second(time: str) -> str:
+    """A time as `plotted` gives it, for a person."""
+    return f"{time[:10]} {time[11:19]} UTC"
+
+
+def step_line(
+    name: str,
+    color: str,
+    dash: str,
+    times: Ticks,
+    counts: npt.NDArray[np.int64],
+    hover: str,
+) -> dict[str, Any]:
+    """A line that keeps each count until the next time.
+
+    Args:
+        name: what the legend calls it, escaped.
+        color: of the line.
+        dash: how it is drawn.
+        times: where it may step.
+        counts: one per time.
+        hover: what it counts, escaped.
+    """
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": plotted(times),
+        "y": counts.tolist(),
+        "hovertemplate": f"<b>{hover}</b>: %{{y:,}}<br>from %{{x|%Y-%m-%d %H:%M:%S}} UTC on"
+        "<extra></extra>",
+        "line": {"color": color, "dash": dash, "shape": "hv", "width": 2},
+    }
+
+
+@dataclass(frozen=True)
+class Movements:
+    """The changes that began or ended a holding, in the order they were observed.
+
+    Attributes:
+        at: when, in microseconds since 1970.
+        step: 1 began one, -1 ended one.
+        first_read: whether the wallet's first read showed it, so that nobody knows since when.
+        wallet: index into `wallet_ids`.
+        wallet_ids: ids of wallets.
+        token: index into `token_ids`.
+        token_ids: ids of tokens.
+    """
+
+    at: Ticks
+    step: npt.NDArray[np.int64]
+    first_read: npt.NDArray[np.bool_]
+    wallet: npt.NDArray[np.int64]
+    wallet_ids: list[str]
+    token: npt.NDArray[np.int64]
+    token_ids: list[str]
+
+    def chosen(self, rows: npt.NDArray[np.bool_]) -> Movements:
+        """The rows of a mask."""
+        return Movements(
+            self.at[rows],
+            self.step[rows],
+            self.first_read[rows],
+            self.wallet[rows],
+            self.wallet_ids,
+            self.token[rows],
+            self.token_ids,
+        )
+
+
+def movements(db: Store, exclude: WalletIds = (), since: Moment | None = None) -> Movements:
+    """Read the change log, less changes from one amount above zero to another.
+
+    Args:
+        db: where to read.
+        exclude: wallets to leave out.
+        since: only changes observed at this time or later.
+
+    Raises:
+        InputError: `since` is no time, or an excluded id is no UUID.
+        StoreError: the database is missing, is not nftsync's or cannot be read.
+    """
+    left_out = set(wallet_ids(exclude))
+    log = changes(db, since=since)
+    before = Amounts(text_column(log, "old_amount_text")).nonzero()
+    after = Amounts(text_column(log, "new_amount_text")).nonzero()
+    wallet, wallets = coded(text_column(log, "wallet_id"))
+    token, tokens = coded(text_column(log, "token_id"))
+    known = wallets.to_pylist()
+    stays = np.array([one not in left_out for one in known] + [True])
+    found = Movements(
+        microseconds(log["observed_at"]),
+        after.astype(np.int64) - before,
+        log["baseline"].to_numpy(),
+        wallet.astype(np.int64),
+        known,
+        token.astype(np.int64),
+        tokens.to_pylist(),
+    )
+    return found.chosen((found.step != 0) & stays[wallet])
+
+
+def microseconds(times: pd.Series) -> npt.NDArray[np.int64]:
+    """A column of times as microseconds since 1970; the least integer where one is missing."""
+    column: Any = times
+    ticks: npt.NDArray[np.int64] = (
+        column.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy("M8[us]").view(np.int64)
+    )
+    return ticks
+
+
+def tick_of(moment: Moment) -> int:
+    """A time that a caller gave, in microseconds since 1970.
+
+    Raises:
+        InputError: it names no time.
+    """
+    return int(np.datetime64(stored_time(moment)[:-1], "us").astype(np.int64))
+
 
 NO_HISTORY = "No changes in this database yet; each nftsync sync adds what it finds."
 

@@ -8,12 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nftsync.charts._history import NO_HISTORY
-from nftsync.charts._labels import counted
-from nftsync.charts._log import Movements, movements
-from nftsync.charts._look import BLUE, ORANGE, TEXT_ONLY, empty_figure, figure
-from nftsync.charts._options import MOST_POINTS
-from nftsync.charts._steps import plotted
+from nftsync.charts._history import NO_HISTORY, Movements, movements, plotted
+from nftsync.charts._look import BLUE, MOST_POINTS, ORANGE, TEXT_ONLY, counted, empty_figure, figure
 from nftsync.errors import InputError
 from nftsync.frames._columns import Moment
 from nftsync.frames._source import Numbers, Store

@@ -9,17 +9,23 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nftsync.charts._labels import counted
-from nftsync.charts._log import microseconds
+from nftsync.charts._history import (
+    microseconds,
+    plotted,
+    shown_times,
+    standing,
+    step_line,
+    to_the_second,
+)
 from nftsync.charts._look import (
     BLUE,
+    MOST_POINTS,
     ORANGE,
     TEXT_ONLY,
+    counted,
     empty_figure,
     figure,
 )
-from nftsync.charts._options import MOST_POINTS
-from nftsync.charts._steps import plotted, shown_times, standing, step_line, to_the_second
 from nftsync.frames import webhooks
 from nftsync.frames._given import need_columns
 from nftsync.frames._source import Store

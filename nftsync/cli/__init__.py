@@ -10,32 +10,32 @@ from io import TextIOWrapper
 
 import click
 
-from nftsync.cli.output import one_line
+from nftsync import __version__
+from nftsync.cli.common import one_line
 from nftsync.errors import InputError, NftsyncError, SettingsError, SyncRunning
-from nftsync.version import __version__
 
 __all__ = ["main", "nftsync"]
 
 #: What help says of each command, in the order in which it lists them. A copy of what the commands
-#: say themselves, so that help imports none of them; a module is named as its command is.
+#: say themselves, so that help imports none of them, behind the module that holds the command.
 _COMMANDS = {
-    "demo": "See the whole product work, with nothing to configure.",
-    "sync": "Read wallets' balances and tokens into the database.",
-    "wallets": "List the known wallets; add, label, or stop reading them.",
-    "holdings": "Show who holds what.",
-    "changes": "Show the log of balance changes, the oldest first.",
-    "evidence": "Tell what a wallet held at a time, and how that is known.",
-    "serve": "Receive webhooks, and read again what has changed.",
-    "replay": "Work off the webhooks that are due, once.",
-    "inbox": "Look into stored webhooks; put them back, or prune them.",
-    "routes": "Show which read follows which webhook; suggest more.",
-    "webhook-config": "Change where the provider sends webhooks, and which.",
-    "status": "Show counts, freshness, the last runs and the backlog.",
-    "export": "Write each table and view to a file, all of one moment.",
-    "snapshot": "Copy the database while others go on writing it.",
-    "check": "Show each setting and its source, and try them.",
-    "notebook": "Open JupyterLab on the notebooks, with this database.",
-    "sandbox": "Play the provider on this machine, to try things on.",
+    "demo": ("local", "See the whole product work, with nothing to configure."),
+    "sync": ("sync", "Read wallets' balances and tokens into the database."),
+    "wallets": ("sync", "List the known wallets; add, label, or stop reading them."),
+    "holdings": ("look", "Show who holds what."),
+    "changes": ("look", "Show the log of balance changes, the oldest first."),
+    "evidence": ("look", "Tell what a wallet held at a time, and how that is known."),
+    "serve": ("serve", "Receive webhooks, and read again what has changed."),
+    "replay": ("serve", "Work off the webhooks that are due, once."),
+    "inbox": ("inbox", "Look into stored webhooks; put them back, or prune them."),
+    "routes": ("webhooks", "Show which read follows which webhook; suggest more."),
+    "webhook-config": ("webhooks", "Change where the provider sends webhooks, and which."),
+    "status": ("status", "Show counts, freshness, the last runs and the backlog."),
+    "export": ("files", "Write each table and view to a file, all of one moment."),
+    "snapshot": ("files", "Copy the database while others go on writing it."),
+    "check": ("status", "Show each setting and its source, and try them."),
+    "notebook": ("local", "Open JupyterLab on the notebooks, with this database."),
+    "sandbox": ("local", "Play the provider on this machine, to try things on."),
 }
 
 #: Exit codes beside 0 and 1, which scripts rely on.
@@ -50,12 +50,14 @@ class _LazyGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        command: click.Command = getattr(import_module(f"nftsync.cli.{name}"), name)
+        command: click.Command = getattr(
+            import_module(f"nftsync.cli.{_COMMANDS[cmd_name][0]}"), name
+        )
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
 
 @click.group(

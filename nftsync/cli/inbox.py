@@ -2,28 +2,104 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nftsync.cli.inbox_show import print_webhook, webhook_as_json
-from nftsync.cli.json_rows import print_json_rows
-from nftsync.cli.options import with_settings
-from nftsync.cli.output import one_line, print_json, print_table, say
-from nftsync.cli.subcommands import settings_of
+from nftsync.cli.common import (
+    one_line,
+    print_json,
+    print_json_rows,
+    print_table,
+    say,
+    settings_of,
+    visible,
+    with_settings,
+)
 from nftsync.errors import InputError
-from nftsync.webhook_states import STATES
+from nftsync.store.inbox import STATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from nftsync.reports.inbox import StoredWebhook
     from nftsync.settings import Settings
-    from nftsync.store.inbox_rows import Refusal, Requeued
+    from nftsync.store.requeue import Refusal, Requeued
 
-__all__ = ["inbox"]
+__all__ = ["inbox", "print_webhook", "webhook_as_json"]
+
+
+_CHANGES_LISTED = 10
+
+
+def webhook_as_json(webhook: StoredWebhook) -> dict[str, Any]:
+    """What `inbox show --json` prints.
+
+    The body is `body`, as text; where it is no UTF-8, that is null and it is `body_base64`.
+    """
+    body = _text(webhook.body)
+    shown = {**webhook.columns, "body": body, "body_sha256": webhook.body_sha256}
+    if webhook.body is not None and body is None:
+        shown["body_base64"] = base64.b64encode(webhook.body).decode()
+    return {
+        **shown,
+        "pruned": webhook.body is None,
+        "look_again_at": webhook.look_again_at,
+        "balance_changes": webhook.balance_changes,
+        "token_changes": webhook.token_changes,
+    }
+
+
+def _text(body: bytes | None) -> str | None:
+    try:
+        return None if body is None else body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def print_webhook(webhook: StoredWebhook) -> None:
+    """Print a webhook for a person; nothing in it acts on the terminal."""
+    lines = {
+        **webhook.columns,
+        "body_sha256": webhook.body_sha256,
+        "look_again_at": webhook.look_again_at,
+    }
+    for name, value in lines.items():
+        if value is not None:
+            click.echo(f"{name:<18}{one_line(str(value))}")
+    _print_changes("balance_changes", webhook.balance_changes)
+    _print_changes("token_changes", webhook.token_changes)
+    if webhook.body is None:
+        click.echo("body              pruned: emptied by `nftsync inbox prune`")
+        return
+    click.echo(f"body              {len(webhook.body):,} bytes")
+    for line in _readable(webhook.body).splitlines():
+        click.echo(visible(line))
+
+
+def _print_changes(name: str, changes: list[dict[str, Any]]) -> None:
+    click.echo(f"{name:<18}{len(changes):,}")
+    for change in changes[:_CHANGES_LISTED]:
+        ids = "  ".join(str(value) for key, value in change.items() if key != "change_id")
+        click.echo(f"  {change['change_id']:<16}{visible(ids)}")
+    if len(changes) > _CHANGES_LISTED:
+        click.echo(f"  and {len(changes) - _CHANGES_LISTED:,} more; all with --json")
+
+
+def _readable(body: bytes) -> str:
+    """A JSON body over several lines; another as it is, its strange bytes escaped."""
+    import msgspec
+
+    try:
+        body.decode()
+        return msgspec.json.format(body, indent=2).decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return body.decode("utf-8", "backslashreplace")
+
 
 _SHOWN = (
     *("webhook_id", "state", "received_at", "resource_type", "resource_id", "action"),
@@ -104,7 +180,7 @@ def list_webhooks(
 
 
 def _list(database: Path, state: str | None, limit: int | None, *, as_json: bool) -> None:
-    from nftsync.inbox_view import open_inbox
+    from nftsync.reports.inbox import open_inbox
 
     most = limit or None
     if limit is None and not as_json:
@@ -137,8 +213,8 @@ def show(context: click.Context, settings: Settings, webhook_id: str, *, as_json
 
     ID is the webhook's UUID, or for a quarantined one `q-` and the SHA-256 of its body.
     """
-    from nftsync.inbox_view import open_inbox
-    from nftsync.store.inbox_rows import normalize_webhook_id
+    from nftsync.reports.inbox import open_inbox
+    from nftsync.store.requeue import normalize_webhook_id
 
     known = normalize_webhook_id(webhook_id)
     with open_inbox(settings_of(context, settings).database) as view:
@@ -168,7 +244,7 @@ def requeue(
     as when organization_id was wrong; it keeps its id. When one of several IDs is unknown, nothing
     is changed. Exits with 1 when some could not be put back; they are listed.
     """
-    from nftsync.store.inbox_rows import normalize_webhook_id
+    from nftsync.store.requeue import normalize_webhook_id
 
     if bool(webhook_ids) == bool(state):
         raise click.UsageError("name webhooks by their IDs, or all of a state with --state")
@@ -188,10 +264,10 @@ def requeue(
 
 def _put_back(settings: Settings, ids: list[str], state: str | None) -> list[Refusal]:
     """Put back the named webhooks, or all of a state; say how many, and return what was refused."""
-    from nftsync.store.connection import explained
-    from nftsync.store.inbox_rows import numbers_in_state, numbers_of_ids, requeue
+    from nftsync.provider.webhooks import read_webhook
+    from nftsync.store.database import explained
     from nftsync.store.mirror import Mirror
-    from nftsync.webhook_body import read_webhook
+    from nftsync.store.requeue import numbers_in_state, numbers_of_ids, requeue
 
     _require_database(settings.database)
     with explained(settings.database), Mirror(settings.database) as mirror:
@@ -208,7 +284,7 @@ def _put_back(settings: Settings, ids: list[str], state: str | None) -> list[Ref
 
 def _followed(steps: Iterable[Requeued], total: int) -> list[Refusal]:
     """Work through the steps, say what they came to, and return what was refused."""
-    from nftsync.progress import progress_bar
+    from nftsync.terminal import progress_bar
 
     put_back = already = 0
     refused: list[Refusal] = []
@@ -226,7 +302,7 @@ def _followed(steps: Iterable[Requeued], total: int) -> list[Refusal]:
 
 def _require_database(path: Path) -> None:
     """Raise a StoreError where there is none, instead of making one with nothing in it."""
-    from nftsync.store.connection import connect_reader
+    from nftsync.store.database import connect_reader
 
     connect_reader(path).close()
 
@@ -245,11 +321,11 @@ def prune(context: click.Context, settings: Settings, older_than: str) -> None:
     """
     from datetime import UTC, datetime
 
-    from nftsync.progress import progress_bar
-    from nftsync.store.connection import explained
-    from nftsync.store.inbox_rows import prunable
-    from nftsync.store.inbox_rows import prune as empty
+    from nftsync.store.database import explained
     from nftsync.store.mirror import Mirror
+    from nftsync.store.requeue import prunable
+    from nftsync.store.requeue import prune as empty
+    from nftsync.terminal import progress_bar
     from nftsync.times import format_time, parse_duration
 
     before = format_time(datetime.now(UTC) - parse_duration(older_than))

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nftsync.cli.options import PROVIDER, with_settings
-from nftsync.cli.output import say
+from nftsync.cli.common import PROVIDER, one_line, print_json, say, with_settings
 
 if TYPE_CHECKING:
-    from nftsync.serve import ServeConfig
+    from nftsync.daemon.serve import ServeConfig
     from nftsync.settings import Settings
 
-__all__ = ["serve"]
+__all__ = ["replay", "serve"]
 
 
 @click.command(short_help="Receive webhooks, and read again what has changed.")
@@ -75,8 +74,8 @@ def serve(
     import dataclasses
     import logging
 
-    from nftsync.receiver.log import log_json_lines, unblock_stderr
-    from nftsync.serve import serve as run
+    from nftsync.daemon.serve import serve as run
+    from nftsync.receiver.telemetry import log_json_lines, unblock_stderr
 
     config = dataclasses.replace(
         _config(settings, no_replay=no_replay, sync_every=sync_every),
@@ -94,8 +93,8 @@ def serve(
 
 
 def _config(settings: Settings, *, no_replay: bool, sync_every: str | None) -> ServeConfig:
+    from nftsync.daemon.serve import ServeConfig
     from nftsync.errors import InputError, SettingsError
-    from nftsync.serve import ServeConfig
     from nftsync.settings import require_base_url
     from nftsync.times import parse_duration
 
@@ -108,7 +107,7 @@ def _config(settings: Settings, *, no_replay: bool, sync_every: str | None) -> S
         raise InputError("--sync-every 0 would never stop syncing; give 15m or more")
     replay = run_sync = None
     if not no_replay or every is not None:
-        from nftsync.replay_setup import full_sync, replay_config
+        from nftsync.daemon.setup import full_sync, replay_config
 
         require_base_url(settings)
         replay = replay_config(settings)
@@ -133,3 +132,50 @@ def _secrets(settings: Settings) -> list[str]:
 def _announce(url: str) -> None:
     if sys.stderr.isatty():
         say(f"Receiving webhooks at {url}; Ctrl-C ends it.")
+
+
+@click.command()
+@with_settings("database", *PROVIDER)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.pass_context
+def replay(context: click.Context, settings: Settings, *, as_json: bool) -> None:
+    """Work off the webhooks that are due, once.
+
+    Many webhooks on one object cost one read. `nftsync serve` does this as webhooks come; both may
+    run at the same time, and beside a sync. Exits with 1 when a webhook ended as failed or dead, or
+    the provider was down; webhooks that were not worked off wait for the next time.
+
+    \b
+    Examples:
+      nftsync replay
+      nftsync replay --json
+      nftsync inbox requeue --state dead && nftsync replay
+    """
+    import logging
+
+    from nftsync.daemon.setup import replay_config
+    from nftsync.replay.run import replay_once
+    from nftsync.terminal import interruptible
+
+    logging.getLogger("nftsync").addHandler(logging.NullHandler())  # the result says it all
+    with interruptible() as interrupted:
+        result = replay_once(
+            settings.database,
+            replay_config(settings),
+            interrupted,
+            progress=False if as_json else None,
+        )
+    if as_json:
+        print_json(result.as_dict())
+    else:
+        click.echo(result.summary())
+    if interrupted.is_set():
+        say("Interrupted; what was read is saved, and the rest waits. Go on with: nftsync replay")
+        context.exit(130)
+    if result.error is not None:
+        say(f"nftsync: webhooks wait: {one_line(result.error)}")
+    if result.failed or result.dead:
+        say("nftsync: see which failed, and why: nftsync inbox --state failed (or dead)")
+    if result.unrouted:
+        say("nftsync: types without a route: nftsync routes suggest")
+    context.exit(1 if result.failed or result.dead or result.error is not None else 0)

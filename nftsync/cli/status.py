@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nftsync.cli.options import with_settings
-from nftsync.cli.output import one_line, print_json, say
+from nftsync.cli.common import PROVIDER, one_line, print_json, print_table, say, with_settings
 
 if TYPE_CHECKING:
+    from nftsync.reports.checks import Check
+    from nftsync.reports.status import StalestWallet, Status
     from nftsync.settings import Settings
-    from nftsync.status import StalestWallet, Status
 
-__all__ = ["status"]
+__all__ = ["check", "status"]
+
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -43,7 +46,7 @@ def status(
       nftsync status --json
       nftsync status --max-age 6h || alert "wallets are stale"
     """
-    from nftsync.status import read_status
+    from nftsync.reports.status import read_status
     from nftsync.times import now, parse_duration
 
     allowed = None if max_age is None else parse_duration(max_age)
@@ -98,7 +101,7 @@ def _by_state(counts: Mapping[str, int]) -> str:
 
 
 def _run(run: Mapping[str, Any] | None, at: str) -> str:
-    from nftsync.status import age_seconds
+    from nftsync.reports.status import age_seconds
 
     if run is None:
         return "never"
@@ -113,3 +116,64 @@ def _in_words(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds // size:.0f} {unit}"
     return "less than 1 s"
+
+
+#: A check is run by someone who waits; a provider that is down says so at the second try.
+_ATTEMPTS = 2
+
+
+@click.command(short_help="Show each setting and its source, and try them.")
+@click.argument("wallet_id", required=False, metavar="[WALLET_ID]")
+@with_settings("database", *PROVIDER)
+@click.pass_context
+def check(context: click.Context, settings: Settings, wallet_id: str | None) -> None:
+    """Show each setting and where it came from, and try what depends on them.
+
+    Reads the balances of WALLET_ID, or of the first tracked wallet, to try the API, and stores
+    nothing. Secrets are not shown. Exits with 1 when something FAILED.
+
+    \b
+    Examples:
+      nftsync check
+      nftsync check 8d1cc10a-7fbf-42e7-b58d-5110899866aa --base-url https://api.example.com
+    """
+    from nftsync.records import normalize_uuid
+    from nftsync.reports import checks
+    from nftsync.settings import describe
+
+    wallet = None if wallet_id is None else normalize_uuid(wallet_id, "wallet id")
+    heads = ("setting", "value", "source")
+    print_table((dict(zip(heads, line, strict=True)) for line in describe(settings)), heads)
+    _print([checks.Check("ok", "settings", "each is of the right form")])
+    failed = _print(checks.check_database(settings.database))
+    failed += _print(_check_api(settings, wallet))
+    failed += _print(checks.check_secret(settings.webhook_secret))
+    context.exit(1 if failed else 0)
+
+
+def _print(results: list[Check]) -> int:
+    """Print results, a line each, and tell how many failed."""
+    for verdict, what, message in results:
+        click.echo(f"{verdict:<8} {what}: {one_line(message)}")
+    return sum(result.verdict == "FAILED" for result in results)
+
+
+def _check_api(settings: Settings, wallet_id: str | None) -> list[Check]:
+    from nftsync.errors import NftsyncError, SettingsError
+    from nftsync.pull.api import client_config
+    from nftsync.reports import checks
+
+    try:
+        config = client_config(replace(settings, retries=min(settings.retries, _ATTEMPTS)))
+        client, _ = config.connect()
+    except SettingsError as error:
+        return [checks.Check("FAILED", "API", str(error))]
+    results = checks.check_base_url(settings.base_url or "")
+    with client:
+        if wallet_id is None:
+            with suppress(NftsyncError):  # the line on the database says what is wrong with it
+                wallet_id = checks.first_tracked_wallet(settings.database)
+        if wallet_id is None:
+            todo = "no wallet to read; name one: nftsync check WALLET_ID"
+            return [*results, checks.Check("skipped", "API", todo)]
+        return results + checks.check_api(client, wallet_id)

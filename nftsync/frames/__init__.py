@@ -11,7 +11,6 @@ Python integers in object columns (missing, or not 1 to 100 ASCII digits: None).
 from __future__ import annotations
 
 from nftsync.frames._changes import changes, token_changes
-from nftsync.frames._collections import collections
 from nftsync.frames._concentration import concentration
 from nftsync.frames._diff import diff
 from nftsync.frames._editions import editions
@@ -22,7 +21,7 @@ from nftsync.frames._holding_ages import holding_ages
 from nftsync.frames._holdings import holdings
 from nftsync.frames._overlap import overlap
 from nftsync.frames._quality import quality
-from nftsync.frames._tables import runs, wallet_states, wallets, webhooks
+from nftsync.frames._tables import collections, runs, wallet_states, wallets, webhooks
 from nftsync.frames._tokens import tokens
 
 __all__ = [

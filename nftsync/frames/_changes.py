@@ -10,10 +10,10 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.errors import InputError
-from nftsync.frames._amounts import Amounts
-from nftsync.frames._change_log import GREATEST, change_log
+from nftsync.frames._balances import GREATEST, change_log
 from nftsync.frames._columns import (
     TEXT,
+    Amounts,
     Kind,
     Moment,
     frame_of,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any, Literal, TypeAlias
@@ -10,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from nftsync.errors import InputError, StoreError
 from nftsync.frames._source import Numbers, Parameters, Source
@@ -19,19 +22,28 @@ __all__ = [
     "ARROW_TYPES",
     "INTEGER",
     "TEXT",
+    "Amounts",
     "Kind",
     "Moment",
     "Times",
+    "approximate",
     "coded",
+    "contract_groups",
+    "contract_key",
+    "exact",
     "frame_of",
     "integers",
+    "is_hex_address",
+    "is_zero",
     "moments",
+    "names_contract",
     "read_frame",
     "shown",
     "stored_time",
     "text",
     "times",
 ]
+
 
 TEXT = pa.large_string()
 INTEGER = pa.int64()
@@ -164,3 +176,111 @@ def read_frame(
             for (name, kind), array in zip(columns.items(), arrays, strict=True)
         }
     )
+
+
+_DECIMAL = re.compile(r"-?[0-9]+(?:\.[0-9]+)?", re.ASCII)
+_MOST_DIGITS = 100
+
+
+def exact(amount: str) -> int | None:
+    """The integer that a text of 1 to 100 ASCII digits names, else None."""
+    if len(amount) <= _MOST_DIGITS and amount.isascii() and amount.isdigit():
+        return int(amount)
+    return None
+
+
+def approximate(amount: str) -> float:
+    """The nearest float of a plain decimal number; NaN of any other text, or past the range."""
+    if _DECIMAL.fullmatch(amount) is None:
+        return math.nan
+    value = float(amount)
+    return value if math.isfinite(value) else math.nan
+
+
+def is_zero(amount: str) -> bool:
+    """Whether a balance of this amount is no holding: one or more `0` and nothing else."""
+    return amount != "" and not amount.strip("0")
+
+
+class Amounts:
+    """A column of amounts, of which each distinct text is looked at once."""
+
+    def __init__(
+        self, column: pa.Array, parts: tuple[npt.NDArray[np.int32], pa.Array] | None = None
+    ) -> None:
+        self._column = column
+        self.codes, self._distinct = parts or coded(column)
+        self._texts: list[str] = self._distinct.to_pylist()
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def chosen(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Amounts:
+        """The amounts of some rows, given by position or by a mask."""
+        if rows.dtype == np.bool_:
+            rows = np.flatnonzero(rows)
+        return Amounts(self._column.take(pa.array(rows)), (self.codes[rows], self._distinct))
+
+    def exact(self) -> npt.NDArray[np.object_]:
+        """Python integers; None where the text is missing or not 1 to 100 ASCII digits."""
+        # None stands last, where code -1 finds it.
+        values = np.empty(len(self._texts) + 1, dtype=object)
+        values[:-1] = [exact(amount) for amount in self._texts]
+        return values[self.codes]
+
+    def approximate(self) -> npt.NDArray[np.float64]:
+        """Floats; NaN where the text is missing or no plain decimal number."""
+        values = [*map(approximate, self._texts), math.nan]
+        return np.array(values)[self.codes]
+
+    def nonzero(self) -> npt.NDArray[np.bool_]:
+        """Whether each is there and is a holding."""
+        values = [*(not is_zero(amount) for amount in self._texts), False]
+        return np.array(values)[self.codes]
+
+    def text(self) -> Any:
+        """The column of a frame that shows them as they were sent."""
+        return text(self._column)
+
+
+_HEX_PATTERN = "0[xX][0-9a-fA-F]{40}"
+_HEX_ADDRESS = re.compile(_HEX_PATTERN)
+
+
+def is_hex_address(address: str) -> bool:
+    """Whether it is `0x` and 40 hex digits, whose case only carries a checksum."""
+    return _HEX_ADDRESS.fullmatch(address) is not None
+
+
+def contract_key(address: str) -> str:
+    """The text that all spellings of one contract's address have in common."""
+    return address.lower() if is_hex_address(address) else address
+
+
+def names_contract(addresses: pa.Array, contract: str) -> npt.NDArray[np.bool_]:
+    """Tell which addresses of a column name the given contract."""
+    codes, distinct = coded(addresses)
+    key = contract_key(contract)
+    same = [*(contract_key(address) == key for address in distinct.to_pylist()), False]
+    return np.array(same)[codes]
+
+
+def contract_groups(addresses: pa.Array) -> tuple[Numbers, pa.Array]:
+    """Number the contracts that a column of addresses names, in the order they come.
+
+    Addresses of `0x` and 40 hex digits are one contract whatever their case.
+
+    Args:
+        addresses: text, null where a token has no contract.
+
+    Returns:
+        The number of each row's contract, and by number how each was spelled first. The last
+        number, spelled null, is that of the rows without a contract, even if there are none.
+    """
+    codes, distinct = coded(addresses)
+    # Each spelling as `contract_key` has it, a million of them at once.
+    is_hex = pc.match_substring_regex(distinct, f"^{_HEX_PATTERN}$")
+    number_of, keys = coded(pc.if_else(is_hex, pc.ascii_lower(distinct), distinct))
+    first = np.searchsorted(np.maximum.accumulate(number_of), np.arange(len(keys)))
+    numbers = np.append(number_of, len(keys)).astype(np.int64)[codes]
+    return numbers, pa.concat_arrays([distinct.take(pa.array(first)), pa.nulls(1, distinct.type)])

@@ -10,10 +10,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from nftsync.errors import InputError
-from nftsync.frames._columns import coded, frame_of
-from nftsync.frames._contracts import contract_groups
+from nftsync.frames._columns import coded, contract_groups, frame_of
 from nftsync.frames._given import Given, given_holdings, text_column
-from nftsync.frames._grouping import distinct_in_each, first_of_each
+from nftsync.frames._groups import distinct_in_each, first_of_each
 from nftsync.frames._source import Numbers
 from nftsync.frames._tables import WalletIds
 

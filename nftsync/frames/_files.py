@@ -2,22 +2,171 @@
 
 from __future__ import annotations
 
+import base64
+import csv
+import io
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nftsync.errors import InputError, StoreError
-from nftsync.frames._csv import write_csv
-from nftsync.frames._from_arrow import frame_from
-from nftsync.frames._to_arrow import table_of
+from nftsync.frames._arrow_files import frame_from, table_of
+from nftsync.text import neutralized
 
-__all__ = ["load", "save"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["FieldKind", "kind_of", "load", "note", "noted", "rows_of", "save", "write_csv"]
+
+
+#: `amount`: as the provider sent it. The others are columns of Python objects: integers of any
+#: size, decimals, text, truth values, floats. `category`: text of categories, which stand in
+#: `nftsync.categories`.
+FieldKind: TypeAlias = Literal[
+    "amount", "category", "decimal", "flag", "integer", "object", "real", "text", "time"
+]
+
+_KIND = b"nftsync.kind"
+_COMMENTS: dict[FieldKind, str] = {
+    "amount": "exact decimal text as sent; uint256 fits no machine type",
+    "integer": "exact integers as decimal text; uint256 fits no machine type",
+    "decimal": "exact decimal numbers as text",
+}
+
+
+def note(kind: FieldKind, **more: str) -> dict[bytes, bytes]:
+    """The metadata of a field.
+
+    Args:
+        kind: what the column holds.
+        more: what else is to be known of it, by name.
+    """
+    made = {_KIND: kind.encode()}
+    if kind in _COMMENTS:
+        made[b"comment"] = _COMMENTS[kind].encode()
+    return made | {f"nftsync.{name}".encode(): text.encode() for name, text in more.items()}
+
+
+def kind_of(metadata: dict[bytes, bytes] | None) -> str | None:
+    """The kind that a field's metadata notes; None: it notes none."""
+    kind = (metadata or {}).get(_KIND)
+    return None if kind is None else kind.decode(errors="replace")
+
+
+def noted(metadata: dict[bytes, bytes], name: str) -> str:
+    """What else a field's metadata notes.
+
+    Raises:
+        KeyError: nothing of that name.
+    """
+    return metadata[f"nftsync.{name}".encode()].decode()
+
+
+#: Rows that are Python objects at once.
+_ROWS_STEP = 10_000
+
+#: Columns of the tables that a frame has under another name: its `amount` is integers.
+_IN_FRAME = {"amount": "amount_text"}
+
+
+def rows_of(
+    frame: pd.DataFrame, columns: Sequence[str], *, step: int = _ROWS_STEP
+) -> Iterator[list[tuple[Any, ...]]]:
+    """Read a frame's rows, some at a time.
+
+    Args:
+        frame: a frame of `nftsync.frames`.
+        columns: columns of the table that it shows, in the order that is wanted.
+        step: how many rows at a time.
+
+    Returns:
+        Lists of tuples: text as str, times as text in the stored form, integers as int; None
+        where a value is missing.
+    """
+    for start in range(0, len(frame), step):
+        part = frame.iloc[start : start + step]
+        values = [_values(part[_IN_FRAME.get(name, name)]) for name in columns]
+        yield list(zip(*values, strict=True))
+
+
+def _values(column: pd.Series[Any]) -> list[Any]:
+    if column.dtype.kind == "M":
+        naive = column.dt.tz_localize(None).to_numpy(dtype="M8[us]")
+        texts = np.datetime_as_string(naive, unit="us").tolist()
+        return [None if text == "NaT" else f"{text}Z" for text in texts]
+    values: list[Any] = pa.array(column, from_pandas=True).to_pylist()
+    return values
+
+
+#: Rows that are Python objects at once.
+_CSV_STEP = 50_000
+
+
+def write_csv(frame: pd.DataFrame, file: BinaryIO) -> None:
+    """Write a frame as CSV (UTF-8, RFC 4180), an index that has a name before its columns.
+
+    Args:
+        frame: what to write.
+        file: open to be written; stays open.
+
+    Raises:
+        InputError: text that UTF-8 cannot hold.
+    """
+    if any(name is not None for name in frame.index.names):
+        frame = frame.reset_index(allow_duplicates=True)
+    out = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+    try:
+        writer = csv.writer(out)
+        writer.writerow([neutralized(str(name)) for name in frame.columns])
+        for start in range(0, len(frame), _CSV_STEP):
+            part = frame.iloc[start : start + _CSV_STEP]
+            cells = [_cells(part.iloc[:, place]) for place in range(part.shape[1])]
+            writer.writerows(zip(*cells, strict=True))
+    except UnicodeEncodeError as error:
+        raise InputError("the frame holds text with half a character (a lone surrogate)") from error
+    finally:
+        out.detach()
+
+
+def _cells(column: pd.Series[Any]) -> list[Any]:
+    dtype: Any = column.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        return _cells(column.astype(dtype.categories.dtype if not column.hasnans else object))
+    if dtype.kind == "M":
+        return _times(column)
+    if dtype.kind == "m":
+        column = column.dt.total_seconds()
+    missing = column.isna().tolist()
+    return [
+        None if gone else _cell(value) for value, gone in zip(column.tolist(), missing, strict=True)
+    ]
+
+
+def _times(column: pd.Series[Any]) -> list[str | None]:
+    zone = ""
+    if column.dt.tz is not None:
+        column, zone = column.dt.tz_convert("UTC").dt.tz_localize(None), "Z"
+    texts = np.datetime_as_string(column.to_numpy(dtype="M8[us]"), unit="us").tolist()
+    return [None if text == "NaT" else f"{text}{zone}" for text in texts]
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool | np.bool_):
+        return int(value)
+    if isinstance(value, bytes):
+        value = base64.b64encode(value).decode("ascii")
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float) and np.isfinite(value):
+        return repr(float(value))
+    return neutralized(str(value))
 
 
 def save(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Path:

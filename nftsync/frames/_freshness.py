@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import pandas as pd
 import pyarrow as pa
 
-from nftsync.frames._ages import ages
 from nftsync.frames._columns import INTEGER, TEXT, integers, moments, text, times
-from nftsync.frames._readable import Readable
+from nftsync.frames._holding_ages import ages
+from nftsync.frames._holdings import Readable
 from nftsync.frames._source import Source, Store, need_database, reading
+from nftsync.text import visible
 from nftsync.times import now
-from nftsync.visible import visible
 
 __all__ = ["freshness"]
 

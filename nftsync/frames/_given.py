@@ -12,8 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.errors import InputError
-from nftsync.frames._amounts import is_zero
-from nftsync.frames._columns import TEXT, coded
+from nftsync.frames._columns import TEXT, coded, is_zero
 from nftsync.frames._holdings import read_holdings
 from nftsync.frames._source import Store
 from nftsync.frames._tables import WalletIds, wallet_ids

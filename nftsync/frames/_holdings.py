@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,23 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.errors import InputError
-from nftsync.frames._asof import Confirmations, balances_at, read_confirmations
-from nftsync.frames._balances import Balances, read_balances
-from nftsync.frames._columns import TEXT, Moment, frame_of, moments, stored_time, text, times
-from nftsync.frames._contracts import names_contract
+from nftsync.frames._balances import (
+    Balances,
+    Confirmations,
+    balances_at,
+    read_balances,
+    read_confirmations,
+)
+from nftsync.frames._columns import (
+    TEXT,
+    Moment,
+    frame_of,
+    moments,
+    names_contract,
+    stored_time,
+    text,
+    times,
+)
 from nftsync.frames._source import (
     IN_JSON,
     Numbers,
@@ -26,9 +39,37 @@ from nftsync.frames._source import (
 )
 from nftsync.frames._tables import WalletIds, wallet_ids
 from nftsync.frames._tokens import Tokens, finished, read_tokens
-from nftsync.models import CONTENT_COLUMNS
+from nftsync.records import CONTENT_COLUMNS
 
-__all__ = ["holdings", "read_holdings"]
+__all__ = ["Readable", "holdings", "read_holdings"]
+
+
+class Readable(pd.DataFrame):  # type: ignore[misc]
+    """A frame of a few rows of text; what is made of it is a plain frame."""
+
+    @property
+    def _constructor(self) -> Any:
+        return pd.DataFrame
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Any]) -> Readable:
+        """Put finished columns together."""
+        return cls(dict(columns), copy=False)
+
+    def _repr_html_(self) -> str:
+        """The frame as Jupyter shows it: no text is cut, and all stands on the left."""
+        with pd.option_context("display.max_colwidth", None):
+            page: str = self.to_html(na_rep="", justify="left", border=0)
+        # Texts are escaped, so these are the tags alone.
+        return page.replace("<td>", '<td style="text-align: left">')
+
+    def __repr__(self) -> str:
+        texts = [name for name, kind in self.dtypes.items() if kind == "str"]
+        widths = {name: max(map(len, [name, *self[name].fillna("")])) for name in texts}
+        formatters = {name: f"{{:<{width}}}".format for name, width in widths.items()}
+        shown: str = self.to_string(formatters=formatters, na_rep="", justify="left")
+        return shown
+
 
 _BEFORE_AMOUNT = ("contract_address", "blockchain_token_id")
 _AFTER_AMOUNT = tuple(

@@ -11,8 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nftsync.frames._columns import coded, frame_of, text
-from nftsync.frames._contracts import contract_groups
+from nftsync.frames._columns import coded, contract_groups, frame_of, text
 from nftsync.frames._given import Given, given_holdings, text_column
 from nftsync.frames._source import Numbers
 from nftsync.frames._tables import WalletIds

@@ -1,20 +1,104 @@
-"""Frames that show a table as it is: wallets, their states, runs, webhooks."""
+"""Wallets by number: the numbers that ids have, and what the wallets of numbers are called."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 from uuid import UUID
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
 from nftsync.errors import InputError
-from nftsync.frames._columns import Kind, read_frame
-from nftsync.frames._source import IN_JSON, Parameters, Store, need_database, reading
-from nftsync.models import normalize_uuid
+from nftsync.frames._columns import (
+    INTEGER,
+    TEXT,
+    Amounts,
+    Kind,
+    Times,
+    contract_groups,
+    frame_of,
+    moments,
+    read_frame,
+    text,
+    times,
+)
+from nftsync.frames._groups import distinct_in_each, sums_in_each
+from nftsync.frames._source import (
+    IN_JSON,
+    Numbers,
+    Parameters,
+    Source,
+    Store,
+    Table,
+    need_database,
+    positions,
+    reading,
+)
+from nftsync.records import normalize_uuid
 
-__all__ = ["WalletIds", "runs", "wallet_ids", "wallet_states", "wallets", "webhooks"]
+__all__ = [
+    "WalletIds",
+    "WalletNames",
+    "collections",
+    "runs",
+    "wallet_ids",
+    "wallet_names",
+    "wallet_numbers",
+    "wallet_states",
+    "wallets",
+    "webhooks",
+]
+
+
+@dataclass(frozen=True)
+class WalletNames:
+    """Ids and labels of wallets, in the order of their numbers."""
+
+    numbers: Numbers
+    ids: pa.Array
+    labels: pa.Array
+
+    def id_column(self, wallets: Numbers) -> Any:
+        """A frame's column of ids; missing where a number is no wallet's."""
+        return self._column(self.ids, wallets)
+
+    def label_column(self, wallets: Numbers) -> Any:
+        """A frame's column of labels; missing where a wallet has none."""
+        return self._column(self.labels, wallets)
+
+    def _column(self, values: pa.Array, wallets: Numbers) -> Any:
+        place = positions(self.numbers, wallets)
+        return text(values.take(pa.array(place, mask=place < 0)))
+
+
+def wallet_names(source: Source, wanted: Numbers) -> WalletNames:
+    """Read what wallets are called.
+
+    Args:
+        source: where to read.
+        wanted: numbers of wallets, in any order and as often as they come.
+    """
+    columns = [("wallet_id", TEXT), ("label", TEXT)]
+    numbers, (ids, labels) = source.numbered("wallets", "wallet_no", columns, np.unique(wanted))
+    return WalletNames(numbers, ids, labels)
+
+
+def wallet_numbers(source: Source, ids: list[str]) -> Numbers:
+    """Look up the numbers of wallets; ids that are not known have none."""
+    if not ids:
+        return np.empty(0, dtype=np.int64)
+    (numbers,) = source.columns(
+        f"SELECT wallet_no FROM wallets WHERE wallet_id {IN_JSON}",  # noqa: S608
+        [INTEGER],
+        (json.dumps(ids),),
+    )
+    return np.asarray(numbers.to_numpy())
+
 
 #: One wallet id, or several.
 WalletIds: TypeAlias = "str | UUID | Iterable[str | UUID]"
@@ -179,3 +263,82 @@ def webhooks(db: Store = None) -> pd.DataFrame:
     need_database(db, "frames.webhooks reads the webhooks that a database recorded")
     with reading(db) as source:
         return read_frame(source, _WEBHOOKS, "webhooks ORDER BY rowid")
+
+
+def collections(db: Store = None) -> pd.DataFrame:
+    """A row per contract, the one with the most holders first.
+
+    Addresses of `0x` and 40 hex digits are one contract whatever their case, and show as first
+    spelled; tokens without a contract have a row of their own, whose address is missing.
+
+    Args:
+        db: a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for the configured
+            database.
+
+    Returns:
+        `contract_address`, `tokens` (known ones), `held` (tokens of which a wallet holds more
+        than zero), `holders` (wallets that hold one), `amount` (exact sum in an object column;
+        amounts that are not 1 to 100 ASCII digits are left out), `first_seen_at` (of its first
+        token), `updated_at` (the latest change of a token's metadata).
+
+    Raises:
+        InputError: `db` is neither a path nor a connection.
+        StoreError: the database is missing, is not nftsync's or cannot be read.
+    """
+    need_database(db, "frames.collections counts all tokens of a database, held or not")
+    with reading(db) as source:
+        numbers, (addresses, first_seen, updated) = source.numbered(
+            "tokens",
+            "token_no",
+            [("contract_address", TEXT), ("first_seen_at", TEXT), ("updated_at", TEXT)],
+        )
+        wallet_no, token_no, amount = source.table(
+            Table("balance_rows", ("wallet_no", "token_no"), [("amount", TEXT)])
+        )
+    groups, contracts = contract_groups(addresses)
+    spellings = contracts.to_pylist()
+    count = len(spellings)
+    place = positions(numbers, token_no.to_numpy())
+    known = Amounts(amount)
+    held = known.nonzero() & (place >= 0)
+    place, wallets = place[held], wallet_no.to_numpy()[held]
+    group = groups[place]
+    columns: dict[str, npt.NDArray[Any]] = {
+        "tokens": np.bincount(groups, minlength=count),
+        "held": distinct_in_each(group, place, count),
+        "holders": distinct_in_each(group, wallets, count),
+        "amount": sums_in_each(group, known.exact()[held], count),
+        "first_seen_at": _extreme(np.minimum, groups, moments(first_seen), count),
+        "updated_at": _extreme(np.maximum, groups, moments(updated), count),
+    }
+    order = _order(spellings, columns["holders"], columns["tokens"])
+    addresses = pa.array([spellings[row] for row in order], TEXT)
+    return frame_of(
+        {
+            "contract_address": text(addresses),
+            **{
+                name: times(values[order]) if values.dtype.kind == "M" else values[order]
+                for name, values in columns.items()
+            },
+        }
+    )
+
+
+def _extreme(which: np.ufunc, groups: Numbers, values: Times, count: int) -> Times:
+    order = np.argsort(groups, kind="stable")
+    starts = np.searchsorted(groups[order], np.arange(count))
+    found = np.full(count, np.datetime64("NaT", "us"))
+    some = np.flatnonzero(np.bincount(groups, minlength=count))
+    if len(some):
+        found[some] = which.reduceat(values[order], starts[some])
+    return found
+
+
+def _order(
+    spellings: list[str | None], holders: npt.NDArray[Any], tokens: npt.NDArray[Any]
+) -> list[int]:
+    def rank(row: int) -> tuple[int, bool, str]:
+        address = spellings[row]
+        return -int(holders[row]), address is None, address or ""
+
+    return sorted(np.flatnonzero(tokens).tolist(), key=rank)

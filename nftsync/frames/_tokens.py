@@ -33,7 +33,7 @@ from nftsync.frames._source import (
     positions,
     reading,
 )
-from nftsync.models import CONTENT_COLUMNS
+from nftsync.records import CONTENT_COLUMNS
 
 __all__ = ["Tokens", "finished", "read_tokens", "tokens"]
 

@@ -8,9 +8,32 @@ from pathlib import Path
 
 import click
 
+from nftsync import settings
 from nftsync import settings as _settings
+from nftsync.errors import SettingsError
+from nftsync.lab.demo_provider import is_demo, kept_address
 
-__all__ = ["database", "named_or_demo"]
+__all__ = ["database", "named_or_demo", "provider_address"]
+
+
+def provider_address(database: Path) -> str | None:
+    """The address of the provider that a database was read from, as far as that is known.
+
+    Args:
+        database: the file.
+
+    Returns:
+        For a demo's database the address that its provider had, whether or not it runs: no other
+        sent what is in there. Else the configured `base_url`, and None where there is none or the
+        settings are broken.
+    """
+    if is_demo(database) and (kept := kept_address(database)):
+        return kept
+    try:
+        return settings.load().base_url
+    except SettingsError:
+        return None
+
 
 _DEFAULT = Path("data") / "nftsync.db"
 _DEMO = Path("data") / "demo.db"
@@ -54,7 +77,8 @@ def named_or_demo(configured: Path, source: str, tell: Callable[[str], object]) 
     here = Path.cwd()
     if found := _nearest(here / _DEFAULT, Path.is_file):
         return found
-    from nftsync.demo import begin_afresh, is_demo, run_demo
+    from nftsync.lab.demo import run_demo
+    from nftsync.lab.demo_provider import begin_afresh, is_demo
 
     if found := _nearest(here / _DEMO, is_demo):
         tell(f"No database is named, and there is no {_DEFAULT}: this is the demo's.")

@@ -14,15 +14,13 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.wsgi import get_input_stream
 
-from nftsync import signature
 from nftsync.errors import InputError, SettingsError
-from nftsync.http_connections import RECEIVED_AT
-from nftsync.http_quick import Later, QuickPath, QuickRequest, Reply
+from nftsync.provider import webhooks
+from nftsync.provider.webhooks import Unusable, Webhook, read_webhook
 from nftsync.receiver.committer import Committer, Outcome
-from nftsync.receiver.log import ReceiverLog
-from nftsync.receiver.metrics import Metrics
+from nftsync.receiver.telemetry import Metrics, ReceiverLog
 from nftsync.store.inbox import Delivery
-from nftsync.webhook_body import Unusable, Webhook, read_webhook
+from nftsync.wsgi import RECEIVED_AT, Later, QuickPath, QuickRequest, Reply
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -32,7 +30,7 @@ __all__ = ["LARGEST_BODY", "close_app", "create_app", "quick_path"]
 #: Bytes; a webhook is a few hundred.
 LARGEST_BODY = 256 * 1024
 
-_HEADER_KEY = signature.HEADER.upper().replace("-", "_")
+_HEADER_KEY = webhooks.HEADER.upper().replace("-", "_")
 _HEALTH, _READY = "/healthz", "/readyz"
 # No slash at its end: Flask would redirect what comes without it. None twice at its beginning:
 # waitress makes one of them.
@@ -177,8 +175,8 @@ class _Receiver:
         self._metrics.received()
         if len(body) > LARGEST_BODY:
             return self._refused("too large", remote, body, _TOO_LARGE)
-        verdict = signature.verify(body, header, self._secrets)
-        if isinstance(verdict, signature.Refused):
+        verdict = webhooks.verify(body, header, self._secrets)
+        if isinstance(verdict, webhooks.Refused):
             return self._refused(verdict.reason, remote, body, _UNAUTHORIZED)
         self._metrics.accepted(verdict.which)
         return Delivery(body, read_webhook(body, self._organization_id))

@@ -7,9 +7,9 @@ import threading
 from contextlib import closing, suppress
 
 from nftsync.errors import StoreError
-from nftsync.receiver.database_file import DatabaseFile
+from nftsync.receiver.committer import DatabaseFile
 from nftsync.store.checkpoints import checkpoint, log_of, move_most
-from nftsync.store.connection import connect_writer
+from nftsync.store.database import connect_writer
 
 __all__ = ["Checkpoints"]
 

@@ -8,6 +8,7 @@ SQLite's write lock and for the disk; in one transaction they wait for both once
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 import time
@@ -18,14 +19,93 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from nftsync.errors import StoreError
-from nftsync.http_quick import Later, Pending, Reply
 from nftsync.receiver.checkpoints import Checkpoints
-from nftsync.receiver.database_file import DatabaseFile
-from nftsync.receiver.trouble import Trouble
+from nftsync.store.database import create_private_file, explained, file_at
 from nftsync.store.inbox import Delivery, Stored, store, store_new
+from nftsync.store.schema import open_store
 from nftsync.times import now
+from nftsync.wsgi import Later, Pending, Reply
 
-__all__ = ["Committer", "Outcome"]
+__all__ = ["Committer", "DatabaseFile", "Outcome", "Trouble"]
+
+
+class DatabaseFile:
+    """The file at the database's path when the receiver began; created where it is missing.
+
+    SQLite goes on writing to a file that was moved or removed, where nobody finds what it writes.
+    Nor may another file be opened instead while this process has the first one open: the files
+    beside a database (log, shared memory) go by its name, so the two would share them
+    (https://sqlite.org/howtocorrupt.html, section 2.5). So nothing is written until the first file
+    is back at its path, or a new process begins with what is there.
+
+    Attributes:
+        path: where it was, and is to be.
+
+    Raises:
+        StoreError: it cannot be created.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with explained(path):
+            create_private_file(path)
+        self._identity = file_at(path)
+
+    def check(self) -> None:
+        """Make sure that it is where it was; only looks at the path and opens nothing.
+
+        Raises:
+            StoreError: there is no file at its path now, or another one.
+        """
+        if self._identity is None or file_at(self.path) != self._identity:
+            raise StoreError(
+                f"{self.path} was moved, removed or replaced while it was in use; put it back, or "
+                "start again with what is there"
+            )
+
+    def open(self) -> sqlite3.Connection:
+        """Open it to write it.
+
+        Raises:
+            StoreError: what `check` raises, or it is not nftsync's, or cannot be written.
+        """
+        self.check()
+        connection = open_store(self.path)
+        try:
+            self.check()
+        except StoreError:
+            connection.close()
+            raise
+        return connection
+
+
+_log = logging.getLogger("nftsync.receiver")
+
+
+class Trouble:
+    """What the log knows about the state of storage; used by one thread."""
+
+    def __init__(self) -> None:
+        self._kind: str | None = None
+        self._since = 0.0
+
+    def met(self, kind: str) -> None:
+        """A request was told that its webhook is not stored, and why."""
+        if kind != self._kind:
+            if self._kind is None:
+                self._since = time.monotonic()
+            self._kind = kind
+            _log.warning("cannot store webhooks", extra={"error": kind})
+
+    def over(self) -> None:
+        """A write succeeded."""
+        if self._kind is not None:
+            seconds = round(time.monotonic() - self._since, 3)
+            _log.warning(
+                "webhooks are stored again", extra={"error": self._kind, "seconds": seconds}
+            )
+            self._kind = None
+
 
 #: What became of a webhook; `not stored`: there was no room, no lock or no time.
 Outcome: TypeAlias = Stored | Literal["not stored"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from nftsync.store import inbox_leases, runs
+from nftsync.store import leases, runs
 from nftsync.store.mirror import Mirror
 from nftsync.times import now
 
@@ -51,19 +51,19 @@ class Lease:
             self._run = runs.start_replay(connection, self._mirror.tickets.take())
         run_id = self._run.run_id
         if self._lease_no is not None:
-            if inbox_leases.renew_lease(connection, self._lease_no, at, run_id=run_id):
+            if leases.renew_lease(connection, self._lease_no, at, run_id=run_id):
                 return True, self._lease_no
             runs.reopen(connection, run_id)  # whoever took the lease has closed it
         kept = self._lease_no is None
-        self._lease_no = inbox_leases.take_lease(connection, at)
-        inbox_leases.renew_lease(connection, self._lease_no, at, run_id=run_id)
+        self._lease_no = leases.take_lease(connection, at)
+        leases.renew_lease(connection, self._lease_no, at, run_id=run_id)
         return kept, self._lease_no
 
     def take_back_expired(self) -> None:
         """Let the webhooks of vanished workers wait again."""
-        while inbox_leases.has_expired(self._mirror.connection, now()):
+        while leases.has_expired(self._mirror.connection, now()):
             with self._mirror.transaction() as transaction:
-                inbox_leases.take_back_expired(transaction.connection, now())
+                leases.take_back_expired(transaction.connection, now())
 
     def end(self, status: runs.RunStatus, error: str | None = None) -> None:
         """Give the lease up, with all that is running under it, and close the run."""
@@ -72,7 +72,7 @@ class Lease:
         more = True
         while more:
             with self._mirror.transaction() as transaction:
-                more = inbox_leases.end_lease(transaction.connection, self._lease_no)
+                more = leases.end_lease(transaction.connection, self._lease_no)
                 if self._run is not None:
                     runs.finish_run(transaction.connection, self._run, status, error)
             self._run = None

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from nftsync.webhook_states import WebhookState
+from nftsync.store.inbox import WebhookState
 
 __all__ = ["ReplayResult"]
 

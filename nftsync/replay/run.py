@@ -16,22 +16,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from nftsync.batch_size import BatchSize
-from nftsync.client import Access, ClientConfig
 from nftsync.errors import SettingsError, StoreError
-from nftsync.fetch_threads import FetchThreads
-from nftsync.models import WalletRead
-from nftsync.progress import progress_bar
-from nftsync.reads import AnyRead, AnyTask
-from nftsync.replay.asked_sync import AskedSync, RunSync
+from nftsync.provider import Access, ClientConfig
+from nftsync.provider.routes import Routes
+from nftsync.pull.pool import FetchThreads
+from nftsync.pull.reads import AnyRead, AnyTask
+from nftsync.records import WalletRead
 from nftsync.replay.lease import Lease
 from nftsync.replay.result import ReplayResult
+from nftsync.replay.triggered_sync import AskedSync, RunSync
 from nftsync.replay.worker import Worker
-from nftsync.routes import Routes
-from nftsync.store.connection import explained
-from nftsync.store.inbox_queue import count_due
-from nftsync.store.mirror import Mirror
+from nftsync.store.database import explained
+from nftsync.store.mirror import BatchSize, Mirror
+from nftsync.store.queue import count_due
 from nftsync.store.runs import RunStatus
+from nftsync.terminal import progress_bar
 from nftsync.times import now
 
 __all__ = ["Observer", "ReplayConfig", "follow", "replay_once"]

@@ -9,20 +9,17 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import islice, takewhile
 
-from nftsync.models import Applied, ObjectRead, TokenRead, WalletRead
-from nftsync.reads import AnyRead, AnyTask, ObjectTask, TokenTask, WalletTask
-from nftsync.replay.applying import Applying
+from nftsync.provider.routes import Route, Routes, path_for
+from nftsync.pull.reads import AnyRead, AnyTask, ObjectTask, TokenTask, WalletTask
+from nftsync.records import Applied, ObjectRead, TokenRead, WalletRead
 from nftsync.replay.lease import Lease
-from nftsync.replay.outcomes import PUT_OFF, Outcomes, after, given_back
-from nftsync.replay.plan import Follow, follow_object, plan_reads
+from nftsync.replay.outcomes import PUT_OFF, Applying, Outcomes, after, given_back
 from nftsync.replay.result import ReplayResult
-from nftsync.replay.work import Job, Work, subject_of
-from nftsync.routes import Route, Routes, path_for
-from nftsync.store import inbox_queue, runs
-from nftsync.store.inbox_leases import ROWS_AT_ONCE
-from nftsync.store.inbox_queue import Claim, ObjectKey, Settlement
-from nftsync.store.mirror import Mirror, Transaction
-from nftsync.store.resources import store_object
+from nftsync.replay.work import Follow, Job, Work, follow_object, plan_reads, subject_of
+from nftsync.store import queue, runs
+from nftsync.store.leases import ROWS_AT_ONCE
+from nftsync.store.mirror import Mirror, Transaction, store_object
+from nftsync.store.queue import Claim, ObjectKey, Settlement
 from nftsync.times import now, shifted
 
 __all__ = ["Worker"]
@@ -103,7 +100,7 @@ class Worker:
         late = time.monotonic() >= self._look_for_late_at
         if late:
             self._look_for_late_at = time.monotonic() + _LOOK_FOR_LATE_EVERY
-        keys = inbox_queue.due_objects(connection, due or at, at, room, late=late)
+        keys = queue.due_objects(connection, due or at, at, room, late=late)
         claims = self._claim_all(keys, due or at, at) if keys else {}
         # After the claim: what starts from here on knows what those webhooks announced.
         since = self._mirror.tickets.take()
@@ -128,7 +125,7 @@ class Worker:
                 lease_no = self._hold(transaction.connection)
                 if under not in {None, lease_no}:
                     return {}  # what was claimed under the lease that is gone waits again
-                claimed = inbox_queue.claim(
+                claimed = queue.claim(
                     transaction.connection,
                     *(lease_no, keys, due, at),
                     organization_id=self._organization_id,
@@ -174,7 +171,7 @@ class Worker:
             return
         self.wants_sync.append(job)
 
-    def _looks(self, room: int) -> list[inbox_queue.Look]:
+    def _looks(self, room: int) -> list[queue.Look]:
         at = now()
         (due,) = self._mirror.connection.execute(
             "SELECT EXISTS (SELECT 1 FROM webhooks"
@@ -185,7 +182,7 @@ class Worker:
             return []
         with self._mirror.transaction() as transaction:
             self._hold(transaction.connection)
-            return inbox_queue.due_looks(transaction.connection, at, room)
+            return queue.due_looks(transaction.connection, at, room)
 
     # Applying --------------------------------------------------------------------------------
 
@@ -283,12 +280,10 @@ class Worker:
         while self._unsettled and rows < ROWS_AT_ONCE:
             done = list(islice(takewhile(_is_done, self._unsettled), ROWS_AT_ONCE - rows))
             if done:
-                count, more = inbox_queue.settle_done(connection, lease_no, done, now(), run_id)
+                count, more = queue.settle_done(connection, lease_no, done, now(), run_id)
                 self.result.count({"done": count})
             else:
-                counts, more = inbox_queue.settle(
-                    connection, lease_no, self._unsettled[0], now(), run_id
-                )
+                counts, more = queue.settle(connection, lease_no, self._unsettled[0], now(), run_id)
                 self.result.count(counts)
                 count = sum(counts.values())
             number = max(1, len(done))
@@ -297,7 +292,7 @@ class Worker:
             if more:
                 # One that is settled must go: its object may be claimed anew before the next turn,
                 # and what is new is not done.
-                left = inbox_queue.still_running(connection, lease_no, done or [self._unsettled[0]])
+                left = queue.still_running(connection, lease_no, done or [self._unsettled[0]])
             for _ in range(number):
                 self._unsettled.popleft()
             self._unsettled.extendleft(reversed(left))
@@ -346,7 +341,7 @@ class Worker:
         keys = self.outcomes.put_off()
         if keys:
             with self._mirror.transaction() as transaction:
-                inbox_queue.hasten(transaction.connection, keys, now())
+                queue.hasten(transaction.connection, keys, now())
 
     def renew(self) -> None:
         """Renew the lease."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import TypeAlias
 
-from nftsync.models import normalize_uuid
+from nftsync.records import normalize_uuid
 from nftsync.sandbox.faults import Faults
 from nftsync.sandbox.inputs import Metadata
 from nftsync.sandbox.outbox import Outbox

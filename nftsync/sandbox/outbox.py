@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from nftsync.provider.webhooks import sign
 from nftsync.sandbox.journal import Journal, NoJournal
 from nftsync.sandbox.retries import RetrySchedule
 from nftsync.sandbox.webhook_config import WebhookConfig
 from nftsync.sandbox.webhook_faults import Delay, WebhookFault, read_script
 from nftsync.sandbox.webhooks import Attempt, Delivery, Webhook
-from nftsync.signature import sign
 
 __all__ = ["Outbox", "Task"]
 

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 
 import httpcore
 
-from nftsync import timed_socket
 from nftsync.errors import Stopped
+from nftsync.provider import timed_socket
+from nftsync.provider.webhooks import HEADER
 from nftsync.sandbox.webhooks import Attempt
-from nftsync.signature import HEADER
 
 __all__ = ["ATTEMPT_SECONDS", "Poster"]
 

@@ -7,10 +7,10 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from nftsync.http_server import HttpServer, Listener, stop_signals
 from nftsync.sandbox.control import Sandbox
 from nftsync.sandbox.service import EXTENSION, create_app
 from nftsync.sandbox.world import World
+from nftsync.wsgi import HttpServer, Listener, stop_signals
 
 if TYPE_CHECKING:
     from types import TracebackType

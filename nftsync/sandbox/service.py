@@ -11,7 +11,7 @@ from flask import Flask, Response, current_app, jsonify, request
 from werkzeug.exceptions import HTTPException
 
 from nftsync.errors import InputError, StoreError
-from nftsync.models import normalize_uuid
+from nftsync.records import normalize_uuid
 from nftsync.sandbox import control_calls, pictures
 from nftsync.sandbox.control import RequestCounts, Sandbox, open_sandbox
 from nftsync.sandbox.control_calls import EXTENSION, json_response

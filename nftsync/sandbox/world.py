@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nftsync.errors import InputError
-from nftsync.models import normalize_uuid
+from nftsync.records import normalize_uuid
 from nftsync.sandbox.answers import Answer, RecentAnswers
 from nftsync.sandbox.inputs import (
     MAX_AMOUNT,

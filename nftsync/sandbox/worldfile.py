@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeAlias, cast
 import msgspec
 
 from nftsync.errors import InputError
-from nftsync.models import normalize_uuid
+from nftsync.records import normalize_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -20,10 +21,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from msgspec import Meta
 
 from nftsync.errors import SettingsError
-from nftsync.routes import Route, RouteKind
-from nftsync.settings import forms
-from nftsync.settings.forms import FormError, Given, Paging
-from nftsync.settings.toml_file import FILE_NAME, nearest_file, read_toml
+from nftsync.provider.routes import Route, RouteKind
+from nftsync.settings import values
+from nftsync.settings.values import FormError, Given, Paging
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,9 +42,56 @@ __all__ = [
     "describe",
     "isolated",
     "load",
+    "nearest_file",
+    "read_toml",
     "require_base_url",
     "settings_file",
 ]
+
+
+FILE_NAME = "nftsync.toml"
+
+_TOML_REASON = re.compile(r"(?:Expected '=' )?[A-Za-z /-]+")
+_TOML_PLACE = re.compile(r"line \d+, column \d+")
+
+
+def nearest_file(here: Path) -> Path | None:
+    """Find the settings file in a directory or above it."""
+    for folder in (here, *here.parents):
+        try:
+            if (folder / FILE_NAME).is_file():
+                return folder / FILE_NAME
+        except OSError:  # a directory that may not be looked into
+            continue
+    return None
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """Read a settings file.
+
+    Raises:
+        SettingsError: it cannot be read, or is not TOML; the message quotes none of its values.
+    """
+    content = ""
+    try:
+        content = file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+        return tomllib.loads(content)
+    except OSError as error:
+        problem = f"cannot read {file}: {error.strerror}"
+    except tomllib.TOMLDecodeError as error:
+        problem = f"{file} is not TOML: {_toml_problem(str(error), content)}"
+    except (ValueError, RecursionError):
+        problem = f"{file} is not TOML: not UTF-8, or a value that is too long or too deep"
+    raise SettingsError(problem)
+
+
+def _toml_problem(message: str, content: str) -> str:
+    """Say what tomllib says, less the part that can quote the file, which may hold secrets."""
+    reason, _, place = message.rpartition(" (at ")
+    found = _TOML_PLACE.match(place)
+    where = found[0] if found else f"line {content.rstrip().count(chr(10)) + 1}, at the end"
+    return f"{where}: {reason}" if _TOML_REASON.fullmatch(reason) else where
+
 
 #: Names the file, as --config does, for programs that take no flags, such as notebooks.
 FILE_VARIABLE = "NFTSYNC_CONFIG"
@@ -110,7 +157,7 @@ class Key(NamedTuple):
     """
 
     name: str
-    read: forms.Reader
+    read: values.Reader
     help: str
     default: Any = None
     flag: str | None = None
@@ -123,32 +170,32 @@ class Key(NamedTuple):
         return f"NFTSYNC_{self.name.upper()}" if self.in_environment else None
 
 
-_CONCURRENCY = forms.plain(Annotated[int, Meta(ge=1, le=512)], must="a whole number from 1 to 512")
-_ATTEMPTS = forms.plain(Annotated[int, Meta(ge=1)], must="a whole number from 1 up")
-_POSITIVE = forms.plain(
+_CONCURRENCY = values.plain(Annotated[int, Meta(ge=1, le=512)], must="a whole number from 1 to 512")
+_ATTEMPTS = values.plain(Annotated[int, Meta(ge=1)], must="a whole number from 1 up")
+_POSITIVE = values.plain(
     Annotated[float, Meta(gt=0, le=sys.float_info.max)], must="a number above 0"
 )
-_NAMES = forms.plain(list[Annotated[str, Meta(min_length=1)]], must="a list of field names")
+_NAMES = values.plain(list[Annotated[str, Meta(min_length=1)]], must="a list of field names")
 
 #: Every setting, in the order of the documentation.
 KEYS = (
-    Key("base_url", forms.base_url, "URL of the provider's API", flag="--base-url"),
-    Key("database", forms.path, "the SQLite file", "data/nftsync.db", flag="--database"),
-    Key("api_token", forms.token, "sent as Authorization: Bearer", secret=True),
-    Key("token_command", forms.text, "command whose stdout is the token"),
-    Key("headers", forms.headers, "sent on every API request", {}, secret=True),
-    Key("webhook_secret", forms.secret, "signs the webhooks", secret=True),
-    Key("webhook_secret_previous", forms.secret_or_none, "still accepted", secret=True),
-    Key("organization_id", forms.uuid, "a webhook for another one is quarantined"),
+    Key("base_url", values.base_url, "URL of the provider's API", flag="--base-url"),
+    Key("database", values.path, "the SQLite file", "data/nftsync.db", flag="--database"),
+    Key("api_token", values.token, "sent as Authorization: Bearer", secret=True),
+    Key("token_command", values.text, "command whose stdout is the token"),
+    Key("headers", values.headers, "sent on every API request", {}, secret=True),
+    Key("webhook_secret", values.secret, "signs the webhooks", secret=True),
+    Key("webhook_secret_previous", values.secret_or_none, "still accepted", secret=True),
+    Key("organization_id", values.uuid, "a webhook for another one is quarantined"),
     Key("concurrency", _CONCURRENCY, "requests at once", 16, flag="--concurrency"),
     Key("timeout", _POSITIVE, "seconds for one attempt of a request", 30, flag="--timeout"),
     Key("retries", _ATTEMPTS, "attempts per request, the first included", 5, flag="--retries"),
     Key("rate_limit", _POSITIVE, "requests per second", flag="--rate-limit"),
-    Key("wallets_file", forms.path_or_stdin, "wallets to read", flag="--wallets-file"),
+    Key("wallets_file", values.path_or_stdin, "wallets to read", flag="--wallets-file"),
     Key("ignore_fields", _NAMES, "extra fields of a balances answer", [], in_environment=False),
-    Key("ipfs_gateway", forms.gateway, "finds ipfs:// images", "https://ipfs.io/ipfs/"),
-    Key("routes", forms.routes, "webhook type to read", {}, in_environment=False),
-    Key("paging", forms.paging, "how pages are read", in_environment=False),
+    Key("ipfs_gateway", values.gateway, "finds ipfs:// images", "https://ipfs.io/ipfs/"),
+    Key("routes", values.routes, "webhook type to read", {}, in_environment=False),
+    Key("paging", values.paging, "how pages are read", in_environment=False),
 )
 _BY_NAME = {key.name: key for key in KEYS}
 
@@ -171,7 +218,7 @@ class _Layers:
         self.file = file
         self.here = here
         self.table: dict[str, Any] = {} if file is None else read_toml(file)
-        forms.refuse_unknown(self.table, _BY_NAME, str(file))
+        values.refuse_unknown(self.table, _BY_NAME, str(file))
 
     def resolve(self, key: Key) -> tuple[Any, str]:
         """Return a key's value and where it came from."""
@@ -183,7 +230,7 @@ class _Layers:
         except FormError as error:
             problem = str(error)
             if error.show and not key.secret:
-                problem = forms.against(problem, given.value)
+                problem = values.against(problem, given.value)
             name = error.key or key.name
         variable = given.source.removeprefix("environment ")
         if variable == given.source:

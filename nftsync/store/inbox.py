@@ -7,16 +7,69 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
-from nftsync.store.bulk import statement_of
-from nftsync.webhook_body import Unusable, Webhook
+from nftsync.provider.webhooks import Unusable, Webhook
+from nftsync.store.database import statement_of
 
-__all__ = ["Delivery", "Stored", "store", "store_new"]
+__all__ = [
+    "MOST_ATTEMPTS",
+    "NEXT",
+    "REQUEUED_FROM",
+    "STATES",
+    "Delivery",
+    "Stored",
+    "WebhookState",
+    "seconds_before_attempt",
+    "store",
+    "store_new",
+]
+
+
+WebhookState: TypeAlias = Literal[
+    "pending", "running", "done", "failed", "dead", "unrouted", "quarantined"
+]
+
+STATES: tuple[WebhookState, ...] = get_args(WebhookState)
+
+#: What `inbox requeue` may put back.
+REQUEUED_FROM: frozenset[WebhookState] = frozenset(
+    {"done", "failed", "dead", "unrouted", "quarantined"}
+)
+
+#: The states that may follow each.
+NEXT: dict[WebhookState, frozenset[WebhookState]] = {
+    "pending": frozenset({"running"}),
+    "running": frozenset({"pending", "done", "failed", "dead", "unrouted", "quarantined"}),
+    "failed": frozenset({"running", "pending"}),
+    "done": frozenset({"pending"}),
+    "dead": frozenset({"pending"}),
+    "unrouted": frozenset({"pending"}),
+    "quarantined": frozenset({"pending"}),
+}
+
+#: Attempts that count before a webhook is dead; the last comes about two hours after the first.
+MOST_ATTEMPTS = 8
+_FIRST_WAIT = 5.0
+_GROWTH = 4.0
+_LONGEST_WAIT = 3_600.0
+_JITTER = 0.2
+
+
+def seconds_before_attempt(attempts: int) -> float:
+    """How long to wait after so many failed attempts: growing, and never the same for all.
+
+    Args:
+        attempts: failed ones so far, 1 or more.
+    """
+    wait = min(_LONGEST_WAIT, _FIRST_WAIT * _GROWTH ** (attempts - 1))
+    return wait * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - spreads load
+
 
 #: `stored`: a new webhook waits for replay. `duplicate`: it was there, and is counted.
 #: `quarantined`: it is kept, but cannot be worked on.

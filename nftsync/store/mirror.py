@@ -14,15 +14,70 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from nftsync.models import Applied, TokenRead, WalletRead
-from nftsync.store.batch import Batch
+from nftsync.records import Applied, ObjectRead, TokenRead, WalletRead
 from nftsync.store.checkpoints import Checkpoints
-from nftsync.store.connection import begin_immediate, explained
+from nftsync.store.clock import TicketClock
+from nftsync.store.database import begin_immediate, explained
 from nftsync.store.schema import open_store
-from nftsync.store.tickets import TicketClock
+from nftsync.store.wallet_batch import Batch
 from nftsync.times import now
 
-__all__ = ["Mirror", "Transaction"]
+__all__ = ["BatchSize", "Mirror", "Transaction", "store_object"]
+
+
+#: A write transaction of about this length leaves room for the webhooks' inbox beside it; some last
+#: twice as long.
+_TARGET_SECONDS = 0.08
+_FEWEST_ENTRIES = 200
+_MOST_ENTRIES = 8_000
+
+
+class BatchSize:
+    """Sizes the next write transaction so that it lasts about as long as it should.
+
+    Attributes:
+        entries: list entries to write together next.
+    """
+
+    def __init__(self) -> None:
+        self.entries = 1_000
+
+    def learn(self, entries_written: int, seconds: float) -> None:
+        """Adjust to a transaction; one of much less than the asked size says nothing.
+
+        Args:
+            entries_written: list entries it wrote; a token or object counts as one.
+            seconds: how long it kept others from writing; waits for them say nothing about it.
+        """
+        if entries_written > self.entries // 2:
+            factor = min(2.0, max(0.5, _TARGET_SECONDS / max(seconds, 0.001)))
+            self.entries = int(min(_MOST_ENTRIES, max(_FEWEST_ENTRIES, self.entries * factor)))
+
+
+def store_object(connection: sqlite3.Connection, read: ObjectRead) -> bool:
+    """Keep what a read of an object returned, unless a later read was kept before.
+
+    Args:
+        connection: in a write transaction.
+        read: one whose outcome is `ok`.
+
+    Returns:
+        Whether the object is new, or other than it was.
+    """
+    before = connection.execute(
+        "SELECT body, ticket FROM resources WHERE resource_type = ? AND resource_id = ?",
+        (read.resource_type, read.resource_id),
+    ).fetchone()
+    if before is not None and before[1] >= read.ticket:
+        return False
+    connection.execute(
+        "INSERT INTO resources (resource_type, resource_id, body, fetched_at, ticket)"
+        " VALUES (?, ?, ?, ?, ?) ON CONFLICT (resource_type, resource_id) DO UPDATE SET"
+        " body = excluded.body, fetched_at = excluded.fetched_at, ticket = excluded.ticket",
+        (read.resource_type, read.resource_id, read.body, read.started_at, read.ticket),
+    )
+    return before is None or before[0] != read.body
+
 
 #: Room that a writer leaves other writers between two of its transactions; back to back ones
 #: starve the inbox.

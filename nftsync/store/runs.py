@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from nftsync.models import Applied, TokenRead
+from nftsync.records import Applied, TokenRead
 from nftsync.times import now
 
 __all__ = [

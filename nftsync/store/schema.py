@@ -8,13 +8,16 @@ appended in order instead of at random places, and quick to join.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from nftsync.errors import NewerDatabase, StoreError
-from nftsync.store.connection import connect_writer, create_private_file, explained
+from nftsync.store.database import connect_reader, connect_writer, create_private_file, explained
 
-__all__ = ["check_schema", "open_store"]
+__all__ = ["check_schema", "open_store", "opened"]
+
 
 _MIGRATION_SET = "nftsync"
 
@@ -377,7 +380,7 @@ def _run_all(connection: sqlite3.Connection, statements: str) -> None:
 
 
 def _keep_copy(path: Path) -> None:
-    from nftsync.version import __version__
+    from nftsync import __version__
 
     copy = path.with_name(f"{path.name}.before-{__version__}")
     create_private_file(copy)
@@ -387,3 +390,20 @@ def _keep_copy(path: Path) -> None:
     finally:
         target.close()
         source.close()
+
+
+@contextmanager
+def opened(path: Path | str) -> Iterator[sqlite3.Connection]:
+    """Open a database of nftsync's to read it during a block; it is not migrated.
+
+    Raises:
+        StoreError: it is missing, empty, not nftsync's or cannot be read.
+        NewerDatabase: a newer nftsync wrote it.
+    """
+    with explained(path):
+        connection = connect_reader(path)
+    with closing(connection):
+        with explained(path):
+            if check_schema(connection, path) == 0:
+                raise StoreError(f"{path} is empty; `nftsync sync` makes its tables")
+        yield connection

@@ -14,7 +14,7 @@ from flask import Flask, Response, request
 
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
-from nftsync.store.registry import WalletLine
+from nftsync.store.wallets import WalletLine
 
 __all__ = ["RAN", "Canary", "canary", "hostile_provider", "hostile_wallets", "script"]
 

@@ -17,10 +17,10 @@ from way_out import WayOut
 
 import nftsync
 from nftsync import charts, frames
-from nftsync.client import ClientConfig
+from nftsync.provider import ClientConfig
+from nftsync.pull.plan import Request
+from nftsync.pull.run import sync_wallets
 from nftsync.sandbox.server import SandboxServer
-from nftsync.sync_plan import Request
-from nftsync.sync_run import sync_wallets
 
 _CELLS = (
     """

@@ -11,13 +11,13 @@ from playwright.sync_api import BrowserContext, FrameLocator, expect
 from seen_browser import Record
 
 from nftsync import frames
-from nftsync.client import ClientConfig
+from nftsync.provider import ClientConfig
+from nftsync.pull.plan import Request
+from nftsync.pull.run import sync_wallets
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
-from nftsync.store.registry import WalletLine
-from nftsync.sync_plan import Request
-from nftsync.sync_run import sync_wallets
+from nftsync.store.wallets import WalletLine
 
 _LABELS = ("Treasury", "Auctions", "Marketing", "Cold storage", "Artist royalties", "Team")
 _NFTS = 15

@@ -12,8 +12,8 @@ from lab_browser import Lab
 from playwright.sync_api import BrowserContext, expect
 from seen_browser import Record
 
-from nftsync.demo import run_demo
-from nftsync.demo.provider import provider_again
+from nftsync.lab.demo import run_demo
+from nftsync.lab.demo_provider import provider_again
 
 _NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9]-*.ipynb"))
 

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nftsync import charts
-from nftsync.charts._labels import escaped
+from nftsync.charts._look import escaped
 
 #: The tags that charts write themselves.
 OURS = re.compile(r"</?(?:b|i|br|extra)>")

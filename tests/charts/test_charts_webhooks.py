@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nftsync import charts
 from nftsync.errors import InputError
-from nftsync.webhook_states import STATES
+from nftsync.store.inbox import STATES
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 WAITING = {"pending", "running", "failed"}

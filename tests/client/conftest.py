@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from provider import MakeClient, Provider
 
-from nftsync.client import Client
+from nftsync.provider import Client
 
 
 @pytest.fixture

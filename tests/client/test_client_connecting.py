@@ -13,8 +13,8 @@ import pytest
 from provider import MakeClient, Provider, balances, entry, reply, token, wallet
 from stopping import ends_in_stopped
 
-from nftsync.client import Health, Tally
 from nftsync.errors import NoConnection
+from nftsync.provider import Health, Tally
 
 GOOD = balances(entry(token(1)))
 

@@ -33,8 +33,6 @@ from provider import (
 )
 from stopping import ends_in_stopped
 
-from nftsync.client import Auth, Client, Health, Lane, Pace, Tally
-from nftsync.client.exchange import _retry_after
 from nftsync.errors import (
     AccessRefused,
     NoConnection,
@@ -43,7 +41,9 @@ from nftsync.errors import (
     Stopped,
     UnusableAnswer,
 )
-from nftsync.wire import CutShort
+from nftsync.provider import Auth, Client, Health, Lane, Pace, Tally
+from nftsync.provider.exchange import _retry_after
+from nftsync.provider.wire import CutShort
 
 GOOD = balances(entry(token(1)))
 PACKED = gzip.compress(GOOD)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from provider import MakeClient, Provider, balances, entry, head, raw, reply, token, wallet
 
-from nftsync.client import Auth, Tally
+from nftsync.provider import Auth, Tally
 
 OURS = balances(entry(token(1)))
 NOT_OURS = balances(entry(token(2)))

@@ -7,8 +7,8 @@ import threading
 import pytest
 from provider import MakeClient, Provider, balances, raw, reply, token, wallet
 
-from nftsync.client import Auth, Health, Tally
 from nftsync.errors import ReadError
+from nftsync.provider import Auth, Health, Tally
 
 
 def tell(health: Health, *events: int | str) -> list[bool]:

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from provider import MakeClient, Provider, Sender, raw, reply, silence, token, uuid, wallet
 
-from nftsync.client import Client, Tally
 from nftsync.errors import InputError, NoConnection, UnusableAnswer
-from nftsync.models import ObjectRead, TokenRead, WalletRead
-from nftsync.reads import AnyTask, ObjectTask, TokenTask, WalletTask, read
-from nftsync.store.tickets import TicketClock
-from nftsync.wire import CutShort, check_object
+from nftsync.provider import Client, Tally
+from nftsync.provider.wire import CutShort, check_object
+from nftsync.pull.reads import AnyTask, ObjectTask, TokenTask, WalletTask, read
+from nftsync.records import ObjectRead, TokenRead, WalletRead
+from nftsync.store.clock import TicketClock
 
 PATH = f"/v1/transactions/{uuid(1)}"
 TASKS: list[AnyTask] = [

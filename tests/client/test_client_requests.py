@@ -17,8 +17,8 @@ import pytest
 from provider import MakeClient, Peer, Provider, balances, entry, head, raw, reply, token, wallet
 
 import nftsync
-from nftsync.client import Auth, Client, Paging, Tally
 from nftsync.errors import AccessRefused, NftsyncError, ReadError, SettingsError, UnusableAnswer
+from nftsync.provider import Auth, Client, Paging, Tally
 
 SECRET = "s3cr3t-t0k3n"
 EMPTY = balances()
@@ -351,7 +351,7 @@ def test_a_token_command_that_fails_says_so_and_shows_none_of_its_output(
 def test_a_token_command_that_takes_too_long_shows_none_of_its_output(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("nftsync.client.auth._COMMAND_SECONDS", 0.3)
+    monkeypatch.setattr("nftsync.provider.credentials._COMMAND_SECONDS", 0.3)
     code = f"import time; print('{SECRET}', flush=True); time.sleep(60)"
     with pytest.raises(SettingsError, match=r"took more than 0\.3 s") as caught:
         Auth(token_command=python(code)).headers()
@@ -546,7 +546,7 @@ def test_a_cursor_that_comes_again_fails_the_read(
 def test_cursors_without_end_fail_the_read(
     provider: Provider, paging_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nftsync.client.client._MOST_PAGES", 30)
+    monkeypatch.setattr("nftsync.provider.client._MOST_PAGES", 30)
 
     def next_page(peer: Peer) -> bool:
         return reply(balances(next=peer.seen.number + 1))(peer)

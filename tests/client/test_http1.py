@@ -12,8 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from provider import MakeClient, Peer, Provider, balances, entry, head, raw, reply, token, wallet
 
-from nftsync.client import Tally
-from nftsync.client.http1 import (
+from nftsync.errors import NoConnection, SettingsError
+from nftsync.provider import Tally
+from nftsync.provider.http1 import (
     Response,
     _AnyResponse,
     _PlainResponse,
@@ -21,7 +22,6 @@ from nftsync.client.http1 import (
     header_lines,
     request_bytes,
 )
-from nftsync.errors import NoConnection, SettingsError
 
 GOOD = balances(entry(token(1)))
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from provider import MakeClient, Peer, Provider, balances, reply, wallet
 
-from nftsync.client import ClientConfig, Lane, Pace, Tally
 from nftsync.errors import AccessRefused, ReadError, Stopped
+from nftsync.provider import ClientConfig, Lane, Pace, Tally
 
 GOOD = reply(balances())
 

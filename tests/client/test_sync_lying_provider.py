@@ -19,11 +19,11 @@ from provider import Peer, Provider, balances, entry, raw, reply, silence, token
 
 import nftsync
 from nftsync import settings
-from nftsync.api import sync_with
 from nftsync.errors import InputError, SettingsError
-from nftsync.store.registry import WalletLine
-from nftsync.sync_plan import Request
-from nftsync.sync_result import SyncResult
+from nftsync.pull.api import sync_with
+from nftsync.pull.plan import Request
+from nftsync.pull.result import SyncResult
+from nftsync.store.wallets import WalletLine
 
 Sync = Callable[..., SyncResult]
 

@@ -16,12 +16,11 @@ from docs_pages import ROOT, blocks
 
 from nftsync.cli import main
 from nftsync.errors import StoreError
-from nftsync.store.connection import explained
+from nftsync.provider.webhooks import read_webhook
+from nftsync.store.database import explained, sync_lock
 from nftsync.store.inbox import Delivery, store
-from nftsync.store.lock import sync_lock
 from nftsync.store.schema import open_store
 from nftsync.times import now
-from nftsync.webhook_body import read_webhook
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
 WALLET = fake.wallet(1)
@@ -105,8 +104,8 @@ def _database(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list
     said += run("holdings", "-d", "newer.db")
     open_store(tmp_path / "shut.db").close()
     with monkeypatch.context() as patched:  # root may write everywhere, so no folder is shut to it
-        patched.setattr("nftsync.store.connection.sqlite3.connect", _ShutConnection)
-        patched.setattr("nftsync.store.connection.os.access", lambda *_: False)
+        patched.setattr("nftsync.store.database.sqlite3.connect", _ShutConnection)
+        patched.setattr("nftsync.store.database.os.access", lambda *_: False)
         said += run("holdings", "-d", "shut.db")
     with pytest.raises(StoreError) as full, explained("full.db"):
         raise sqlite3.OperationalError("database or disk is full")

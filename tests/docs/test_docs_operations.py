@@ -19,8 +19,7 @@ from docs_runner import Runner
 from docs_session import EXAMPLES, hand_over
 
 from nftsync.cli import nftsync
-from nftsync.receiver.backlog import Backlog
-from nftsync.receiver.metrics import Metrics
+from nftsync.receiver.telemetry import Backlog, Metrics
 from nftsync.sandbox.server import SandboxServer
 
 PAGE = ROOT / "docs" / "operations.md"

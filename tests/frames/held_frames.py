@@ -9,7 +9,7 @@ import pandas as pd
 from frames_database import Builder, token_id, wallet_id
 from hypothesis import strategies as st
 
-from nftsync.frames._amounts import exact, is_zero
+from nftsync.frames._columns import exact, is_zero
 
 HEX = ("0x" + "ab" * 20, "0x" + "AB" * 20, "0x" + "aB" * 20, "0X" + "AB" * 20)
 CONTRACTS = (*HEX, "0x" + "cd" * 20, "KT1abc", "kt1abc", "0x" + "ab" * 19, "", None)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from frames_database import token_id, wallet_id
 from hypothesis import strategies as st
 
-from nftsync.models import WalletRead
+from nftsync.records import WalletRead
 from nftsync.store.mirror import Mirror
 from nftsync.times import format_time
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from nftsync import frames
 from nftsync.errors import InputError
-from nftsync.frames._contracts import contract_key
+from nftsync.frames._columns import contract_key
 
 COLUMNS = [
     "contract_address",

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync import frames
-from nftsync.frames._contracts import contract_key
+from nftsync.frames._columns import contract_key
 
 COLUMNS = [
     "contract_address",

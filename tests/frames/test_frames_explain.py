@@ -10,7 +10,7 @@ from frames_database import at
 
 from nftsync import frames
 from nftsync.errors import InputError
-from nftsync.frames._explanations import NOTES
+from nftsync.frames._explain import NOTES
 
 #: Fields of the provider's document, by its section.
 SECTIONS = {

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from nftsync import frames
 from nftsync.frames import _overlap
-from nftsync.frames._contracts import contract_groups, contract_key
+from nftsync.frames._columns import contract_groups, contract_key
 
 NEARLY_HEX = tuple(
     before + digits * 20 + after

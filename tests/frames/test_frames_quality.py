@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from nftsync import frames
 from nftsync.errors import InputError
-from nftsync.frames import _field_problems
-from nftsync.image_address import image_address
-from nftsync.models import CONTENT_COLUMNS
-from nftsync.wire import decode_token
+from nftsync.frames import _quality
+from nftsync.provider.images import image_address
+from nftsync.provider.wire import decode_token
+from nftsync.records import CONTENT_COLUMNS
 
 DTYPES = dict.fromkeys(["token_id", "contract_address", "name", "field", "reason", "value"], "str")
 CID = "Qm" + "Y" * 44
@@ -219,14 +219,14 @@ def _python(pattern: str) -> str:
 
 
 @settings(max_examples=300)
-@given(address=st.from_regex(re.compile(_python(_field_problems._PLAIN_URL), re.ASCII)))
+@given(address=st.from_regex(re.compile(_python(_quality._PLAIN_URL), re.ASCII)))
 def test_addresses_that_get_no_closer_look_would_pass_it(address: str) -> None:
     assert image_address(address).problem is None
-    assert _field_problems._page_problem(address) is None
+    assert _quality._page_problem(address) is None
 
 
 @settings(max_examples=100)
-@given(address=st.from_regex(re.compile(_python(_field_problems._PLAIN_IPFS), re.ASCII)))
+@given(address=st.from_regex(re.compile(_python(_quality._PLAIN_IPFS), re.ASCII)))
 def test_content_ids_that_get_no_closer_look_would_pass_it(address: str) -> None:
     assert image_address(address).problem is None
 

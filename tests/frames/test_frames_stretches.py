@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from nftsync import frames
 from nftsync.errors import StoreError
-from nftsync.frames._stretches import Table, read_stretches
+from nftsync.frames._source import Table, read_stretches
 
 TEXT, INTEGER = pa.large_string(), pa.int64()
 #: What stands between joined values and for missing ones, and what looks like both.
@@ -166,7 +166,7 @@ def test_texts_for_which_sqlite_has_no_memory_are_read_one_by_one(tmp_path: Path
         connection.commit()
     code = (
         "import sqlite3, sys, pyarrow as pa\n"
-        "from nftsync.frames._stretches import Table, read_stretches\n"
+        "from nftsync.frames._source import Table, read_stretches\n"
         "connection = sqlite3.connect(sys.argv[1])\n"
         "connection.execute('PRAGMA hard_heap_limit = 20000000')\n"
         "connection.text_factory = bytes\n"

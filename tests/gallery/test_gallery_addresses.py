@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from playwright.sync_api import Browser
 from test_image_address import PIECES, PROVIDER
 
-from nftsync.image_address import image_address
+from nftsync.provider.images import image_address
 
 _READ = """(urls) => urls.map((url) => {
   const image = document.createElement('img');

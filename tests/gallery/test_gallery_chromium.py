@@ -15,7 +15,7 @@ from picture_server import Pictures, pictures
 from playwright.sync_api import Browser, BrowserContext, Frame, FrameLocator, Page, expect
 
 import nftsync
-from nftsync.gallery_page import Gallery
+from nftsync.lab.gallery import Gallery
 
 Show = Callable[[Gallery], Page]
 

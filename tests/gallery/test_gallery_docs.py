@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import nftsync
-from nftsync.client import ClientConfig
+from nftsync.provider import ClientConfig
+from nftsync.pull.plan import Request
+from nftsync.pull.run import sync_wallets
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from nftsync.store.registry import WalletLine
-from nftsync.sync_plan import Request
-from nftsync.sync_run import sync_wallets
+from nftsync.store.wallets import WalletLine
 
 PAGE = Path(__file__).parents[2] / "docs" / "gallery.md"
 

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 import nftsync
 from nftsync.errors import InputError, StoreError
-from nftsync.gallery_page import Gallery
-from nftsync.gallery_page._clean import clean
+from nftsync.lab.gallery import Gallery, clean
 
 
 def data_of(gallery: Gallery) -> Any:

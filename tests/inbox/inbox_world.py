@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 from provider import uuid
 
 import nftsync
+from nftsync.provider.webhooks import read_webhook
 from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
-from nftsync.webhook_body import read_webhook
 
 ROOT = str(Path(nftsync.__file__).parents[1])
 ORGANIZATION = uuid(1, 0xC)

@@ -22,10 +22,10 @@ from inbox_world import (
 )
 from provider import token, wallet
 
-from nftsync.cli.inbox_show import print_webhook, webhook_as_json
-from nftsync.inbox_view import StoredWebhook
-from nftsync.store.connection import connect_writer
-from nftsync.tables import TABLES
+from nftsync.cli.inbox import print_webhook, webhook_as_json
+from nftsync.reports.inbox import StoredWebhook
+from nftsync.store.catalog import TABLES
+from nftsync.store.database import connect_writer
 
 Command = Callable[..., Outcome]
 

@@ -23,11 +23,11 @@ from inbox_world import (
 )
 from provider import uuid
 
-from nftsync.store.connection import connect_writer
-from nftsync.store.inbox_rows import Prunable, numbers_of_ids, prune, requeue
+from nftsync.provider.webhooks import read_webhook
+from nftsync.store.database import connect_writer
+from nftsync.store.inbox import NEXT, STATES
 from nftsync.store.mirror import Mirror
-from nftsync.webhook_body import read_webhook
-from nftsync.webhook_states import NEXT, STATES
+from nftsync.store.requeue import Prunable, numbers_of_ids, prune, requeue
 
 Command = Callable[..., Outcome]
 

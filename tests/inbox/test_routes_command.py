@@ -14,10 +14,17 @@ from hypothesis import strategies as st
 from inbox_world import Inbox, Outcome, body_of, webhook
 from provider import token, uuid, wallet
 
-from nftsync import route_suggestions
-from nftsync.route_suggestions import Fields, Found, Suggestion, Suggestions, suggest
-from nftsync.route_toml import as_toml, quoted_text
-from nftsync.routes import Route, merged
+from nftsync.provider.routes import Route, merged
+from nftsync.reports import suggestions
+from nftsync.reports.suggestions import (
+    Fields,
+    Found,
+    Suggestion,
+    Suggestions,
+    as_toml,
+    quoted_text,
+    suggest,
+)
 from nftsync.settings import load
 
 Command = Callable[..., Outcome]
@@ -164,11 +171,11 @@ def test_of_a_large_inbox_only_the_newest_are_looked_at(
     assert (
         "on 1,201 objects; known wallets among them: 1." in command("routes", "suggest").out.lower()
     )
-    monkeypatch.setattr(route_suggestions, "SAMPLE", 1_000)
+    monkeypatch.setattr(suggestions, "SAMPLE", 1_000)
     found = suggest(inbox.database, merged({}))
     assert found.sampled
     assert [(each.webhooks, each.ids, each.wallets) for each in found.routes] == [(1_201, 1_000, 0)]
-    monkeypatch.setattr(route_suggestions, "_MOST_TYPES", 1)
+    monkeypatch.setattr(suggestions, "_MOST_TYPES", 1)
     receive(inbox, 5_000, "Other", wallet(1))
     assert suggest(inbox.database, merged({})).passed_over == 1
 

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from nftsync import frames
-from nftsync.store.registry import WalletLine, register
 from nftsync.store.schema import open_store
+from nftsync.store.wallets import WalletLine, register
 from nftsync.times import now
 
 HOSTILE = "<td><script>alert(1)</script></td>&\"'"

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from nftsync.errors import NftsyncError, StoreError
-from nftsync.sync_result import (
+from nftsync.pull.result import (
     BalanceCounts,
     Failure,
     SyncResult,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from notebook_worlds import free_port, make_demo, make_empty
 
-from nftsync.demo.files import address_file
+from nftsync.lab.demo_provider import address_file
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from nftsync.demo import run_demo
+from nftsync.lab.demo import run_demo
 from nftsync.store.schema import open_store
 
 ROOT = Path(__file__).parents[2]

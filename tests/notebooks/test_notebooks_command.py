@@ -17,8 +17,8 @@ from urllib.request import Request, urlopen
 import pytest
 from notebook_worlds import NOTEBOOKS, free_port
 
-from nftsync.demo.files import address_file, begin_afresh
 from nftsync.errors import InputError
+from nftsync.lab.demo_provider import address_file, begin_afresh
 
 _PATIENCE = 240.0
 _ADDRESS = re.compile(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)")

@@ -19,12 +19,17 @@ from notebook_worlds import count
 
 import nftsync
 from nftsync import frames
-from nftsync.demo import begin_afresh, is_demo
-from nftsync.demo.files import address_file, in_use, state_file
-from nftsync.demo.provider import provider_again
 from nftsync.errors import InputError, SettingsError
-from nftsync.lab.provider_address import provider_address
-from nftsync.lab.session import notebook_environment
+from nftsync.lab.demo_provider import (
+    address_file,
+    begin_afresh,
+    in_use,
+    is_demo,
+    provider_again,
+    state_file,
+)
+from nftsync.lab.jupyter import notebook_environment
+from nftsync.lab.which_database import provider_address
 from nftsync.sandbox.statefile import StateFile
 
 _PATIENCE = 60.0

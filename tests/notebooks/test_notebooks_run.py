@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from notebook_worlds import NOTEBOOKS, count, execute, outputs, text_of
 
-from nftsync.lab.session import notebook_environment
+from nftsync.lab.jupyter import notebook_environment
 
 #: A time to the microsecond, or with its offset.
 _LONG_TIME = re.compile(r"\d:\d\d\.\d|\+00:00")

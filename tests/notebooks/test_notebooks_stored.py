@@ -12,7 +12,7 @@ import nbformat
 import pytest
 from notebook_worlds import NOTEBOOKS, PAGES, ROOT, read
 
-from nftsync.lab.copies import copy_missing, shipped
+from nftsync.lab.jupyter import copy_missing, shipped
 
 
 def test_there_are_five_in_order() -> None:

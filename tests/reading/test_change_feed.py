@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from mirrored_site import Site
 
-from nftsync.change_feed import CHANGE_COLUMNS, open_feed
 from nftsync.errors import StoreError
+from nftsync.reports.changes import CHANGE_COLUMNS, open_feed
 from nftsync.store.mirror import Mirror
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -41,7 +41,7 @@ def test_reads_only_what_comes_after_an_id_and_up_to_another(site: Site) -> None
 
 
 def test_pages_join_without_a_seam(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nftsync.change_feed._PAGE", 3)
+    monkeypatch.setattr("nftsync.reports.changes._PAGE", 3)
     with open_feed(site.database) as feed:
         pages = list(feed.read(0))
     assert [len(page) for page in pages] == [3, 3, 3, 3, 3, 3, 2]

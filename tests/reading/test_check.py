@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from mirrored_site import Outcome, Site
 
-from nftsync import checks
-from nftsync.client import Client
+from nftsync.provider import Client
+from nftsync.reports import checks
 
 Command = Callable[..., Outcome]
 SECRET = "correct horse battery staple"
@@ -233,7 +233,7 @@ def test_a_database_that_cannot_be_written_fails(
 ) -> None:
     with closing(sqlite3.connect(site.database, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
-        monkeypatch.setattr("nftsync.checks.BUSY_SECONDS", 0.05)
+        monkeypatch.setattr("nftsync.reports.checks.BUSY_SECONDS", 0.05)
         (found,) = checks.check_database(site.database)
         writer.execute("ROLLBACK")
     assert found.verdict == "FAILED"

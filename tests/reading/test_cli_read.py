@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mirrored_site import Outcome, Site
 
-from nftsync.cli.json_rows import print_json_rows
-from nftsync.frame_rows import rows_of
+from nftsync.cli.common import print_json_rows
+from nftsync.frames._files import rows_of
 from nftsync.times import format_time
 
 Command = Callable[..., Outcome]

@@ -12,8 +12,8 @@ import pytest
 from mirrored_site import Outcome, Site
 
 from nftsync.errors import InputError, StoreError
-from nftsync.evidence import find_evidence
-from nftsync.models import WalletRead
+from nftsync.records import WalletRead
+from nftsync.reports.evidence import find_evidence
 from nftsync.store.mirror import Mirror
 from nftsync.times import format_time, now
 

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from mirrored_site import CLEAN, Site
 
 from nftsync import exact_sum, frames
-from nftsync.export import write_export
-from nftsync.export_files import ParquetFile
-from nftsync.snapshot import write_snapshot
+from nftsync.reports.export import write_export
+from nftsync.reports.export_files import ParquetFile
+from nftsync.reports.snapshot import write_snapshot
 
 UINT256 = 2**256 - 1
 

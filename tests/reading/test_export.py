@@ -28,11 +28,11 @@ from hypothesis import strategies as st
 from mirrored_site import Outcome, Site
 
 from nftsync import __version__, frames
-from nftsync.csv_cells import neutralized
 from nftsync.errors import InputError, StoreError
-from nftsync.export import ExportFormat, write_export
-from nftsync.export_files import CsvFile, ParquetFile
-from nftsync.tables import TABLES
+from nftsync.reports.export import ExportFormat, write_export
+from nftsync.reports.export_files import CsvFile, ParquetFile
+from nftsync.store.catalog import TABLES
+from nftsync.text import neutralized
 from nftsync.times import format_time, now
 
 FAR_AHEAD = "2999-01-01T00:00:00.000000Z"
@@ -226,7 +226,7 @@ def test_the_manifest_names_each_file_with_its_rows_and_digest(busy: Site, tmp_p
 def test_small_chunks_join_without_a_seam(
     busy: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nftsync.export_rows._CHUNK", 3)
+    monkeypatch.setattr("nftsync.reports.export._CHUNK", 3)
     for as_of in (None, FAR_AHEAD):
         out = tmp_path / f"out {as_of}"
         write_export(busy.database, out, as_of=as_of)
@@ -246,7 +246,7 @@ def test_all_files_are_of_one_moment_whatever_is_written_between_them(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each file is followed by a commit that adds to every log; none of it shows in a later one."""
-    from nftsync import export
+    from nftsync.reports import export
 
     before = {name: len(table_rows(site.database, name)) for name in TABLES}
     write = export._write
@@ -529,7 +529,7 @@ def test_a_full_disk_is_one_error_and_no_noise(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_format: ExportFormat
 ) -> None:
     """Nothing is left open that would complain once more when it is collected."""
-    monkeypatch.setattr("nftsync.export._private", lambda _: Path("/dev/full").open("wb"))  # noqa: SIM115
+    monkeypatch.setattr("nftsync.reports.export._private", lambda _: Path("/dev/full").open("wb"))  # noqa: SIM115
     with pytest.raises(StoreError, match=r"cannot write .*/out: No space left"):
         write_export(site.database, tmp_path / "out", file_format=file_format)
     gc.collect()

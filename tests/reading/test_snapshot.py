@@ -15,7 +15,7 @@ from mirrored_site import Outcome, Site
 
 from nftsync import frames
 from nftsync.errors import InputError, StoreError
-from nftsync.snapshot import write_snapshot
+from nftsync.reports.snapshot import write_snapshot
 
 
 def dump(database: Path) -> list[str]:
@@ -99,7 +99,7 @@ def test_a_copy_taken_while_others_write_is_of_one_moment(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer adds to two tables in each transaction; a copy never has one without the other."""
-    monkeypatch.setattr("nftsync.snapshot._STEP", 1)
+    monkeypatch.setattr("nftsync.reports.snapshot._STEP", 1)
     stop, commits = threading.Event(), 0
 
     def write() -> None:
@@ -144,7 +144,7 @@ def test_what_goes_wrong_leaves_nothing_behind(
     def fail(partial: Path, file: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("nftsync.snapshot._put_in_place", fail)
+    monkeypatch.setattr("nftsync.reports.snapshot._put_in_place", fail)
     with pytest.raises(StoreError, match=r"copy\.db: No space left"):
         write_snapshot(site.database, tmp_path / "copy.db")
     assert not list(tmp_path.glob("*copy*"))

@@ -12,7 +12,7 @@ from mirrored_site import Outcome, Site
 
 from nftsync import __version__
 from nftsync.errors import StoreError
-from nftsync.status import age_seconds, read_status
+from nftsync.reports.status import age_seconds, read_status
 from nftsync.store.mirror import Mirror
 from nftsync.times import now
 

@@ -10,9 +10,9 @@ import msgspec
 from real_data import State, read_blocks, read_records, wallet_of
 
 import nftsync
+from nftsync.pull.result import SyncResult
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World, WorldContents
-from nftsync.sync_result import SyncResult
 from nftsync.times import now
 
 #: A read of every wallet before the first block, so that no change is a wallet's first read.

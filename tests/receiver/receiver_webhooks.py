@@ -6,7 +6,7 @@ import json
 import uuid
 from typing import Any
 
-from nftsync.signature import HEADER, sign
+from nftsync.provider.webhooks import HEADER, sign
 
 SECRET = "a secret that never shows"
 ORGANIZATION = "00000000-0000-4000-8000-00000000000a"

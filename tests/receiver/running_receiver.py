@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import httpx
 from receiver_webhooks import SECRET, headers
 
-from nftsync.http_server import HttpServer
 from nftsync.receiver import close_app, create_app, quick_path
+from nftsync.wsgi import HttpServer
 
 
 class Running(NamedTuple):

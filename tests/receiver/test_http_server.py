@@ -20,8 +20,7 @@ from receiver_webhooks import SECRET, body, headers, raw
 from running_receiver import Running
 
 from nftsync.errors import InputError
-from nftsync.http_connections import RECEIVED_AT
-from nftsync.http_server import HttpServer, Listener
+from nftsync.wsgi import RECEIVED_AT, HttpServer, Listener
 
 
 def hello(environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
@@ -245,7 +244,7 @@ def listens(port: int) -> bool:
 SERVE = """
 import sys
 from pathlib import Path
-from nftsync.http_server import HttpServer, Listener, stop_signals
+from nftsync.wsgi import HttpServer, Listener, stop_signals
 from nftsync.receiver import close_app, create_app, quick_path
 with stop_signals() as wait:
     app = create_app(database=Path(sys.argv[1]), secrets=[sys.argv[2]])

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from receiver_webhooks import ORGANIZATION, body, fields
 
+from nftsync.provider.webhooks import read_webhook
 from nftsync.store.inbox import Delivery, Stored, store, store_new
 from nftsync.store.schema import open_store
-from nftsync.webhook_body import read_webhook
 
 AT = "2026-01-31T12:00:00.000000Z"
 LATER = "2026-01-31T13:00:00.000000Z"

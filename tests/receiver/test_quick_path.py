@@ -17,8 +17,7 @@ import pytest
 from receiver_webhooks import body, headers, raw
 from running_receiver import Running
 
-from nftsync.http_quick import Later, Pending, QuickPath, QuickRequest, Reply
-from nftsync.http_server import HttpServer
+from nftsync.wsgi import HttpServer, Later, Pending, QuickPath, QuickRequest, Reply
 
 REQUEST = b"POST /quick HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n"
 

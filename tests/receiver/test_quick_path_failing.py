@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable
 from http.client import HTTPResponse
 from typing import Any
 
-from nftsync.http_quick import Later, QuickPath, QuickRequest, Reply
-from nftsync.http_server import HttpServer
+from nftsync.wsgi import HttpServer, Later, QuickPath, QuickRequest, Reply
 
 LATE_SECONDS = 0.2
 

@@ -14,10 +14,9 @@ from receiver_webhooks import SECRET, body, fields, headers
 from running_receiver import Running
 
 from nftsync.errors import InputError
-from nftsync.http_server import HttpServer
-from nftsync.receiver.log import ReceiverLog, log_json_lines
-from nftsync.receiver.metrics import Metrics, serve_metrics
-from nftsync.signature import sign
+from nftsync.provider.webhooks import sign
+from nftsync.receiver.telemetry import Metrics, ReceiverLog, log_json_lines, serve_metrics
+from nftsync.wsgi import HttpServer
 
 
 def figures(port: int) -> dict[str, float]:

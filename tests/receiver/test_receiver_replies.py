@@ -14,8 +14,8 @@ from receiver_webhooks import ORGANIZATION, SECRET, body, fields, headers, raw
 from running_receiver import Running
 
 from nftsync.errors import InputError, SettingsError
+from nftsync.provider.webhooks import HEADER, sign
 from nftsync.receiver import create_app
-from nftsync.signature import HEADER, sign
 
 LIMIT = 256 * 1024
 

@@ -20,15 +20,15 @@ import pytest
 from receiver_webhooks import SECRET, body, headers
 from running_receiver import Running
 
+from nftsync.daemon.serve import ServeConfig, receiving
 from nftsync.errors import StoreError
-from nftsync.http_server import HttpServer
+from nftsync.provider.webhooks import Webhook, read_webhook
 from nftsync.receiver import close_app, create_app, quick_path
 from nftsync.receiver.app import LARGEST_BODY
 from nftsync.receiver.committer import Committer
-from nftsync.receiver.metrics import Metrics
-from nftsync.serve import ServeConfig, receiving
+from nftsync.receiver.telemetry import Metrics
 from nftsync.store.inbox import Delivery
-from nftsync.webhook_body import Webhook, read_webhook
+from nftsync.wsgi import HttpServer
 
 HOLD_LOCK = """
 import sqlite3, sys

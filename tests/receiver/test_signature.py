@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nftsync.signature import Accepted, Refused, sign, verify
+from nftsync.provider.webhooks import Accepted, Refused, sign, verify
 
 #: secret, body, and what `openssl dgst -sha256 -mac HMAC -macopt hexkey:... -binary | openssl
 #: base64` made of them.

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from receiver_webhooks import ORGANIZATION, body, fields
 
-from nftsync.webhook_body import Unusable, Webhook, read_webhook
+from nftsync.provider.webhooks import Unusable, Webhook, read_webhook
 
 
 def assert_storable(read: Webhook | Unusable) -> None:

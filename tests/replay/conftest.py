@@ -9,7 +9,7 @@ import pytest
 from provider import Provider
 from replay_world import Place
 
-from nftsync.client import Client
+from nftsync.provider import Client
 from nftsync.store.mirror import Mirror
 
 

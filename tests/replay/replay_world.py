@@ -19,17 +19,17 @@ import msgspec
 from provider import uuid
 
 import nftsync
-from nftsync.client import ClientConfig
+from nftsync.provider import ClientConfig
+from nftsync.provider.routes import Route, merged
+from nftsync.provider.webhooks import Webhook, read_webhook
+from nftsync.pull.plan import Request
+from nftsync.pull.result import SyncResult
+from nftsync.pull.run import sync_wallets
 from nftsync.replay import run
 from nftsync.replay.result import ReplayResult
-from nftsync.routes import Route, merged
 from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
-from nftsync.sync_plan import Request
-from nftsync.sync_result import SyncResult
-from nftsync.sync_run import sync_wallets
 from nftsync.times import now, shifted
-from nftsync.webhook_body import Webhook, read_webhook
 
 ROOT = str(Path(nftsync.__file__).parents[1])
 OURS = uuid(1, 0xC)

@@ -9,13 +9,12 @@ import pytest
 from provider import wallet
 from replay_world import OURS, Place, body
 
-from nftsync.store import inbox_leases, inbox_queue
-from nftsync.store.inbox import Delivery, store
-from nftsync.store.inbox_queue import ObjectKey, Settlement
+from nftsync.provider.webhooks import read_webhook
+from nftsync.store import leases, queue
+from nftsync.store.inbox import Delivery, seconds_before_attempt, store
 from nftsync.store.mirror import Mirror
+from nftsync.store.queue import ObjectKey, Settlement
 from nftsync.times import shifted
-from nftsync.webhook_body import read_webhook
-from nftsync.webhook_states import seconds_before_attempt
 
 AT = "2026-01-01T12:00:00.000000Z"
 KEY = ObjectKey("Wallet", wallet(1))
@@ -41,15 +40,13 @@ def put(mirror: Mirror, count: int, at: str, *, key: ObjectKey = KEY, first: int
 
 def take_all(mirror: Mirror, at: str) -> tuple[int, int]:
     """Claim all that is due; the lease, and how many webhooks."""
-    keys = inbox_queue.due_objects(mirror.connection, at, at, 512)
+    keys = queue.due_objects(mirror.connection, at, at, 512)
     with mirror.transaction() as transaction:
-        lease = inbox_leases.take_lease(transaction.connection, at)
+        lease = leases.take_lease(transaction.connection, at)
     webhooks, more, going_on = 0, bool(keys), False
     while more:
         with mirror.transaction() as transaction:
-            claimed = inbox_queue.claim(
-                transaction.connection, lease, keys, at, at, going_on=going_on
-            )
+            claimed = queue.claim(transaction.connection, lease, keys, at, at, going_on=going_on)
         webhooks += sum(claim.webhooks for claim in claimed.claims)
         more, going_on = claimed.more, True
     return lease, webhooks
@@ -67,13 +64,13 @@ def test_what_is_put_off_waits_even_if_it_was_received_by_a_clock_that_was_ahead
     lease, _ = take_all(mirror, AT)
     later = Settlement(KEY, "pending", due_at=moved(seconds=5))
     with mirror.transaction() as transaction:
-        inbox_queue.settle(transaction.connection, lease, later, AT, None)
+        queue.settle(transaction.connection, lease, later, AT, None)
     assert take_all(mirror, moved(seconds=1))[1] == 0
     lease, webhooks = take_all(mirror, moved(seconds=6))
     assert webhooks == 1
     with mirror.transaction() as transaction:
         failed = Settlement(KEY, "failed", "no")
-        inbox_queue.settle(transaction.connection, lease, failed, moved(seconds=6), None)
+        queue.settle(transaction.connection, lease, failed, moved(seconds=6), None)
     assert take_all(mirror, moved(seconds=7))[1] == 0
 
 
@@ -94,9 +91,9 @@ def test_a_lease_that_a_wrong_clock_gave_for_long_is_taken_back(mirror: Mirror) 
     put(mirror, 1, AT)
     mirror.connection.execute("INSERT INTO leases (expires_at) VALUES (?)", (moved(days=1),))
     mirror.connection.execute("UPDATE webhooks SET state = 'running', lease_no = 1")
-    assert inbox_leases.has_expired(mirror.connection, AT)
+    assert leases.has_expired(mirror.connection, AT)
     with mirror.transaction() as transaction:
-        assert inbox_leases.take_back_expired(transaction.connection, AT) == 1
+        assert leases.take_back_expired(transaction.connection, AT) == 1
     assert take_all(mirror, AT)[1] == 1
 
 
@@ -107,11 +104,11 @@ def test_ten_thousand_webhooks_on_one_object_are_one_claim_and_end_together(
     lease, webhooks = take_all(mirror, AT)
     assert webhooks == 10_000
     put(mirror, 5, AT, first=10_000)
-    assert inbox_queue.due_objects(mirror.connection, AT, AT, 512) == []
+    assert queue.due_objects(mirror.connection, AT, AT, 512) == []
     settled, steps, more = 0, 0, True
     while more:
         with mirror.transaction() as transaction:
-            counts, more = inbox_queue.settle(
+            counts, more = queue.settle(
                 transaction.connection, lease, Settlement(KEY, "done"), AT, None
             )
         settled += counts["done"]
@@ -127,7 +124,7 @@ def test_what_is_done_counts_only_under_the_lease_that_claimed_it(mirror: Mirror
     lease, webhooks = take_all(mirror, AT)
     done = [Settlement(KEY, "done"), Settlement(other, "done")]
     with mirror.transaction() as transaction:
-        settle_done = inbox_queue.settle_done
+        settle_done = queue.settle_done
         assert settle_done(transaction.connection, lease + 1, done, AT, None) == (0, False)
         assert settle_done(transaction.connection, lease, done, AT, None) == (webhooks, False)
     states = mirror.connection.execute("SELECT state, attempts FROM webhooks").fetchall()
@@ -148,7 +145,7 @@ def test_work_grows_with_a_long_backlog_of_one_object_and_not_with_its_square(
         mirror.connection.set_progress_handler(count_work, 100)
         lease, _ = take_all(mirror, AT)
         with mirror.transaction() as transaction:
-            inbox_queue.settle(transaction.connection, lease, Settlement(KEY, "done"), AT, None)
+            queue.settle(transaction.connection, lease, Settlement(KEY, "done"), AT, None)
         mirror.connection.set_progress_handler(None, 100)
         return done
 
@@ -160,11 +157,11 @@ def test_an_object_of_which_another_worker_holds_some_is_not_claimed_on(mirror: 
     lease, _ = take_all(mirror, AT)
     put(mirror, 1, AT, first=2)
     with mirror.transaction() as transaction:
-        other = inbox_leases.take_lease(transaction.connection, AT)
-        claimed = inbox_queue.claim(transaction.connection, other, [KEY], AT, AT, going_on=True)
+        other = leases.take_lease(transaction.connection, AT)
+        claimed = queue.claim(transaction.connection, other, [KEY], AT, AT, going_on=True)
         assert (claimed.claims, claimed.more) == ([], False)
-        assert not inbox_queue.claim(transaction.connection, lease, [KEY], AT, AT).claims
-        on = inbox_queue.claim(transaction.connection, lease, [KEY], AT, AT, going_on=True)
+        assert not queue.claim(transaction.connection, lease, [KEY], AT, AT).claims
+        on = queue.claim(transaction.connection, lease, [KEY], AT, AT, going_on=True)
         assert [claim.webhooks for claim in on.claims] == [1]
 
 
@@ -172,14 +169,14 @@ def test_a_settlement_under_a_lease_that_is_gone_changes_nothing(mirror: Mirror)
     put(mirror, 2, AT)
     old, _ = take_all(mirror, AT)
     with mirror.transaction() as transaction:
-        inbox_leases.take_back_expired(transaction.connection, moved(seconds=21))
+        leases.take_back_expired(transaction.connection, moved(seconds=21))
     take_all(mirror, moved(seconds=21))
     before = mirror.connection.execute("SELECT * FROM webhooks").fetchall()
     some = mirror.connection.execute("SELECT max(webhook_id) FROM webhooks").fetchone()[0]
     late = Settlement(KEY, "done", webhook_id=some, look_again_at=AT)
     with mirror.transaction() as transaction:
-        assert not inbox_leases.renew_lease(transaction.connection, old, moved(seconds=21))
-        assert inbox_queue.settle(transaction.connection, old, late, AT, None) == ({}, False)
+        assert not leases.renew_lease(transaction.connection, old, moved(seconds=21))
+        assert queue.settle(transaction.connection, old, late, AT, None) == ({}, False)
     assert mirror.connection.execute("SELECT * FROM webhooks").fetchall() == before
 
 
@@ -187,8 +184,8 @@ def test_a_leases_number_is_never_given_again(mirror: Mirror) -> None:
     numbers = []
     for _ in range(3):
         with mirror.transaction() as transaction:
-            numbers.append(inbox_leases.take_lease(transaction.connection, AT))
-            inbox_leases.end_lease(transaction.connection, numbers[-1])
+            numbers.append(leases.take_lease(transaction.connection, AT))
+            leases.end_lease(transaction.connection, numbers[-1])
     assert numbers == sorted(set(numbers))
 
 
@@ -203,7 +200,7 @@ def test_a_vanished_workers_run_is_closed_and_a_finished_one_left_alone(mirror: 
             "INSERT INTO leases (expires_at, run_id) VALUES (?, ?)", (AT, number)
         )
     with mirror.transaction() as transaction:
-        inbox_leases.take_back_expired(transaction.connection, moved(seconds=1))
+        leases.take_back_expired(transaction.connection, moved(seconds=1))
     rows: list[tuple[str, str | None]] = mirror.connection.execute(
         "SELECT status, finished_at FROM sync_runs ORDER BY run_id"
     ).fetchall()
@@ -216,9 +213,9 @@ def test_rows_without_an_object_are_left_alone(mirror: Mirror) -> None:
     mirror.connection.execute(
         "UPDATE webhooks SET resource_id = NULL, resource_type = NULL WHERE webhook_no = 1"
     )
-    assert inbox_queue.due_objects(mirror.connection, AT, AT, 512) == [KEY]
+    assert queue.due_objects(mirror.connection, AT, AT, 512) == [KEY]
     assert take_all(mirror, AT)[1] == 1
-    assert inbox_queue.due_objects(mirror.connection, AT, AT, 512) == []
+    assert queue.due_objects(mirror.connection, AT, AT, 512) == []
 
 
 def test_claims_do_not_mix_organizations(mirror: Mirror) -> None:
@@ -231,8 +228,8 @@ def test_claims_do_not_mix_organizations(mirror: Mirror) -> None:
         (theirs.resource_id,),
     )
     with mirror.transaction() as transaction:
-        lease = inbox_leases.take_lease(transaction.connection, AT)
-        claimed = inbox_queue.claim(
+        lease = leases.take_lease(transaction.connection, AT)
+        claimed = queue.claim(
             *(transaction.connection, lease, [KEY, theirs], AT, AT), organization_id=OURS
         )
     assert [(claim.key, claim.webhooks) for claim in claimed.claims] == [(KEY, 1)]

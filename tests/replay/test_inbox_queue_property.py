@@ -23,13 +23,12 @@ from hypothesis.stateful import (
 from provider import uuid
 from replay_world import OURS, THEIRS, body
 
-from nftsync.store import inbox_leases, inbox_queue
-from nftsync.store.inbox import Delivery, store
-from nftsync.store.inbox_queue import ObjectKey, Settlement
+from nftsync.provider.webhooks import read_webhook
+from nftsync.store import leases, queue
+from nftsync.store.inbox import MOST_ATTEMPTS, NEXT, REQUEUED_FROM, Delivery, WebhookState, store
 from nftsync.store.mirror import Mirror
+from nftsync.store.queue import ObjectKey, Settlement
 from nftsync.times import shifted
-from nftsync.webhook_body import read_webhook
-from nftsync.webhook_states import MOST_ATTEMPTS, NEXT, REQUEUED_FROM, WebhookState
 
 _START = "2026-01-01T00:00:00.000000Z"
 _FEW = 3  # rows that one transaction marks; the real figure would need thousands of webhooks
@@ -119,7 +118,7 @@ class Queue(RuleBasedStateMachine):
     @rule(number=WORKERS, of_ours=st.booleans())
     def claim(self, number: int, of_ours: bool) -> None:
         worker = self.workers[number]
-        keys = inbox_queue.due_objects(self.connection, self.at, self.at, 3)
+        keys = queue.due_objects(self.connection, self.at, self.at, 3)
         held = self.running()
         assert not set(keys) & held.keys()
         due = self.due_since()
@@ -128,7 +127,7 @@ class Queue(RuleBasedStateMachine):
         while more:
             lease = self._hold(worker)
             claimed = self.write(
-                inbox_queue.claim,
+                queue.claim,
                 *(lease, keys, self.at, self.at),
                 organization_id=OURS if of_ours else None,
                 going_on=going_on,
@@ -143,10 +142,10 @@ class Queue(RuleBasedStateMachine):
             more, going_on = claimed.more and bool(keys), True
 
     def _hold(self, worker: Worker) -> int:
-        if worker.lease is not None and self.write(inbox_leases.renew_lease, worker.lease, self.at):
+        if worker.lease is not None and self.write(leases.renew_lease, worker.lease, self.at):
             return worker.lease
         worker.claimed.clear()
-        worker.lease = self.write(inbox_leases.take_lease, self.at)
+        worker.lease = self.write(leases.take_lease, self.at)
         assert worker.lease is not None
         return worker.lease
 
@@ -173,7 +172,7 @@ class Queue(RuleBasedStateMachine):
         settled: Counter[str] = Counter()
         more = True
         while more:
-            counts, more = self.write(inbox_queue.settle, worker.lease, settlement, self.at, None)
+            counts, more = self.write(queue.settle, worker.lease, settlement, self.at, None)
             settled.update(counts)
         if alive:
             assert settled.total() == worker.claimed.pop(key, 0)
@@ -199,9 +198,7 @@ class Queue(RuleBasedStateMachine):
         ]
         settled, more = 0, True
         while more:
-            count, more = self.write(
-                inbox_queue.settle_done, worker.lease, settlements, self.at, None
-            )
+            count, more = self.write(queue.settle_done, worker.lease, settlements, self.at, None)
             assert count <= _FEW
             settled += count
         changed = {n: row for n, row in self.rows().items() if row != before[n]}
@@ -217,15 +214,15 @@ class Queue(RuleBasedStateMachine):
     def give_up(self, number: int) -> None:
         worker = self.workers[number]
         if worker.lease is not None:
-            if self.write(inbox_leases.end_lease, worker.lease):
-                while self.write(inbox_leases.take_back_expired, self.at) == _FEW:
+            if self.write(leases.end_lease, worker.lease):
+                while self.write(leases.take_back_expired, self.at) == _FEW:
                     pass
             self.workers[number] = Worker()
 
     @rule()
     def take_back(self) -> None:
-        while inbox_leases.has_expired(self.connection, self.at):
-            self.write(inbox_leases.take_back_expired, self.at)
+        while leases.has_expired(self.connection, self.at):
+            self.write(leases.take_back_expired, self.at)
         live = self.live_leases()
         assert all(leases <= live for leases in self.running().values())
 
@@ -295,8 +292,8 @@ class Queue(RuleBasedStateMachine):
 def test_the_inbox_keeps_its_promises_whatever_workers_and_clocks_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(inbox_queue, "ROWS_AT_ONCE", _FEW)
-    monkeypatch.setattr(inbox_leases, "ROWS_AT_ONCE", _FEW)
+    monkeypatch.setattr(queue, "ROWS_AT_ONCE", _FEW)
+    monkeypatch.setattr(leases, "ROWS_AT_ONCE", _FEW)
     run_state_machine_as_test(
         Queue,
         settings=settings(

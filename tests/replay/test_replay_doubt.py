@@ -9,8 +9,8 @@ import pytest
 from provider import Provider, balances, entry, reply, token, uuid, wallet
 from replay_world import Place
 
+from nftsync.provider.routes import Route
 from nftsync.replay import outcomes, run
-from nftsync.routes import Route
 
 EMPTY = reply(balances())
 

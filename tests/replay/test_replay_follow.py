@@ -11,13 +11,12 @@ from provider import Provider, balances, entry, reply, token, uuid, wallet
 from replay_world import Place, in_time
 
 from nftsync.errors import StoreError
-from nftsync.models import ObjectRead
+from nftsync.provider.routes import Route
+from nftsync.records import ObjectRead
 from nftsync.replay import outcomes, run, worker
-from nftsync.routes import Route
-from nftsync.store import connection as store_connection
-from nftsync.store import inbox_leases
-from nftsync.store.mirror import Mirror
-from nftsync.store.resources import store_object
+from nftsync.store import database as store_connection
+from nftsync.store import leases
+from nftsync.store.mirror import Mirror, store_object
 
 OK = reply(balances())
 
@@ -241,7 +240,7 @@ def test_a_worker_whose_lease_ended_between_two_steps_of_a_claim_lets_it_go(
 ) -> None:
     """Another worker has taken over since; what it works on is not read here too."""
     monkeypatch.setattr(worker.inbox_queue, "ROWS_AT_ONCE", 3)
-    monkeypatch.setattr(inbox_leases, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(leases, "ROWS_AT_ONCE", 3)
     provider.always(OK)
     place.receive("Wallet", *[wallet(1)] * 8)
     real = worker.inbox_queue.claim

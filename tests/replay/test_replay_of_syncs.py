@@ -12,13 +12,13 @@ import pytest
 from provider import Provider, balances, entry, reply, token, uuid, wallet
 from replay_world import Place, in_time
 
+from nftsync.daemon.setup import replay_config
 from nftsync.errors import InputError
-from nftsync.replay import asked_sync, run
-from nftsync.replay_setup import replay_config
-from nftsync.routes import Route
+from nftsync.provider.routes import Route
+from nftsync.pull.result import BalanceCounts, SyncResult, TokenCounts, WalletCounts
+from nftsync.replay import run, triggered_sync
 from nftsync.settings import load
-from nftsync.store.lock import sync_lock
-from nftsync.sync_result import BalanceCounts, SyncResult, TokenCounts, WalletCounts
+from nftsync.store.database import sync_lock
 
 ANY = {"*": Route(kind="sync")}
 SELDOM = {"*": Route(kind="sync", at_most_every=timedelta(minutes=15))}
@@ -210,7 +210,7 @@ def test_a_sync_that_broke_off_in_an_unforeseen_way_is_not_taken_for_made(
     with pytest.raises(RuntimeError, match="broke off"):
         tracked.replay(ANY, run_sync=sync)
     assert tracked.states() == {"running": 1}  # until the lease runs out
-    assert asked_sync.AskedSync(sync).outcome() is None
+    assert triggered_sync.AskedSync(sync).outcome() is None
 
 
 def test_the_lease_taken_away_amid_a_sync_settles_nothing(

@@ -10,10 +10,10 @@ import pytest
 from provider import Provider, balances, entry, raw, reply, token, uuid, wallet
 from replay_world import OURS, THEIRS, Place, in_time
 
-from nftsync.client import Paging
+from nftsync.provider import Paging
+from nftsync.provider.routes import Route
 from nftsync.replay import run
-from nftsync.routes import Route
-from nftsync.store import inbox_queue
+from nftsync.store import queue
 
 TRANSFER = Route(
     kind="object",
@@ -299,12 +299,12 @@ def test_what_another_worker_was_quicker_to_claim_does_not_end_a_replay(
     provider.always(reply(balances()))
     place.receive("Wallet", *(wallet(number) for number in range(20)))
     place.run("INSERT INTO leases (expires_at) VALUES (?)", in_time(20))
-    look = inbox_queue.due_objects
-    taken: list[inbox_queue.ObjectKey] = []
+    look = queue.due_objects
+    taken: list[queue.ObjectKey] = []
 
     def look_late(
         connection: sqlite3.Connection, *arguments: Any, **more: Any
-    ) -> list[inbox_queue.ObjectKey]:
+    ) -> list[queue.ObjectKey]:
         found = look(connection, *arguments, **more)
         if not taken:
             taken.extend(found)
@@ -315,7 +315,7 @@ def test_what_another_worker_was_quicker_to_claim_does_not_end_a_replay(
                 )
         return found
 
-    monkeypatch.setattr(inbox_queue, "due_objects", look_late)
+    monkeypatch.setattr(queue, "due_objects", look_late)
     result = place.replay()
     assert (len(taken), result.done, result.fetches) == (5, 15, 15)
     assert place.states() == {"running": 5, "done": 15}

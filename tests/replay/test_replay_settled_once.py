@@ -5,14 +5,14 @@ from __future__ import annotations
 from provider import wallet
 from replay_world import Place, body
 
+from nftsync.provider.routes import merged
+from nftsync.provider.webhooks import read_webhook
 from nftsync.replay.lease import Lease
 from nftsync.replay.worker import Worker
-from nftsync.routes import merged
 from nftsync.store.inbox import Delivery, store
-from nftsync.store.inbox_queue import ROWS_AT_ONCE, ObjectKey, Settlement
 from nftsync.store.mirror import Mirror
+from nftsync.store.queue import ROWS_AT_ONCE, ObjectKey, Settlement
 from nftsync.times import now
-from nftsync.webhook_body import read_webhook
 
 FEW, MANY = (ObjectKey("Wallet", wallet(number)) for number in (1, 2))
 

@@ -11,7 +11,7 @@ from provider import Peer, Provider, Sender, balances, entry, reply, token, wall
 from replay_world import Place, in_time
 
 from nftsync.replay import outcomes, run
-from nftsync.webhook_states import MOST_ATTEMPTS
+from nftsync.store.inbox import MOST_ATTEMPTS
 
 OK = reply(balances())
 

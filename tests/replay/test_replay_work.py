@@ -8,10 +8,10 @@ import hypothesis.strategies as st
 from hypothesis import given
 from provider import wallet
 
-from nftsync.models import WalletRead
-from nftsync.reads import AnyTask, WalletTask
+from nftsync.pull.reads import AnyTask, WalletTask
+from nftsync.records import WalletRead
 from nftsync.replay.work import Job, Work
-from nftsync.store.inbox_queue import ObjectKey
+from nftsync.store.queue import ObjectKey
 
 
 def job(number: int, since: int = 0) -> Job:

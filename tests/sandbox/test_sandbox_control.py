@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from webhook_receiver import CONFIG, SECRET, Receiver, deliveries, enable, finished
 
 from nftsync.errors import InputError
+from nftsync.provider.webhooks import sign
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.webhook_config import WEBHOOK_TYPES, WebhookConfig
 from nftsync.sandbox.world import World
-from nftsync.signature import sign
 
 UNKNOWN = "99999999-9999-4999-8999-999999999999"
 

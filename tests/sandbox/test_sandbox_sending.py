@@ -31,12 +31,12 @@ from webhook_receiver import (
 )
 
 from nftsync.errors import InputError
+from nftsync.provider.webhooks import sign
 from nftsync.sandbox import outbox
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.retries import RETRY_SECONDS, RetrySchedule
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.service import EXTENSION, create_app
-from nftsync.signature import sign
 
 OBJECT = "99999999-9999-4999-8999-999999999999"
 

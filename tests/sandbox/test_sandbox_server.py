@@ -16,13 +16,13 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from nftsync.cli.sandbox import sandbox
+from nftsync.cli.local import sandbox
 from nftsync.errors import InputError
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
 
-COMMAND = [sys.executable, "-c", "from nftsync.cli.sandbox import sandbox; sandbox()"]
+COMMAND = [sys.executable, "-c", "from nftsync.cli.local import sandbox; sandbox()"]
 
 
 def test_a_stopped_sandbox_leaves_no_thread_no_socket_and_a_free_port() -> None:

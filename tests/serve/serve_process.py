@@ -18,8 +18,8 @@ from typing import Any
 
 import httpx
 
+from nftsync.provider.webhooks import HEADER, sign
 from nftsync.sandbox.server import SandboxServer
-from nftsync.signature import HEADER, sign
 
 SECRET = "a-secret-that-never-shows"
 ORGANIZATION = "00000000-0000-4000-8000-00000000000a"

@@ -23,8 +23,8 @@ from serve_process import (
 )
 
 from nftsync import frames
+from nftsync.provider.webhooks import HEADER, sign
 from nftsync.sandbox.server import SandboxServer
-from nftsync.signature import HEADER, sign
 
 NOBODY = "00000000-0000-4000-8000-0000000000ff"
 PREVIOUS = "the-secret-before-it"

@@ -30,7 +30,7 @@ from serve_process import (
     webhook,
 )
 
-from nftsync.signature import HEADER, sign
+from nftsync.provider.webhooks import HEADER, sign
 
 WALLET = "00000000-0000-4000-8000-000000000001"
 

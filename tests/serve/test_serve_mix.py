@@ -19,17 +19,17 @@ from worlds import listed, mirrored, replayed
 
 import nftsync
 from nftsync import frames
-from nftsync.client import ClientConfig
+from nftsync.daemon.serve import ServeConfig, receiving
 from nftsync.errors import InputError
+from nftsync.provider import ClientConfig
+from nftsync.provider.routes import merged
+from nftsync.pull.plan import Request
+from nftsync.pull.result import SyncResult
+from nftsync.pull.run import sync_wallets
 from nftsync.replay.run import ReplayConfig, replay_once
-from nftsync.routes import merged
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from nftsync.serve import ServeConfig, receiving
 from nftsync.store.schema import open_store
-from nftsync.sync_plan import Request
-from nftsync.sync_result import SyncResult
-from nftsync.sync_run import sync_wallets
 from nftsync.times import now
 
 ARRIVING = [None, "duplicate", "reorder", {"delay": 0.05}, "corrupt", "old_secret"]

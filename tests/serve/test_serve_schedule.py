@@ -31,16 +31,16 @@ from serve_process import (
 from worlds import listed, mirrored, replayed
 
 import nftsync
-from nftsync.client import ClientConfig
+from nftsync.daemon.schedule import keep_syncing
 from nftsync.errors import InputError, SettingsError, SyncRunning
+from nftsync.provider import ClientConfig
+from nftsync.pull.plan import Request
+from nftsync.pull.result import SyncResult
+from nftsync.pull.run import sync_wallets
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.store.mirror import Mirror
 from nftsync.store.schema import open_store
-from nftsync.sync_plan import Request
-from nftsync.sync_result import SyncResult
-from nftsync.sync_run import sync_wallets
-from nftsync.sync_schedule import keep_syncing
 
 HOUR = timedelta(hours=1)
 NOWHERE = "http://127.0.0.1:9"

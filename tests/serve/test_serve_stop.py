@@ -25,7 +25,7 @@ from serve_process import (
     webhook,
 )
 
-from nftsync.signature import HEADER, sign
+from nftsync.provider.webhooks import HEADER, sign
 
 WALLET = "00000000-0000-4000-8000-000000000001"
 SECRET = "a-secret-that-never-shows"
@@ -134,7 +134,7 @@ def test_more_signals_change_nothing(tmp_path: Path) -> None:
 def test_it_ends_by_itself_and_says_why_when_a_part_of_it_breaks(tmp_path: Path) -> None:
     program = (
         "import sys, datetime, pathlib\n"
-        "from nftsync.serve import ServeConfig, serve\n"
+        "from nftsync.daemon.serve import ServeConfig, serve\n"
         "def broken(stopped):\n"
         "    raise ValueError('nobody foresaw this')\n"
         "serve(ServeConfig(database=pathlib.Path(sys.argv[1]), secrets=['s'], port=0,\n"

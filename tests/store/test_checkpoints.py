@@ -7,8 +7,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from nftsync.models import CONTENT_COLUMNS, WalletRead
-from nftsync.store.connection import connect_reader
+from nftsync.records import CONTENT_COLUMNS, WalletRead
+from nftsync.store.database import connect_reader
 from nftsync.store.mirror import Mirror
 
 DESCRIPTION = CONTENT_COLUMNS.index("description")

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from nftsync.batch_size import BatchSize
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from nftsync.store.connection import begin_immediate, connect_writer
-from nftsync.store.mirror import Mirror
+from nftsync.store.database import begin_immediate, connect_writer
+from nftsync.store.mirror import BatchSize, Mirror
 
 
 def test_the_wait_for_another_writer_is_no_part_of_it(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from nftsync.receiver import checkpoints as of_receiver
 from nftsync.receiver.checkpoints import Checkpoints
-from nftsync.receiver.database_file import DatabaseFile
+from nftsync.receiver.committer import DatabaseFile
 from nftsync.store import checkpoints as of_mirror
 from nftsync.store.mirror import Mirror
 

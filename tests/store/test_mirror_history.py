@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nftsync import frames
-from nftsync.models import CONTENT_COLUMNS, Applied, Content, Entry, WalletRead
+from nftsync.records import CONTENT_COLUMNS, Applied, Content, Entry, WalletRead
 from nftsync.store.mirror import Mirror
 from nftsync.times import now
 

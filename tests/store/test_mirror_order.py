@@ -16,7 +16,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nftsync.models import CONTENT_COLUMNS, Content, TokenRead, WalletRead
+from nftsync.records import CONTENT_COLUMNS, Content, TokenRead, WalletRead
 from nftsync.store.mirror import Mirror
 
 WALLETS = [f"aaaaaaaa-0000-4000-8000-00000000000{n}" for n in range(3)]

@@ -11,9 +11,9 @@ from pathlib import Path
 import sqlite_utils
 from sqlite_utils.migrations import Migrations
 
+from nftsync import __version__
 from nftsync.store import schema
 from nftsync.store.schema import open_store
-from nftsync.version import __version__
 
 SET = "nftsync"
 

@@ -19,7 +19,7 @@ from nftsync import frames
 from nftsync.errors import InputError, NewerDatabase, SettingsError, StoreError, SyncRunning
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
-from nftsync.store.lock import sync_lock
+from nftsync.store.database import sync_lock
 
 WALLET = "8d1cc10a-7fbf-42e7-b58d-5110899866aa"
 

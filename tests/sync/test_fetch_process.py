@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from nftsync.fetch_process import FetchProcess
+from nftsync.pull.process import FetchProcess
 
 
 def test_a_process_that_is_told_nothing_ends_with_its_parents_interest() -> None:

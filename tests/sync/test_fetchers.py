@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from nftsync.fetchers import Fetchers
-from nftsync.models import WalletRead
+from nftsync.pull.pool import Fetchers
+from nftsync.records import WalletRead
 
 
 def wallet_read(name: str) -> WalletRead:

@@ -20,7 +20,7 @@ from nftsync.sandbox.server import SandboxServer
 OTHER = """
 import sys
 from pathlib import Path
-from nftsync.models import WalletRead
+from nftsync.records import WalletRead
 from nftsync.store.mirror import Mirror
 from nftsync.times import now
 

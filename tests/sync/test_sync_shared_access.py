@@ -12,11 +12,11 @@ import pytest
 from provider import Peer, Provider, balances, entry, reply, silence, token, wallet
 from worlds import mirrored
 
-from nftsync.client import ClientConfig, Tally
 from nftsync.errors import SettingsError
-from nftsync.store.registry import WalletLine
-from nftsync.sync_plan import Request
-from nftsync.sync_run import sync_wallets
+from nftsync.provider import ClientConfig, Tally
+from nftsync.pull.plan import Request
+from nftsync.pull.run import sync_wallets
+from nftsync.store.wallets import WalletLine
 
 #: More than what makes a sync without shared access start a process of its own.
 MANY = 600
@@ -47,7 +47,7 @@ def test_a_large_sync_with_shared_access_reads_by_threads_that_keep_its_bound(
     def no_process(*_: object) -> None:
         raise AssertionError("a process cannot share a pace")
 
-    monkeypatch.setattr("nftsync.sync_run.FetchProcess", no_process)
+    monkeypatch.setattr("nftsync.pull.run.FetchProcess", no_process)
     lock = threading.Lock()
     here = most = 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from nftsync.models import CONTENT_COLUMNS, Content, Entry, WalletRead
+from nftsync.records import CONTENT_COLUMNS, Content, Entry, WalletRead
 from nftsync.store.mirror import Mirror
 from nftsync.times import now
 

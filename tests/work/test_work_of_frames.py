@@ -9,7 +9,7 @@ from read_worlds import filled, wallet_id
 from sql_work import SqlWork, counted
 
 from nftsync import frames
-from nftsync.store.connection import connect_reader
+from nftsync.store.database import connect_reader
 
 
 def read(path: Path, wallets: int, **asked: str) -> tuple[int, SqlWork]:

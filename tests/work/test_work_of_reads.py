@@ -9,7 +9,7 @@ import pytest
 from read_worlds import NAMED, entries, filled, found, found_again, token_id, with_field
 from sql_work import SqlWork, counted
 
-from nftsync.models import TokenRead, WalletRead
+from nftsync.records import TokenRead, WalletRead
 from nftsync.store.mirror import Mirror
 from nftsync.times import now
 

@@ -15,13 +15,13 @@ import pytest
 from sql_work import SqlWork, count_mirrors
 
 import nftsync
-from nftsync.client import ClientConfig
-from nftsync.http_server import HttpServer
+from nftsync.provider import ClientConfig
+from nftsync.pull.plan import Request
+from nftsync.pull.run import sync_wallets
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.service import EXTENSION, create_app
-from nftsync.store.registry import WalletLine
-from nftsync.sync_plan import Request
-from nftsync.sync_run import sync_wallets
+from nftsync.store.wallets import WalletLine
+from nftsync.wsgi import HttpServer
 
 WALLETS, EACH = 100, 4
 AT_ONCE = 4
@@ -159,7 +159,7 @@ def test_an_unchanged_sync_writes_two_rows_for_each_wallet(
 ) -> None:
     """Three statements for each: to make sure it is registered, and to write those."""
     sync(provider)
-    works = count_mirrors(monkeypatch, "nftsync.sync_run")
+    works = count_mirrors(monkeypatch, "nftsync.pull.run")
     began = time.monotonic()
     sync(provider)
     (work,) = works
@@ -175,7 +175,7 @@ def test_without_etags_the_same_bodies_are_not_compared_again(
     sync(provider)
     before = contents()
     provider.forget()
-    works: list[SqlWork] = count_mirrors(monkeypatch, "nftsync.sync_run")
+    works: list[SqlWork] = count_mirrors(monkeypatch, "nftsync.pull.run")
     result = sync(provider)
     assert provider.statuses == {"200": WALLETS}
     assert result.wallets.unchanged == WALLETS

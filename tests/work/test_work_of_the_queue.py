@@ -11,21 +11,21 @@ from read_worlds import entries, filled, found_again
 from sql_work import SqlWork, counted
 from webhook_burst import receive
 
+from nftsync.provider.routes import merged
 from nftsync.replay.lease import Lease
 from nftsync.replay.worker import Worker
-from nftsync.routes import merged
-from nftsync.store import inbox_leases, inbox_queue
-from nftsync.store.inbox_queue import ObjectKey, Settlement
+from nftsync.store import leases, queue
 from nftsync.store.mirror import Mirror
+from nftsync.store.queue import ObjectKey, Settlement
 from nftsync.times import now
 
 
 def claim(mirror: Mirror, count: int) -> list[ObjectKey]:
     """Claim so many objects under a lease that is number 1."""
     at = now()
-    keys = inbox_queue.due_objects(mirror.connection, at, at, count)
+    keys = queue.due_objects(mirror.connection, at, at, count)
     with mirror.transaction() as transaction:
-        claimed = inbox_queue.claim(transaction.connection, 1, keys, at, at)
+        claimed = queue.claim(transaction.connection, 1, keys, at, at)
     assert len(claimed.claims) == count
     return keys
 
@@ -33,24 +33,24 @@ def claim(mirror: Mirror, count: int) -> list[ObjectKey]:
 def settle(mirror: Mirror, keys: list[ObjectKey]) -> None:
     done = [Settlement(key, "done") for key in keys]
     with mirror.transaction() as transaction:
-        count, _ = inbox_queue.settle_done(transaction.connection, 1, done, now(), None)
+        count, _ = queue.settle_done(transaction.connection, 1, done, now(), None)
     assert count == len(keys)
 
 
 def look_for_leases(mirror: Mirror) -> None:
-    assert not inbox_leases.has_expired(mirror.connection, now())
+    assert not leases.has_expired(mirror.connection, now())
 
 
 def look_again(mirror: Mirror) -> None:
     with mirror.transaction() as transaction:
-        assert inbox_queue.due_looks(transaction.connection, now(), 64) == []
+        assert queue.due_looks(transaction.connection, now(), 64) == []
 
 
 def waiting(path: Path, count: int) -> Mirror:
     """A mirror with webhooks on so many objects: 64 are claimed, 64 done, all others wait."""
     mirror = Mirror(path, air=0.0)
     with mirror.transaction() as transaction:
-        inbox_leases.take_lease(transaction.connection, now())
+        leases.take_lease(transaction.connection, now())
     receive(mirror, [wallet(number) for number in range(count)])
     settle(mirror, claim(mirror, 64))
     claim(mirror, 64)
@@ -88,7 +88,7 @@ def test_claiming_takes_as_many_steps_with_many_webhooks_of_each_object(tmp_path
                 receive(mirror, [wallet(number) for number in range(20)])
             at = now()
             with counted(mirror.connection) as counts:
-                assert len(inbox_queue.due_objects(mirror.connection, at, at, 20)) == 20
+                assert len(queue.due_objects(mirror.connection, at, at, 20)) == 20
             return counts.steps
 
     assert steps(100) < 1.3 * steps(2) + 200

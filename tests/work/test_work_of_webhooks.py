@@ -13,7 +13,7 @@ from provider import Provider, balances, entry, reply, token, wallet
 from sql_work import SqlWork, counted
 from webhook_burst import deliveries, receive, replay
 
-from nftsync.routes import Route
+from nftsync.provider.routes import Route
 from nftsync.store.inbox import store, store_new
 from nftsync.store.mirror import Mirror
 from nftsync.times import now

@@ -8,15 +8,15 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nftsync.client import ClientConfig
+from nftsync.provider import ClientConfig
+from nftsync.provider.routes import Route, merged
+from nftsync.provider.webhooks import read_webhook
+from nftsync.pull.result import SyncResult
 from nftsync.replay.result import ReplayResult
 from nftsync.replay.run import ReplayConfig, replay_once
-from nftsync.routes import Route, merged
 from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
-from nftsync.sync_result import SyncResult
 from nftsync.times import now
-from nftsync.webhook_body import read_webhook
 
 _numbers = itertools.count(1)
 

@@ -1,0 +1,345 @@
+"""`nftsync demo`."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import statistics
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from nftsync.cli.common import one_line, print_table, say
+from nftsync.sandbox.retries import GREATEST_TIME_SCALE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from nftsync.sandbox.server import SandboxServer
+    from nftsync.sandbox.world import World
+
+__all__ = ["demo", "notebook", "sandbox"]
+
+
+_SHOWN = 15
+
+
+@click.command(short_help="See the whole product work, with nothing to configure.")
+@click.option(
+    "--database",
+    "-d",
+    metavar="FILE",
+    help="Where to keep what was read; begun afresh each time. Default: data/demo.db",
+)
+def demo(database: str | None) -> None:
+    """Show the whole product on this machine, with nothing to configure.
+
+    Starts a sandbox provider, reads its wallets, starts the receiver and registers it, lets NFTs
+    change hands, reads all wallets again to see that webhooks told of everything, and shows what
+    changed and who holds what. Reads neither the environment nor nftsync.toml.
+    """
+    from nftsync import settings
+    from nftsync.lab.demo import run_demo
+    from nftsync.lab.demo_provider import begin_afresh
+    from nftsync.store.database import explained
+
+    flags = {"database": database if database is not None else "data/demo.db"}
+    path = settings.isolated(flags).database
+    with explained(path):
+        begin_afresh(path)
+    result = run_demo(path, say)
+    say(_arrival(result.seconds, result.webhooks))
+    click.echo(f"\nWhat changed ({len(result.changes)} balances, each through a webhook):")
+    print_table(_changes(result.changes), ("wallet", "name", "before", "after"))
+    click.echo(f"Who holds what ({len(result.holdings):,} holdings, one each of {_SHOWN} wallets):")
+    print_table(
+        _holdings(result.holdings), ("wallet", "collection", "name", "edition", "amount", "since")
+    )
+    shown = one_line(str(path))
+    run, file = _program(), shlex.quote(shown)
+    click.echo(
+        "What next:\n"
+        f"  All of it (--json for scripts):  {run} holdings -d {file}\n"
+        f"  The log of changes:              {run} changes -d {file}\n"
+        f"  The webhooks that came:          {run} inbox -d {file}\n"
+        f"  Parquet or CSV files:            {run} export DIR -d {file}\n"
+        "  In Python:                       from nftsync import frames\n"
+        f'                                   frames.holdings("{shown}")\n'
+        f"  Notebooks, with the pictures:    {run} notebook -d {file}\n"
+        f"  A provider to try things on:     {run} sandbox"
+    )
+
+
+def _program() -> str:
+    """How to call this program from the shell that called it."""
+    called = Path(sys.argv[0])
+    if called.name != "nftsync":
+        return f"{shlex.quote(one_line(sys.executable))} -m nftsync"
+    found = shutil.which("nftsync")
+    if found is not None and called.exists() and called.samefile(found):
+        return "nftsync"
+    return shlex.quote(one_line(sys.argv[0]))
+
+
+def _arrival(seconds: list[float], webhooks: dict[str, int]) -> str:
+    came = ", ".join(f"{count} {state}" for state, count in webhooks.items())
+    middle = 1000 * statistics.median(seconds)
+    return (
+        f"Webhooks: {came}. From the change at the provider to the database: "
+        f"{middle:.0f} ms in the middle, {1000 * max(seconds):.0f} ms at most."
+    )
+
+
+def _changes(changes: pd.DataFrame) -> list[dict[str, object]]:
+    return [
+        {
+            "wallet": row.wallet_label,
+            "name": row.name,
+            "before": "-" if row.old_amount is None else row.old_amount,
+            "after": "-" if row.new_amount is None else row.new_amount,
+        }
+        for row in changes.itertuples(index=False)
+    ]
+
+
+def _holdings(holdings: pd.DataFrame) -> list[dict[str, object]]:
+    sample = holdings.drop_duplicates("wallet_id", keep="last").head(_SHOWN)
+    shown = sample.astype(object).where(sample.notna(), None)
+    return [
+        {
+            "wallet": row.wallet_label,
+            "collection": _shortened(row.contract_address),
+            "name": row.name,
+            "edition": None if row.edition_id is None else f"{row.edition_id}/{row.total_edition}",
+            "amount": row.amount_text,
+            "since": f"{row.held_since:%Y-%m-%d %H:%M:%S}" if row.held_since else None,
+        }
+        for row in shown.itertuples(index=False)
+    ]
+
+
+def _shortened(address: str | None) -> str | None:
+    """An address as people compare them; the whole is in the database."""
+    if address is None or len(address) <= 12:
+        return address
+    return f"{address[:6]}…{address[-4:]}"
+
+
+@click.command(short_help="Open JupyterLab on the notebooks, with this database.")
+@click.argument("directory", default="notebooks", type=click.Path())
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    metavar="N",
+    help="Port on 127.0.0.1. Default: 8888, or the next free one",
+)
+@click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
+@click.option(
+    "--database",
+    "-d",
+    metavar="FILE",
+    help="What the notebooks open. Default: the configured one, else the demo's",
+)
+@click.option("--config", metavar="FILE", help="Settings file. Default: the nearest nftsync.toml")
+def notebook(
+    *, directory: str, port: int | None, no_browser: bool, database: str | None, config: str | None
+) -> None:
+    """Open JupyterLab on the notebooks that come with nftsync.
+
+    Copies those that are missing in DIRECTORY (default: notebooks) and never overwrites any. Where
+    no database is configured, and there is no data/nftsync.db here or above, they open that of
+    `nftsync demo`, which is made first if need be. Its provider runs beside them then: pictures
+    show, and nftsync.sync() has something to read. Ctrl-C ends all of it.
+
+    \b
+    Examples:
+      nftsync notebook
+      nftsync notebook analysis --database snapshots/2026-01-31.db
+      nftsync notebook --no-browser --port 9000
+    """
+    from nftsync import settings
+    from nftsync.lab.jupyter import open_notebooks, require_notebook_extra
+    from nftsync.lab.which_database import named_or_demo
+
+    def tell(text: str) -> None:
+        say(one_line(text))
+
+    require_notebook_extra()
+    given = None if config is None else Path(config)
+    loaded = settings.load({"database": database}, config=given)
+    opened = named_or_demo(loaded.database, loaded.sources["database"], tell)
+    file = settings.settings_file(given)
+    open_notebooks(Path(directory), opened, file, tell, port=port, browser=not no_browser)
+
+
+@click.command(short_help="Play the provider on this machine, to try things on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8788,
+    show_default=True,
+    help="Port on 127.0.0.1; 0 takes any free one.",
+)
+@click.option(
+    "--wallets",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="How many wallets to make up.",
+)
+@click.option(
+    "--nfts",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="How many NFTs each wallet holds.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="The same seed makes the same world and the same failures.",
+)
+@click.option(
+    "--world",
+    "world_file",
+    metavar="FILE",
+    type=click.Path(),
+    help="Serve this world instead: JSON lines, plain or gzip, each "
+    '{"walletId", "nftTokenBalances": [...]}.',
+)
+@click.option(
+    "--latency-ms",
+    type=click.FloatRange(min=0),
+    default=0,
+    show_default=True,
+    help="Milliseconds before each answer of the provider.",
+)
+@click.option(
+    "--fail-rate",
+    type=click.FloatRange(0, 1),
+    default=0,
+    show_default=True,
+    help="Share of the provider's answers that are a 500 or 503.",
+)
+@click.option(
+    "--rate-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Requests per second; what comes faster gets a 429 with Retry-After.",
+    show_default="none",
+)
+@click.option(
+    "--time-scale",
+    type=click.FloatRange(0, GREATEST_TIME_SCALE, min_open=True),
+    default=1,
+    show_default=True,
+    help="What the waits before a webhook is sent again are multiplied by; 0.001 makes 5 minutes "
+    "0.3 seconds.",
+)
+@click.option(
+    "--state",
+    metavar="FILE",
+    type=click.Path(),
+    help="Keep the world, the webhook configuration and undelivered webhooks here; a file that "
+    "has a world already is gone on with, whatever --world, --wallets, --nfts and --seed say.",
+)
+@click.pass_context
+def sandbox(
+    context: click.Context,
+    *,
+    port: int,
+    wallets: int,
+    nfts: int,
+    seed: int,
+    world_file: str | None,
+    latency_ms: float,
+    fail_rate: float,
+    rate_limit: float | None,
+    time_scale: float,
+    state: str | None,
+) -> None:
+    """Play the provider on this machine, to try nftsync without an account.
+
+    Serves the balances of its wallets and their tokens at the paths of the provider's document;
+    the wallets' ids are at /sandbox/wallets. Webhooks leave once they are configured (nftsync
+    webhook-config) and something happens: POST to /sandbox/transfer, /sandbox/mint or
+    /sandbox/emit; / lists all calls. Ctrl-C ends it.
+
+    \b
+    Examples:
+      nftsync sandbox
+      nftsync sandbox --wallets 5000 --nfts 20 --latency-ms 50
+      nftsync sandbox --fail-rate 0.05 --rate-limit 200
+      nftsync sandbox --world wallets.jsonl.gz
+      nftsync sandbox --state sandbox.state --time-scale 0.01
+
+    \b
+    A transfer, from another terminal:
+      curl -s http://127.0.0.1:8788/sandbox/transfer -d '{"fromWalletId": "...",
+        "toWalletId": "...", "tokenId": "...", "amount": "1"}'
+      curl -s http://127.0.0.1:8788/sandbox/deliveries
+    """
+    given = _given(context, "world_file", "wallets", "nfts", "seed")
+    if world_file is not None:
+        for name in ("wallets", "nfts"):
+            if name in given:
+                raise click.UsageError(
+                    f"--{name} is for a made-up world; leave it out beside --world", context
+                )
+    from nftsync.sandbox.generator import generate
+    from nftsync.sandbox.server import SandboxServer, serve_forever
+    from nftsync.sandbox.world import World
+
+    def source(base_url: str) -> World:
+        if world_file is not None:
+            return World.load(world_file, seed=seed)
+        return generate(wallets=wallets, nfts=nfts, seed=seed, image_base=base_url)
+
+    def start() -> SandboxServer:
+        return SandboxServer(
+            source,
+            port=port,
+            latency=latency_ms / 1000,
+            fail_rate=fail_rate,
+            rate_limit=rate_limit,
+            seed=seed,
+            time_scale=time_scale,
+            state=state,
+        )
+
+    def announce(server: SandboxServer) -> None:
+        _announce(server)
+        if server.sandbox.restored and given:
+            flags = " and ".join(f"--{name.removesuffix('_file')}" for name in given)
+            click.echo(
+                f"The world is the one that {one_line(str(state))} has kept; {flags} did not "
+                "change it. Another --state file begins another.",
+                err=True,
+            )
+
+    serve_forever(start, announce)
+
+
+def _given(context: click.Context, *names: str) -> list[str]:
+    """Those of the options that are not at their defaults."""
+    return [
+        name for name in names if context.get_parameter_source(name) is not ParameterSource.DEFAULT
+    ]
+
+
+def _announce(server: SandboxServer) -> None:
+    ids = server.world.wallets()
+    example = ids[0] if ids else "WALLET_ID"
+    click.echo(
+        f"{server.url} plays the provider with {len(ids):,} wallets; Ctrl-C ends it.\n"
+        f"Next: nftsync sync --base-url {server.url} {example}"
+        f"    (all ids: curl -s {server.url}/sandbox/wallets)\n"
+        f"Webhooks: nftsync webhook-config --base-url {server.url} --url RECEIVER --type nft"
+        f" --enable --send-secret; then POST to {server.url}/sandbox/transfer, /sandbox/mint or"
+        f" /sandbox/emit (all calls: curl -s {server.url}/)",
+        err=True,
+    )

@@ -1,0 +1,1 @@
+"""The service: receiver, replay and periodic syncs in one process."""

@@ -1,0 +1,115 @@
+"""Full syncs on an interval, which make good what webhooks missed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from nftsync.errors import InputError, NftsyncError, StoreError, SyncRunning
+from nftsync.pull.result import SyncResult
+from nftsync.replay.triggered_sync import RunSync
+from nftsync.store.database import connect_reader, explained
+from nftsync.store.runs import last_full_sync_began
+from nftsync.times import format_time
+
+__all__ = ["keep_syncing"]
+
+_log = logging.getLogger("nftsync.sync")
+
+#: How long to wait at least between two syncs, and before the first try after one that failed;
+#: each further failure doubles it. The interval bounds it.
+_LEAST_WAIT = timedelta(seconds=30)
+
+
+def keep_syncing(
+    database: Path, every: timedelta, run_sync: RunSync, stopped: threading.Event
+) -> None:
+    """Sync when the last full sync of this database, whoever made it, began so long ago.
+
+    One that failed, was cut off, or read only some of the tracked wallets does not count.
+
+    Args:
+        database: the database.
+        every: from the start of one to the start of the next.
+        run_sync: makes one, or goes on with one that was cut off.
+        stopped: set it, and this ends; a sync under way is interrupted and goes on the next time.
+    """
+    schedule = _Schedule(run_sync)
+    least = timedelta(0)
+    while not stopped.wait(max(least, _until_due(database, every)).total_seconds()):
+        schedule.sync(stopped)
+        least = min(every, _LEAST_WAIT * 2**schedule.failures)
+
+
+class _Schedule:
+    """Makes syncs, and tells how they went.
+
+    Attributes:
+        failures: how many came to nothing since the last that did not, up to 20.
+    """
+
+    def __init__(self, run_sync: RunSync) -> None:
+        self.failures = 0
+        self._run_sync = run_sync
+        self._told: str | None = None
+
+    def sync(self, stopped: threading.Event) -> None:
+        failed = False
+        try:
+            result = self._run_sync(stopped)
+        except SyncRunning:
+            self._tell("another process is syncing")
+        except InputError as error:  # no wallet is tracked yet, or the wallets file is unusable
+            self._tell(f"no sync: {error}")
+        except NftsyncError as error:
+            failed = True
+            _log.error("sync failed: %s", error)
+        else:
+            failed = result.status == "failed"
+            self._told = None
+            _report(result)
+        self.failures = min(self.failures + 1, 20) if failed else 0
+
+    def _tell(self, text: str) -> None:
+        """Say it once, not every half minute."""
+        if text != self._told:
+            _log.warning("%s", text)
+            self._told = text
+
+
+def _until_due(database: Path, every: timedelta) -> timedelta:
+    moment = datetime.now(UTC)
+    try:
+        with explained(database), closing(connect_reader(database)) as connection:
+            started_at = last_full_sync_began(connection, format_time(moment - every))
+    except StoreError as error:
+        _log.error("sync put off: %s", error)
+        return _LEAST_WAIT
+    if started_at is None:
+        return timedelta(0)
+    left = datetime.fromisoformat(started_at) + every - moment
+    return min(every, max(timedelta(0), left))  # not longer, though the clock went back
+
+
+def _report(result: SyncResult) -> None:
+    level = logging.INFO if result.status in {"ok", "interrupted"} else logging.WARNING
+    counts: dict[str, object] = {
+        "run_id": result.run_id,
+        "status": result.status,
+        "wallets_ok": result.wallets.ok,
+        "wallets_failed": result.wallets.failed,
+        "balances_added": result.balances.added,
+        "balances_changed": result.balances.changed,
+        "balances_removed": result.balances.removed,
+        "requests": result.requests,
+        "seconds": result.seconds,
+    }
+    if result.error is not None:
+        counts["error"] = result.error
+    elif result.failures:
+        first = result.failures[0]
+        counts["first_failure"] = f"{first.wallet_id}: {first.error}"
+    _log.log(level, "synced", extra=counts)

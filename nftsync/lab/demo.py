@@ -1,0 +1,296 @@
+"""A run of the demo, from the first sync to the last webhook."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from nftsync.daemon.serve import Receiving, ServeConfig, receiving
+from nftsync.errors import StoreError
+from nftsync.lab.demo_provider import PORT, begin_provider, create
+from nftsync.provider import ClientConfig
+from nftsync.provider.routes import merged
+from nftsync.pull.plan import Request
+from nftsync.pull.result import SyncResult
+from nftsync.pull.run import sync_wallets
+from nftsync.replay.run import ReplayConfig
+from nftsync.sandbox.control import Sandbox
+from nftsync.sandbox.world import World
+from nftsync.store.database import connect_reader
+from nftsync.store.mirror import Mirror
+from nftsync.store.wallets import WalletLine, register
+from nftsync.times import now
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from nftsync.sandbox.control import Sandbox
+
+__all__ = ["NEW_WALLET", "TRANSFERS", "DemoResult", "Happening", "gather", "happenings", "run_demo"]
+
+
+_SEED = 7
+_PLAIN_TRANSFERS = 8
+#: All of them: the plain ones, one NFT that goes on and comes back, some copies, two into a wallet
+#: that is new.
+TRANSFERS = _PLAIN_TRANSFERS + 5
+#: The label of the wallet that is opened after the first sync.
+NEW_WALLET = "Customer 041"
+
+
+#: How many NFTs have changed hands before the first sync.
+_GATHERED = 300
+
+
+class Happening(NamedTuple):
+    """One change at the provider.
+
+    Attributes:
+        cause: makes it, and returns the ids of the webhooks that follow.
+        opens: the wallet that is new with it, or None.
+    """
+
+    cause: Callable[[], list[str]]
+    opens: str | None = None
+
+
+def gather(world: World) -> None:
+    """Let some wallets hold much more than others, as in the field; no webhooks leave for that."""
+    rng = random.Random(_SEED)  # noqa: S311 - a simulation, the same each time
+    wallets = world.wallets()
+    takers = rng.choices(wallets, [1 / rank for rank in range(1, len(wallets) + 1)], k=_GATHERED)
+    for taker in takers:
+        giver = rng.choice(wallets)
+        token, amount = rng.choice(list(_held(world, giver).items()))
+        world.transfer(giver, taker, token, amount)
+
+
+def happenings(sandbox: Sandbox) -> Iterator[Happening]:
+    """Each change in turn; the next is made up from what the ones before have left.
+
+    Args:
+        sandbox: the provider, with the wallets of the demo.
+    """
+    rng = random.Random(_SEED)  # noqa: S311 - a simulation, the same each time
+    wallets = sandbox.world.wallets()
+    for _ in range(_PLAIN_TRANSFERS):
+        giver, taker = rng.sample(wallets, 2)
+        token = rng.choice(list(_held(sandbox.world, giver)))
+        yield Happening(partial(sandbox.transfer, giver, taker, token, 1))
+    yield from _goes_on_and_comes_back(sandbox, rng, wallets)
+    yield from _some_copies(sandbox, rng, wallets)
+    yield from _into_a_new_wallet(sandbox, rng, wallets)
+    minted = {"name": "Freshly Minted", "editionId": 0, "totalEdition": 3}
+    yield Happening(lambda: sandbox.mint(wallets[0], 3, minted)[1])
+    renamed = next(iter(_held(sandbox.world, wallets[-1])))
+    record = msgspec.json.decode(sandbox.world.token_body(renamed) or b"{}")
+    metadata = {**record.get("metadata", {}), "name": "Renamed after the first sync"}
+    yield Happening(partial(sandbox.edit_metadata, renamed, metadata))
+
+
+def _goes_on_and_comes_back(
+    sandbox: Sandbox, rng: random.Random, wallets: list[str]
+) -> Iterator[Happening]:
+    """One NFT is lent: from the first wallet to another and back."""
+    borrower = rng.choice(wallets[1:])
+    amounts = _held(sandbox.world, wallets[0])
+    token = rng.choice([token for token, amount in amounts.items() if amount == 1])
+    yield Happening(partial(sandbox.transfer, wallets[0], borrower, token, 1))
+    yield Happening(partial(sandbox.transfer, borrower, wallets[0], token, 1))
+
+
+def _some_copies(sandbox: Sandbox, rng: random.Random, wallets: list[str]) -> Iterator[Happening]:
+    """A third of the copies of one NFT changes hands, so that an amount changes."""
+    giver = max(wallets, key=lambda wallet: max(_held(sandbox.world, wallet).values()))
+    amounts = _held(sandbox.world, giver)
+    token = max(amounts, key=lambda token: amounts[token])
+    taker = rng.choice([wallet for wallet in wallets if wallet != giver])
+    yield Happening(partial(sandbox.transfer, giver, taker, token, amounts[token] // 3))
+
+
+def _into_a_new_wallet(
+    sandbox: Sandbox, rng: random.Random, wallets: list[str]
+) -> Iterator[Happening]:
+    """A wallet is opened and given two NFTs by others."""
+    new = sandbox.world.add_wallet()
+    for opens in (new, None):
+        giver = rng.choice(wallets)
+        token = rng.choice(list(_held(sandbox.world, giver)))
+        yield Happening(partial(sandbox.transfer, giver, new, token, 1), opens)
+
+
+def _held(world: World, wallet_id: str) -> dict[str, int]:
+    """How many of which token a wallet holds, in the order of its list."""
+    body = world.balances_body(wallet_id)
+    entries = msgspec.json.decode(body or b"{}").get("nftTokenBalances", [])
+    return {entry["tokenId"]: int(entry["amount"]) for entry in entries}
+
+
+_LABELS = ("Treasury", "Marketing", "Artist royalties", "Cold storage", "Team", "Auctions")
+#: Seconds between two changes, so that charts have a time to draw.
+_PAUSE = 0.12
+#: Seconds; what takes longer than this will not come.
+_PATIENCE = 60.0
+
+
+class DemoResult(NamedTuple):
+    """What the demo has to show.
+
+    Attributes:
+        first: the first sync.
+        seconds: for each change at the provider, how long it took until the database said so.
+        webhooks: how many came, by state.
+        holdings: who holds what now, one of `frames.holdings`.
+        changes: what came through webhooks, one of `frames.changes`, with the wallets' labels and
+            the tokens' names.
+    """
+
+    first: SyncResult
+    seconds: list[float]
+    webhooks: dict[str, int]
+    holdings: pd.DataFrame
+    changes: pd.DataFrame
+
+
+def run_demo(
+    database: Path,
+    tell: Callable[[str], None],
+    *,
+    progress: bool | None = None,
+    port: int = PORT,
+) -> DemoResult:
+    """Start a sandbox provider, sync its wallets, and follow its webhooks while NFTs change hands.
+
+    Args:
+        database: where to keep what was read; it must not exist yet.
+        tell: is told what happens, a line at a time.
+        progress: show bars; None shows them on a terminal and in a notebook.
+        port: where the provider listens, unless that is taken; 0 takes any free one.
+
+    Raises:
+        NftsyncError: the database cannot be written, or a server not be started.
+    """
+    from nftsync import frames
+
+    create(database)
+    with begin_provider(database, port) as provider:
+        wallets = provider.world.wallets()
+        tell(f"A sandbox provider with {len(wallets)} wallets answers at {provider.url}.")
+        tell("Reading all of them ...")
+        config = ClientConfig(base_url=provider.url)
+        first = sync_wallets(database, config, Request(wallets=_lines(wallets)), progress=progress)
+        tell(first.summary())
+        with _following(database, config) as url:
+            tell(f"The receiver takes webhooks at {url}; the provider is told so.")
+            tell(
+                f"{TRANSFERS} transfers, two of them to a new wallet; one NFT is minted, and one "
+                "gets a new name ..."
+            )
+            seconds = _let_change_hands(provider.sandbox, database)
+        # It may be started again, and nobody takes its webhooks then.
+        provider.sandbox.configure(b'{"enabled": false}')
+        tell("Reading all of them again, in case a webhook had gone missing ...")
+        again = sync_wallets(database, config, Request(), progress=progress)
+        tell(again.summary())
+    with closing(connect_reader(database)) as connection:
+        webhooks = dict(connection.execute("SELECT state, count(*) FROM webhooks GROUP BY state"))
+    changes = frames.changes(database)
+    changes = changes[changes["webhook_id"].notna()]
+    labels = frames.wallets(database)[["wallet_id", "label"]]
+    names = frames.tokens(database)[["token_id", "name"]]
+    changes = changes.merge(labels.rename(columns={"label": "wallet_label"}), on="wallet_id")
+    changes = changes.merge(names, on="token_id").sort_values("change_id")
+    return DemoResult(first, seconds, webhooks, frames.holdings(database), changes)
+
+
+def _lines(wallets: list[str]) -> list[WalletLine]:
+    return [
+        WalletLine(
+            wallet,
+            _LABELS[number] if number < len(_LABELS) else f"Customer {number:03}",
+            "house" if number < len(_LABELS) else "customers",
+        )
+        for number, wallet in enumerate(wallets)
+    ]
+
+
+@contextmanager
+def _following(database: Path, client: ClientConfig) -> Iterator[str]:
+    """Receive webhooks during a block, as `nftsync serve` does; yields where."""
+    secret = secrets.token_urlsafe(32)
+    access = client.access(at_once=16)
+
+    def run_sync(stopped: threading.Event) -> SyncResult:
+        return sync_wallets(database, client, Request(), access=access, stopped=stopped)
+
+    replay = ReplayConfig(client=client, access=access, routes=merged({}), run_sync=run_sync)
+    serving = ServeConfig(database=database, secrets=[secret], port=0, replay=replay)
+    with receiving(serving, lambda: None) as receiver, _what_broke(receiver):
+        provider, _ = client.connect(access)
+        with closing(provider):
+            provider.configure_webhooks(
+                {
+                    "url": receiver.url,
+                    "enabled": True,
+                    "sharedSecret": secret,
+                    "webhookTypes": ["nft"],
+                }
+            )
+        yield receiver.url
+
+
+@contextmanager
+def _what_broke(receiver: Receiving) -> Iterator[None]:
+    """Raise what ended a part of the receiver rather than that its work was waited for in vain."""
+    try:
+        yield
+    finally:
+        receiver.raise_what_ended_it()
+
+
+def _let_change_hands(sandbox: Sandbox, database: Path) -> list[float]:
+    """Change things at the provider; how long each took until the database said so, in seconds."""
+    seconds = []
+    with closing(connect_reader(database)) as connection:
+        for happening in happenings(sandbox):
+            began = time.monotonic()
+            _wait_until_done(connection, happening.cause())
+            seconds.append(time.monotonic() - began)
+            if happening.opens is not None:
+                _label(database, WalletLine(happening.opens, NEW_WALLET, "customers"))
+            time.sleep(_PAUSE)
+    return seconds
+
+
+def _label(database: Path, line: WalletLine) -> None:
+    with Mirror(database) as mirror, mirror.transaction() as transaction:
+        register(transaction.connection, [line], now())
+
+
+def _wait_until_done(connection: sqlite3.Connection, webhook_ids: list[str]) -> None:
+    """Wait until webhooks have come and been worked off.
+
+    Raises:
+        StoreError: they were not within a minute.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        (done,) = connection.execute(
+            "SELECT count(*) FROM webhooks WHERE state = 'done'"
+            " AND webhook_id IN (SELECT value FROM json_each(?))",
+            (msgspec.json.encode(webhook_ids).decode(),),
+        ).fetchone()
+        if done == len(webhook_ids):
+            return
+        time.sleep(0.002)
+    raise StoreError(f"webhooks of the sandbox were not worked off within {_PATIENCE:.0f} s")

@@ -1,0 +1,393 @@
+"""From an answer's bytes to entries and token content, or a typed refusal that says where and why.
+
+The usual answer holds nothing but the fields of the provider's document, of the documented types:
+one strict pass of msgspec reads it. Only an answer that this pass refuses is taken apart field by
+field, so that unknown fields and values of a wrong type are kept, numbers to the digit.
+
+Source: provider's document, sections NFT token balance, Token, TokenMetadata and the two reads
+under Endpoints.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from typing import Annotated, Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from nftsync.errors import UnusableAnswer
+from nftsync.records import Content, Entry, are_uuids
+
+__all__ = [
+    "CutShort",
+    "WalletPage",
+    "check_object",
+    "decode_token",
+    "decode_wallet",
+    "each_token_once",
+]
+
+_Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class CutShort(UnusableAnswer):
+    """The body ends before its JSON does; another try may bring the rest."""
+
+
+class _Metadata(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+    name: str | None = None
+    description: str | None = None
+    image: str | None = None
+    animation_url: str | None = None
+    external_url: str | None = None
+    background_color: str | None = None
+    edition_id: _Integer | None = None
+    total_edition: _Integer | None = None
+    creator_name: str | None = None
+    creator_image_url: str | None = None
+    creator_external_page_url: str | None = None
+
+
+class _Token(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+    id: str | None = None
+    organization_id: str | None = None
+    contract_address: str | None = None
+    blockchain_token_id: str | None = None
+    metadata: _Metadata | None = None
+
+
+class _Entry(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+    token_id: str
+    amount: str
+    token: _Token | None = None
+
+
+class _Balances(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+    nft_token_balances: list[_Entry]
+
+
+class _LooseEntry(msgspec.Struct, rename="camel", gc=False):
+    token_id: str
+    amount: str
+    token: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _LooseBalances(msgspec.Struct, rename="camel", gc=False):
+    nft_token_balances: list[_LooseEntry]
+
+
+#: How deep what is kept of unknown fields may nest; whoever reads it again has less stack to spare.
+_DEEPEST = 200
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_LIST_FIELD = "nftTokenBalances"
+_TOKEN_FIELDS = ("organizationId", "contractAddress", "blockchainTokenId")
+_METADATA_FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(_Metadata))
+_INTEGER_FIELDS = frozenset({"editionId", "totalEdition"})
+
+_strict_balances = msgspec.json.Decoder(_Balances)
+_loose_balances = msgspec.json.Decoder(_LooseBalances)
+_strict_token = msgspec.json.Decoder(_Token)
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_text = msgspec.json.Decoder(str | None)
+_integer = msgspec.json.Decoder(_Integer | None)
+
+# Escaped backslash, surrogate pair, or a surrogate on its own: only the last is not Unicode text.
+_SURROGATE = re.compile(
+    rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
+_BEGUN_NUMBER = re.compile(rb"(?:-|[0-9]\.|[0-9][eE][+-]?)\Z")
+_NOTHING: tuple[None, ...] = (None,) * len(_METADATA_FIELDS)
+
+
+class WalletPage(NamedTuple):
+    """One page of a wallet's balances.
+
+    Attributes:
+        entries: the page's entries as they came, ids lower case.
+        unknown_field: a top-level field that nobody declared known, or None.
+        cursor: the value of the cursor field, or None where it is absent or null.
+    """
+
+    entries: list[Entry]
+    unknown_field: str | None
+    cursor: str | None
+
+
+def decode_wallet(
+    body: bytes, *, known_fields: Collection[str] = (), cursor_field: str | None = None
+) -> WalletPage:
+    """Read one page of a wallet's balances.
+
+    Args:
+        body: the answer's body.
+        known_fields: top-level fields beside the list that are known to mean nothing here.
+        cursor_field: the top-level field that carries the cursor to the next page.
+
+    Raises:
+        CutShort: the JSON ends too early.
+        UnusableAnswer: the body is not what the provider's document promises; the text names the
+            place as a JSON path.
+    """
+    if cursor_field is None:
+        try:
+            balances = _strict_balances.decode(body).nft_token_balances
+            return WalletPage(_strict_entries(balances), None, None)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, _NeedsLooseReadError):
+            pass  # what is wrong, if anything, is found out below
+    text = _checked(body)
+    loose = _decode(_loose_balances, text)
+    fields = _decode(_object, text)
+    allowed = {_LIST_FIELD, cursor_field, *known_fields}
+    unknown = next((name for name in fields if name not in allowed), None)
+    cursor = None
+    if cursor_field is not None and cursor_field in fields:
+        cursor = _cursor(fields[cursor_field], cursor_field)
+    entries = loose.nft_token_balances
+    ids = _token_ids([entry.token_id for entry in entries])
+    return WalletPage(
+        [
+            (token_id, entry.amount, _loose_content(entry.token, token_id))
+            for token_id, entry in zip(ids, entries, strict=True)
+        ],
+        unknown,
+        cursor,
+    )
+
+
+def each_token_once(entries: list[Entry]) -> list[Entry]:
+    """Drop repeated entries of a wallet's list.
+
+    Raises:
+        UnusableAnswer: a token is listed twice with different amounts.
+    """
+    first = {entry[0]: entry for entry in reversed(entries)}
+    if len(first) == len(entries):
+        return entries
+    for token_id, amount, _ in entries:
+        if first[token_id][1] != amount:
+            raise UnusableAnswer(
+                f"$.{_LIST_FIELD}: token {token_id} is listed twice, "
+                f"with the amounts {first[token_id][1][:80]!r} and {amount[:80]!r}"
+            )
+    return list(reversed(first.values()))
+
+
+def decode_token(body: bytes, token_id: str) -> Content:
+    """Read the answer to the read of a single token.
+
+    Raises:
+        CutShort: the JSON ends too early.
+        UnusableAnswer: the body is no JSON object, or is the record of another token.
+    """
+    text = _checked(body).strip()
+    fields = _decode(_object, text)
+    if "id" in fields:
+        shown = _value(fields["id"], _text)
+        if isinstance(shown, str) and shown.lower() != token_id:
+            raise UnusableAnswer(f"$.id: the answer is the record of another token, {shown[:80]!r}")
+    content = _loose_content(msgspec.Raw(text), token_id)
+    if content is None:
+        raise UnusableAnswer("$: expected an object, got null")
+    return content
+
+
+def check_object(body: bytes) -> bytes:
+    """Make sure that an answer of whatever type is one JSON object that can be kept as text.
+
+    Raises:
+        CutShort: the JSON ends too early.
+        UnusableAnswer: the body is no JSON object, or nests too deeply.
+    """
+    text = _checked(body)
+    _decode(_object, text)
+    if text.count(b"{") + text.count(b"[") > _DEEPEST and _depth(text) > _DEEPEST:
+        raise UnusableAnswer(f"the body is nested over {_DEEPEST} levels deep")
+    return text
+
+
+class _NeedsLooseReadError(Exception):
+    """The strict pass read the answer, but a record carries another token's id."""
+
+
+def _strict_entries(balances: list[_Entry]) -> list[Entry]:
+    ids = _token_ids([entry.token_id for entry in balances])
+    return [
+        (
+            token_id,
+            entry.amount,
+            None if entry.token is None else _strict_content(entry.token, token_id),
+        )
+        for token_id, entry in zip(ids, balances, strict=True)
+    ]
+
+
+def _strict_content(token: _Token, token_id: str) -> Content:
+    if token.id is not None and token.id != token_id and token.id.lower() != token_id:
+        raise _NeedsLooseReadError
+    metadata = token.metadata
+    return (
+        _organization(token.organization_id),
+        token.contract_address,
+        token.blockchain_token_id,
+        *(_NOTHING if metadata is None else msgspec.structs.astuple(metadata)),
+        None,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _organization(value: str | None) -> str | None:
+    return value.lower() if value is not None and are_uuids(value) else value
+
+
+def _token_ids(ids: list[str]) -> list[str]:
+    """Check and lower-case a page's ids in two passes over one text, not one call per id."""
+    if not ids:
+        return ids
+    joined = ",".join(ids)
+    if not are_uuids(joined) or len(joined) != 37 * len(ids) - 1:
+        index, wrong = next((i, x) for i, x in enumerate(ids) if "," in x or not are_uuids(x))
+        raise UnusableAnswer(f"$.{_LIST_FIELD}[{index}].tokenId: {wrong[:80]!r} is not a UUID")
+    return joined.lower().split(",")
+
+
+def _checked(body: bytes) -> bytes:
+    """Refuse what is no Unicode text; replace lone surrogates, which no text can hold."""
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data" and body.lstrip()[:1] == b"{":
+            raise CutShort("the body is cut short") from None
+        raise UnusableAnswer(f"the body is not UTF-8 (byte {error.start})") from None
+    if b"\\ud" in body or b"\\uD" in body:
+        return _SURROGATE.sub(_keep_pairs, body)
+    return body
+
+
+def _keep_pairs(match: re.Match[bytes]) -> bytes:
+    return rb"\ufffd" if len(match[0]) == 6 else match[0]
+
+
+def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise UnusableAnswer(_place_first(str(error))) from None
+    except msgspec.DecodeError as error:
+        if "truncated" in str(error) or _ends_in_a_number(body):
+            raise CutShort(
+                "the body is empty" if not body.strip() else "the body is cut short"
+            ) from None
+        kind = " (it looks like HTML)" if body.lstrip()[:1] == b"<" else ""
+        raise UnusableAnswer(f"the body is not JSON{kind}: {error}") from None
+    except RecursionError:
+        raise UnusableAnswer("the body is nested too deeply") from None
+
+
+def _ends_in_a_number(body: bytes) -> bool:
+    """Whether an object ends where a number has only begun, which msgspec calls malformed."""
+    return body.lstrip()[:1] == b"{" and _BEGUN_NUMBER.search(body[-3:]) is not None
+
+
+def _place_first(message: str) -> str:
+    """Turn msgspec's "what - at `path`" into "path: what"."""
+    what, _, path = message.replace("`", "").partition(" - at ")
+    return f"{path or '$'}: {what[:1].lower()}{what[1:]}"
+
+
+def _cursor(raw: msgspec.Raw, field: str) -> str | None:
+    value = _value(raw, msgspec.json.Decoder(str | int | None))
+    if value is _WRONG or value == "":
+        raise UnusableAnswer(f"$.{field}: expected a cursor (text or a whole number) or null")
+    return None if value is None else str(value)
+
+
+_WRONG = object()
+
+
+def _value(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> Any:
+    try:
+        return decoder.decode(raw)
+    except (msgspec.DecodeError, ValueError):
+        return _WRONG
+
+
+def _loose_content(raw: msgspec.Raw, token_id: str) -> Content | None:
+    """Read a token record that may hold unknown fields and wrong types: those go to `extra`."""
+    record = bytes(raw)
+    if record == b"null":
+        return None
+    try:
+        return _strict_content(_strict_token.decode(record), token_id)
+    except (msgspec.DecodeError, RecursionError, _NeedsLooseReadError):
+        pass  # something to keep in `extra`
+    if record[:1] != b"{":
+        return (*(None,) * len(_TOKEN_FIELDS), *_NOTHING, _json({"token": raw}))
+    extra = dict(_decode(_object, record))
+    shown_id = _value(extra.get("id", msgspec.Raw(b"null")), _text)
+    if shown_id is None or (isinstance(shown_id, str) and shown_id.lower() == token_id):
+        extra.pop("id", None)
+    columns = _take(extra, _TOKEN_FIELDS)
+    metadata: list[Any] = list(_NOTHING)
+    raw_metadata = extra.get("metadata", msgspec.Raw(b"null"))
+    if bytes(raw_metadata) == b"null":
+        extra.pop("metadata", None)
+    elif bytes(raw_metadata)[:1] == b"{":
+        unknown = dict(_decode(_object, bytes(raw_metadata)))
+        metadata = _take(unknown, _METADATA_FIELDS)
+        del extra["metadata"]
+        if unknown:
+            extra["metadata"] = _encode(unknown)
+    columns[0] = _organization(columns[0])
+    return (*columns, *metadata, _json(extra) if extra else None)
+
+
+def _take(fields: dict[str, msgspec.Raw], names: tuple[str, ...]) -> list[Any]:
+    """Move the values of the documented fields and types out of `fields`."""
+    values: list[Any] = []
+    for name in names:
+        raw = fields.get(name)
+        value = None
+        if raw is not None:
+            value = _value(raw, _integer if name in _INTEGER_FIELDS else _text)
+            if value is _WRONG:
+                value = None
+            else:
+                del fields[name]
+        values.append(value)
+    return values
+
+
+def _json(fields: Mapping[str, msgspec.Raw]) -> str:
+    """Write fields so that the same ones in another order, spacing or escaping change nothing."""
+    text = bytes(_encode(fields))
+    if b"\\" not in text and text.count(b"{") + text.count(b"[") <= 1 + ("metadata" in fields):
+        return text.decode()  # nothing is nested or escaped
+    if _depth(text) > _DEEPEST:
+        raise UnusableAnswer(f"the body holds an unknown field nested over {_DEEPEST} levels deep")
+    try:
+        value = json.loads(text, parse_int=_digits, parse_float=_digits)
+        return bytes(_encode(value)).decode()
+    except RecursionError:
+        raise UnusableAnswer("the body is nested too deeply") from None
+
+
+def _encode(fields: Mapping[str, msgspec.Raw]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(fields, order="sorted"))
+
+
+def _depth(text: bytes) -> int:
+    depth = deepest = 0
+    for byte in _STRING.sub(b"", text):
+        if byte in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif byte in b"]}":
+            depth -= 1
+    return deepest
+
+
+def _digits(number: str) -> msgspec.Raw:
+    return msgspec.Raw(number.encode("ascii"))

@@ -1,0 +1,118 @@
+"""The functions that a notebook or a script calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from nftsync import settings as _settings
+from nftsync.provider import ClientConfig, Paging
+from nftsync.pull.plan import Request, read_wallets_file
+from nftsync.pull.result import SyncResult
+from nftsync.pull.run import sync_wallets
+from nftsync.records import normalize_uuid
+from nftsync.store.wallets import WalletLine
+from nftsync.times import parse_duration
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["client_config", "sync", "sync_with"]
+
+
+def sync(
+    wallets: Iterable[str | UUID] | str | UUID | None = None,
+    *,
+    wallets_file: str | Path | None = None,
+    tokens: bool = False,
+    older_than: str | timedelta | None = None,
+    resume: bool = False,
+    accept_empty: bool = False,
+    progress: bool | None = None,
+    config: str | Path | None = None,
+    **flags: Any,
+) -> SyncResult:
+    """Read wallets' balances and tokens from the provider into the database.
+
+    Args:
+        wallets: wallet ids; None for those of the wallets file, else for all tracked ones.
+        wallets_file: one UUID a line, or CSV with the columns wallet_id, label and group.
+        tokens: also read each token those wallets hold by its id.
+        older_than: skip wallets read since: a timedelta, or text such as `6h`.
+        resume: go on with the newest interrupted or killed run.
+        accept_empty: believe a provider that answers with empty lists for everyone.
+        progress: show progress bars; None shows them on a terminal and in a notebook.
+        config: the settings file, instead of the nearest `nftsync.toml`.
+        **flags: settings with a flag: `base_url`, `database`, `concurrency`, `timeout`,
+            `retries`, `rate_limit`.
+
+    Returns:
+        What `nftsync sync --json` prints, as an object. Wallets that failed are in `failures`.
+
+    Raises:
+        NftsyncError: nothing could be read at all, or the database cannot be used.
+    """
+    given = {name: _plain(value) for name, value in flags.items()}
+    if wallets_file is not None:
+        given["wallets_file"] = _plain(wallets_file)
+    settings = _settings.load(given, config=None if config is None else Path(config))
+    named = [wallets] if isinstance(wallets, str | UUID) else wallets
+    request = Request(
+        wallets=None if named is None else [WalletLine(str(wallet)) for wallet in named],
+        tokens=tokens,
+        older_than=parse_duration(older_than) if isinstance(older_than, str) else older_than,
+        resume=resume,
+        accept_empty=accept_empty,
+    )
+    return sync_with(settings, request, progress=progress)
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
+
+
+def client_config(settings: _settings.Settings) -> ClientConfig:
+    """How to read the configured provider.
+
+    Raises:
+        SettingsError: no `base_url` is set.
+    """
+    paging = settings.paging
+    return ClientConfig(
+        base_url=_settings.require_base_url(settings),
+        api_token=settings.api_token,
+        token_command=settings.token_command,
+        headers=settings.headers,
+        rate_limit=settings.rate_limit,
+        timeout=settings.timeout,
+        attempts=settings.retries,
+        ignore_fields=settings.ignore_fields,
+        paging=None if paging is None else Paging(paging.next, paging.param),
+    )
+
+
+def sync_with(
+    settings: _settings.Settings, request: Request, *, progress: bool | None = None
+) -> SyncResult:
+    """Run a sync with given settings; wallets are checked, or taken from the wallets file.
+
+    Raises:
+        NftsyncError: nothing could be read at all, or the database cannot be used.
+    """
+    wallets = request.wallets
+    if wallets:
+        wallets = [
+            line._replace(wallet_id=normalize_uuid(line.wallet_id, "wallet id")) for line in wallets
+        ]
+    elif settings.wallets_file is not None and wallets is None:
+        wallets = read_wallets_file(settings.wallets_file)
+    return sync_wallets(
+        settings.database,
+        client_config(settings),
+        request._replace(wallets=wallets),
+        concurrency=settings.concurrency,
+        progress=progress,
+    )

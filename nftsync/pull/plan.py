@@ -1,0 +1,230 @@
+"""What a sync reads: the wallets it was asked for, or what is left of a run that was cut off."""
+
+from __future__ import annotations
+
+import csv
+import re
+import sqlite3
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from nftsync.errors import InputError
+from nftsync.pull.reads import TokenTask, WalletTask
+from nftsync.records import normalize_uuid
+from nftsync.store import runs
+from nftsync.store.mirror import Mirror
+from nftsync.store.wallets import (
+    WalletLine,
+    numbers_of,
+    register,
+    tracked_numbers,
+    wallets_to_read,
+)
+from nftsync.times import format_time, now
+
+__all__ = ["Request", "begin", "never_read", "read_wallets_file", "unread_tokens", "unread_wallets"]
+
+
+_COLUMNS = {"wallet_id", "label", "group"}
+
+
+def read_wallets_file(source: Path | Literal["-"]) -> list[WalletLine]:
+    """Read a wallets file.
+
+    Args:
+        source: the file, or `-` for standard input.
+
+    Returns:
+        Its wallets in their order, each once; of a wallet named twice the last line counts.
+
+    Raises:
+        InputError: it cannot be read, names no wallet, or a line is unusable; the text says which.
+    """
+    name = "standard input" if source == "-" else str(source)
+    try:
+        # Bytes: the terminal's encoding may be any, and a pipe may begin with a byte order mark.
+        content = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+        text = content.decode("utf-8-sig")
+    except OSError as error:
+        raise InputError(f"cannot read the wallets file {name}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"the wallets file {name} is not UTF-8 text") from error
+    lines = [
+        (number, line)
+        for number, line in enumerate(re.split("\r\n|\r|\n", text), start=1)
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
+    if not lines:
+        raise InputError(f"the wallets file {name} names no wallet")
+    header = [column.strip(' \t"').lower() for column in lines[0][1].split(",")]
+    is_csv = "wallet_id" in header
+    found = _read_csv(lines, name) if is_csv else _read_plain(lines, name)
+    wallets = {wallet.wallet_id: wallet for wallet in found}
+    if not wallets:
+        raise InputError(f"the wallets file {name} names no wallet")
+    return list(wallets.values())
+
+
+def _read_plain(lines: list[tuple[int, str]], name: str) -> Iterable[WalletLine]:
+    for number, line in lines:
+        yield WalletLine(_wallet_id(line.partition("#")[0].strip(), name, number))
+
+
+def _read_csv(lines: list[tuple[int, str]], name: str) -> Iterable[WalletLine]:
+    rows = csv.reader((line + "\n" for _, line in lines), skipinitialspace=True, strict=True)
+    try:
+        header = [column.strip().lower() for column in next(rows)]
+        if unknown := sorted(set(header) - _COLUMNS):
+            raise InputError(
+                f"the wallets file {name} has the unknown column {unknown[0]!r}; "
+                "known are wallet_id, label and group"
+            )
+        if len(set(header)) < len(header):
+            raise InputError(f"the wallets file {name} has a column twice")
+        for row in rows:
+            number = lines[rows.line_num - 1][0]
+            if len(row) > len(header):
+                raise InputError(
+                    f"{name}, line {number}: {len(row)} values for {len(header)} columns"
+                )
+            fields = dict(zip(header, row, strict=False))
+            yield WalletLine(
+                _wallet_id(fields.get("wallet_id", "").strip(), name, number),
+                fields.get("label", "").strip() or None,
+                fields.get("group", "").strip() or None,
+            )
+    except csv.Error as error:
+        raise InputError(f"the wallets file {name} is not CSV: {error}") from error
+
+
+def _wallet_id(text: str, name: str, number: int) -> str:
+    try:
+        return normalize_uuid(text, "wallet id")
+    except InputError as error:
+        raise InputError(f"{name}, line {number}: {error}") from None
+
+
+_STEP = 2_000
+#: Wallets registered in one transaction; about 30 ms.
+_REGISTERED_AT_ONCE = 5_000
+
+
+class Request(NamedTuple):
+    """What a sync is asked to do.
+
+    Attributes:
+        wallets: the wallets to read; None for all tracked ones.
+        tokens: also read each token they hold by its id.
+        older_than: skip wallets read since.
+        resume: go on with the newest interrupted run, where there is one.
+        accept_empty: believe a provider that answers with empty lists only.
+    """
+
+    wallets: Sequence[WalletLine] | None = None
+    tokens: bool = False
+    older_than: timedelta | None = None
+    resume: bool = False
+    accept_empty: bool = False
+
+
+def begin(mirror: Mirror, request: Request) -> runs.Run:
+    """Enter a run into the ledger, or go on with one that was cut off.
+
+    The caller holds the sync lock.
+
+    Raises:
+        InputError: there is nothing to read.
+    """
+    with mirror.transaction() as transaction:
+        connection = transaction.connection
+        cut_off = runs.find_cut_off_run(connection)
+        if request.resume and cut_off is not None:
+            run, followed = cut_off
+            unread = sum(1 for _ in unread_wallets(connection, run))
+            # A run whose objects a later one has read is over, whatever its row says.
+            if not followed or unread or (run.with_tokens and unread_tokens(connection, run)[0]):
+                run.counts.wallets_ok = len(run.plan) - unread
+                run.counts.wallets_unchanged = min(
+                    run.counts.wallets_unchanged, run.counts.wallets_ok
+                )
+                runs.resume_run(connection, run)
+                return run
+    plan = _plan(mirror, request)
+    with mirror.transaction() as transaction:
+        return runs.start_run(
+            transaction.connection, plan, mirror.tickets.take(), with_tokens=request.tokens
+        )
+
+
+def _plan(mirror: Mirror, request: Request) -> array[int]:
+    read_before = None
+    if request.older_than is not None:
+        read_before = format_time(datetime.now(UTC) - request.older_than)
+    if request.wallets is not None:
+        for start in range(0, len(request.wallets), _REGISTERED_AT_ONCE):
+            step = request.wallets[start : start + _REGISTERED_AT_ONCE]
+            with mirror.transaction() as transaction:
+                register(transaction.connection, step, now())
+        ids = (line.wallet_id for line in request.wallets)
+        return numbers_of(mirror.connection, ids, read_before=read_before)
+    plan = tracked_numbers(mirror.connection, read_before=read_before)
+    if not plan and (read_before is None or not tracked_numbers(mirror.connection)):
+        raise InputError(
+            "no wallets to read: name some, give --wallets-file, or add them with "
+            "`nftsync wallets add`"
+        )
+    return plan
+
+
+def unread_wallets(connection: sqlite3.Connection, run: runs.Run) -> Iterator[WalletTask]:
+    """The wallets of a run that have not been read well since it began."""
+    for wallet in wallets_to_read(connection, run.plan):
+        if wallet.ticket < run.first_ticket or wallet.status != "ok":
+            yield WalletTask(wallet.wallet_id, wallet.etag, wallet.digest)
+
+
+def never_read(connection: sqlite3.Connection, run: runs.Run) -> Iterator[str]:
+    """The wallets of a run of which nobody has stored a read since it began, good or not."""
+    for start in range(0, len(run.plan), _STEP):
+        step = msgspec.json.encode(list(run.plan[start : start + _STEP])).decode()
+        rows = connection.execute(
+            "SELECT w.wallet_id FROM json_each(?) k JOIN wallets w ON w.wallet_no = k.value"
+            " WHERE w.ticket < ?",
+            (step, run.first_ticket),
+        )
+        yield from (row[0] for row in rows)
+
+
+def unread_tokens(connection: sqlite3.Connection, run: runs.Run) -> tuple[int, Iterator[TokenTask]]:
+    """The tokens that a run's wallets hold and that have not been read by id since it began.
+
+    Returns:
+        How many, and each as a task.
+    """
+    execute = connection.execute
+    execute("CREATE TEMP TABLE IF NOT EXISTS run_wallets (wallet_no INTEGER PRIMARY KEY)")
+    execute("DELETE FROM run_wallets")
+    connection.executemany("INSERT INTO run_wallets VALUES (?)", ((no,) for no in run.plan))
+    rows = execute(
+        "SELECT DISTINCT b.token_no FROM run_wallets JOIN balance_rows b USING (wallet_no)"
+        " LEFT JOIN token_sources s USING (token_no)"
+        " WHERE coalesce(s.detail_ticket, 0) < ? ORDER BY b.token_no",
+        (run.first_ticket,),
+    )
+    numbers = array("q", (row[0] for row in rows))
+    return len(numbers), _token_tasks(connection, numbers)
+
+
+def _token_tasks(connection: sqlite3.Connection, numbers: array[int]) -> Iterator[TokenTask]:
+    for start in range(0, len(numbers), _STEP):
+        step = msgspec.json.encode(list(numbers[start : start + _STEP])).decode()
+        rows = connection.execute(
+            "SELECT t.token_id FROM json_each(?) k JOIN tokens t ON t.token_no = k.value", (step,)
+        ).fetchall()
+        yield from (TokenTask(row[0]) for row in rows)

@@ -1,0 +1,388 @@
+"""What the receiver and the replay beside it count, for Prometheus."""
+
+from __future__ import annotations
+
+import atexit
+import io
+import logging
+import os
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from nftsync.errors import InputError, NftsyncError
+from nftsync.provider.webhooks import Unusable, Webhook
+from nftsync.receiver.committer import Outcome
+from nftsync.store.database import connect_reader
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+__all__ = ["Backlog", "Metrics", "ReceiverLog", "log_json_lines", "serve_metrics", "unblock_stderr"]
+
+
+_log = logging.getLogger("nftsync.receiver")
+
+_LINES_A_SECOND = 10
+#: Bytes that wait to be written to stderr; what comes after them is dropped.
+_WAITING = 256 * 1024
+#: How long the end of the process waits until they are written.
+_LAST_SECONDS = 1.0
+
+
+class ReceiverLog:
+    """The receiver's log; refused webhooks, which anybody can send, take a bounded part of it.
+
+    Args:
+        clock: seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._room = _Room(clock)
+
+    def refused(self, reason: str, remote: str | None, size: int) -> None:
+        """A webhook was refused.
+
+        Args:
+            reason: why.
+            remote: the sender's address.
+            size: bytes of its body, of those that were read.
+        """
+        suppressed = self._room.take()
+        if suppressed is None:
+            return
+        fields: dict[str, object] = {"reason": reason, "remote": remote, "bytes": size}
+        if suppressed:
+            fields["suppressed"] = suppressed
+        _log.warning("refused a webhook", extra=fields)
+
+    def outcome(self, outcome: Outcome, content: Webhook | Unusable) -> None:
+        """A webhook was stored, counted or put in quarantine."""
+        if outcome == "quarantined":
+            reason = content.reason if isinstance(content, Unusable) else "its id was seen before"
+            _log.warning("a webhook was quarantined", extra={"reason": reason})
+        elif _log.isEnabledFor(logging.DEBUG) and isinstance(content, Webhook):
+            fields = {"outcome": outcome, "webhook_id": content.webhook_id}
+            _log.debug("received a webhook", extra=fields)
+
+
+def unblock_stderr() -> None:
+    """Let no write to `sys.stderr` wait, from here to the end of the process."""
+    try:
+        descriptor = sys.stderr.fileno()
+    except (AttributeError, io.UnsupportedOperation):  # it is closed, or in memory
+        return
+    pipe = _Unblocked(descriptor)
+    encoding, errors = sys.stderr.encoding, sys.stderr.errors
+    sys.stderr = io.TextIOWrapper(pipe, encoding, errors, write_through=True)
+    atexit.register(pipe.finish)
+
+
+def log_json_lines(level: int = logging.INFO, stream: TextIO | None = None) -> logging.Handler:
+    """Write the log of the whole process as JSON lines.
+
+    Args:
+        level: what is logged at least.
+        stream: where to; standard error if None.
+
+    Returns:
+        The handler, for whoever wants to take it off again.
+    """
+    from pythonjsonlogger.json import JsonFormatter
+
+    handler = logging.StreamHandler(stream or sys.stderr)
+    names = {"levelname": "level", "name": "logger"}
+    formatter = JsonFormatter(
+        "%(levelname)s %(name)s %(message)s", timestamp="time", rename_fields=names
+    )
+    handler.setFormatter(formatter)
+    handler.addFilter(_Bounded("waitress"))  # what it makes of bytes that anybody can send
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(level)
+    # Each request of the follow-up reads would be a line, with its URL.
+    for name in ("httpx", "httpcore"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    # Every worker busy is what a wait for the disk looks like, and no news.
+    logging.getLogger("waitress.queue").setLevel(logging.ERROR)
+    return handler
+
+
+class _Room:
+    """Room for so many lines a second."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._second = 0
+        self._lines = 0
+        self._suppressed = 0
+
+    def take(self) -> int | None:
+        """The lines left out since the last one, or None if this one is left out too."""
+        with self._lock:
+            second = int(self._clock())
+            if second != self._second:
+                self._second, self._lines = second, 0
+            self._lines += 1
+            if self._lines > _LINES_A_SECOND:
+                self._suppressed += 1
+                return None
+            suppressed, self._suppressed = self._suppressed, 0
+            return suppressed
+
+
+class _Bounded(logging.Filter):
+    """Lets so many lines a second of one logger pass, and all of the others."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._room = _Room(time.monotonic)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not super().filter(record):
+            return True
+        suppressed = self._room.take()
+        if suppressed:
+            vars(record)["suppressed"] = suppressed
+        return suppressed is not None
+
+
+class _Unblocked(io.RawIOBase):
+    """What a thread writes on to a descriptor, so that nobody waits for whoever reads it.
+
+    The thread takes no lock of a stream's: Python could not end while one is held.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._changed = threading.Condition()
+        self._texts: list[bytes] = []
+        self._waiting = 0
+        self._dropped = 0
+        self._finished = False
+        self._thread = threading.Thread(target=self._run, name="nftsync-stderr", daemon=True)
+        self._thread.start()
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        text = bytes(data)
+        with self._changed:
+            if self._waiting < _WAITING or threading.current_thread() is self._thread:
+                self._texts.append(text)
+                self._waiting += len(text)
+                self._changed.notify()
+            else:
+                self._dropped += text.count(b"\n")
+        return len(text)
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def finish(self) -> None:
+        """Wait until all is written, but not for long."""
+        with self._changed:
+            self._finished = True
+            self._changed.notify()
+        self._thread.join(_LAST_SECONDS)
+
+    def _run(self) -> None:
+        lost = 0
+        while True:
+            texts, dropped = self._take()
+            if not texts:
+                return
+            lost += dropped
+            for text in texts:
+                written = self._put(text)
+                lost += 0 if written else text.count(b"\n")
+            if lost and written:  # it is worth while to say so
+                _log.warning("log lines were dropped", extra={"dropped": lost})
+                lost = 0
+
+    def _take(self) -> tuple[list[bytes], int]:
+        """What waits, and how many lines after it were dropped; nothing waits at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._texts or self._finished)
+            taken = self._texts, self._dropped
+            self._texts, self._waiting, self._dropped = [], 0, 0
+            return taken
+
+    def _put(self, text: bytes) -> bool:
+        try:
+            while text:
+                text = text[os.write(self._descriptor, text) :]
+        except OSError:  # its reader has gone, or the disk is full
+            return False
+        return True
+
+
+# `done` is left out: it grows for ever, and so would the time to count it.
+_COUNTS = """
+    SELECT state, count(*), min(received_at) FROM webhooks
+    WHERE state IN ('pending', 'running', 'failed', 'dead', 'unrouted', 'quarantined')
+    GROUP BY state"""
+_STATES = ("pending", "running", "failed", "dead", "unrouted", "quarantined")
+
+
+class Backlog(Collector):
+    """Reads the inbox whenever the figures are asked for.
+
+    Args:
+        database: the database.
+    """
+
+    def __init__(self, database: Path) -> None:
+        self._database = database
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """Name the figures without reading them."""
+        return list(_families())
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Give the figures; none while the database cannot be read."""
+        waiting, age = _families()
+        try:
+            with closing(connect_reader(self._database)) as connection:
+                connection.execute("PRAGMA busy_timeout = 1000")
+                rows = connection.execute(_COUNTS).fetchall()
+        except (NftsyncError, sqlite3.Error):
+            return
+        counts = {state: (count, since) for state, count, since in rows}
+        for state in _STATES:
+            waiting.add_metric([state], counts.get(state, (0, None))[0])
+        since = counts.get("pending", (0, None))[1]
+        age.add_metric([], 0.0 if since is None else _age(since))
+        yield waiting
+        yield age
+
+
+def _families() -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
+    return (
+        GaugeMetricFamily(
+            "nftsync_inbox_webhooks", "Webhooks that are not done, by state.", labels=["state"]
+        ),
+        GaugeMetricFamily(
+            "nftsync_inbox_oldest_pending_seconds",
+            "Time since the oldest pending webhook was received; 0 when there is none.",
+        ),
+    )
+
+
+def _age(since: str) -> float:
+    return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds())
+
+
+_REASONS = ("missing", "malformed", "wrong", "too large")
+_SECRETS = ("current", "previous")
+_REPLAY_STATES = ("done", "failed", "dead", "unrouted", "quarantined")
+_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+class Metrics:
+    """Counters in a registry of their own, so that several apps in a process do not mix.
+
+    Attributes:
+        registry: what Prometheus reads.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._received = self._counter("webhooks_received", "Requests to the webhooks' path.")
+        self._outcomes: dict[Outcome, Counter] = {
+            "stored": self._counter("webhooks_stored", "New webhooks stored."),
+            "duplicate": self._counter("webhooks_duplicate", "Webhooks that came again."),
+            "quarantined": self._counter("webhooks_quarantined", "Webhooks put in quarantine."),
+            "not stored": self._counter(
+                "webhooks_not_stored", "Webhooks answered 503, as they could not be stored in time."
+            ),
+        }
+        refused = self._counter("webhooks_refused", "Webhooks refused, by reason.", "reason")
+        self._refused = {reason: refused.labels(reason) for reason in _REASONS}
+        matched = self._counter(
+            "webhooks_accepted", "Webhooks with a right signature, by secret.", "secret"
+        )
+        self._accepted = [matched.labels(name) for name in _SECRETS]
+        self._commits = Histogram(
+            "nftsync_commit_seconds",
+            "Time of each commit to the inbox.",
+            registry=self.registry,
+            buckets=_SECONDS,
+        )
+        results = self._counter("replay_webhooks", "Webhooks replayed, by end state.", "state")
+        self._replayed = {state: results.labels(state) for state in _REPLAY_STATES}
+        self._reads = self._counter("replay_reads", "Reads of the provider made by replay.")
+
+    def _counter(self, name: str, text: str, label: str | None = None) -> Counter:
+        labels = () if label is None else (label,)
+        return Counter(f"nftsync_{name}", text, labels, registry=self.registry)
+
+    def watch_backlog(self, database: Path) -> None:
+        """Show what waits in a database, too; read whenever Prometheus asks."""
+        self.registry.register(Backlog(database))
+
+    def received(self) -> None:
+        """A request came to the webhooks' path."""
+        self._received.inc()
+
+    def refused(self, reason: str) -> None:
+        """A webhook was refused."""
+        self._refused[reason].inc()
+
+    def accepted(self, which: int) -> None:
+        """A signature was right; `which` secret made it."""
+        self._accepted[min(which, 1)].inc()
+
+    def outcome(self, outcome: Outcome) -> None:
+        """A webhook was stored, or not."""
+        self._outcomes[outcome].inc()
+
+    def commit(self, seconds: float) -> None:
+        """A commit took so long."""
+        self._commits.observe(seconds)
+
+    def replayed(self, state: str, count: int = 1) -> None:
+        """Replay brought so many webhooks to this state."""
+        self._replayed[state].inc(count)
+
+    def replay_reads(self, count: int = 1) -> None:
+        """Replay made so many reads of the provider."""
+        self._reads.inc(count)
+
+
+def serve_metrics(metrics: Metrics, port: int) -> Callable[[], None]:
+    """Serve the figures on a port of 127.0.0.1.
+
+    Returns:
+        What ends it.
+
+    Raises:
+        InputError: the port is taken or may not be used.
+    """
+    try:
+        server, thread = start_http_server(port, addr="127.0.0.1", registry=metrics.registry)
+    except (OSError, OverflowError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise InputError(
+            f"cannot serve metrics on port {port} of 127.0.0.1: {reason}; "
+            "choose another with --metrics-port"
+        ) from error
+
+    def close() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return close

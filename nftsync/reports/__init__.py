@@ -1,0 +1,1 @@
+"""What commands show and write: status, evidence, exports, checks."""

@@ -1,0 +1,225 @@
+"""What a wallet held at a time, and how that is known: the reads before and after it."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from nftsync.errors import InputError
+from nftsync.records import normalize_uuid
+from nftsync.store.catalog import AS_OF_COLUMNS, TABLES, reading
+
+__all__ = ["Certainty", "Evidence", "State", "find_evidence"]
+
+#: `bracketed`: the same state was read before and after. `gap`: what was read next differed.
+#: `open`: it was not read since. `unknown`: no complete read had been stored by then.
+Certainty: TypeAlias = Literal["bracketed", "gap", "open", "unknown"]
+
+#: What is listed of each holding: what concerns the wallet is said once, beside them.
+_HOLDING_COLUMNS = tuple(
+    name
+    for name in TABLES["holdings"].columns
+    if not name.startswith("wallet_") and name not in AS_OF_COLUMNS
+)
+
+
+class State(msgspec.Struct, kw_only=True):
+    """A state that a wallet was found in, and the run that found it first.
+
+    Attributes:
+        first_read_at: when it was first read.
+        last_read_at: when the same was last read.
+        reads: how many reads found it.
+        body_sha256: SHA-256 of the provider's answer that showed it first.
+        run_id: the run that found it first.
+        run_started_at: when that run began.
+        run_finished_at: when it ended; None while it runs.
+        run_status: what became of it.
+    """
+
+    first_read_at: str
+    last_read_at: str
+    reads: int
+    body_sha256: str
+    run_id: int | None
+    run_started_at: str | None
+    run_finished_at: str | None
+    run_status: str | None
+
+
+class Evidence(msgspec.Struct, kw_only=True):
+    """What a wallet held at a time, and the proof.
+
+    Attributes:
+        wallet_id: the wallet.
+        label: its name for people.
+        at: the time, in the stored form.
+        certainty: see `Certainty`.
+        confirmed_before: the last read known to have found this by then.
+        confirmed_after: the next read known, whether it found the same or not.
+        statement: what is and what is not proven, for a person.
+        holdings: what it listed, with the metadata known then; times in the stored form.
+        reads: the state known then, if there was one, and the next, if there is one.
+    """
+
+    wallet_id: str
+    label: str | None
+    at: str
+    certainty: Certainty
+    confirmed_before: str | None
+    confirmed_after: str | None
+    statement: str
+    holdings: list[dict[str, Any]]
+    reads: list[State]
+
+
+def find_evidence(path: Path | str, wallet_id: str, at: str) -> Evidence:
+    """Find what a wallet held at a time and how that is known.
+
+    Args:
+        path: the database.
+        wallet_id: the wallet.
+        at: the time, in the stored form.
+
+    Raises:
+        InputError: the id is no UUID, or no such wallet is known.
+        StoreError: the database is missing, is not nftsync's or cannot be read.
+    """
+    wallet_id = normalize_uuid(wallet_id, "wallet id")
+    with reading(path) as connection:
+        wallet = connection.execute(
+            "SELECT wallet_no, label FROM wallets WHERE wallet_id = ?", (wallet_id,)
+        ).fetchone()
+        if wallet is None:
+            raise InputError(f"wallet {wallet_id} is not known here; see `nftsync wallets`")
+        number, label = wallet
+        then, following = _states_around(connection, number, at)
+        unproven = _unproven_changes(connection, number, at)
+        holdings = _holdings(connection, wallet_id, at)
+    certainty, before, after = _confirmations(then, following, at)
+    return Evidence(
+        wallet_id=wallet_id,
+        label=label,
+        at=at,
+        certainty=certainty,
+        confirmed_before=before,
+        confirmed_after=after,
+        statement=_statement(certainty, at, before, after, unproven),
+        holdings=holdings,
+        reads=[state for state in (then, following) if state is not None],
+    )
+
+
+_STATE = """
+    SELECT s.first_read_at, s.last_read_at, s.reads, s.body_sha256, s.run_id,
+        r.started_at, r.finished_at, r.status
+    FROM wallet_state_rows s LEFT JOIN sync_runs r USING (run_id)
+    WHERE s.wallet_no = ?"""
+
+#: The last state that had been stored by a time.
+_KNOWN = (
+    "SELECT state_id FROM wallet_state_rows WHERE wallet_no = ? AND observed_at <= ?"
+    " ORDER BY state_id DESC LIMIT 1"
+)
+
+
+def _states_around(
+    connection: sqlite3.Connection, number: int, at: str
+) -> tuple[State | None, State | None]:
+    """The last state that was stored by a time, and the wallet's next one."""
+    known = connection.execute(_KNOWN, (number, at)).fetchone()
+    state_id = -1 if known is None else known[0]
+    then = connection.execute(f"{_STATE} AND s.state_id = ?", (number, state_id)).fetchone()
+    following = connection.execute(
+        f"{_STATE} AND s.state_id > ? ORDER BY s.state_id LIMIT 1", (number, state_id)
+    ).fetchone()
+    return _state(then), _state(following)
+
+
+def _state(row: tuple[Any, ...] | None) -> State | None:
+    return None if row is None else State(**dict(zip(State.__struct_fields__, row, strict=True)))
+
+
+def _unproven_changes(connection: sqlite3.Connection, number: int, at: str) -> int:
+    """How many changes came after the last stored state: a complete read would have stored one."""
+    (changes,) = connection.execute(
+        "SELECT count(*) FROM balance_change_rows WHERE wallet_no = ?1 AND observed_at <= ?2 AND"
+        " observed_at > coalesce((SELECT observed_at FROM wallet_state_rows WHERE wallet_no = ?1"
+        " AND observed_at <= ?2 ORDER BY state_id DESC LIMIT 1), '')",
+        (number, at),
+    ).fetchone()
+    return int(changes)
+
+
+def _holdings(connection: sqlite3.Connection, wallet_id: str, at: str) -> list[dict[str, Any]]:
+    from nftsync import frames  # pandas is slow to import
+    from nftsync.frames._files import rows_of
+
+    frame = frames.holdings(connection, wallet=wallet_id, as_of=at)
+    return [
+        dict(zip(_HOLDING_COLUMNS, row, strict=True))
+        for rows in rows_of(frame, _HOLDING_COLUMNS)
+        for row in rows
+    ]
+
+
+def _confirmations(
+    then: State | None, following: State | None, at: str
+) -> tuple[Certainty, str | None, str | None]:
+    """How certain a time is, and the reads before and after it."""
+    after = None if following is None else following.first_read_at
+    if then is None:
+        return "unknown", None, after
+    if then.last_read_at >= at:
+        return "bracketed", then.first_read_at, then.last_read_at
+    return ("open" if after is None else "gap"), then.last_read_at, after
+
+
+def _statement(
+    certainty: Certainty, at: str, before: str | None, after: str | None, unproven: int
+) -> str:
+    """What is and what is not proven, in sentences for a person."""
+    if certainty == "bracketed":
+        return (
+            f"The wallet was read at {before} and again at {after}, and both reads and all between"
+            " found the same: these holdings. Not proven: that nothing left and came back between"
+            " two reads."
+        )
+    # Changes are known from the moment they are stored, a little after their read began.
+    under_way = after is not None and after <= at
+    if certainty == "gap":
+        what = (
+            f"The last read known by then, at {before}, found these holdings; the next one on"
+            f" record, at {after}, found another state. "
+        )
+        what += (
+            "That read was under way at this time and not yet stored, so the wallet may have held"
+            " what it found already."
+            if under_way
+            else "The wallet, or metadata of its tokens, changed at an unknown time between the"
+            " two, so it is not proven on which side of that change this time lies."
+        )
+    elif certainty == "open":
+        what = (
+            f"The last read by then, at {before}, found these holdings. No complete read has been"
+            " stored since, so nothing proves what the wallet held afterwards."
+        )
+    elif under_way:
+        what = f"No read of this wallet was known by then; the first, at {after}, was under way."
+    else:
+        kind = "complete read" if unproven else "read"
+        first = "there is none yet" if after is None else f"the first was at {after}"
+        what = f"No {kind} of this wallet had been made by then; {first}."
+    return what + _incomplete_reads(unproven)
+
+
+def _incomplete_reads(changes: int) -> str:
+    if not changes:
+        return ""
+    return (
+        f" Of the changes behind these holdings {changes:,} came from incomplete reads after that,"
+        " which prove what they showed but not that it was all."
+    )

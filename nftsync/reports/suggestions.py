@@ -1,0 +1,377 @@
+"""Suggested routes as the TOML that a person puts into `nftsync.toml`.
+
+Type names and field names come from outside, so every one of them is quoted and escaped, in
+comments too: nothing of them ends a string, a comment or a line.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from nftsync.provider.routes import Route, Routes
+from nftsync.records import are_uuids
+from nftsync.store.catalog import reading
+
+__all__ = [
+    "SAMPLE",
+    "Fields",
+    "Found",
+    "Suggestion",
+    "Suggestions",
+    "as_toml",
+    "quoted_text",
+    "suggest",
+]
+
+
+#: Webhooks and objects of a type that are looked at, the newest.
+SAMPLE = 10_000
+_MOST_TYPES = 100
+_MOST_FIELDS = 20
+_LONGEST_BODY = 1_000_000
+#: Documents whose ids are looked up at once.
+_CHUNK = 100
+_IDS_AT_ONCE = 5_000
+_DEEPEST = 30
+_UUID_LENGTH = 36
+
+#: A name that a route's dotted field can hold.
+_NAME = re.compile(r"[^.\s]+")
+
+
+class Found(NamedTuple):
+    """A field in which known ids stand.
+
+    Attributes:
+        field: its dotted name.
+        times: in how many documents it holds one.
+    """
+
+    field: str
+    times: int
+
+
+class Fields(NamedTuple):
+    """The fields of some documents in which known ids stand, the most frequent first.
+
+    Attributes:
+        documents: how many were looked at.
+        wallets: those with a wallet's id.
+        tokens: those with a token's id.
+    """
+
+    documents: int = 0
+    wallets: Sequence[Found] = ()
+    tokens: Sequence[Found] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.wallets or self.tokens)
+
+
+class Suggestion(NamedTuple):
+    """What is known of a type whose webhooks no route follows, or not wholly.
+
+    Attributes:
+        resource_type: the type, as sent.
+        webhooks: how many of it are stored.
+        ids: different `resource_id` among those that were looked at.
+        wallets: those of them that are known wallets.
+        tokens: those of them that are known tokens.
+        objects: what stands in the stored objects of the type.
+        changes: what stands in the `changes` of its webhooks.
+        route: the type's own route, which is incomplete; None: it has none of its own.
+    """
+
+    resource_type: str
+    webhooks: int
+    ids: int
+    wallets: int
+    tokens: int
+    objects: Fields
+    changes: Fields
+    route: Route | None
+
+
+class Suggestions(NamedTuple):
+    """All suggestions.
+
+    Attributes:
+        routes: one for each type, the most frequent first.
+        sampled: of some types only the newest webhooks or objects were looked at.
+        passed_over: types that were not looked at, being too many.
+    """
+
+    routes: list[Suggestion]
+    sampled: bool
+    passed_over: int
+
+
+class _Seen(NamedTuple):
+    """The webhooks of a type: how many there are, and the numbers of the newest."""
+
+    webhooks: int
+    newest: array[int]
+
+
+def suggest(path: Path, routes: Routes) -> Suggestions:
+    """Look for known ids in the stored webhooks and objects of each type.
+
+    Args:
+        path: the database.
+        routes: those in force.
+
+    Raises:
+        StoreError: the database is missing, is not nftsync's or cannot be read.
+    """
+    with reading(path) as connection:
+        types, passed_over = _types(connection, routes)
+        found: list[Suggestion] = []
+        sampled = False
+        for name, seen in sorted(types.items(), key=lambda item: -item[1].webhooks):
+            suggestion = _look_at(connection, name, seen, routes.by_type.get(name))
+            sampled = sampled or seen.webhooks > SAMPLE or suggestion.objects.documents >= SAMPLE
+            if _is_worth_it(suggestion, routes.find(name)):
+                found.append(suggestion)
+    return Suggestions(found, sampled, passed_over)
+
+
+def _is_worth_it(suggestion: Suggestion, route: Route | None) -> bool:
+    if route is None:
+        return True
+    objects, own = suggestion.objects, suggestion.route
+    if own is None:
+        return bool(suggestion.wallets or suggestion.tokens or objects)
+    return bool(
+        {each.field for each in objects.wallets} - set(own.wallets)
+        or {each.field for each in objects.tokens} - set(own.tokens)
+    )
+
+
+def _types(connection: sqlite3.Connection, routes: Routes) -> tuple[dict[str, _Seen], int]:
+    """The types to look at, and how many others there are."""
+    counts: Counter[str] = Counter()
+    newest: dict[str, array[int]] = {}
+    # A type of the name "*" is the provider's; its route would catch every other type too.
+    settled = {"*": True}
+    rows = connection.execute(
+        "SELECT rowid, resource_type FROM webhooks NOT INDEXED WHERE state <> 'quarantined'"
+        " AND resource_type IS NOT NULL ORDER BY rowid DESC"
+    )
+    for number, name in rows:
+        if name not in settled:
+            own = routes.by_type.get(name)
+            settled[name] = own is not None and own.kind != "object"
+        if settled[name]:
+            continue
+        counts[name] += 1
+        if name in newest or len(newest) < _MOST_TYPES:
+            numbers = newest.setdefault(name, array("q"))
+            if len(numbers) < SAMPLE:
+                numbers.append(number)
+    found = {name: _Seen(counts[name], numbers) for name, numbers in newest.items()}
+    return found, len(counts) - len(found)
+
+
+def _look_at(
+    connection: sqlite3.Connection, name: str, seen: _Seen, own: Route | None
+) -> Suggestion:
+    ids: set[str] = set()
+    for _, step in _webhooks(connection, seen.newest):
+        ids.update(step)
+    wallets, tokens = _known(connection, ids)
+    changes = (text for texts, _ in _webhooks(connection, seen.newest) for text in texts)
+    return Suggestion(
+        name,
+        seen.webhooks,
+        len(ids),
+        len(wallets),
+        len(tokens),
+        _fields(connection, _objects(connection, name)),
+        _fields(connection, changes),
+        own,
+    )
+
+
+def _webhooks(
+    connection: sqlite3.Connection, numbers: Sequence[int]
+) -> Iterator[tuple[list[str], list[str]]]:
+    """The `changes` that there are, and the resource ids, some webhooks at a time."""
+    for start in range(0, len(numbers), _CHUNK):
+        rows = connection.execute(
+            "SELECT w.changes, w.resource_id FROM json_each(?) k JOIN webhooks w"
+            " ON w.rowid = k.value",
+            (msgspec.json.encode(list(numbers[start : start + _CHUNK])).decode(),),
+        ).fetchall()
+        yield [row[0] for row in rows if row[0]], [row[1] for row in rows if row[1]]
+
+
+def _objects(connection: sqlite3.Connection, name: str) -> Iterator[str]:
+    numbers = connection.execute(
+        "SELECT rowid FROM resources WHERE resource_type = ? ORDER BY fetched_at DESC LIMIT ?",
+        (name, SAMPLE),
+    ).fetchall()
+    for (number,) in numbers:
+        row = connection.execute(
+            "SELECT body FROM resources WHERE rowid = ? AND length(body) <= ?",
+            (number, _LONGEST_BODY),
+        ).fetchone()
+        if row is not None:
+            yield row[0]
+
+
+def _fields(connection: sqlite3.Connection, documents: Iterable[str]) -> Fields:
+    """The fields of JSON objects in which known ids stand."""
+    count = 0
+    wallets: Counter[str] = Counter()
+    tokens: Counter[str] = Counter()
+    rest = iter(documents)
+    while chunk := list(islice(rest, _CHUNK)):
+        count += len(chunk)
+        read = [set(_ids_in(document)) for document in chunk]
+        known_wallets, known_tokens = _known(connection, {each for ids in read for _, each in ids})
+        for ids in read:
+            wallets.update({field for field, each in ids if each in known_wallets})
+            tokens.update({field for field, each in ids if each in known_tokens})
+    return Fields(count, _most_frequent(wallets), _most_frequent(tokens))
+
+
+def _most_frequent(counts: Counter[str]) -> list[Found]:
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [Found(*each) for each in ordered[:_MOST_FIELDS]]
+
+
+def _ids_in(document: str) -> Iterator[tuple[str, str]]:
+    """The UUIDs in a JSON document and the dotted fields they stand in; list items count as one."""
+    try:
+        value = msgspec.json.decode(document)
+    except (msgspec.DecodeError, RecursionError):
+        return
+    waiting: list[tuple[str, int, Any]] = [("", 0, value)] if isinstance(value, dict) else []
+    while waiting:
+        field, depth, value = waiting.pop()
+        if isinstance(value, str):
+            if len(value) == _UUID_LENGTH and are_uuids(value):
+                yield field, value.lower()
+        elif depth >= _DEEPEST:
+            continue
+        elif isinstance(value, dict):
+            for name, inner in value.items():
+                # An id as a name is an entry of a mapping, not a field that others have too.
+                if _NAME.fullmatch(name) and not are_uuids(name):
+                    waiting.append((f"{field}.{name}" if field else name, depth + 1, inner))
+        elif isinstance(value, list):
+            waiting += [(field, depth + 1, inner) for inner in value]
+
+
+def _known(connection: sqlite3.Connection, ids: Iterable[str]) -> tuple[set[str], set[str]]:
+    """Those that are known wallets, and those that are known tokens."""
+    wallets: set[str] = set()
+    tokens: set[str] = set()
+    rest = iter(ids)
+    while step := list(islice(rest, _IDS_AT_ONCE)):
+        given = (msgspec.json.encode(step).decode(),)
+        for found, table, column in (
+            (wallets, "wallets", "wallet_id"),
+            (tokens, "tokens", "token_id"),
+        ):
+            rows = connection.execute(
+                f"SELECT {column} FROM json_each(?) k JOIN {table} ON {column} = k.value",  # noqa: S608
+                given,
+            )
+            found.update(row[0] for row in rows)
+    return wallets, tokens
+
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+#: What a TOML string must escape, and what a terminal would obey: controls, line and paragraph
+#: separators, marks that turn the direction of text or take no room, and surrogates.
+_ESCAPED = re.compile(
+    '["\\\\\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]'
+)
+
+
+def quoted_text(text: str) -> str:
+    """A text as a TOML basic string on one line."""
+    return '"' + _ESCAPED.sub(_escape, text) + '"'
+
+
+def _escape(found: re.Match[str]) -> str:
+    letter = found[0]
+    return f"\\{letter}" if letter in '"\\' else f"\\u{ord(letter):04X}"
+
+
+def _table(name: str) -> str:
+    return f"[routes.{name if _BARE.fullmatch(name) else quoted_text(name)}]"
+
+
+def as_toml(suggestions: Suggestions) -> str:
+    """Write suggestions as TOML, with comments on what they are taken from."""
+    head = []
+    if suggestions.sampled:
+        head.append(f"# Of each type, the newest {SAMPLE:,} webhooks and objects were looked at.")
+    if suggestions.passed_over:
+        head.append(f"# {suggestions.passed_over:,} more types were not looked at.")
+    blocks = ["\n".join(head)] if head else []
+    blocks += ["\n".join(_block(suggestion)) for suggestion in suggestions.routes]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _block(suggestion: Suggestion) -> Iterator[str]:
+    name = suggestion.resource_type
+    stored = f"# {quoted_text(name)}: {_counted(suggestion.webhooks, 'webhook')} stored"
+    ids = _counted(suggestion.ids, "object")
+    if suggestion.route is not None:
+        yield f"{stored}. Its route leaves out some fields; this is to take its place."
+        yield from _object(suggestion)
+    elif suggestion.wallets or suggestion.tokens:
+        wallet = suggestion.wallets >= suggestion.tokens
+        known = suggestion.wallets if wallet else suggestion.tokens
+        kind = "wallet" if wallet else "token"
+        yield f"{stored}, on {ids}; known {kind}s among them: {known:,}."
+        yield _table(name)
+        yield f'kind = "{kind}"'
+    else:
+        yield f"{stored}, on {ids}; none is a known wallet or token."
+        yield "# The provider's document shows no path for it: fill it in, and take away the marks."
+        for line in _object(suggestion):
+            yield line if line.startswith("#") else f"# {line}"
+
+
+def _object(suggestion: Suggestion) -> Iterator[str]:
+    own, objects = suggestion.route, suggestion.objects
+    # Names in `changes` are those of the object's fields, as far as anyone can tell.
+    fields = objects if objects or own is not None else suggestion.changes
+    yield from _evidence(fields, "objects" if fields is objects else "changes")
+    yield _table(suggestion.resource_type)
+    path = "/FILL/THIS/IN/{resourceId}" if own is None or own.path is None else own.path
+    yield f"path = {quoted_text(path)}"
+    yield 'kind = "object"'
+    yield from _list("wallets", own.wallets if own else [], fields.wallets)
+    yield from _list("tokens", own.tokens if own else [], fields.tokens)
+
+
+def _evidence(fields: Fields, source: str) -> Iterator[str]:
+    for what, found in (("wallets", fields.wallets), ("tokens", fields.tokens)):
+        if found:
+            places = ", ".join(f"{quoted_text(each.field)} ({each.times:,})" for each in found)
+            yield f"# Known {what} in {fields.documents:,} {source}: {places}"
+
+
+def _list(key: str, own: Sequence[str], found: Sequence[Found]) -> Iterator[str]:
+    names = list(dict.fromkeys(chain(own, (each.field for each in found))))
+    if names:
+        yield f"{key} = [{', '.join(map(quoted_text, names))}]"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,0 +1,312 @@
+"""The form of each setting: how a value that was given is checked and read, whoever gave it.
+
+A reader takes a `Given` and returns the value, or raises a FormError that says what the value
+must be. Which key it belongs to, and whether the value may be shown, is the caller's to know.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta
+
+from nftsync.errors import InputError, SettingsError
+from nftsync.provider.routes import Route, RouteKind, merged, quoted
+from nftsync.records import normalize_uuid
+from nftsync.times import parse_duration
+
+__all__ = [
+    "FormError",
+    "Given",
+    "Paging",
+    "Reader",
+    "against",
+    "base_url",
+    "gateway",
+    "headers",
+    "paging",
+    "path",
+    "path_or_stdin",
+    "plain",
+    "refuse_unknown",
+    "routes",
+    "secret",
+    "secret_or_none",
+    "text",
+    "token",
+    "uuid",
+]
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HOST = re.compile(r"[\w.-]+|[0-9a-f:.]+")
+_ROUTE_PATH = re.compile(r"/(?!/)(?:[^\s\\#{}]|\{resourceId\})*")
+
+
+class Paging(msgspec.Struct, frozen=True, kw_only=True):
+    """The `[paging]` table.
+
+    Attributes:
+        next: the response field that carries a cursor.
+        param: the query parameter that takes it.
+    """
+
+    next: str
+    param: str
+
+
+class FormError(Exception):
+    """A value is of the wrong form; the text says what it must be, without key and value.
+
+    It is never raised while an exception is being handled that could hold a secret.
+
+    Attributes:
+        key: the full name of what is wrong, where it is a part of the key: `routes.Token.kind`.
+        show: whether a message may show the value.
+    """
+
+    def __init__(self, problem: str, *, key: str | None = None, show: bool = True) -> None:
+        super().__init__(problem)
+        self.key = key
+        self.show = show
+
+
+@dataclass(frozen=True)
+class Given:
+    """A value as it was given.
+
+    Attributes:
+        value: as it came; not in the repr, as it can be a secret.
+        source: where from, for messages.
+        base: the directory that a relative path is relative to.
+        typed: it is from the file, where a text does not stand for a number.
+    """
+
+    value: Any = field(repr=False)
+    source: str
+    base: Path
+    typed: bool = False
+
+
+Reader: TypeAlias = Callable[[Given], Any]
+
+
+def against(problem: str, value: object) -> str:
+    """Put the value that was given behind what it must be, in one short line."""
+    if isinstance(value, dict | list):
+        shown = "a table" if isinstance(value, dict) else "a list"
+    elif isinstance(value, bool):
+        shown = str(value).lower()
+    else:
+        shown = repr(os.fspath(value) if isinstance(value, os.PathLike) else value)
+    return f"{problem}, not {shown if len(shown) <= 80 else shown[:77] + '...'}"
+
+
+def refuse_unknown(table: Mapping[str, object], known: Mapping[str, object], where: str) -> None:
+    """Raise a SettingsError for the first key that is not known, with the nearest that is."""
+    for key in table:
+        if key not in known:
+            nearest = get_close_matches(key.replace("-", "_").lower(), known, n=1, cutoff=0)[0]
+            raise SettingsError(f"unknown key {key!r} in {where}; the nearest one is {nearest!r}")
+
+
+def plain(kind: Any, must: str) -> Reader:
+    """Make a reader of whatever msgspec converts to that type."""
+    return lambda given: _converted(given, kind, must)
+
+
+def _converted(given: Given, kind: Any, must: str) -> Any:
+    value = given.value
+    strict = given.typed or not isinstance(value, str)
+    try:
+        return msgspec.convert(value if strict else value.strip(), kind, strict=strict)
+    except (msgspec.ValidationError, UnicodeEncodeError):
+        pass
+    raise FormError(f"must be {must}")
+
+
+def secret(given: Given) -> str:
+    """Read any text at all, blank or not, as it is."""
+    if not isinstance(given.value, str):
+        raise FormError("must be text")
+    if re.search("[\ud800-\udfff]", given.value):
+        raise FormError("must be UTF-8 text")
+    return given.value
+
+
+def secret_or_none(given: Given) -> str | None:
+    """Read any text as it is; a blank one is none."""
+    kept = secret(given)
+    return kept if kept.strip() else None
+
+
+def token(given: Given) -> str | None:
+    """Read a text that an HTTP header can carry; a blank one is none."""
+    stripped = secret(given).strip()
+    if re.fullmatch("[!-~]*", stripped) is None:
+        raise FormError("must be printable ASCII without blanks")
+    return stripped or None
+
+
+def text(given: Given) -> str:
+    """Read a text that is not blank."""
+    stripped = secret(given).strip()
+    if not stripped or "\0" in stripped:
+        raise FormError("must be a text that is not blank")
+    return stripped
+
+
+def path(given: Given) -> Path:
+    """Read a path and make it absolute; a leading `~/` is the home directory."""
+    value = given.value
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    relative = Path(text(replace(given, value=value)))
+    if relative.parts[:1] != ("~",):
+        return given.base / relative
+    try:
+        return relative.expanduser()
+    except RuntimeError as error:
+        raise FormError("must not begin with ~ where no home directory is known") from error
+
+
+def path_or_stdin(given: Given) -> Path | Literal["-"]:
+    """Read a path, or `-`, which stays."""
+    return "-" if str(given.value).strip() == "-" else path(given)
+
+
+def uuid(given: Given) -> str:
+    """Read a UUID and lower-case it."""
+    try:
+        return normalize_uuid(text(given), "UUID")
+    except InputError:
+        pass
+    raise FormError("must be a UUID of 8-4-4-4-12 hex digits")
+
+
+def base_url(given: Given) -> str:
+    """Read the URL of the provider's API; a path may stand before its own."""
+    return _url(given, "; api_token and headers are for that", ", and give a key in headers")
+
+
+def gateway(given: Given) -> str:
+    """Read a URL that a path can be put behind."""
+    return _url(given) + "/"
+
+
+def _url(given: Given, instead: str = "", for_key: str = "") -> str:
+    url = text(given)
+    if "@" in url:
+        raise FormError(f"must not contain a user name or password{instead}", show=False)
+    if "?" in url or "#" in url:
+        must = f"must not have a query or fragment: end it before the ? or #{for_key}"
+        raise FormError(must, show=False)
+    try:
+        parts = urlsplit(url)
+        usable = parts.port != 0 and _HOST.fullmatch(parts.hostname or "") is not None
+    except ValueError:
+        usable = False
+    usable = usable and url.isprintable() and re.search(r"[\s\\]", url) is None
+    if usable and parts.scheme in {"http", "https"}:
+        return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+    raise FormError("must be a URL such as https://api.example.com")
+
+
+def headers(given: Given) -> dict[str, str]:
+    """Read HTTP headers: a table of the file, or elsewhere a JSON object; blank is none."""
+    value, must = given.value, "a table of header names and text values"
+    if not given.typed:
+        must = "a JSON object of header names and text values"
+        if not value.strip():
+            return {}
+        try:
+            value = msgspec.json.decode(value)
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            value = None
+    read = _converted(replace(given, value=value), dict[str, str], must)
+    for number, (name, content) in enumerate(read.items(), 1):
+        if _HEADER_NAME.fullmatch(name) is None:
+            raise FormError(f"must have HTTP header names; entry {number} has another")
+        if re.fullmatch("[ -~]*", content) is None:
+            raise FormError("must be one line of printable ASCII", key=f"headers.{name}")
+    if len({name.lower() for name in read}) < len(read):
+        raise FormError("must not have a header twice")
+    return {name: content.strip() for name, content in read.items()}
+
+
+def routes(given: Given) -> dict[str, Route]:
+    """Read the `[routes.TYPE]` tables.
+
+    Raises:
+        SettingsError: a table says what makes no sense together.
+    """
+    if not isinstance(given.value, dict):
+        raise FormError("must be tables [routes.TYPE]")
+    read = {
+        kind: Route(**_entries(replace(given, value=table), _ROUTE, f"routes.{quoted(kind)}"))
+        for kind, table in given.value.items()
+    }
+    try:
+        merged(read)
+    except SettingsError as error:
+        raise SettingsError(f"{error} (from {given.source})") from None
+    return read
+
+
+def paging(given: Given) -> Paging:
+    """Read the `[paging]` table, which needs both its entries."""
+    entries = _entries(given, _PAGING, "paging")
+    if missing := [name for name in _PAGING if name not in entries]:
+        raise FormError(f"must have {' and '.join(missing)} too", show=False)
+    return Paging(**entries)
+
+
+def _entries(given: Given, readers: Mapping[str, Reader], name: str) -> dict[str, Any]:
+    if not isinstance(given.value, dict):
+        raise FormError("must be a table", key=name)
+    refuse_unknown(given.value, readers, f"[{name}] of {given.source}")
+    entries = {}
+    for key, value in given.value.items():
+        try:
+            entries[key] = readers[key](replace(given, value=value))
+        except FormError as error:
+            raise FormError(against(str(error), value), key=f"{name}.{key}", show=False) from None
+    return entries
+
+
+def _duration(given: Given) -> timedelta:
+    try:
+        return parse_duration(text(given))
+    except InputError:
+        pass
+    raise FormError("must be a duration such as 90s, 15m, 6h or 7d")
+
+
+def _route_path(given: Given) -> str:
+    route_path = text(given)
+    if _ROUTE_PATH.fullmatch(route_path) is None:
+        raise FormError("must be a path such as /v1/things/{resourceId}")
+    return route_path
+
+
+_dotted = plain(
+    list[Annotated[str, Meta(pattern=r"^[^.\s]+(\.[^.\s]+)*\Z")]],
+    "a list of field names, dotted where one lies in another",
+)
+_ROUTE: dict[str, Reader] = {
+    "path": _route_path,
+    "kind": plain(RouteKind, "token, wallet, object or sync"),
+    "holders": plain(bool, "true or false"),
+    "wallets": _dotted,
+    "tokens": _dotted,
+    "at_most_every": _duration,
+}
+_PAGING: dict[str, Reader] = {"next": text, "param": text}

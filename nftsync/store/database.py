@@ -1,0 +1,255 @@
+"""Opening the database: one way to write it, one way to read it, one meaning for each failure.
+
+Only Python's own `sqlite3` opens a live database: a second copy of SQLite in the same process
+would drop its file locks (https://sqlite.org/howtocorrupt.html, section 2.2.1).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import filelock
+
+from nftsync.errors import StoreError, SyncRunning
+
+__all__ = [
+    "begin_immediate",
+    "connect_reader",
+    "connect_writer",
+    "create_private_file",
+    "explained",
+    "file_at",
+    "insert_rows",
+    "statement_of",
+    "sync_lock",
+]
+
+
+#: How long a writer waits for another's transaction; each of ours ends within a fraction of this.
+BUSY_SECONDS = 30.0
+
+#: SQLite's own busy handler sleeps up to 100 ms between tries, and so misses the short room that
+#: one writer leaves the others.
+_TRY_EVERY = 0.003
+
+
+_creating = threading.Lock()
+
+
+@contextmanager
+def explained(path: Path | str) -> Iterator[None]:
+    """Turn an error of SQLite or of the file system into one line that names the database.
+
+    Raises:
+        StoreError: what happened, to which file, and what to do next.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(_explain(error, path)) from error
+    except OSError as error:
+        raise StoreError(f"cannot use {path}: {error.strerror or error}") from error
+
+
+def _explain(error: sqlite3.Error, path: Path | str) -> str:
+    text = str(error)
+    if "not a database" in text:
+        return f"{path} is not a SQLite database; name another file with --database"
+    if "malformed" in text:
+        return (
+            f"{path} is damaged ({text}); restore a copy, or begin afresh with another --database"
+        )
+    if "full" in text:
+        return (
+            f"no room left to write {path} ({text}); nothing of the last step was kept: "
+            "make room and run again"
+        )
+    if "disk I/O" in text:
+        return f"the disk refused a write or read of {path} ({text}); is it full or failing?"
+    if "readonly" in text or "read-only" in text:
+        return f"{path} cannot be written ({text}); check its permissions and its folder's"
+    if "locked" in text:
+        return f"{path} stayed locked by another program for {BUSY_SECONDS:.0f} s; try again later"
+    if "unable to open" in text:
+        return f"cannot open {path}; check that its folder exists and may be written"
+    return f"{path}: {text}"
+
+
+def create_private_file(path: Path) -> None:
+    """Create an empty file that only its owner may read, unless it is there already.
+
+    SQLite gives the files beside it (WAL, shared memory) the same permissions. A database that is
+    there is not even opened: closing any descriptor of it would drop the locks that other
+    connections of this process hold (https://sqlite.org/howtocorrupt.html, section 2.2).
+    """
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder, not a database; name a file with --database")
+    with _creating:  # or another thread might connect before the descriptor here is closed
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):  # another process has just made it
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def connect_writer(path: Path) -> sqlite3.Connection:
+    """Open a database to write it, in WAL mode, creating the file where it is missing.
+
+    The connection leaves transactions to its user (`isolation_level=None`) and may be handed from
+    one thread to another, but used by one at a time.
+    """
+    create_private_file(path)
+    connection = sqlite3.connect(
+        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
+    try:
+        connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        # A commit survives the end of the process at once, and of the machine from the next
+        # checkpoint on; what a power cut takes from the mirror the next sync reads again.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA wal_autocheckpoint = 8000")
+        connection.execute("PRAGMA cache_size = -32768")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA journal_size_limit = 67108864")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def begin_immediate(connection: sqlite3.Connection, patience: float = BUSY_SECONDS) -> None:
+    """Begin a write transaction as soon as another writer leaves room.
+
+    Args:
+        connection: not in a transaction.
+        patience: seconds to wait for the write lock.
+
+    Raises:
+        sqlite3.OperationalError: the database stayed locked, or cannot be written.
+    """
+    deadline = time.monotonic() + patience
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not busy or time.monotonic() >= deadline:
+                    raise
+            else:
+                return
+            time.sleep(_TRY_EVERY)
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
+
+
+def connect_reader(path: Path | str) -> sqlite3.Connection:
+    """Open an existing database to read it; nothing is created, migrated or written.
+
+    Raises:
+        StoreError: there is no such file, or it cannot be read.
+    """
+    path = Path(path)
+    with explained(path):
+        if path.is_dir():
+            raise StoreError(f"{path} is a folder, not a database; name a file with --database")
+        if not path.exists():
+            raise StoreError(
+                f"there is no database at {path.absolute()}; `nftsync sync` or `serve` makes one, "
+                "`--database` names another"
+            )
+        connection = sqlite3.connect(
+            f"file:{quote(str(path.absolute()))}?mode=ro",
+            uri=True,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            connection.execute("PRAGMA query_only = 1")
+            connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
+        except sqlite3.OperationalError as error:
+            connection.close()
+            if "unable to open" in str(error) and not os.access(path.parent, os.W_OK):
+                raise StoreError(
+                    f"{path} lies in a folder that cannot be written, which reading a live "
+                    "database needs; make a copy to read there with `nftsync snapshot`"
+                ) from error
+            raise
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def file_at(path: Path) -> tuple[int, int] | None:
+    """Which file is there, if any; only looks at the path and opens nothing."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - a receiver asks this twice for each commit
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+@contextmanager
+def sync_lock(database: Path) -> Iterator[None]:
+    """Hold the database's sync lock during a block.
+
+    Raises:
+        SyncRunning: another sync holds it.
+        StoreError: the lock file beside the database cannot be written.
+    """
+    path = database.resolve()
+    lock = filelock.FileLock(path.with_name(path.name + ".sync-lock"), timeout=0, mode=0o600)
+    with explained(database):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire()
+        except filelock.Timeout:
+            raise SyncRunning(
+                f"another sync holds {database}; wait for it to end, or use another --database"
+            ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+#: Values per statement; SQLite takes 32,766, and the gain is had long before.
+_VALUES = 4_000
+
+
+def insert_rows(connection: sqlite3.Connection, into: str, rows: Sequence[Sequence[Any]]) -> None:
+    """Insert rows.
+
+    Args:
+        connection: in a transaction.
+        into: the statement up to `VALUES`: `INSERT INTO table (columns)`.
+        rows: the values, all rows of one width.
+    """
+    if not rows:
+        return
+    width = len(rows[0])
+    step = max(1, _VALUES // width)
+    whole = len(rows) - len(rows) % step
+    for start in range(0, whole, step):
+        values = list(chain.from_iterable(rows[start : start + step]))
+        connection.execute(statement_of(into, width, step), values)
+    connection.executemany(statement_of(into, width, 1), rows[whole:])
+
+
+@cache
+def statement_of(into: str, width: int, rows: int) -> str:
+    """The statement that inserts so many rows of so many values; `into` as for `insert_rows`."""
+    one = f"({', '.join('?' * width)})"
+    return f"{into} VALUES {', '.join([one] * rows)}"

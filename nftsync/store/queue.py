@@ -1,0 +1,413 @@
+"""The inbox as a queue: claims and settlements (states: `nftsync.store.inbox`).
+
+Webhooks are claimed by object, all that are due at once, and while some of an object are running no
+one claims more of it. So the running webhooks of an object under a lease are just those of one
+claim, and a webhook that comes meanwhile waits for a read of its own.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from nftsync.store.inbox import MOST_ATTEMPTS, WebhookState, seconds_before_attempt
+from nftsync.store.leases import ROWS_AT_ONCE
+from nftsync.times import shifted
+
+__all__ = [
+    "ROWS_AT_ONCE",
+    "Claim",
+    "Claimed",
+    "Look",
+    "ObjectKey",
+    "Settlement",
+    "claim",
+    "count_due",
+    "due_looks",
+    "due_objects",
+    "hasten",
+    "settle",
+    "settle_done",
+    "still_running",
+]
+
+#: Rows of the queue that are looked at for objects to claim.
+_LOOKED_AT = 4_000
+
+#: Longer than any wait that is set. Of the webhook `q`, at the time ?2, and ?3 so much later: a
+#: clock that was wrong says when it is due, of the worker or of the receiver.
+_LONGEST_WAIT = timedelta(hours=2)
+_WRONGLY_LATE = (
+    "(q.next_attempt_at > ?3 OR (q.received_at > ?2 AND q.next_attempt_at = q.received_at))"
+)
+
+#: After so long a look that was begun is taken for given up.
+_LOOK_LASTS = timedelta(seconds=60)
+
+#: A term that the partial index `webhooks_by_object` must find word for word.
+_ACTIVE = "state IN ('pending', 'failed', 'running')"
+
+#: Of the webhook `q`, the lease under which its object is being worked on. All of an object's that
+#: are running are so under the same one.
+_RUNNING = (
+    "SELECT coalesce(r.lease_no, -1) FROM webhooks r WHERE r.resource_id = q.resource_id"  # noqa: S608
+    f" AND r.resource_type = q.resource_type AND r.{_ACTIVE} AND r.state = 'running'"
+)
+
+#: Of the webhook `q`: it is about an object (else someone wrote it by hand), which is idle.
+_IDLE = f"q.resource_type IS NOT NULL AND q.resource_id IS NOT NULL AND NOT EXISTS ({_RUNNING})"
+
+
+class ObjectKey(NamedTuple):
+    """What webhooks are about.
+
+    Attributes:
+        resource_type: the type, as sent.
+        resource_id: the id, lower case.
+    """
+
+    resource_type: str
+    resource_id: str
+
+
+class Claim(NamedTuple):
+    """All webhooks of one object that a worker took on at once.
+
+    Attributes:
+        key: the object.
+        webhook_id: the newest of them.
+        webhooks: how many.
+    """
+
+    key: ObjectKey
+    webhook_id: str
+    webhooks: int
+
+
+class Claimed(NamedTuple):
+    """What one transaction took on.
+
+    Attributes:
+        claims: by object.
+        quarantined: webhooks of other organizations, which were put aside instead.
+        more: there may be more to claim of the same objects.
+    """
+
+    claims: list[Claim]
+    quarantined: int
+    more: bool
+
+
+class Look(NamedTuple):
+    """An object to read once more, though its webhooks are done.
+
+    Attributes:
+        key: the object.
+        webhook_id: the webhook after which nothing had changed.
+    """
+
+    key: ObjectKey
+    webhook_id: str
+
+
+class Settlement(NamedTuple):
+    """What became of an object's claimed webhooks.
+
+    Attributes:
+        key: the object.
+        state: the state they get. `failed` counts as an attempt and becomes `dead` for those that
+            have had their last; `pending` gives them back, and counts none.
+        error: why, where it is not `done`; None leaves those given back the error that they had.
+        due_at: when those given back are due again; None: as before.
+        look: they are done; the object was looked at once more, and none of them is running.
+        webhook_id: one of them.
+        look_again_at: when the object is to be looked at once more, or None.
+    """
+
+    key: ObjectKey
+    state: WebhookState
+    error: str | None = None
+    due_at: str | None = None
+    look: bool = False
+    webhook_id: str | None = None
+    look_again_at: str | None = None
+
+
+# Claims --------------------------------------------------------------------------------------
+
+
+def due_objects(
+    connection: sqlite3.Connection, due: str, at: str, count: int, *, late: bool = True
+) -> list[ObjectKey]:
+    """Objects with webhooks that are due and none that are running, the longest due first.
+
+    Args:
+        connection: any connection; nothing is written.
+        due: webhooks due by this time.
+        at: the current time.
+        count: how many objects at most.
+        late: what a clock that was wrong has made due much later is due too; looking for that
+            costs a little for each webhook that is not due.
+    """
+    found: dict[ObjectKey, str] = {}
+    for state in ("pending", "failed"):
+        of_state: dict[ObjectKey, str] = {}
+        query = (
+            "SELECT q.resource_type, q.resource_id, q.next_attempt_at FROM webhooks q"  # noqa: S608
+            f" WHERE q.state = ?1 AND q.next_attempt_at <= ?2 AND {_IDLE}"
+            " ORDER BY q.next_attempt_at LIMIT ?3"
+        )
+        with closing(connection.execute(query, (state, due, _LOOKED_AT))) as rows:
+            for resource_type, resource_id, since in rows:
+                of_state.setdefault(ObjectKey(resource_type, resource_id), since)
+                if len(of_state) == count:  # those in the rows to come have waited less
+                    break
+        for key, since in of_state.items():
+            found[key] = min(found.get(key, since), since)
+    if late and len(found) < count:
+        wrongly_late = connection.execute(
+            "SELECT q.resource_type, q.resource_id FROM webhooks q"  # noqa: S608
+            " WHERE q.state IN ('pending', 'failed') AND q.next_attempt_at > ?2"
+            f" AND {_WRONGLY_LATE} AND {_IDLE} LIMIT ?1",
+            (count, at, shifted(at, _LONGEST_WAIT)),
+        )
+        for row in wrongly_late:
+            found.setdefault(ObjectKey(*row), at)
+    return sorted(found, key=found.__getitem__)[:count]
+
+
+def count_due(connection: sqlite3.Connection, due: str) -> int:
+    """How many webhooks are due by a time."""
+    (count,) = connection.execute(
+        "SELECT count(*) FROM webhooks WHERE state IN ('pending', 'failed')"
+        " AND next_attempt_at <= ?",
+        (due,),
+    ).fetchone()
+    return int(count)
+
+
+def claim(
+    connection: sqlite3.Connection,
+    lease_no: int,
+    keys: Sequence[ObjectKey],
+    due: str,
+    at: str,
+    *,
+    organization_id: str | None = None,
+    going_on: bool = False,
+) -> Claimed:
+    """Take on the due webhooks of objects.
+
+    Args:
+        connection: in a write transaction.
+        lease_no: a lease that was renewed in this transaction.
+        keys: the objects.
+        due: webhooks due by this time.
+        at: the current time.
+        organization_id: webhooks of others are quarantined: they were stored before it was set.
+        going_on: an earlier transaction took on some under this lease, and these are the rest.
+    """
+    rows = connection.execute(
+        "SELECT q.webhook_no, q.webhook_id, q.resource_type, q.resource_id, q.organization_id"  # noqa: S608
+        " FROM json_each(?4) k CROSS JOIN webhooks q ON q.resource_type = k.value ->> 0"
+        f" AND q.resource_id = k.value ->> 1 AND q.{_ACTIVE} AND q.state IN ('pending', 'failed')"
+        f" WHERE (q.next_attempt_at <= ?1 OR {_WRONGLY_LATE})"
+        f" AND coalesce(({_RUNNING} LIMIT 1), ?6) = ?6 LIMIT ?5",
+        (
+            *(due, at, shifted(at, _LONGEST_WAIT), msgspec.json.encode(keys).decode()),
+            *(ROWS_AT_ONCE, lease_no if going_on else 0),
+        ),
+    ).fetchall()
+    _mark_running(connection, lease_no, [row[0] for row in rows])
+    newest: dict[ObjectKey, tuple[int, str]] = {}
+    counts: Counter[ObjectKey] = Counter()
+    others = []
+    for number, webhook_id, resource_type, resource_id, organization in rows:
+        if organization_id is not None and organization != organization_id:
+            others.append(number)
+            continue
+        key = ObjectKey(resource_type, resource_id)
+        counts[key] += 1
+        newest[key] = max(newest.get(key, (0, "")), (number, webhook_id))
+    _quarantine(connection, others, at)
+    claims = [Claim(key, newest[key][1], count) for key, count in counts.items()]
+    return Claimed(claims, len(others), len(rows) == ROWS_AT_ONCE)
+
+
+def _mark_running(connection: sqlite3.Connection, lease_no: int, numbers: list[int]) -> None:
+    connection.execute(
+        "UPDATE webhooks SET state = 'running', lease_no = ?1, look_again_at = NULL"
+        " WHERE webhook_no IN (SELECT value FROM json_each(?2))",
+        (lease_no, msgspec.json.encode(numbers).decode()),
+    )
+
+
+def _quarantine(connection: sqlite3.Connection, numbers: list[int], at: str) -> None:
+    # Under the name that the receiver would have given it, so that it occupies no id.
+    connection.execute(
+        "UPDATE OR IGNORE webhooks SET webhook_id = 'q-' || body_sha256"
+        " WHERE body_sha256 IS NOT NULL AND webhook_no IN (SELECT value FROM json_each(?))",
+        (msgspec.json.encode(numbers).decode(),),
+    )
+    connection.execute(
+        "UPDATE webhooks SET state = 'quarantined', lease_no = NULL, next_attempt_at = NULL,"
+        " finished_at = ?1, last_error = 'it is for another organization'"
+        " WHERE webhook_no IN (SELECT value FROM json_each(?2))",
+        (at, msgspec.json.encode(numbers).decode()),
+    )
+
+
+def due_looks(connection: sqlite3.Connection, at: str, count: int) -> list[Look]:
+    """Take the objects that are due to be looked at once more.
+
+    Until a settlement ends the look, it is due again after a while, should the worker vanish.
+
+    Args:
+        connection: in a write transaction.
+        at: the current time.
+        count: how many at most.
+    """
+    rows = connection.execute(
+        "UPDATE webhooks SET look_again_at = ?3 WHERE webhook_no IN (SELECT webhook_no"
+        " FROM webhooks WHERE look_again_at IS NOT NULL AND look_again_at <= ?1 LIMIT ?2)"
+        " RETURNING resource_type, resource_id, webhook_id",
+        (at, count, shifted(at, _LOOK_LASTS)),
+    ).fetchall()
+    return [Look(ObjectKey(kind, object_id), webhook_id) for kind, object_id, webhook_id in rows]
+
+
+# Settlements ---------------------------------------------------------------------------------
+
+
+def settle(
+    connection: sqlite3.Connection,
+    lease_no: int,
+    settlement: Settlement,
+    at: str,
+    run_id: int | None,
+) -> tuple[dict[WebhookState, int], bool]:
+    """Settle the webhooks of one claim, as many as a transaction should mark.
+
+    Args:
+        connection: in a write transaction.
+        lease_no: a lease that was renewed in this transaction.
+        settlement: what became of them.
+        at: the current time.
+        run_id: the run that worked on them.
+
+    Returns:
+        How many came to each state, and whether there are more.
+    """
+    if settlement.look:
+        connection.execute(
+            "UPDATE webhooks SET look_again_at = ?1 WHERE webhook_id = ?2",
+            (settlement.look_again_at, settlement.webhook_id),
+        )
+        return {}, False
+    _look_again(connection, lease_no, [settlement])
+    numbers = connection.execute(
+        "SELECT w.webhook_no, w.attempts FROM webhooks w WHERE w.resource_id = ?1"  # noqa: S608
+        f" AND w.resource_type = ?2 AND w.{_ACTIVE} AND w.state = 'running' AND w.lease_no = ?3"
+        " LIMIT ?4",
+        (settlement.key.resource_id, settlement.key.resource_type, lease_no, ROWS_AT_ONCE),
+    ).fetchall()
+    by_outcome: dict[tuple[WebhookState, int], list[int]] = {}
+    for number, attempts in numbers:
+        state = settlement.state
+        if state == "failed" and attempts + 1 >= MOST_ATTEMPTS:
+            state = "dead"
+        by_outcome.setdefault((state, attempts), []).append(number)
+    counts: dict[WebhookState, int] = {}
+    for (state, attempts), group in by_outcome.items():
+        counts[state] = counts.get(state, 0) + len(group)
+        due_at = settlement.due_at
+        if state == "failed":
+            due_at = shifted(at, timedelta(seconds=seconds_before_attempt(attempts + 1)))
+        connection.execute(
+            "UPDATE webhooks SET state = ?1, lease_no = NULL, attempts = attempts + ?2,"
+            " next_attempt_at = iif(?1 IN ('pending', 'failed'), coalesce(?3, next_attempt_at),"
+            " NULL), last_error = iif(?1 = 'pending', coalesce(?4, last_error), ?4),"
+            " finished_at = iif(?1 IN ('pending', 'failed'), NULL, ?5),"
+            " run_id = ?6 WHERE webhook_no IN (SELECT value FROM json_each(?7))",
+            (
+                *(state, int(state in {"done", "failed", "dead"}), due_at),
+                *(settlement.error, at, run_id, msgspec.json.encode(group).decode()),
+            ),
+        )
+    return counts, len(numbers) == ROWS_AT_ONCE
+
+
+def settle_done(
+    connection: sqlite3.Connection,
+    lease_no: int,
+    settlements: Sequence[Settlement],
+    at: str,
+    run_id: int | None,
+) -> tuple[int, bool]:
+    """Settle the webhooks of several claims that are done, as many as a transaction should mark.
+
+    Args:
+        connection: in a write transaction.
+        lease_no: a lease that was renewed in this transaction.
+        settlements: of different objects; each `done`, without an error, and no look.
+        at: the current time.
+        run_id: the run that worked on them.
+
+    Returns:
+        How many came to be done, and whether there are more.
+    """
+    _look_again(connection, lease_no, settlements)
+    keys = msgspec.json.encode([each.key for each in settlements]).decode()
+    count = connection.execute(
+        "UPDATE webhooks SET state = 'done', lease_no = NULL, attempts = attempts + 1,"  # noqa: S608
+        " next_attempt_at = NULL, last_error = NULL, finished_at = ?1, run_id = ?2"
+        " WHERE webhook_no IN (SELECT w.webhook_no FROM json_each(?3) k"
+        " CROSS JOIN webhooks w ON w.resource_type = k.value ->> 0"
+        f" AND w.resource_id = k.value ->> 1 AND w.{_ACTIVE} AND w.state = 'running'"
+        " AND w.lease_no = ?4 LIMIT ?5)",
+        (at, run_id, keys, lease_no, ROWS_AT_ONCE),
+    ).rowcount
+    return count, count == ROWS_AT_ONCE
+
+
+def still_running(
+    connection: sqlite3.Connection, lease_no: int, settlements: Sequence[Settlement]
+) -> list[Settlement]:
+    """Those of several claims that `settle_done` has not come to the end of, in their order."""
+    query = (
+        "SELECT 1 FROM webhooks w WHERE w.resource_type = ?1 AND w.resource_id = ?2"  # noqa: S608
+        f" AND w.{_ACTIVE} AND w.state = 'running' AND w.lease_no = ?3 LIMIT 1"
+    )
+    return [x for x in settlements if connection.execute(query, (*x.key, lease_no)).fetchone()]
+
+
+def _look_again(
+    connection: sqlite3.Connection, lease_no: int, settlements: Sequence[Settlement]
+) -> None:
+    """Note when the objects of claims are to be looked at once more."""
+    connection.executemany(
+        "UPDATE webhooks SET look_again_at = ?1 WHERE webhook_id = ?2"
+        " AND state = 'running' AND lease_no = ?3",
+        [(x.look_again_at, x.webhook_id, lease_no) for x in settlements if x.look_again_at],
+    )
+
+
+def hasten(connection: sqlite3.Connection, keys: Sequence[ObjectKey], at: str) -> None:
+    """Make webhooks that were put off due at once.
+
+    Args:
+        connection: in a write transaction.
+        keys: their objects.
+        at: the current time.
+    """
+    connection.executemany(
+        "UPDATE webhooks AS w SET next_attempt_at = ?1 WHERE resource_type = ?2"  # noqa: S608
+        f" AND resource_id = ?3 AND {_ACTIVE} AND state = 'pending' AND next_attempt_at > ?1",
+        [(at, *key) for key in keys],
+    )

@@ -1,0 +1,314 @@
+"""What an operator does to stored webhooks: put them back to pending, empty their bodies.
+
+Both work through a list of rows that was taken beforehand, a short transaction at a time, and look
+at each row again inside its transaction. So a live `serve` goes on beside them, and a webhook that
+moved on meanwhile is left alone.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from nftsync.errors import InputError
+from nftsync.records import normalize_uuid
+from nftsync.store.inbox import REQUEUED_FROM
+from nftsync.store.mirror import BatchSize
+from nftsync.times import now
+
+if TYPE_CHECKING:
+    from nftsync.provider.webhooks import Unusable, Webhook
+    from nftsync.store.mirror import Mirror
+
+__all__ = [
+    "Prunable",
+    "Pruned",
+    "Refusal",
+    "Requeued",
+    "normalize_webhook_id",
+    "numbers_in_state",
+    "numbers_of_ids",
+    "prunable",
+    "prune",
+    "requeue",
+]
+
+#: What one transaction takes on at most, however quick it is: bytes of bodies or columns that it
+#: writes or frees, and webhooks from the quarantine.
+_STEP_BYTES = 8_000_000
+_STEP = 1_000
+_IDS_AT_ONCE = 5_000
+
+_QUARANTINE_ID_LENGTH = len("q-") + 64
+
+#: As if the webhook had just come in; a worker that still held it would find its lease gone.
+_AFRESH = (
+    "state = 'pending', attempts = 0, next_attempt_at = ?1, last_error = NULL,"
+    " finished_at = NULL, lease_no = NULL, look_again_at = NULL"
+)
+
+
+class Refusal(NamedTuple):
+    """A webhook that was not put back.
+
+    Attributes:
+        webhook_id: its id.
+        reason: why, for a person.
+    """
+
+    webhook_id: str
+    reason: str
+
+
+class Requeued(NamedTuple):
+    """What one step of `requeue` came to.
+
+    Attributes:
+        put_back: webhooks that are pending again.
+        already: webhooks that were pending.
+        refused: webhooks that stay as they are.
+    """
+
+    put_back: int
+    already: int
+    refused: list[Refusal]
+
+
+class Prunable(NamedTuple):
+    """A webhook whose body can go.
+
+    Attributes:
+        number: its `webhook_no`.
+        size: of its body, in bytes.
+    """
+
+    number: int
+    size: int
+
+
+class Pruned(NamedTuple):
+    """What one step of `prune` came to.
+
+    Attributes:
+        seen: webhooks of the list that it dealt with.
+        webhooks: those among them whose bodies it emptied.
+        size: of those bodies, in bytes.
+    """
+
+    seen: int
+    webhooks: int
+    size: int
+
+
+def normalize_webhook_id(value: str) -> str:
+    """Check a webhook's id and lower-case it: a UUID, or `q-` and the SHA-256 of a body.
+
+    Raises:
+        InputError: it is neither.
+    """
+    lower = value.lower()
+    digits = lower.removeprefix("q-")
+    if lower != digits:
+        if len(lower) == _QUARANTINE_ID_LENGTH and set(digits) <= set("0123456789abcdef"):
+            return lower
+        shown = value if len(value) <= 80 else value[:77] + "..."
+        raise InputError(f"{shown!r} is not a webhook id: expected q- and 64 hex digits")
+    return normalize_uuid(value, "webhook id")
+
+
+# Which rows ----------------------------------------------------------------------------------
+
+
+def numbers_of_ids(connection: sqlite3.Connection, webhook_ids: Iterable[str]) -> array[int]:
+    """The numbers of the named webhooks, in their order, each once.
+
+    Raises:
+        InputError: one of them is not in the inbox.
+    """
+    numbers: dict[int, None] = {}
+    rest = iter(webhook_ids)
+    while step := list(islice(rest, _IDS_AT_ONCE)):
+        rows = connection.execute(
+            "SELECT k.value, w.webhook_no FROM json_each(?) k"
+            " LEFT JOIN webhooks w ON w.webhook_id = k.value ORDER BY k.key",
+            (msgspec.json.encode(step).decode(),),
+        ).fetchall()
+        for webhook_id, number in rows:
+            if number is None:
+                raise InputError(f"webhook {webhook_id} is not in the inbox; nothing was changed")
+            numbers[number] = None
+    return array("q", numbers)
+
+
+def numbers_in_state(connection: sqlite3.Connection, state: str) -> array[int]:
+    """The numbers of all webhooks in a state, the oldest first."""
+    rows = connection.execute("SELECT webhook_no FROM webhooks WHERE state = ?", (state,))
+    return array("q", sorted(row[0] for row in rows))
+
+
+def prunable(connection: sqlite3.Connection, before: str) -> list[Prunable]:
+    """The webhooks that were done before a time and still have a body, the oldest first."""
+    rows = connection.execute(
+        "SELECT webhook_no, length(body) FROM webhooks NOT INDEXED"
+        " WHERE state = 'done' AND finished_at < ? AND body IS NOT NULL ORDER BY webhook_no",
+        (before,),
+    )
+    return [Prunable(*row) for row in rows]
+
+
+# Putting back --------------------------------------------------------------------------------
+
+
+def requeue(
+    mirror: Mirror,
+    numbers: Sequence[int],
+    read: Callable[[bytes], Webhook | Unusable],
+    *,
+    only: str | None = None,
+) -> Iterator[Requeued]:
+    """Put webhooks back to pending with fresh attempts, a short transaction at a time.
+
+    A quarantined one goes back if its body can be read now; its columns are then filled in, and it
+    keeps its id.
+
+    Args:
+        mirror: the database.
+        numbers: the webhooks.
+        read: reads a body as the receiver does.
+        only: leave alone, without a word, those that are no longer in this state.
+    """
+    size = BatchSize()
+    start = 0
+    while start < len(numbers):
+        step = numbers[start : start + size.entries]
+        start += len(step)
+        done, quarantined = _put_back(mirror, step, only, size)
+        yield done
+        yield from _read_again(mirror, quarantined, read)
+
+
+def _put_back(
+    mirror: Mirror, numbers: Sequence[int], only: str | None, size: BatchSize
+) -> tuple[Requeued, list[tuple[int, str]]]:
+    """One step: the result, and the quarantined webhooks, which are still to be read."""
+    with mirror.transaction() as transaction:
+        execute = transaction.connection.execute
+        at = now()
+        rows = execute(
+            "SELECT w.webhook_no, w.webhook_id,"
+            # One that waits for its time is put back like one that failed.
+            " iif(w.state = 'pending' AND w.next_attempt_at > ?3, 'failed', w.state)"
+            " FROM json_each(?1) k"
+            " JOIN webhooks w ON w.webhook_no = k.value WHERE ?2 IS NULL OR w.state = ?2"
+            " ORDER BY k.key",
+            (_as_json(numbers), only, at),
+        ).fetchall()
+        back = [n for n, _, state in rows if state in REQUEUED_FROM and state != "quarantined"]
+        execute(
+            f"UPDATE webhooks SET {_AFRESH}"  # noqa: S608 - no value is in it
+            " WHERE webhook_no IN (SELECT value FROM json_each(?2))",
+            (at, _as_json(back)),
+        )
+    size.learn(len(back), mirror.held_seconds)
+    quarantined = [(n, webhook_id) for n, webhook_id, state in rows if state == "quarantined"]
+    already = sum(state == "pending" for _, _, state in rows)
+    busy = "it is being worked on; try again in a moment"
+    refused = [Refusal(webhook_id, busy) for _, webhook_id, state in rows if state == "running"]
+    return Requeued(len(back), already, refused), quarantined
+
+
+def _read_again(
+    mirror: Mirror,
+    quarantined: Iterable[tuple[int, str]],
+    read: Callable[[bytes], Webhook | Unusable],
+) -> Iterator[Requeued]:
+    from nftsync.provider.webhooks import Unusable
+
+    usable: list[tuple[int, Webhook]] = []
+    size = 0
+    for number, webhook_id in quarantined:
+        body = mirror.connection.execute(
+            "SELECT body FROM webhooks WHERE webhook_no = ?", (number,)
+        ).fetchone()[0]
+        webhook = Unusable("its body was emptied") if body is None else read(body)
+        if isinstance(webhook, Unusable):
+            yield Requeued(0, 0, [Refusal(webhook_id, f"still unusable: {webhook.reason}")])
+            continue
+        usable.append((number, webhook))
+        size += len(body)
+        if size >= _STEP_BYTES or len(usable) >= _STEP:
+            yield _accept(mirror, usable)
+            usable, size = [], 0
+    if usable:
+        yield _accept(mirror, usable)
+
+
+def _accept(mirror: Mirror, usable: Sequence[tuple[int, Webhook]]) -> Requeued:
+    at = now()
+    rows: list[tuple[Any, ...]] = [
+        (
+            *(at, each.organization_id, each.action, each.resource_type, each.resource_id),
+            *(each.created_at_utc, each.changes, number),
+        )
+        for number, each in usable
+    ]
+    with mirror.transaction() as transaction:
+        done = transaction.connection.executemany(
+            f"UPDATE webhooks SET {_AFRESH}, organization_id = ?2, action = ?3,"  # noqa: S608
+            " resource_type = ?4, resource_id = ?5, created_at_utc = ?6, changes = ?7"
+            " WHERE webhook_no = ?8 AND state = 'quarantined'",
+            rows,
+        )
+        return Requeued(done.rowcount, 0, [])
+
+
+# Emptying bodies -----------------------------------------------------------------------------
+
+
+def prune(mirror: Mirror, rows: Iterable[Prunable], before: str) -> Iterator[Pruned]:
+    """Empty the bodies of webhooks, a short transaction at a time; all else of them stays.
+
+    Args:
+        mirror: the database.
+        rows: what `prunable` found.
+        before: leave alone those that are no longer done since before this time.
+    """
+    size = BatchSize()
+    for step in _steps(rows, size):
+        numbers = _as_json([row.number for row in step])
+        which = (
+            "webhook_no IN (SELECT value FROM json_each(?1))"
+            " AND state = 'done' AND finished_at < ?2 AND body IS NOT NULL"
+        )
+        with mirror.transaction() as transaction:
+            execute = transaction.connection.execute
+            count, freed = execute(
+                "SELECT count(*), coalesce(sum(length(body)), 0) FROM webhooks"  # noqa: S608
+                f" WHERE {which}",
+                (numbers, before),
+            ).fetchone()
+            execute(f"UPDATE webhooks SET body = NULL WHERE {which}", (numbers, before))  # noqa: S608
+        size.learn(count, mirror.held_seconds)
+        yield Pruned(len(step), count, freed)
+
+
+def _steps(rows: Iterable[Prunable], size: BatchSize) -> Iterator[list[Prunable]]:
+    step: list[Prunable] = []
+    freed = 0
+    for row in rows:
+        step.append(row)
+        freed += row.size
+        if len(step) >= size.entries or freed >= _STEP_BYTES:
+            yield step
+            step, freed = [], 0
+    if step:
+        yield step
+
+
+def _as_json(numbers: Iterable[int]) -> str:
+    return msgspec.json.encode(list(numbers)).decode()

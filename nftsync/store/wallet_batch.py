@@ -1,0 +1,286 @@
+"""What a batch of reads changes: worked out in memory from set-based look-ups, written set-based.
+
+Soundness of skipping. A wallet keeps the digest and ETag of its last answer only while the mirror
+says just what that answer said. So whenever a read changes a token, every other wallet that holds
+it loses both; and a read whose view of a token lost against a later one leaves its wallet without.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from nftsync.records import Applied, TokenRead, WalletRead
+from nftsync.store.database import insert_rows
+from nftsync.store.tokens import Token, TokenBatch, over_keys
+
+__all__ = ["Batch"]
+
+
+class _Wallet:
+    """A wallet's row, as far as applying a read needs it."""
+
+    __slots__ = ("digest", "no", "state_id", "ticket")
+
+    def __init__(self, row: tuple[Any, ...]) -> None:
+        self.no, _, self.ticket, self.digest, self.state_id = row
+
+
+class Batch:
+    """Reads of different objects, applied together inside the caller's write transaction."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, observed_at: str, run_id: int | None
+    ) -> None:
+        self._connection = connection
+        self._at = observed_at
+        self._run_id = run_id
+        self._tokens = TokenBatch(connection, observed_at, run_id)
+        self._wallets: dict[str, _Wallet] = {}
+        self._held: dict[int, dict[int, tuple[str, str | None]]] = {}
+        (greatest,) = connection.execute(
+            "SELECT coalesce(max(state_id), 0) FROM wallet_state_rows"
+        ).fetchone()
+        self._next_state_id: int = greatest + 1
+        # Rows to write, in the order of the columns of the statement that takes them.
+        self._added: list[tuple[Any, ...]] = []
+        self._updated: list[tuple[Any, ...]] = []
+        self._removed: list[tuple[int, int]] = []
+        self._balance_changes: list[tuple[Any, ...]] = []
+        self._new_states: list[tuple[Any, ...]] = []
+        self._same_states: list[tuple[str, int]] = []
+        self._wallet_rows: list[tuple[Any, ...]] = []
+        self._failures: list[tuple[Any, ...]] = []
+
+    def apply(self, reads: Sequence[WalletRead | TokenRead]) -> list[Applied]:
+        """Apply reads of different objects, in the order in which they started."""
+        self._load(reads)
+        fates = {
+            id(read): self._tokens.apply(read)
+            if isinstance(read, TokenRead)
+            else self._apply_wallet(read)
+            for read in reads
+            if read.outcome != "unchanged"
+        }
+        self._write()
+        fates |= self._apply_unchanged(
+            [r for r in reads if isinstance(r, WalletRead) and r.outcome == "unchanged"]
+        )
+        greatest = max((read.ticket for read in reads), default=0)
+        self._connection.execute(
+            "UPDATE mirror_state SET greatest_ticket = ?1 WHERE greatest_ticket < ?1", (greatest,)
+        )
+        return [fates[id(read)] for read in reads]
+
+    # Looking up ------------------------------------------------------------------------------
+
+    def _load(self, reads: Sequence[WalletRead | TokenRead]) -> None:
+        self._load_wallets([read.wallet_id for read in reads if isinstance(read, WalletRead)])
+        token_ids: set[str] = set()
+        known: list[int] = []
+        for read in reads:
+            if isinstance(read, TokenRead):
+                token_ids.add(read.token_id)
+            elif read.entries or read.outcome == "ok":
+                token_ids.update([entry[0] for entry in read.entries])
+                wallet = self._wallets[read.wallet_id]
+                if wallet.ticket:
+                    known.append(wallet.no)
+        if token_ids:
+            self._tokens.load(token_ids)
+        if known:
+            rows = over_keys(
+                self._connection,
+                "SELECT b.wallet_no, b.token_no, b.amount, b.held_since"
+                " FROM json_each(?) k JOIN balance_rows b ON b.wallet_no = k.value",
+                known,
+            )
+            for wallet_no, token_no, amount, held_since in rows:
+                self._held.setdefault(wallet_no, {})[token_no] = (amount, held_since)
+
+    def _load_wallets(self, wallet_ids: list[str]) -> None:
+        if not wallet_ids:
+            return
+        query = (
+            "SELECT w.wallet_no, w.wallet_id, w.ticket, w.body_sha256, w.state_id"
+            " FROM json_each(?) k JOIN wallets w ON w.wallet_id = k.value"
+        )
+        rows = over_keys(self._connection, query, wallet_ids).fetchall()
+        if len(rows) < len(wallet_ids):
+            self._connection.executemany(
+                "INSERT OR IGNORE INTO wallets (wallet_id, first_seen_at) VALUES (?, ?)",
+                [(wallet_id, self._at) for wallet_id in wallet_ids],
+            )
+            rows = over_keys(self._connection, query, wallet_ids).fetchall()
+        self._wallets = {row[1]: _Wallet(row) for row in rows}
+
+    # Wallets ---------------------------------------------------------------------------------
+
+    def _apply_wallet(self, read: WalletRead) -> Applied:
+        wallet = self._wallets[read.wallet_id]
+        if read.ticket <= wallet.ticket:
+            return Applied(read, "superseded")
+        if read.outcome == "failed":
+            self._failures.append((read.error, wallet.no, read.ticket))
+            return Applied(read, "failed")
+        added, changed = self._tokens.added, self._tokens.changed
+        seen, agreed = self._tokens.see(read)
+        balances = self._compare(read, wallet, seen)
+        applied = Applied(
+            read,
+            read.outcome,
+            self._tokens.added - added,
+            self._tokens.changed - changed,
+            *balances,
+        )
+        if read.outcome == "ok":
+            self._state(read, wallet, seen, any(balances))
+            wallet.digest = read.digest if agreed else None
+            self._wallet_rows.append(
+                (
+                    *(read.ticket, read.started_at, "ok", None),
+                    *(read.etag if agreed else None, wallet.digest, wallet.state_id, wallet.no),
+                )
+            )
+        else:
+            self._incomplete(read, wallet, applied.changed_nothing)
+        return applied
+
+    def _incomplete(self, read: WalletRead, wallet: _Wallet, changed_nothing: bool) -> None:
+        """Record an incomplete read; what it changed ends the present state without a successor."""
+        if not changed_nothing:
+            wallet.state_id = wallet.digest = None
+        self._wallet_rows.append(
+            (
+                *(read.ticket, None, "incomplete", read.error),
+                *(None, wallet.digest, wallet.state_id, wallet.no),
+            )
+        )
+
+    def _compare(
+        self, read: WalletRead, wallet: _Wallet, seen: list[Token]
+    ) -> tuple[int, int, int]:
+        """Compare a list with what is stored: how many were added, changed and removed."""
+        held = self._held.get(wallet.no, {})
+        changes = self._balance_changes
+        at, no = self._at, wallet.no
+        tail = (at, int(wallet.ticket == 0), self._run_id, read.webhook_id)
+        first = len(changes)
+        added = 0
+        for token, (_, amount, _) in zip(seen, read.entries, strict=True):
+            before = held.pop(token.no, None) if held else None
+            if before is None:
+                added += 1
+                since = None if _is_zero(amount) else at
+                self._added.append((no, token.no, amount, since, at, at))
+                changes.append((no, token.no, None, amount, *tail))
+            elif before[0] != amount:
+                since = before[1] or at
+                self._updated.append(
+                    (amount, None if _is_zero(amount) else since, at, no, token.no)
+                )
+                changes.append((no, token.no, before[0], amount, *tail))
+        changed = len(changes) - first - added
+        if read.outcome != "ok" or not held:
+            return added, changed, 0
+        for token_no, (amount, _) in held.items():
+            self._removed.append((no, token_no))
+            changes.append((no, token_no, amount, None, *tail))
+            # The wallet will no longer vouch for the token, so what it confirmed is noted there.
+            self._tokens.confirm(token_no, wallet.ticket)
+        return added, changed, len(held)
+
+    def _state(self, read: WalletRead, wallet: _Wallet, seen: list[Token], moved: bool) -> None:
+        """Extend the wallet's present state, or begin a new one where the read found another."""
+        digest = read.digest or ""
+        same = (
+            wallet.state_id is not None
+            and not moved
+            and all(token.changed_ticket <= wallet.ticket for token in seen)
+        )
+        if same:
+            self._same_states.append((read.started_at, wallet.state_id))
+            return
+        wallet.state_id = self._next_state_id
+        self._next_state_id += 1
+        self._new_states.append(
+            (
+                *(wallet.state_id, wallet.no, read.started_at, read.started_at),
+                *(1, digest, self._run_id, self._at),
+            )
+        )
+
+    def _apply_unchanged(self, reads: list[WalletRead]) -> dict[int, Applied]:
+        """Apply answers that were the very ones already applied, where that still holds."""
+        if not reads:
+            return {}
+        if self._tokens.stale:  # this batch has taken digests away since they were looked up
+            self._load_wallets([read.wallet_id for read in reads])
+        fates: dict[int, Applied] = {}
+        rows, states = [], []
+        for read in reads:
+            wallet = self._wallets[read.wallet_id]
+            if (
+                read.ticket <= wallet.ticket
+                or wallet.digest is None
+                or wallet.digest != read.digest
+            ):
+                fates[id(read)] = Applied(read, "superseded")
+                continue
+            fates[id(read)] = Applied(read, "unchanged")
+            rows.append((read.ticket, read.started_at, read.etag, wallet.no))
+            states.append((read.started_at, wallet.state_id))
+        self._connection.executemany(
+            "UPDATE wallets SET ticket = ?, synced_at = ?, etag = coalesce(?, etag),"
+            " status = 'ok', error = NULL WHERE wallet_no = ?",
+            rows,
+        )
+        self._extend_states(states)
+        return fates
+
+    def _extend_states(self, rows: list[tuple[Any, ...]]) -> None:
+        self._connection.executemany(
+            "UPDATE wallet_state_rows SET last_read_at = max(last_read_at, ?), reads = reads + 1"
+            " WHERE state_id = ?",
+            rows,
+        )
+
+    # Writing ---------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        many = self._connection.executemany
+        self._tokens.write()
+        insert_rows(self._connection, "INSERT INTO balance_rows", self._added)
+        many(
+            "UPDATE balance_rows SET amount = ?, held_since = ?, updated_at = ?"
+            " WHERE wallet_no = ? AND token_no = ?",
+            self._updated,
+        )
+        many("DELETE FROM balance_rows WHERE wallet_no = ? AND token_no = ?", self._removed)
+        insert_rows(
+            self._connection,
+            "INSERT INTO balance_change_rows (wallet_no, token_no, old_amount, new_amount,"
+            " observed_at, baseline, run_id, webhook_id)",
+            self._balance_changes,
+        )
+        insert_rows(self._connection, "INSERT INTO wallet_state_rows", self._new_states)
+        self._extend_states(self._same_states)
+        many(
+            "UPDATE wallets SET ticket = ?, synced_at = coalesce(?, synced_at), status = ?,"
+            " error = ?, etag = ?, body_sha256 = ?, state_id = ? WHERE wallet_no = ?",
+            self._wallet_rows,
+        )
+        many(
+            "UPDATE wallets SET status = 'failed', error = ? WHERE wallet_no = ? AND ticket < ?",
+            self._failures,
+        )
+        many(
+            "UPDATE wallets SET etag = NULL, body_sha256 = NULL WHERE ticket < ? AND wallet_no IN"
+            " (SELECT wallet_no FROM balance_rows WHERE token_no = ?)",
+            self._tokens.stale,
+        )
+
+
+def _is_zero(amount: str) -> bool:
+    return amount != "" and not amount.strip("0")

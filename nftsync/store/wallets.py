@@ -1,0 +1,258 @@
+"""The wallets that are known, and which of them are read."""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from nftsync.errors import InputError
+from nftsync.store.database import connect_reader, explained
+from nftsync.store.schema import check_schema
+from nftsync.times import now
+
+__all__ = [
+    "KnownWallet",
+    "WalletLine",
+    "another_holder",
+    "holders_of",
+    "known_tokens",
+    "label_wallet",
+    "list_wallets",
+    "numbers_of",
+    "register",
+    "tracked_numbers",
+    "untrack",
+    "wallets_by_id",
+    "wallets_to_read",
+]
+
+_STEP = 2_000
+
+#: The columns of a KnownWallet.
+_KNOWN = "w.wallet_id, w.etag, w.body_sha256, w.ticket, w.status, w.tracked"
+
+#: Of ?1, the current time, and ?2, a time or NULL. A read in the future had a wrong clock.
+_READ_BEFORE = "(?2 IS NULL OR synced_at IS NULL OR synced_at < ?2 OR synced_at > ?1)"
+
+
+class WalletLine(NamedTuple):
+    """A wallet as a user names it.
+
+    Attributes:
+        wallet_id: its id, lower case.
+        label: a name for people, or None to leave what is there.
+        group: a group for people, or None to leave what is there.
+    """
+
+    wallet_id: str
+    label: str | None = None
+    group: str | None = None
+
+
+class KnownWallet(NamedTuple):
+    """What a read of a wallet needs to know beforehand.
+
+    Attributes:
+        wallet_id: its id.
+        etag: the validator of the answer that the mirror holds.
+        digest: that answer's digest.
+        ticket: of the last read that was applied.
+        status: of the last read.
+        tracked: whether it is read at all.
+    """
+
+    wallet_id: str
+    etag: str | None
+    digest: str | None
+    ticket: int
+    status: str
+    tracked: bool
+
+
+def register(
+    connection: sqlite3.Connection,
+    wallets: Iterable[WalletLine],
+    at: str,
+    *,
+    track: bool = False,
+) -> int:
+    """Add wallets that are not known yet, and set labels and groups that are given.
+
+    Args:
+        connection: in a write transaction.
+        wallets: the wallets.
+        at: the current time, in the stored form.
+        track: track again those that were untracked.
+
+    Returns:
+        How many were new.
+    """
+    new = 0
+    wallets = iter(wallets)
+    while lines := list(islice(wallets, _STEP)):
+        new += connection.executemany(
+            "INSERT INTO wallets (wallet_id, first_seen_at) VALUES (?, ?)"
+            " ON CONFLICT (wallet_id) DO NOTHING",
+            [(line.wallet_id, at) for line in lines],
+        ).rowcount
+        connection.executemany(
+            "UPDATE wallets SET label = coalesce(?, label), wallet_group = coalesce(?,"
+            " wallet_group) WHERE wallet_id = ?",
+            [(x.label, x.group, x.wallet_id) for x in lines if x.label or x.group],
+        )
+        if track:
+            connection.executemany(
+                "UPDATE wallets SET tracked = 1 WHERE wallet_id = ? AND tracked = 0",
+                [(line.wallet_id,) for line in lines],
+            )
+    return new
+
+
+def list_wallets(path: Path) -> list[tuple[Any, ...]]:
+    """All known wallets: the columns of `wallets` from `wallet_id` to `error`.
+
+    Raises:
+        StoreError: there is no database, or it is not nftsync's.
+    """
+    with closing(connect_reader(path)) as connection, explained(path):
+        check_schema(connection, path)
+        return connection.execute(
+            "SELECT wallet_id, label, wallet_group, tracked, first_seen_at, synced_at, status,"
+            " error FROM wallets ORDER BY wallet_no"
+        ).fetchall()
+
+
+def label_wallet(connection: sqlite3.Connection, wallet_id: str, label: str) -> None:
+    """Set a wallet's label; an empty one takes it away.
+
+    Raises:
+        InputError: the wallet is not known.
+    """
+    done = connection.execute(
+        "UPDATE wallets SET label = nullif(?, '') WHERE wallet_id = ?", (label, wallet_id)
+    )
+    if not done.rowcount:
+        raise InputError(f"wallet {wallet_id} is not known; add it with `nftsync wallets add`")
+
+
+def untrack(connection: sqlite3.Connection, wallet_ids: Sequence[str]) -> None:
+    """Stop reading wallets; their rows stay.
+
+    Raises:
+        InputError: one of them is not known.
+    """
+    for wallet_id in wallet_ids:
+        done = connection.execute(
+            "UPDATE wallets SET tracked = 0 WHERE wallet_id = ?", (wallet_id,)
+        )
+        if not done.rowcount:
+            raise InputError(f"wallet {wallet_id} is not known")
+
+
+def tracked_numbers(
+    connection: sqlite3.Connection, *, read_before: str | None = None
+) -> array[int]:
+    """The numbers of the tracked wallets, only those last read before a time if one is given."""
+    rows = connection.execute(
+        f"SELECT wallet_no FROM wallets WHERE tracked AND {_READ_BEFORE}"  # noqa: S608
+        " ORDER BY wallet_no",
+        (now(), read_before),
+    )
+    return array("q", (row[0] for row in rows))
+
+
+def numbers_of(
+    connection: sqlite3.Connection, wallet_ids: Iterable[str], *, read_before: str | None = None
+) -> array[int]:
+    """The numbers of the named wallets, in their order, each once."""
+    numbers: dict[int, None] = {}
+    wallet_ids = iter(wallet_ids)
+    while step := list(islice(wallet_ids, _STEP)):
+        rows = connection.execute(
+            "SELECT w.wallet_no FROM json_each(?3) k"  # noqa: S608 - the condition is ours
+            f" JOIN wallets w ON w.wallet_id = k.value WHERE {_READ_BEFORE} ORDER BY k.key",
+            (now(), read_before, msgspec.json.encode(step).decode()),
+        )
+        numbers |= dict.fromkeys(row[0] for row in rows)
+    return array("q", numbers)
+
+
+def wallets_to_read(
+    connection: sqlite3.Connection, numbers: Sequence[int]
+) -> Iterator[KnownWallet]:
+    """Look up wallets a step at a time, as late as possible."""
+    for start in range(0, len(numbers), _STEP):
+        rows = connection.execute(
+            f"SELECT {_KNOWN} FROM json_each(?) k"  # noqa: S608 - the columns are ours
+            " JOIN wallets w ON w.wallet_no = k.value ORDER BY k.key",
+            (msgspec.json.encode(list(numbers[start : start + _STEP])).decode(),),
+        ).fetchall()
+        yield from map(KnownWallet._make, rows)
+
+
+def wallets_by_id(
+    connection: sqlite3.Connection, wallet_ids: Iterable[str]
+) -> dict[str, KnownWallet]:
+    """Look up wallets by their ids; those that are not known are missing."""
+    rows = connection.execute(
+        f"SELECT {_KNOWN} FROM json_each(?) k"  # noqa: S608 - the columns are ours
+        " JOIN wallets w ON w.wallet_id = k.value",
+        (msgspec.json.encode(list(wallet_ids)).decode(),),
+    )
+    return {row[0]: KnownWallet._make(row) for row in rows}
+
+
+def another_holder(
+    connection: sqlite3.Connection, besides: Iterable[str], near: int
+) -> KnownWallet | None:
+    """A wallet that is read, did not fail the last time and holds something.
+
+    Args:
+        connection: any connection.
+        besides: wallets that are not meant.
+        near: which of them; any number.
+    """
+    names = msgspec.json.encode(list(besides)).decode()
+    (most,) = connection.execute("SELECT coalesce(max(wallet_no), 0) FROM wallets").fetchone()
+    for start in (near % (most + 1), 0):
+        row = connection.execute(
+            f"SELECT {_KNOWN} FROM wallets w WHERE w.wallet_no >= ?1 AND w.tracked"  # noqa: S608
+            " AND w.status IN ('ok', 'incomplete')"
+            " AND w.wallet_id NOT IN (SELECT value FROM json_each(?2))"
+            " AND EXISTS (SELECT 1 FROM balance_rows b WHERE b.wallet_no = w.wallet_no)"
+            " ORDER BY w.wallet_no LIMIT 1",
+            (start, names),
+        ).fetchone()
+        if row is not None:
+            return KnownWallet._make(row)
+    return None
+
+
+def known_tokens(connection: sqlite3.Connection, token_ids: Iterable[str]) -> set[str]:
+    """Those of some tokens that the mirror knows."""
+    rows = connection.execute(
+        "SELECT t.token_id FROM json_each(?) k JOIN tokens t ON t.token_id = k.value",
+        (msgspec.json.encode(list(token_ids)).decode(),),
+    )
+    return {row[0] for row in rows}
+
+
+def holders_of(connection: sqlite3.Connection, token_ids: Iterable[str]) -> dict[str, list[str]]:
+    """The tracked wallets that are known to hold each of some tokens."""
+    rows = connection.execute(
+        "SELECT t.token_id, w.wallet_id FROM json_each(?) k"
+        " JOIN tokens t ON t.token_id = k.value JOIN balance_rows b USING (token_no)"
+        " JOIN wallets w USING (wallet_no) WHERE w.tracked",
+        (msgspec.json.encode(list(token_ids)).decode(),),
+    )
+    holders: dict[str, list[str]] = {}
+    for token_id, wallet_id in rows:
+        holders.setdefault(token_id, []).append(wallet_id)
+    return holders
