@@ -255,7 +255,7 @@ def _start_child() -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(  # noqa: S603 - this very program
             # Safe path (-P): nothing is imported from whatever folder we stand in.
-            [sys.executable, "-P", "-c", _CHILD, str(Path(__file__).parent.parent)],
+            [sys.executable, "-P", "-c", _CHILD, str(Path(__file__).parents[2])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
