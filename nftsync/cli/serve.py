@@ -130,7 +130,7 @@ def _secrets(settings: Settings) -> list[str]:
 
 
 def _announce(url: str) -> None:
-    if sys.stderr.isatty():
+    if sys.stderr and sys.stderr.isatty():  # it may be closed
         say(f"Receiving webhooks at {url}; Ctrl-C ends it.")
 
 
