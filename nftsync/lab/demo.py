@@ -17,7 +17,7 @@ import msgspec
 
 from nftsync.daemon.serve import Receiving, ServeConfig, receiving
 from nftsync.errors import StoreError
-from nftsync.lab.demo_provider import PORT, begin_provider, create
+from nftsync.lab.demo_provider import PORT, begin_provider, create, held
 from nftsync.provider import ClientConfig
 from nftsync.provider.routes import merged
 from nftsync.pull.plan import Request
@@ -25,7 +25,6 @@ from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.replay.run import ReplayConfig
 from nftsync.sandbox.control import Sandbox
-from nftsync.sandbox.world import World
 from nftsync.store.database import connect_reader
 from nftsync.store.mirror import Mirror
 from nftsync.store.wallets import WalletLine, register
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
     from nftsync.sandbox.control import Sandbox
 
-__all__ = ["NEW_WALLET", "TRANSFERS", "DemoResult", "Happening", "gather", "happenings", "run_demo"]
+__all__ = ["NEW_WALLET", "TRANSFERS", "DemoResult", "Happening", "happenings", "run_demo"]
 
 
 _SEED = 7
@@ -46,10 +45,6 @@ _PLAIN_TRANSFERS = 8
 TRANSFERS = _PLAIN_TRANSFERS + 5
 #: The label of the wallet that is opened after the first sync.
 NEW_WALLET = "Customer 041"
-
-
-#: How many NFTs have changed hands before the first sync.
-_GATHERED = 300
 
 
 class Happening(NamedTuple):
@@ -64,17 +59,6 @@ class Happening(NamedTuple):
     opens: str | None = None
 
 
-def gather(world: World) -> None:
-    """Let some wallets hold much more than others, as in the field; no webhooks leave for that."""
-    rng = random.Random(_SEED)  # noqa: S311 - a simulation, the same each time
-    wallets = world.wallets()
-    takers = rng.choices(wallets, [1 / rank for rank in range(1, len(wallets) + 1)], k=_GATHERED)
-    for taker in takers:
-        giver = rng.choice(wallets)
-        token, amount = rng.choice(list(_held(world, giver).items()))
-        world.transfer(giver, taker, token, amount)
-
-
 def happenings(sandbox: Sandbox) -> Iterator[Happening]:
     """Each change in turn; the next is made up from what the ones before have left.
 
@@ -85,14 +69,14 @@ def happenings(sandbox: Sandbox) -> Iterator[Happening]:
     wallets = sandbox.world.wallets()
     for _ in range(_PLAIN_TRANSFERS):
         giver, taker = rng.sample(wallets, 2)
-        token = rng.choice(list(_held(sandbox.world, giver)))
+        token = rng.choice(list(held(sandbox.world, giver)))
         yield Happening(partial(sandbox.transfer, giver, taker, token, 1))
     yield from _goes_on_and_comes_back(sandbox, rng, wallets)
     yield from _some_copies(sandbox, rng, wallets)
     yield from _into_a_new_wallet(sandbox, rng, wallets)
     minted = {"name": "Freshly Minted", "editionId": 0, "totalEdition": 3}
     yield Happening(lambda: sandbox.mint(wallets[0], 3, minted)[1])
-    renamed = next(iter(_held(sandbox.world, wallets[-1])))
+    renamed = next(iter(held(sandbox.world, wallets[-1])))
     record = msgspec.json.decode(sandbox.world.token_body(renamed) or b"{}")
     metadata = {**record.get("metadata", {}), "name": "Renamed after the first sync"}
     yield Happening(partial(sandbox.edit_metadata, renamed, metadata))
@@ -103,7 +87,7 @@ def _goes_on_and_comes_back(
 ) -> Iterator[Happening]:
     """One NFT is lent: from the first wallet to another and back."""
     borrower = rng.choice(wallets[1:])
-    amounts = _held(sandbox.world, wallets[0])
+    amounts = held(sandbox.world, wallets[0])
     token = rng.choice([token for token, amount in amounts.items() if amount == 1])
     yield Happening(partial(sandbox.transfer, wallets[0], borrower, token, 1))
     yield Happening(partial(sandbox.transfer, borrower, wallets[0], token, 1))
@@ -111,8 +95,8 @@ def _goes_on_and_comes_back(
 
 def _some_copies(sandbox: Sandbox, rng: random.Random, wallets: list[str]) -> Iterator[Happening]:
     """A third of the copies of one NFT changes hands, so that an amount changes."""
-    giver = max(wallets, key=lambda wallet: max(_held(sandbox.world, wallet).values()))
-    amounts = _held(sandbox.world, giver)
+    giver = max(wallets, key=lambda wallet: max(held(sandbox.world, wallet).values()))
+    amounts = held(sandbox.world, giver)
     token = max(amounts, key=lambda token: amounts[token])
     taker = rng.choice([wallet for wallet in wallets if wallet != giver])
     yield Happening(partial(sandbox.transfer, giver, taker, token, amounts[token] // 3))
@@ -125,15 +109,8 @@ def _into_a_new_wallet(
     new = sandbox.world.add_wallet()
     for opens in (new, None):
         giver = rng.choice(wallets)
-        token = rng.choice(list(_held(sandbox.world, giver)))
+        token = rng.choice(list(held(sandbox.world, giver)))
         yield Happening(partial(sandbox.transfer, giver, new, token, 1), opens)
-
-
-def _held(world: World, wallet_id: str) -> dict[str, int]:
-    """How many of which token a wallet holds, in the order of its list."""
-    body = world.balances_body(wallet_id)
-    entries = msgspec.json.decode(body or b"{}").get("nftTokenBalances", [])
-    return {entry["tokenId"]: int(entry["amount"]) for entry in entries}
 
 
 _LABELS = ("Treasury", "Marketing", "Artist royalties", "Cold storage", "Team", "Auctions")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import random
 import re
 import sqlite3
 import threading
@@ -14,8 +15,9 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
+import msgspec
+
 from nftsync.errors import InputError, NftsyncError, StoreError
-from nftsync.lab.demo import gather
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.statefile import StateFile
@@ -29,6 +31,7 @@ __all__ = [
     "begin_afresh",
     "begin_provider",
     "create",
+    "held",
     "in_use",
     "is_demo",
     "kept_address",
@@ -155,6 +158,9 @@ def _mark(connection: sqlite3.Connection) -> int:
     return mark
 
 
+#: How many NFTs have changed hands before the first sync.
+_GATHERED = 300
+
 #: The port that `nftsync sandbox` takes, too. Pictures name it, so it should be free again later.
 PORT = 8788
 _WALLETS = 40
@@ -182,7 +188,7 @@ def begin_provider(database: Path, port: int = PORT) -> Iterator[SandboxServer]:
 
     def build(url: str) -> World:
         world = generate(wallets=_WALLETS, nfts=_NFTS, seed=_SEED, image_base=url)
-        gather(world)
+        _gather(world)
         return world
 
     state = state_file(database)
@@ -194,6 +200,24 @@ def begin_provider(database: Path, port: int = PORT) -> Iterator[SandboxServer]:
         with explained(address_file(database)):
             address_file(database).write_text(f"{server.url}\n", encoding="utf-8")
         yield server
+
+
+def _gather(world: World) -> None:
+    """Let some wallets hold much more than others, as in the field; no webhooks leave for that."""
+    rng = random.Random(_SEED)  # noqa: S311 - a simulation, the same each time
+    wallets = world.wallets()
+    takers = rng.choices(wallets, [1 / rank for rank in range(1, len(wallets) + 1)], k=_GATHERED)
+    for taker in takers:
+        giver = rng.choice(wallets)
+        token, amount = rng.choice(list(held(world, giver).items()))
+        world.transfer(giver, taker, token, amount)
+
+
+def held(world: World, wallet_id: str) -> dict[str, int]:
+    """How many of which token a wallet holds, in the order of its list."""
+    body = world.balances_body(wallet_id)
+    entries = msgspec.json.decode(body or b"{}").get("nftTokenBalances", [])
+    return {entry["tokenId"]: int(entry["amount"]) for entry in entries}
 
 
 @contextmanager

@@ -1,213 +1,34 @@
-"""Text of strangers, made fit to be shown: one line, bounded, and without marks that mislead."""
+"""NFTs to look through: one page that is saved as a file or shown in a notebook's cell.
+
+Notebooks that are not trusted, and sites that show them, take frames, styles and scripts out of
+an output. So the output holds both a frame with the page and a table: the frame is hidden until
+the style beside it shows it, and the table stands there until that style hides it.
+"""
 
 from __future__ import annotations
 
-import math
+import json
 import os
-import re
 import warnings
+from base64 import b64encode
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from nftsync import settings
 from nftsync.errors import InputError, SettingsError
-from nftsync.lab.gallery_page import output, page
-from nftsync.provider.images import DEFAULT_GATEWAY, image_address, origin
+from nftsync.lab.gallery_cards import Cards, Column, Images, cards_of, clean
+from nftsync.provider.images import DEFAULT_GATEWAY, origin
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Cards", "Gallery", "Images", "cards_of", "clean", "gallery", "make_gallery"]
-
-
-#: Controls, marks that turn the direction of what follows, and characters without width. The two
-#: joiners stay: emoji and several scripts are written with them.
-_DROPPED = re.compile(
-    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u180e\u200b\u200e\u200f"
-    "\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
-)
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_JOINERS = "\u200c\u200d"
-
-
-def clean(value: Any, most: int) -> str | None:
-    """Make a cell's text one line of at most `most` characters; None if nothing can be seen of it.
-
-    Args:
-        value: text, an integer, or whatever a frame's cell holds.
-        most: characters; what is longer is cut and ends in `…`.
-    """
-    # Far more than is kept is never looked at, so that long texts cost nothing.
-    text = str(value)[: most * 4 + 1000]
-    text = _SURROGATE.sub("\ufffd", _DROPPED.sub("", text))
-    text = " ".join(text.split())
-    if not text.strip(_JOINERS):
-        return None
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-#: A text per NFT; None where there is nothing to say.
-Column: TypeAlias = list[str | None]
-
-#: The page's columns of text: the frame's column and the most characters that are kept.
-_TEXTS = {
-    "token": ("token_id", 100),
-    "name": ("name", 200),
-    "creator": ("creator_name", 100),
-    "collection": ("collection", 100),
-    "contract": ("contract_address", 100),
-    "chain": ("blockchain_token_id", 100),
-    "label": ("wallet_label", 100),
-    "wallet": ("wallet_id", 100),
-    "description": ("description", 200),
-}
-_MOST_DIGITS = 120
-
-
-class Images(NamedTuple):
-    """Where images may come from.
-
-    Attributes:
-        gateway: the URL that IPFS content is found behind.
-        provider: the provider's base URL, whose origin may show images; None: none is known.
-    """
-
-    gateway: str
-    provider: str | None
-
-
-@dataclass(frozen=True)
-class Cards:
-    """What a gallery shows.
-
-    Attributes:
-        columns: page column to values, each of the same length. Columns of nothing are left out.
-        total: NFTs that there were, those beyond the limit included.
-        zeros: rows left out before, as their amount is 0.
-    """
-
-    columns: dict[str, Column]
-    total: int
-    zeros: int
-
-    def __len__(self) -> int:
-        return len(self.columns["token"])
-
-    @property
-    def noun(self) -> str:
-        """What the rows are: an NFT that several wallets hold is several holdings."""
-        return "holdings" if "wallet" in self.columns else "NFTs"
-
-
-def cards_of(frame: pd.DataFrame, images: Images, *, limit: int, hide_zero: bool) -> Cards:
-    """Read a frame's columns, as far as it has them.
-
-    Args:
-        frame: has `token_id`, and any of the columns of `frames.holdings` and `collection`.
-        images: where images may come from.
-        limit: NFTs at most, the first of the frame.
-        hide_zero: leave out rows with an amount of 0.
-
-    Raises:
-        InputError: it has no `token_id`, or a column twice.
-    """
-    if "token_id" not in frame.columns:
-        raise InputError("a gallery needs the column token_id; give it a frame of holdings")
-    twice = sorted({str(name) for name in frame.columns[frame.columns.duplicated()]})
-    if twice:
-        raise InputError(f"a gallery cannot tell columns of one name apart: {', '.join(twice)}")
-    rows = len(frame)
-    if hide_zero:
-        frame = _without_zeros(frame)
-    total = len(frame)
-    columns = _read(frame.iloc[:limit], images)
-    columns["token"] = [token or "" for token in columns["token"]]
-    kept = {name: values for name, values in columns.items() if name == "token" or any(values)}
-    return Cards(kept, total, rows - total)
-
-
-def _read(frame: pd.DataFrame, images: Images) -> dict[str, Column]:
-    columns: dict[str, Column] = {
-        name: [_text(value, most) for value in frame[source].tolist()]
-        for name, (source, most) in _TEXTS.items()
-        if source in frame.columns
-    }
-    columns["amount"] = _amounts(frame)
-    if "edition_id" in frame.columns:
-        columns["edition"] = [_integer(value) for value in frame["edition_id"].tolist()]
-    if "total_edition" in frame.columns:
-        # Providers say 0 where there is no limit.
-        totals = [_integer(value) for value in frame["total_edition"].tolist()]
-        columns["editions"] = [None if text == "0" else text for text in totals]
-    if "held_since" in frame.columns:
-        columns["held"] = [_moment(value) for value in frame["held_since"].tolist()]
-    if "image" in frame.columns:
-        columns["image"], columns["problem"] = _images(frame["image"].tolist(), images)
-    return columns
-
-
-def _without_zeros(frame: pd.DataFrame) -> pd.DataFrame:
-    if "amount_text" not in frame.columns and "amount" not in frame.columns:
-        return frame
-    held = [text is None or text.strip("0") != "" for text in _amounts(frame)]
-    return frame.iloc[[row for row, kept in enumerate(held) if kept]]
-
-
-def _amounts(frame: pd.DataFrame) -> Column:
-    """Amounts as text: as they were sent where the frame has that, else exactly as they are."""
-    for name in ("amount_text", "amount"):
-        if name in frame.columns:
-            return [_integer(value) for value in frame[name].tolist()]
-    return [None] * len(frame)
-
-
-def _missing(value: Any) -> bool:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return True
-    # pandas' own marks equal nothing, and importing pandas to name them is slow.
-    return type(value).__name__ in {"NAType", "NaTType"}
-
-
-def _text(value: Any, most: int) -> str | None:
-    return None if _missing(value) else clean(value, most)
-
-
-def _integer(value: Any) -> str | None:
-    if _missing(value):
-        return None
-    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
-        value = int(value)  # where pandas made floats of integers beside missing values
-    return clean(value, _MOST_DIGITS)
-
-
-def _moment(value: Any) -> str | None:
-    if _missing(value):
-        return None
-    if isinstance(value, datetime):
-        known = value.tzinfo is not None
-        moment = value.astimezone(UTC) if known else value
-        value = f"{moment:%Y-%m-%d %H:%M:%S}{' UTC' if known else ''}"
-    return clean(value, 40)
-
-
-def _images(values: list[Any], images: Images) -> tuple[Column, Column]:
-    urls: Column = []
-    problems: Column = []
-    for value in values:
-        url = problem = None
-        if not _missing(value) and str(value).strip():
-            url, problem = image_address(
-                str(value), ipfs_gateway=images.gateway, provider=images.provider
-            )
-        urls.append(url)
-        problems.append(problem)
-    return urls, problems
-
+__all__ = ["Gallery", "gallery"]
 
 _TITLE = "NFTs"
 _MOST_PAGE_SIZE = 500
@@ -377,3 +198,236 @@ def _image_sources() -> tuple[str, str | None]:
         warnings.warn(f"gallery without settings: {error}", stacklevel=3)
         return DEFAULT_GATEWAY, None
     return configured.ipfs_gateway, configured.base_url
+
+
+#: What could end the script element that holds the data, or begin a comment in it.
+_IN_SCRIPT = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"}
+
+_SORTS = (
+    ("", "as given", ""),
+    ("name", "name", "name"),
+    ("collection", "collection", "collection contract"),
+    ("wallet", "wallet", "wallet label"),
+    ("edition", "edition", "edition"),
+    ("amount", "amount", "amount"),
+    ("held", "held since", "held"),
+)
+_STEPS = (
+    ("first", "First page", "«"),
+    ("previous", "Previous page", "‹"),
+    ("next", "Next page", "›"),
+    ("last", "Last page", "»"),
+)
+
+
+def page(cards: Cards, images: Images, *, title: str, page_size: int) -> str:
+    """Write the page.
+
+    Args:
+        cards: what it shows.
+        images: where images may come from.
+        title: its heading.
+        page_size: NFTs in the document at a time.
+    """
+    script, style = _part("gallery.js"), _part("gallery.css")
+    data = {
+        "count": len(cards),
+        "page_size": page_size,
+        "columns": {name: _coded(values) for name, values in cards.columns.items()},
+    }
+    said = "".join(f'<p class="notes">{escape(note)}</p>' for note in notes(cards))
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{_policy(script, style, images)}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<meta name="color-scheme" content="light dark">
+<title>{escape(title)}</title>
+<style>{style}</style>
+</head>
+<body>
+<header>
+<h1><bdi>{escape(title)}</bdi></h1>
+{said}
+</header>
+{_bar()}
+<main>
+<p class="status" id="status" role="status"></p>
+<ul class="grid" id="grid" role="list" aria-label="NFTs"></ul>
+<p class="nothing" id="nothing" hidden>Nothing found.</p>
+</main>
+<noscript><p class="nothing">This page needs JavaScript to show its NFTs.</p></noscript>
+<script type="application/json" id="data">{_json(data)}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def notes(cards: Cards) -> list[str]:
+    """Say what was left out."""
+    said = []
+    if cards.total > len(cards):
+        said.append(
+            f"The first {len(cards):,} of {cards.total:,} {cards.noun}; "
+            "filter the frame, or raise limit, to see others."
+        )
+    if cards.zeros:
+        said.append(f"{cards.zeros:,} with an amount of 0 left out.")
+    return said
+
+
+def _policy(script: str, style: str, images: Images) -> str:
+    known = [images.gateway, *([] if images.provider is None else [images.provider])]
+    plain = {source for source in map(origin, known) if not source.startswith("https:")}
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src '{_hash(script)}'",
+            f"style-src '{_hash(style)}'",
+            " ".join(["img-src https:", *sorted(plain)]),
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
+
+
+def _coded(values: Column) -> Column | dict[str, list[int] | Column]:
+    """List each distinct value once where many are the same."""
+    distinct = list(dict.fromkeys(values))
+    if len(distinct) * 2 > len(values):
+        return values
+    place = {value: number for number, value in enumerate(distinct)}
+    return {"of": distinct, "at": [place[value] for value in values]}
+
+
+def _json(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.translate(_IN_SCRIPT)
+
+
+@lru_cache
+def _part(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _bar() -> str:
+    options = "".join(
+        f'<option value="{value}" data-of="{needs}">{label}</option>'
+        for value, label, needs in _SORTS
+    )
+    buttons = [
+        f'<button type="button" data-step="{step}" aria-label="{label}">{sign}</button>'
+        for step, label, sign in _STEPS
+    ]
+    place = '<span class="place" id="place"></span>'
+    return f"""<div class="bar" role="search">
+<input id="search" type="search" autocomplete="off" spellcheck="false"
+ aria-label="Search names, creators, collections, wallets and ids"
+ placeholder="Search name, creator, collection, wallet, id">
+<div class="sorting">
+<label for="sort">Sort</label>
+<select id="sort" aria-label="Sort by">{options}</select>
+<button id="turn" type="button" aria-pressed="false" aria-label="Descending"
+ title="Turn the order round">↑</button>
+</div>
+<nav class="paging" aria-label="Pages">{"".join((*buttons[:2], place, *buttons[2:]))}</nav>
+</div>"""
+
+
+_HEIGHT = 720
+_ROWS = 24
+_MOST_NAME = 60
+_HEADINGS = ("image", "name", "edition", "amount", "collection", "wallet")
+
+
+def output(page: str, cards: Cards, *, title: str) -> str:
+    """Write the output of a cell.
+
+    Args:
+        page: the page, whole.
+        cards: what it shows.
+        title: its heading.
+    """
+    name = f"nftsync-gallery-{sha256(page.encode()).hexdigest()[:12]}"
+    # In single quotes: the page's data is full of double ones, which then stay as they are.
+    document = page.replace("&", "&amp;").replace("'", "&#39;")
+    return (
+        f'<div id="{name}">\n<style>\n{_style(name)}</style>\n'
+        f'<iframe hidden title="{escape(title)}" sandbox="allow-scripts" width="100%" '
+        f"height=\"{_HEIGHT}\" srcdoc='{document}'></iframe>\n"
+        f"{_table(cards, title)}</div>"
+    )
+
+
+def _style(name: str) -> str:
+    # A frame without an origin cannot ask what theme surrounds it; its color scheme tells it.
+    return (
+        f"#{name} > iframe {{ display: block; border: 0; color-scheme: light dark; }}\n"
+        f"#{name} > section {{ display: none; }}\n"
+        f'[data-jp-theme-light="true"] #{name} > iframe {{ color-scheme: light; }}\n'
+        f'[data-jp-theme-light="false"] #{name} > iframe {{ color-scheme: dark; }}\n'
+    )
+
+
+def _table(cards: Cards, title: str) -> str:
+    shown = min(len(cards), _ROWS)
+    rows = "".join(_row(cards, nft) for nft in range(shown))
+    head = "".join(f"<th>{heading}</th>" for heading in _HEADINGS)
+    said = "".join(f"<p>{escape(note)}</p>" for note in notes(cards))
+    rest = f"The first {shown:,} of {len(cards):,}. " if len(cards) > shown else ""
+    return (
+        # No heading element: JupyterLab would list it among the notebook's own.
+        f"<section><p><b><bdi>{escape(title)}</bdi></b></p>{said}"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        f"<p>{rest}Trust this notebook to search, sort and page through them.</p></section>"
+    )
+
+
+def _row(cards: Cards, nft: int) -> str:
+    def value(name: str) -> str | None:
+        column = cards.columns.get(name)
+        return None if column is None else column[nft]
+
+    cells = (
+        _picture(value("image"), value("problem")),
+        _own(clean(value("name") or _unnamed(value("chain")), _MOST_NAME)),
+        _own(_edition(value("edition"), value("editions"))),
+        _own(clean(value("amount") or "", _MOST_NAME)),
+        _own(value("collection") or _short(value("contract"))),
+        _own(value("label") or _short(value("wallet"))),
+    )
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def _unnamed(chain: str | None) -> str:
+    return "Unnamed" if chain is None else f"Unnamed {_short(chain)}"
+
+
+def _short(name: str | None) -> str | None:
+    return name if name is None or len(name) <= 20 else f"{name[:8]}…{name[-6:]}"
+
+
+def _picture(url: str | None, problem: str | None) -> str:
+    if url is None:
+        return "no image" if problem is None else f"not shown: {escape(problem)}"
+    return (
+        f'<img src="{escape(url)}" alt="image" width="72" height="72" '
+        'loading="lazy" decoding="async" referrerpolicy="no-referrer">'
+    )
+
+
+def _edition(number: str | None, total: str | None) -> str | None:
+    if number is None:
+        return None if total is None else f"edition of {total}"
+    return f"#{number}" if total is None else f"#{number} of {total}"
+
+
+def _own(text: str | None) -> str:
+    return "" if text is None else f"<bdi>{escape(text)}</bdi>"

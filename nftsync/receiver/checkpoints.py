@@ -5,11 +5,14 @@ from __future__ import annotations
 import sqlite3
 import threading
 from contextlib import closing, suppress
+from typing import TYPE_CHECKING
 
 from nftsync.errors import StoreError
-from nftsync.receiver.committer import DatabaseFile
 from nftsync.store.checkpoints import checkpoint, log_of, move_most
 from nftsync.store.database import connect_writer
+
+if TYPE_CHECKING:
+    from nftsync.receiver.committer import DatabaseFile
 
 __all__ = ["Checkpoints"]
 

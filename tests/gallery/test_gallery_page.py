@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 import nftsync
 from nftsync.errors import InputError, StoreError
-from nftsync.lab.gallery import Gallery, clean
+from nftsync.lab.gallery import Gallery
+from nftsync.lab.gallery_cards import clean
 
 
 def data_of(gallery: Gallery) -> Any:
