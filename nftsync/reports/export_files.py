@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from nftsync import __version__
 from nftsync.errors import StoreError
-from nftsync.frames._files import note
+from nftsync.frames._arrow_files import note
 from nftsync.store.catalog import ColumnKind
 from nftsync.text import neutralized
 
