@@ -15,9 +15,9 @@ __all__ = [
     "Content",
     "Effort",
     "Entry",
-    "Fate",
     "ObjectRead",
     "Outcome",
+    "Result",
     "TokenRead",
     "WalletRead",
     "are_uuids",
@@ -54,9 +54,9 @@ Entry: TypeAlias = tuple[str, str, Content | None]
 #: very one that the mirror has already applied. `failed`: nothing is known from it.
 Outcome: TypeAlias = Literal["ok", "unchanged", "incomplete", "failed"]
 
-#: An outcome, or `superseded`: a later read has been applied, or what an `unchanged` answer was
+#: An outcome, or `stale`: a later read has been applied, or what an `unchanged` response was
 #: compared with is no longer what the mirror holds; the read must be made again, unconditionally.
-Fate: TypeAlias = Literal["ok", "unchanged", "incomplete", "failed", "superseded"]
+Result: TypeAlias = Literal["ok", "unchanged", "incomplete", "failed", "stale"]
 
 _HEX = "[0-9A-Fa-f]"
 _UUID = rf"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}"
@@ -76,94 +76,72 @@ class Effort(NamedTuple):
     retries: int = 0
 
 
-class WalletRead(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="wallet"):
-    """One read of a wallet's balances.
+class _Read(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What reads of all kinds have in common.
 
     Attributes:
-        wallet_id: the wallet that was asked for, lower case.
         ticket: the number the read took before its request; the greater started later.
         started_at: when it started, in the stored form.
         outcome: see `Outcome`.
-        entries: the list, each token once; empty unless `ok` or `incomplete`.
-        digest: SHA-256 of the body (of all pages), hexadecimal.
-        etag: the validator the answer came with.
         error: why it is `failed` or `incomplete`.
         effort: what it cost.
         webhook_id: a webhook that caused it.
         provider_down: it failed because the provider is unreachable or refuses everybody.
-        status: the HTTP status of the answer that it failed with, if one came.
+        status: the HTTP status of the response that it failed with, if one came.
+    """
+
+    ticket: int
+    started_at: str
+    outcome: Outcome
+    error: str | None = None
+    effort: Effort = Effort()
+    webhook_id: str | None = None
+    provider_down: bool = False
+    status: int | None = None
+
+
+class WalletRead(_Read, frozen=True, kw_only=True, gc=False, tag="wallet"):
+    """One read of a wallet's balances.
+
+    Attributes:
+        wallet_id: the wallet that was asked for, lower case.
+        entries: the list, each token once; empty unless `ok` or `incomplete`.
+        digest: SHA-256 of the body (of all pages), hexadecimal.
+        etag: the validator the response came with.
     """
 
     wallet_id: str
-    ticket: int
-    started_at: str
-    outcome: Outcome
     entries: list[Entry] = []
     digest: str | None = None
     etag: str | None = None
-    error: str | None = None
-    effort: Effort = Effort()
-    webhook_id: str | None = None
-    provider_down: bool = False
-    status: int | None = None
 
 
-class TokenRead(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="token"):
-    """One read of a single token.
+class TokenRead(_Read, frozen=True, kw_only=True, gc=False, tag="token"):
+    """One read of a single token; its outcome is `ok` or `failed`.
 
     Attributes:
         token_id: the token that was asked for, lower case.
-        ticket: the number the read took before its request.
-        started_at: when it started, in the stored form.
-        outcome: `ok` or `failed`.
-        content: what the answer shows.
-        error: why it failed.
-        effort: what it cost.
-        webhook_id: a webhook that caused it.
-        provider_down: it failed because the provider is unreachable or refuses everybody.
-        status: the HTTP status of the answer that it failed with, if one came.
+        content: what the response shows.
     """
 
     token_id: str
-    ticket: int
-    started_at: str
-    outcome: Outcome
     content: Content | None = None
-    error: str | None = None
-    effort: Effort = Effort()
-    webhook_id: str | None = None
-    provider_down: bool = False
-    status: int | None = None
 
 
-class ObjectRead(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="object"):
-    """One read of an object that is neither a wallet nor a token.
+class ObjectRead(_Read, frozen=True, kw_only=True, gc=False, tag="object"):
+    """One read of an object that is neither a wallet nor a token; `ok` or `failed`.
 
     Source: provider's document, Follow-up read of a webhook's object.
 
     Attributes:
         resource_type: the type of the object, as webhooks name it.
         resource_id: the object that was asked for, lower case.
-        ticket: the number the read took before its request.
-        started_at: when it started, in the stored form.
-        outcome: `ok` or `failed`.
-        body: the answer, a JSON object as it was sent.
-        error: why it failed.
-        effort: what it cost.
-        provider_down: it failed because the provider is unreachable or refuses everybody.
-        status: the HTTP status of the answer that it failed with, if one came.
+        body: the response, a JSON object as it was sent.
     """
 
     resource_type: str
     resource_id: str
-    ticket: int
-    started_at: str
-    outcome: Literal["ok", "failed"]
     body: str | None = None
-    error: str | None = None
-    effort: Effort = Effort()
-    provider_down: bool = False
-    status: int | None = None
 
 
 class Applied(NamedTuple):
@@ -171,7 +149,7 @@ class Applied(NamedTuple):
 
     Attributes:
         read: the read.
-        fate: its outcome, or `superseded`.
+        result: its outcome, or `stale`.
         tokens_added: tokens seen for the first time.
         tokens_changed: tokens whose content it changed.
         balances_added: tokens newly listed for the wallet.
@@ -180,7 +158,7 @@ class Applied(NamedTuple):
     """
 
     read: WalletRead | TokenRead
-    fate: Fate
+    result: Result
     tokens_added: int = 0
     tokens_changed: int = 0
     balances_added: int = 0

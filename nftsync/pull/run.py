@@ -224,7 +224,7 @@ class _SyncRun:
             return []
         with self._mirror.transaction() as transaction:
             applied = transaction.apply(reads, run_id=self._run.run_id)
-            applied = [self._give_up(x) if x.fate == "superseded" else x for x in applied]
+            applied = [self._give_up(x) if x.result == "stale" else x for x in applied]
             if self._waited:
                 transaction.index_tokens(_INDEX_BESIDE)
             counts = self._run.counts.with_applied(applied)
@@ -242,7 +242,7 @@ class _SyncRun:
         times = self._overtaken[object_id] = self._overtaken.get(object_id, 0) + 1
         if times <= _MOST_OVERTAKEN:
             return applied
-        return applied._replace(fate="failed")
+        return applied._replace(result="failed")
 
     def _tasks_again(self, applied: Sequence[Applied]) -> list[Task]:
         """Tasks for the reads that were overtaken: unconditional, as what they knew is gone."""
@@ -253,12 +253,12 @@ class _SyncRun:
             if isinstance(x.read, WalletRead)
             else TokenTask(x.read.token_id)
             for x in applied
-            if x.fate == "superseded"
+            if x.result == "stale"
         ]
 
     def _note_failures(self, applied: Sequence[Applied]) -> None:
         for x in applied:
-            if x.fate not in {"failed", "incomplete"}:
+            if x.result not in {"failed", "incomplete"}:
                 continue
             error = x.read.error or "other reads of it kept overtaking this one"
             if isinstance(x.read, WalletRead):

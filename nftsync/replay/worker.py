@@ -225,7 +225,7 @@ class Worker:
         self, connection: sqlite3.Connection, read: AnyRead, applied: Applied | None
     ) -> bool:
         """Let jobs have a read they wait for; whether it is news that the provider refuses."""
-        overtaken = applied is not None and applied.fate == "superseded"
+        overtaken = applied is not None and applied.result == "stale"
         jobs = self.work.served(read, self._again(read), overtaken=overtaken)
         changed = applied is not None and not applied.changed_nothing
         if isinstance(read, ObjectRead) and read.outcome == "ok":

@@ -46,7 +46,7 @@ class Counts(msgspec.Struct):
     seconds: float = 0.0
 
     def with_applied(self, all_applied: Iterable[Applied]) -> Counts:
-        """These counts and what became of some more reads; superseded ones cost requests only."""
+        """These counts and what became of some more reads; stale ones cost requests only."""
         sums = msgspec.structs.replace(self)
         for applied in all_applied:
             sums.requests += applied.read.effort.requests
@@ -56,9 +56,9 @@ class Counts(msgspec.Struct):
             sums.balances_added += applied.balances_added
             sums.balances_changed += applied.balances_changed
             sums.balances_removed += applied.balances_removed
-            if applied.fate == "superseded" or isinstance(applied.read, TokenRead):
+            if applied.result == "stale" or isinstance(applied.read, TokenRead):
                 continue
-            if applied.fate in {"failed", "incomplete"}:
+            if applied.result in {"failed", "incomplete"}:
                 sums.wallets_failed += 1
             else:
                 sums.wallets_ok += 1

@@ -256,7 +256,7 @@ class TokenBatch:
             return Applied(read, "ok", tokens_added=1)
         known = self._sources.get(token.no)
         if known is not None and read.ticket <= known.detail_ticket:
-            return Applied(read, "superseded")
+            return Applied(read, "stale")
         in_list = fields_of(token.content) if known is None else known.list_fields
         source = _Source(in_list, 0, fields, read.ticket)
         if source.differ():

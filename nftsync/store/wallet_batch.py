@@ -56,7 +56,7 @@ class Batch:
     def apply(self, reads: Sequence[WalletRead | TokenRead]) -> list[Applied]:
         """Apply reads of different objects, in the order in which they started."""
         self._load(reads)
-        fates = {
+        results = {
             id(read): self._tokens.apply(read)
             if isinstance(read, TokenRead)
             else self._apply_wallet(read)
@@ -64,14 +64,14 @@ class Batch:
             if read.outcome != "unchanged"
         }
         self._write()
-        fates |= self._apply_unchanged(
+        results |= self._apply_unchanged(
             [r for r in reads if isinstance(r, WalletRead) and r.outcome == "unchanged"]
         )
         greatest = max((read.ticket for read in reads), default=0)
         self._connection.execute(
             "UPDATE mirror_state SET greatest_ticket = ?1 WHERE greatest_ticket < ?1", (greatest,)
         )
-        return [fates[id(read)] for read in reads]
+        return [results[id(read)] for read in reads]
 
     # Looking up ------------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class Batch:
     def _apply_wallet(self, read: WalletRead) -> Applied:
         wallet = self._wallets[read.wallet_id]
         if read.ticket <= wallet.ticket:
-            return Applied(read, "superseded")
+            return Applied(read, "stale")
         if read.outcome == "failed":
             self._failures.append((read.error, wallet.no, read.ticket))
             return Applied(read, "failed")
@@ -217,7 +217,7 @@ class Batch:
             return {}
         if self._tokens.stale:  # this batch has taken digests away since they were looked up
             self._load_wallets([read.wallet_id for read in reads])
-        fates: dict[int, Applied] = {}
+        results: dict[int, Applied] = {}
         rows, states = [], []
         for read in reads:
             wallet = self._wallets[read.wallet_id]
@@ -226,9 +226,9 @@ class Batch:
                 or wallet.digest is None
                 or wallet.digest != read.digest
             ):
-                fates[id(read)] = Applied(read, "superseded")
+                results[id(read)] = Applied(read, "stale")
                 continue
-            fates[id(read)] = Applied(read, "unchanged")
+            results[id(read)] = Applied(read, "unchanged")
             rows.append((read.ticket, read.started_at, read.etag, wallet.no))
             states.append((read.started_at, wallet.state_id))
         self._connection.executemany(
@@ -237,7 +237,7 @@ class Batch:
             rows,
         )
         self._extend_states(states)
-        return fates
+        return results
 
     def _extend_states(self, rows: list[tuple[Any, ...]]) -> None:
         self._connection.executemany(

@@ -225,7 +225,7 @@ def test_the_read_that_started_later_wins_whatever_order_they_end_in(
                 applied = transaction.apply([read for read, _ in reads.values()])
             for one in applied:
                 read, ask = reads[one.read.ticket]
-                if one.fate == "superseded":
+                if one.result == "stale":
                     continue
                 if isinstance(read, WalletRead):
                     model.applied_wallet(read.wallet_id, read.ticket, versions[ask.tick])
@@ -245,7 +245,7 @@ def test_the_read_that_started_later_wins_whatever_order_they_end_in(
         again = [
             make_read(mirror, Asked(7, x.read.wallet_id, TOKENS[0], False, 0), 2_000 + n, last, {})
             for n, x in enumerate(applied)
-            if x.fate == "superseded" and isinstance(x.read, WalletRead)
+            if x.result == "stale" and isinstance(x.read, WalletRead)
         ]
         with mirror.transaction() as transaction:
             transaction.apply(again)

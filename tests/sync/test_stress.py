@@ -33,7 +33,7 @@ with Mirror(Path(sys.argv[1])) as mirror:
         )
         with mirror.transaction() as transaction:
             (applied,) = transaction.apply([read])
-        assert applied.fate == "ok"
+        assert applied.result == "ok"
 """
 
 
