@@ -58,11 +58,11 @@ def sync(
       nftsync sync --resume               go on after Ctrl-C, a crash or a power cut
     """
     from nftsync.pull.api import sync_with
-    from nftsync.pull.plan import Request
+    from nftsync.pull.plan import SyncRequest
     from nftsync.store.wallets import WalletLine
     from nftsync.times import parse_duration
 
-    request = Request(
+    request = SyncRequest(
         wallets=[WalletLine(wallet_id) for wallet_id in wallet_ids] or None,
         tokens=tokens,
         older_than=None if older_than is None else parse_duration(older_than),

@@ -11,7 +11,7 @@ from nftsync.errors import InputError, SettingsError
 from nftsync.provider import Access
 from nftsync.provider.routes import merged
 from nftsync.pull.api import client_config
-from nftsync.pull.plan import Request, read_wallets_file
+from nftsync.pull.plan import SyncRequest, read_wallets_file
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.replay.run import ReplayConfig
@@ -67,7 +67,7 @@ def full_sync(settings: Settings, access: Access, *, resume: bool) -> RunSync:
         return sync_wallets(
             settings.database,
             client,
-            Request(resume=resume),
+            SyncRequest(resume=resume),
             concurrency=settings.concurrency,
             progress=False,
             access=access,

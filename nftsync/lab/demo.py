@@ -20,7 +20,7 @@ from nftsync.errors import StoreError
 from nftsync.lab.demo_provider import PORT, begin_provider, create, held
 from nftsync.provider import ClientConfig
 from nftsync.provider.routes import merged
-from nftsync.pull.plan import Request
+from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.replay.run import ReplayConfig
@@ -165,7 +165,9 @@ def run_demo(
         tell(f"A sandbox provider with {len(wallets)} wallets answers at {provider.url}.")
         tell("Reading all of them ...")
         config = ClientConfig(base_url=provider.url)
-        first = sync_wallets(database, config, Request(wallets=_lines(wallets)), progress=progress)
+        first = sync_wallets(
+            database, config, SyncRequest(wallets=_lines(wallets)), progress=progress
+        )
         tell(first.summary())
         with _following(database, config) as url:
             tell(f"The receiver takes webhooks at {url}; the provider is told so.")
@@ -177,7 +179,7 @@ def run_demo(
         # It may be started again, and nobody takes its webhooks then.
         provider.sandbox.configure(b'{"enabled": false}')
         tell("Reading all of them again, in case a webhook had gone missing ...")
-        again = sync_wallets(database, config, Request(), progress=progress)
+        again = sync_wallets(database, config, SyncRequest(), progress=progress)
         tell(again.summary())
     with closing(connect_reader(database)) as connection:
         webhooks = dict(connection.execute("SELECT state, count(*) FROM webhooks GROUP BY state"))
@@ -208,7 +210,7 @@ def _following(database: Path, client: ClientConfig) -> Iterator[str]:
     access = client.access(at_once=16)
 
     def run_sync(stopped: threading.Event) -> SyncResult:
-        return sync_wallets(database, client, Request(), access=access, stopped=stopped)
+        return sync_wallets(database, client, SyncRequest(), access=access, stopped=stopped)
 
     replay = ReplayConfig(client=client, access=access, routes=merged({}), run_sync=run_sync)
     serving = ServeConfig(database=database, secrets=[secret], port=0, replay=replay)

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from nftsync import settings as _settings
 from nftsync.provider import ClientConfig, Paging
-from nftsync.pull.plan import Request, read_wallets_file
+from nftsync.pull.plan import SyncRequest, read_wallets_file
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.records import normalize_uuid
 from nftsync.store.wallets import WalletLine
 from nftsync.times import parse_duration
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["client_config", "sync", "sync_with"]
 
@@ -60,7 +57,7 @@ def sync(
         given["wallets_file"] = _plain(wallets_file)
     settings = _settings.load(given, config=None if config is None else Path(config))
     named = [wallets] if isinstance(wallets, str | UUID) else wallets
-    request = Request(
+    request = SyncRequest(
         wallets=None if named is None else [WalletLine(str(wallet)) for wallet in named],
         tokens=tokens,
         older_than=parse_duration(older_than) if isinstance(older_than, str) else older_than,
@@ -95,7 +92,7 @@ def client_config(settings: _settings.Settings) -> ClientConfig:
 
 
 def sync_with(
-    settings: _settings.Settings, request: Request, *, progress: bool | None = None
+    settings: _settings.Settings, request: SyncRequest, *, progress: bool | None = None
 ) -> SyncResult:
     """Run a sync with given settings; wallets are checked, or taken from the wallets file.
 

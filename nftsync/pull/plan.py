@@ -28,7 +28,7 @@ from nftsync.store.wallets import (
 )
 from nftsync.times import format_time, now
 
-__all__ = ["Request", "begin", "never_read", "read_wallets_file", "unread_tokens", "unread_wallets"]
+__all__ = ["SyncRequest", "begin", "read_wallets_file", "unread_tokens", "unread_wallets"]
 
 
 _COLUMNS = {"wallet_id", "label", "group"}
@@ -115,7 +115,7 @@ _STEP = 2_000
 _REGISTERED_AT_ONCE = 5_000
 
 
-class Request(NamedTuple):
+class SyncRequest(NamedTuple):
     """What a sync is asked to do.
 
     Attributes:
@@ -123,7 +123,7 @@ class Request(NamedTuple):
         tokens: also read each token they hold by its id.
         older_than: skip wallets read since.
         resume: go on with the newest interrupted run, where there is one.
-        accept_empty: believe a provider that answers with empty lists only.
+        accept_empty: accept the word of a provider that answers with empty lists only.
     """
 
     wallets: Sequence[WalletLine] | None = None
@@ -133,7 +133,7 @@ class Request(NamedTuple):
     accept_empty: bool = False
 
 
-def begin(mirror: Mirror, request: Request) -> runs.Run:
+def begin(mirror: Mirror, request: SyncRequest) -> runs.Run:
     """Enter a run into the ledger, or go on with one that was cut off.
 
     The caller holds the sync lock.
@@ -162,7 +162,7 @@ def begin(mirror: Mirror, request: Request) -> runs.Run:
         )
 
 
-def _plan(mirror: Mirror, request: Request) -> array[int]:
+def _plan(mirror: Mirror, request: SyncRequest) -> array[int]:
     read_before = None
     if request.older_than is not None:
         read_before = format_time(datetime.now(UTC) - request.older_than)
@@ -187,18 +187,6 @@ def unread_wallets(connection: sqlite3.Connection, run: runs.Run) -> Iterator[Wa
     for wallet in wallets_to_read(connection, run.plan):
         if wallet.ticket < run.first_ticket or wallet.status != "ok":
             yield WalletTask(wallet.wallet_id, wallet.etag, wallet.digest)
-
-
-def never_read(connection: sqlite3.Connection, run: runs.Run) -> Iterator[str]:
-    """The wallets of a run of which nobody has stored a read since it began, good or not."""
-    for start in range(0, len(run.plan), _STEP):
-        step = msgspec.json.encode(list(run.plan[start : start + _STEP])).decode()
-        rows = connection.execute(
-            "SELECT w.wallet_id FROM json_each(?) k JOIN wallets w ON w.wallet_no = k.value"
-            " WHERE w.ticket < ?",
-            (step, run.first_ticket),
-        )
-        yield from (row[0] for row in rows)
 
 
 def unread_tokens(connection: sqlite3.Connection, run: runs.Run) -> tuple[int, Iterator[TokenTask]]:

@@ -1,9 +1,11 @@
 """Reads made by a process of their own, so that reading and writing do not share one interpreter.
 
 HTTP and SQLite each keep an interpreter busy. In one process they wait for its lock in turn; with
-the reading threads in a process beside it, a large sync takes about half the time.
+the reading threads in a process beside it, a large sync takes about half the time. There is one
+such process, not several: the rate limit and the pause after a 429 hold for all its threads, and
+what it reads keeps the one writer busy.
 
-The two talk through the child's standard input and output, in frames of a header and msgpack. The
+The two talk through the child's standard input and output, in frames of a length and msgpack. The
 settings go the same way, so no secret is an argument. The child ends when its input does, which is
 also what happens when its parent is killed. When the child is killed, another takes its place.
 """
@@ -16,7 +18,6 @@ import struct
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,24 +27,18 @@ import msgspec
 
 from nftsync.errors import CutOff, NftsyncError, SettingsError
 from nftsync.provider import ClientConfig
-from nftsync.pull.pool import FetchThreads, Reader
-from nftsync.pull.reads import Read, Task, WalletTask
-from nftsync.records import WalletRead
+from nftsync.pull.pool import Pool, Reader
+from nftsync.pull.reads import Read, Task
 from nftsync.store.clock import TicketClock
 
-__all__ = ["FetchProcess", "child_main"]
+__all__ = ["Process", "child_main"]
 
-#: Length of the payload, number of reads, number of their list entries.
-_HEADER = struct.Struct("<III")
-#: What may wait to be written, in list entries.
-_MOST_ENTRIES = 20_000
+_LENGTH = struct.Struct("<I")
 #: A frame holds about so many list entries, or what came in so many seconds.
 _FRAME_ENTRIES = 400
 _FRAME_SECONDS = 0.05
-#: Tasks that the child is given ahead, so that it has work while the parent writes.
-_MOST_AHEAD = 2_500
-#: How long the child is given to end by itself, in seconds.
-_LAST_SECONDS = 5.0
+#: How long the child is given to hand over what it has read, in seconds.
+_LAST_SECONDS = 1.0
 #: How often a child that ended before its work did is replaced.
 _MOST_REPLACED = 2
 #: A terminal and systemd send these to the whole group of processes; they are the parent's alone.
@@ -65,51 +60,43 @@ class _Order(msgspec.Struct, array_like=True):
     threads: int
 
 
-class _News(msgspec.Struct, array_like=True):
+class _Report(msgspec.Struct, array_like=True):
     """What the child tells."""
 
     reads: list[Read] = []
-    verdict: str | None = None
+    reason: str | None = None
     settings_error: str | None = None
 
 
-_order_decoder = msgspec.msgpack.Decoder(_Order)
-_tasks_decoder = msgspec.msgpack.Decoder(list[Task])
-_news_decoder = msgspec.msgpack.Decoder(_News)
-
-
-def _send(stream: IO[bytes], value: object, reads: int = 0, entries: int = 0) -> None:
+def _send(stream: IO[bytes], value: object) -> None:
     payload = msgspec.msgpack.encode(value)
-    stream.write(_HEADER.pack(len(payload), reads, entries) + payload)
+    stream.write(_LENGTH.pack(len(payload)) + payload)
     stream.flush()
 
 
-def _receive(stream: IO[bytes]) -> tuple[bytes, int, int] | None:
-    header = stream.read(_HEADER.size)
-    if len(header) < _HEADER.size:
+def _receive(stream: IO[bytes]) -> bytes | None:
+    header = stream.read(_LENGTH.size)
+    if len(header) < _LENGTH.size:
         return None
-    length, reads, entries = _HEADER.unpack(header)
+    (length,) = _LENGTH.unpack(header)
     payload = stream.read(length)
-    return (payload, reads, entries) if len(payload) == length else None
+    return payload if len(payload) == length else None
 
 
-class FetchProcess:
-    """Reads made by threads of a child process.
+class Process(Reader[Task, Read]):
+    """Reads made by the threads of a `Pool` in a child process."""
 
-    It takes a fifth of a second until it can read, so it is made early and told later.
-    """
+    def __init__(self, config: ClientConfig, tickets: TicketClock, threads: int) -> None:
+        """Start the child.
 
-    def __init__(self) -> None:
-        """Start the child, which waits for `begin`."""
-        self.verdict: str | None = None
-        self._lock = threading.Lock()
-        self._may_receive = threading.Condition(self._lock)
-        self._may_take = threading.Condition(self._lock)
-        self._frames: deque[tuple[bytes, int]] = deque()
-        self._waiting_entries = 0
-        self._outstanding = 0
-        self._most_outstanding = 0
-        self._untaken: dict[str, Task] = {}
+        Args:
+            config: how to read the provider.
+            tickets: where each read takes its number.
+            threads: how many threads read.
+        """
+        super().__init__()
+        self._order = (config, tickets, threads)
+        self._reason: str | None = None
         self._replaced = 0
         self._stopped = False
         self._start()
@@ -121,132 +108,84 @@ class FetchProcess:
             raise NftsyncError("the reading process has no pipes")
         self._to_child = self._child.stdin
         self._from_child = self._child.stdout
-        self._receiver = threading.Thread(target=self._listen, name="nftsync-fetch", daemon=True)
+        self._listener = threading.Thread(target=self._listen, name="nftsync-fetch", daemon=True)
+        self._listener.start()
+        config, tickets, threads = self._order
+        self._tell(_Order(config, tickets.offset, tickets.take(), threads))
 
-    def begin(self, config: ClientConfig, tickets: TicketClock, threads: int) -> None:
-        """Say how to read; tasks may follow.
-
-        Args:
-            config: how to read the provider.
-            tickets: where each read takes its number.
-            threads: how many threads read.
-        """
-        self._most_outstanding = 4 * threads + _MOST_AHEAD
-        self._begun_with = (config, tickets, threads)
+    def _tell(self, value: object) -> None:
         with suppress(BrokenPipeError):  # take() sees that the child has ended
-            _send(self._to_child, _Order(config, tickets.offset, tickets.take(), threads))
-        self._receiver.start()
-
-    def _replace(self) -> None:
-        """Give what a child that ended left undone to another one."""
-        if self._replaced == _MOST_REPLACED:
-            raise CutOff("the reading process ended unexpectedly; run again with --resume")
-        self._replaced += 1
-        self.close()
-        self._stopped = False
-        self._outstanding = 0
-        self._start()
-        self.begin(*self._begun_with)
-        self.submit(list(self._untaken.values()))
+            _send(self._to_child, value)
 
     @property
-    def room(self) -> int:
-        """How many more tasks it takes before it has caught up."""
-        with self._lock:
-            return max(0, self._most_outstanding - self._outstanding)
-
-    @property
-    def idle(self) -> bool:
-        """Nothing waits, is being read, or has still to be taken."""
-        with self._lock:
-            return not self._frames and (self._stopped or not self._outstanding)
+    def reason(self) -> str | None:
+        """Why going on has no point, or None."""
+        return self._reason
 
     def submit(self, tasks: Sequence[Task]) -> None:
-        """Queue tasks."""
-        if not tasks or self._stopped:
-            return
-        with self._lock:
-            self._outstanding += len(tasks)
-        self._untaken |= {_object_id(task): task for task in tasks}
-        with suppress(BrokenPipeError):  # take() sees that the child has ended
-            _send(self._to_child, tasks)
+        """Queue tasks, each of an object that is not being read."""
+        if tasks:
+            super().submit(tasks)
+            self._tell(tasks)
 
-    def take(self, entries: int, *, patience: float) -> list[Read]:
+    def take(self, entries: int, *, timeout: float) -> list[Read]:
         """Take finished reads.
 
         Args:
             entries: about how many list entries to take at most; a read with none counts as one.
-            patience: how long to wait for that many, in seconds.
+            timeout: how long to wait for that many, in seconds.
 
         Raises:
             SettingsError: the token command failed.
             CutOff: the child ended before its work did, and so did those in its place.
         """
-        with self._lock:
-            self._may_take.wait_for(
-                lambda: self._ended or self._waiting_entries >= entries or self._outstanding == 0,
-                timeout=patience,
-            )
-            lost = self._ended and not (self._frames or self._stopped) and self._outstanding > 0
-            payloads: list[bytes] = []
-            while self._frames and entries > 0:
-                payload, weight = self._frames.popleft()
-                payloads.append(payload)
-                entries -= weight
-                self._waiting_entries -= weight
-            self._may_receive.notify()
-        if lost:
+        reads = super().take(entries, timeout=timeout)
+        if self._ended and not (reads or self._stopped or self.idle):
             self._replace()
-        reads = [read for payload in payloads for read in self._open(payload)]
-        for read in reads:
-            self._untaken.pop(_object_id(read), None)
         return reads
 
-    def _open(self, payload: bytes) -> list[Read]:
-        news = _news_decoder.decode(payload)
-        if news.settings_error is not None:
-            raise SettingsError(news.settings_error)
-        self.verdict = self.verdict or news.verdict
-        return news.reads
+    def _replace(self) -> None:
+        """Give what a child that ended has not read to another one."""
+        if self._replaced == _MOST_REPLACED:
+            raise CutOff("the reading process ended unexpectedly; run again with --resume")
+        self._replaced += 1
+        self._end_child()
+        self._start()
+        self._tell(list(self._unread.values()))
 
     def _listen(self) -> None:
-        while (frame := _receive(self._from_child)) is not None:
-            payload, reads, entries = frame
+        decoder = msgspec.msgpack.Decoder(_Report)
+        while (payload := _receive(self._from_child)) is not None:
+            report = decoder.decode(payload)
+            self._reason = self._reason or report.reason
+            if report.settings_error is not None:
+                self._end(SettingsError(report.settings_error))
             with self._lock:
-                self._may_receive.wait_for(
-                    lambda: self._stopped or self._waiting_entries < _MOST_ENTRIES
-                )
-                self._frames.append((payload, entries))
-                self._waiting_entries += entries
-                self._outstanding -= reads
-                self._may_take.notify()
-        with self._lock:
-            self._ended = True
-            self._may_take.notify()
+                self._may_read.wait_for(lambda: self._stopped or not self._is_full())
+            self._put(report.reads)
+        self._end()
 
     def stop(self) -> None:
-        """Begin no more reads, and end those under way; what has been read can still be taken."""
+        """Begin no more reads, and abandon those under way; what has been read can be taken."""
         with self._lock:
             self._stopped = True
-            self._may_receive.notify()
+            self._may_read.notify_all()
+        self._end_child(_LAST_SECONDS)
+        with self._lock:
+            self._unread.clear()
+
+    def _end_child(self, seconds: float = 0.0) -> None:
         with suppress(BrokenPipeError):
             self._to_child.close()
-        try:
-            self._child.wait(_LAST_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._child.kill()
-            self._child.wait()
-        if self._receiver.is_alive():
-            self._receiver.join()
-
-    def close(self) -> None:
-        """Stop, and close the pipe."""
-        self.stop()
+        self._listener.join(seconds)
+        self._child.kill()
+        self._child.wait()
+        self._listener.join()
         self._from_child.close()
 
-
-def _object_id(of: Task | Read) -> str:
-    return of.wallet_id if isinstance(of, WalletTask | WalletRead) else of.token_id
+    def close(self) -> None:
+        """Stop, and close the pipes."""
+        self.stop()
 
 
 def _start_child() -> subprocess.Popen[bytes]:
@@ -272,33 +211,32 @@ def child_main() -> None:
     first = _receive(stdin)
     if first is None:
         return
-    order = _order_decoder.decode(first[0])
+    order = msgspec.msgpack.decode(first, type=_Order)
     tickets = TicketClock(order.ticket_offset, order.last_ticket)
     with suppress(BrokenPipeError):  # the parent has gone
         try:
-            reader = FetchThreads[Task, Read](order.config, tickets, order.threads)
-            _serve(reader, stdin, stdout)
+            _serve(Pool[Task, Read](order.config, tickets, order.threads), stdin, stdout)
         except SettingsError as error:
-            _send(stdout, _News(settings_error=str(error)))
+            _send(stdout, _Report(settings_error=str(error)))
     os._exit(0)  # nothing is left to be tidied up, and the parent waits for our end
 
 
-def _serve(reader: Reader, stdin: IO[bytes], stdout: IO[bytes]) -> None:
+def _serve(pool: Pool[Task, Read], stdin: IO[bytes], stdout: IO[bytes]) -> None:
     over = threading.Event()
+    decoder = msgspec.msgpack.Decoder(list[Task])
 
     def listen() -> None:
-        while (frame := _receive(stdin)) is not None:
-            reader.submit(_tasks_decoder.decode(frame[0]))
+        while (payload := _receive(stdin)) is not None:
+            pool.submit(decoder.decode(payload))
+        pool.stop()
         over.set()
-        reader.stop()
 
     threading.Thread(target=listen, daemon=True).start()
     told: str | None = None
-    while not (over.is_set() and reader.idle):
-        reads = reader.take(_FRAME_ENTRIES, patience=_FRAME_SECONDS)
-        if reads or reader.verdict != told:
-            told = reader.verdict
-            entries = sum(1 + len(getattr(read, "entries", ())) for read in reads)
-            _send(stdout, _News(reads, told), len(reads), entries)
-        elif reader.idle:
+    while not (over.is_set() and pool.idle):
+        reads = pool.take(_FRAME_ENTRIES, timeout=_FRAME_SECONDS)
+        if reads or pool.reason != told:
+            told = pool.reason
+            _send(stdout, _Report(reads, told))
+        elif pool.idle:
             over.wait(_FRAME_SECONDS)

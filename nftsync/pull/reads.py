@@ -17,15 +17,17 @@ __all__ = [
     "AnyTask",
     "ObjectTask",
     "Read",
+    "Subject",
     "Task",
     "TokenTask",
     "WalletTask",
     "read",
+    "subject_of",
 ]
 
 
 class WalletTask(msgspec.Struct, frozen=True, tag="wallet", array_like=True):
-    """A wallet to read, and what the mirror knows of its last answer."""
+    """A wallet to read, and what the mirror knows of its last response."""
 
     wallet_id: str
     etag: str | None = None
@@ -58,12 +60,21 @@ Read: TypeAlias = WalletRead | TokenRead
 #: What webhooks ask for, and what comes of it.
 AnyTask: TypeAlias = Task | ObjectTask
 AnyRead: TypeAlias = Read | ObjectRead
+#: What a task or a read is of: its kind, and the ids that name the object.
+Subject: TypeAlias = tuple[str, ...]
+
+
+def subject_of(of: AnyTask | AnyRead) -> Subject:
+    """What a task asks for, or a read answers."""
+    if isinstance(of, WalletTask | WalletRead):
+        return ("wallet", of.wallet_id)
+    if isinstance(of, TokenTask | TokenRead):
+        return ("token", of.token_id)
+    return ("object", of.resource_type, of.resource_id)
 
 
 @overload
 def read(client: Client, tickets: TicketClock, task: Task) -> Read: ...
-@overload
-def read(client: Client, tickets: TicketClock, task: ObjectTask) -> ObjectRead: ...
 @overload
 def read(client: Client, tickets: TicketClock, task: AnyTask) -> AnyRead: ...
 def read(client: Client, tickets: TicketClock, task: AnyTask) -> AnyRead:
@@ -74,78 +85,38 @@ def read(client: Client, tickets: TicketClock, task: AnyTask) -> AnyRead:
         SettingsError: the token command failed.
         Stopped: the client's pace was stopped.
     """
+    tally = Tally()
+    fields: dict[str, Any] = {"ticket": tickets.take(), "started_at": now(), "outcome": "ok"}
+    try:
+        if isinstance(task, WalletTask):
+            fields |= _wallet_fields(client, task, tally)
+        elif isinstance(task, TokenTask):
+            fields["content"] = client.token(task.token_id, tally)
+        else:
+            fields["body"] = client.object(task.path, tally).decode()
+    except ReadError as error:
+        fields["outcome"] = "failed"
+        fields |= {"error": str(error), "status": error.status}
+        fields["provider_down"] = error.provider_down
+    fields["effort"] = tally.effort()
     if isinstance(task, WalletTask):
-        return _read_wallet(client, tickets, task)
+        return WalletRead(wallet_id=task.wallet_id, **fields)
     if isinstance(task, TokenTask):
-        return _read_token(client, tickets, task)
-    return _read_object(client, tickets, task)
+        return TokenRead(token_id=task.token_id, **fields)
+    return ObjectRead(resource_type=task.resource_type, resource_id=task.resource_id, **fields)
 
 
-def _read_wallet(client: Client, tickets: TicketClock, task: WalletTask) -> WalletRead:
-    """Read a wallet's balances; a failure is an outcome, not an exception."""
-    tally = Tally()
-    asked: dict[str, Any] = {
-        "wallet_id": task.wallet_id,
-        "ticket": tickets.take(),
-        "started_at": now(),
-    }
-    try:
-        found = client.balances(task.wallet_id, tally, etag=task.etag, known_digest=task.digest)
-    except ReadError as error:
-        return WalletRead(**asked, **_failure(error, tally))
-    asked |= {"digest": found.digest, "etag": found.etag, "effort": tally.effort()}
+def _wallet_fields(client: Client, task: WalletTask, tally: Tally) -> dict[str, Any]:
+    found = client.balances(task.wallet_id, tally, etag=task.etag, known_digest=task.digest)
+    fields: dict[str, Any] = {"digest": found.digest, "etag": found.etag}
     if found.entries is None:
-        return WalletRead(**asked, outcome="unchanged")
+        return fields | {"outcome": "unchanged"}
+    fields["entries"] = found.entries
     if found.unknown_field is not None:
-        return WalletRead(
-            **asked,
-            outcome="incomplete",
-            entries=found.entries,
-            error=(
-                f"the answer has the unknown field {found.unknown_field[:80]!r} beside "
-                "nftTokenBalances and may be one page of several: nothing was taken as removed; "
-                "list it in ignore_fields, or set [paging]"
-            ),
+        fields["outcome"] = "incomplete"
+        fields["error"] = (
+            f"the answer has the unknown field {found.unknown_field[:80]!r} beside "
+            "nftTokenBalances and may be one page of several: nothing was taken as removed; "
+            "list it in ignore_fields, or set [paging]"
         )
-    return WalletRead(**asked, outcome="ok", entries=found.entries)
-
-
-def _read_token(client: Client, tickets: TicketClock, task: TokenTask) -> TokenRead:
-    """Read a single token; a failure is an outcome, not an exception."""
-    tally = Tally()
-    asked: dict[str, Any] = {
-        "token_id": task.token_id,
-        "ticket": tickets.take(),
-        "started_at": now(),
-    }
-    try:
-        content = client.token(task.token_id, tally)
-    except ReadError as error:
-        return TokenRead(**asked, **_failure(error, tally))
-    return TokenRead(**asked, outcome="ok", content=content, effort=tally.effort())
-
-
-def _read_object(client: Client, tickets: TicketClock, task: ObjectTask) -> ObjectRead:
-    """Read another object; a failure is an outcome, not an exception."""
-    tally = Tally()
-    asked: dict[str, Any] = {
-        "resource_type": task.resource_type,
-        "resource_id": task.resource_id,
-        "ticket": tickets.take(),
-        "started_at": now(),
-    }
-    try:
-        body = client.object(task.path, tally)
-    except ReadError as error:
-        return ObjectRead(**asked, **_failure(error, tally))
-    return ObjectRead(**asked, outcome="ok", body=body.decode(), effort=tally.effort())
-
-
-def _failure(error: ReadError, tally: Tally) -> dict[str, Any]:
-    return {
-        "outcome": "failed",
-        "error": str(error),
-        "effort": tally.effort(),
-        "provider_down": error.provider_down,
-        "status": error.status,
-    }
+    return fields

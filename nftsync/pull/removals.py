@@ -4,92 +4,85 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import msgspec
 
+from nftsync.pull.reads import Read
 from nftsync.records import TokenRead, WalletRead
 
-__all__ = ["EmptyAnswers"]
+__all__ = ["RemovalGuard"]
 
 #: So many wallets that held something, in a row, and none between them that still does.
 _IN_A_ROW = 20
 
 
-class EmptyAnswers:
-    """Holds back empty lists of wallets that held something, until another wallet's list is not.
+class RemovalGuard:
+    """Keeps empty lists of wallets that held something, until another wallet's list is not.
 
     Attributes:
-        verdict: why the run should stop, or None.
+        reason: why the run should stop, or None.
     """
 
     def __init__(self, *, accept: bool = False) -> None:
         """Begin.
 
         Args:
-            accept: believe empty lists at once.
+            accept: accept empty lists at once.
         """
-        self.verdict: str | None = None
+        self.reason: str | None = None
         self._accept = accept
-        self._held_back: list[WalletRead | TokenRead] = []
+        self._pending: list[WalletRead] = []
 
     @property
-    def doubted(self) -> list[str]:
-        """The wallets whose empty lists are held back."""
-        return [read.wallet_id for read in self._held_back if isinstance(read, WalletRead)]
+    def pending(self) -> list[str]:
+        """The wallets whose empty lists wait to be accepted."""
+        return [read.wallet_id for read in self._pending]
 
-    def sift(
-        self, reads: Sequence[WalletRead | TokenRead], connection: sqlite3.Connection
-    ) -> Sequence[WalletRead | TokenRead]:
+    def filter(self, reads: Sequence[Read], connection: sqlite3.Connection) -> list[Read]:
         """The reads that may be applied now.
 
-        Reads that are part of a run of empty lists too long to be believed come out `incomplete`,
-        so that nothing is taken as removed.
+        Reads that are part of a run of empty lists too long to be true come out `incomplete`, so
+        that nothing is taken as removed.
         """
-        empty = [x for x in reads if _is_empty(x)]
-        if self._accept or (not empty and not self._held_back):
-            return reads
-        doubtful = _holders(connection, [x.wallet_id for x in empty if isinstance(x, WalletRead)])
-        apply_now: list[WalletRead | TokenRead] = []
+        empty = [read.wallet_id for read in reads if _is_empty(read)]
+        if self._accept or not (empty or self._pending):
+            return list(reads)
+        held = _holders(connection, empty)
+        passed: list[Read] = []
         for read in reads:
             if isinstance(read, TokenRead) or read.outcome == "failed":
-                apply_now.append(read)
-            elif _is_empty(read) and read.wallet_id in doubtful:
-                self._held_back.append(read)
-                if len(self._held_back) == _IN_A_ROW:
-                    self.verdict = (
+                passed.append(read)
+            elif _is_empty(read) and read.wallet_id in held:
+                self._pending.append(read)
+                if len(self._pending) == _IN_A_ROW:
+                    self.reason = (
                         f"{_IN_A_ROW} wallets in a row that held NFTs were answered with empty "
                         "lists; nothing was taken as removed. If it is true, "
                         "`nftsync sync --accept-empty` believes it"
                     )
-            elif read.entries or (
-                read.outcome == "unchanged" and _holders(connection, [read.wallet_id])
-            ):
-                apply_now += [*self.release(), read]
             else:
-                apply_now.append(read)
-        return [*apply_now, *self.release()] if self.verdict else apply_now
+                if read.entries or _holders(connection, [read.wallet_id]):
+                    passed += self.accept()
+                passed.append(read)
+        return [*passed, *self.accept()] if self.reason else passed
 
-    def release(self) -> list[WalletRead | TokenRead]:
-        """The reads held back: as they are, or incomplete once they are not to be believed."""
-        if self.verdict is not None:
-            return self._take_incomplete(self.verdict)
-        held_back, self._held_back = self._held_back, []
-        return held_back
+    def accept(self) -> list[WalletRead]:
+        """The pending reads as they are, or `incomplete` once they are not to be accepted."""
+        if self.reason is not None:
+            return self.refuse(self.reason)
+        pending, self._pending = self._pending, []
+        return pending
 
-    def give_up(self) -> list[WalletRead | TokenRead]:
-        """The reads held back when the run ends early: nobody knows what they are worth."""
-        return self._take_incomplete(
-            "the list is empty now, and the run ended before that could be believed"
-        )
-
-    def _take_incomplete(self, error: str) -> list[WalletRead | TokenRead]:
-        held_back, self._held_back = self._held_back, []
-        return [
-            msgspec.structs.replace(read, outcome="incomplete", error=error) for read in held_back
-        ]
+    def refuse(
+        self, why: str = "the list is empty now, and the run ended before that could be believed"
+    ) -> list[WalletRead]:
+        """The pending reads, `incomplete`: nobody knows what they are worth."""
+        pending, self._pending = self._pending, []
+        return [msgspec.structs.replace(x, outcome="incomplete", error=why) for x in pending]
 
 
-def _is_empty(read: WalletRead | TokenRead) -> bool:
+def _is_empty(read: Read) -> TypeGuard[WalletRead]:
     return isinstance(read, WalletRead) and read.outcome == "ok" and not read.entries
 
 

@@ -1,9 +1,10 @@
-"""A sync under way: threads read, this thread writes and keeps the run's ledger."""
+"""A sync under way: a reader reads, this thread writes and keeps the run's ledger."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from itertools import islice
@@ -11,11 +12,11 @@ from pathlib import Path
 
 from nftsync.errors import CutOff, SettingsError, StoreError
 from nftsync.provider import Access, ClientConfig
-from nftsync.pull.plan import Request, begin, never_read, unread_tokens, unread_wallets
-from nftsync.pull.pool import FetchThreads, Reader
-from nftsync.pull.process import FetchProcess
-from nftsync.pull.reads import Read, Task, TokenTask, WalletTask
-from nftsync.pull.removals import EmptyAnswers
+from nftsync.pull.plan import SyncRequest, begin, unread_tokens, unread_wallets
+from nftsync.pull.pool import Pool, Reader
+from nftsync.pull.process import Process
+from nftsync.pull.reads import Read, Subject, Task, TokenTask, WalletTask, subject_of
+from nftsync.pull.removals import RemovalGuard
 from nftsync.pull.result import Failure, SyncResult
 from nftsync.records import Applied, WalletRead
 from nftsync.store import runs
@@ -28,19 +29,19 @@ __all__ = ["sync_wallets"]
 #: So many wallets are worth the fifth of a second that a reading process takes to start.
 _WORTH_A_PROCESS = 500
 #: Reads wait at most this long to be written together, in seconds.
-_PATIENCE = 0.2
+_TIMEOUT = 0.2
 #: So long a wait for reads, in seconds, leaves time to take some new tokens into the full-text
 #: index, together with what is written next.
 _IDLE = 0.02
 _INDEX_BESIDE = 4_000
-#: How often a read is made again because a later one overtook it.
-_MOST_OVERTAKEN = 3
+#: How often a read is made again because a later one made it stale.
+_MOST_STALE = 3
 
 
 def sync_wallets(
     database: Path,
     config: ClientConfig,
-    request: Request,
+    request: SyncRequest,
     *,
     concurrency: int = 16,
     progress: bool | None = None,
@@ -55,7 +56,7 @@ def sync_wallets(
         request: what to read.
         concurrency: requests at once.
         progress: show bars; None shows them on a terminal and in a notebook.
-        access: pace and credentials that are shared with others in this process, which then
+        access: rate limit and credentials that are shared with others in this process, which then
             reads by threads of its own, whatever the number of wallets.
         stopped: set it from any thread, and the run ends as after Ctrl-C: what was fetched is
             saved, its status is `interrupted`.
@@ -67,26 +68,20 @@ def sync_wallets(
         StoreError: the database cannot be written, or was moved; what was committed stays.
     """
     with sync_lock(database), ExitStack() as held:
-        process: FetchProcess | None = None
-        if access is None and _surely_many(request):
-            process = held.enter_context(closing(FetchProcess()))  # it starts while we plan
         mirror = held.enter_context(Mirror(database))
         opened = file_at(database)
         signalled = held.enter_context(interruptible())  # a run that is entered is also closed
         with explained(database):
             run = begin(mirror, request)
-        if process is None and access is None and len(run.plan) >= _WORTH_A_PROCESS:
-            process = held.enter_context(closing(FetchProcess()))
-        reader: Reader
-        if process is not None:
-            process.begin(config, mirror.tickets, concurrency)
-            reader = process
+        reader: Reader[Task, Read]
+        if access is None and len(run.plan) >= _WORTH_A_PROCESS:
+            reader = Process(config, mirror.tickets, concurrency)
         else:
-            reader = FetchThreads[Task, Read](config, mirror.tickets, concurrency, access)
-            held.enter_context(closing(reader))
+            reader = Pool(config, mirror.tickets, concurrency, access)
+        held.enter_context(closing(reader))
+        guard = RemovalGuard(accept=request.accept_empty)
         interruptions = [signalled] if stopped is None else [signalled, stopped]
-        empty = EmptyAnswers(accept=request.accept_empty)
-        result = _SyncRun(mirror, reader, empty, run, progress, interruptions).run()
+        result = _SyncRun(mirror, reader, run, guard, interruptions, progress).run()
         if file_at(database) != opened:  # SQLite goes on writing where nobody finds it
             raise StoreError(
                 f"{database} was moved, removed or replaced while it was in use; what was fetched "
@@ -95,33 +90,29 @@ def sync_wallets(
         return result
 
 
-def _surely_many(request: Request) -> bool:
-    """A reading process is worth its start, which shows before the run is planned."""
-    if request.wallets is None or request.resume or request.older_than is not None:
-        return False
-    return len(request.wallets) >= _WORTH_A_PROCESS
-
-
 class _SyncRun:
+    """Feeds a reader with a run's tasks, writes what it brings, and keeps the run's ledger."""
+
     def __init__(
         self,
         mirror: Mirror,
-        reader: Reader,
-        empty: EmptyAnswers,
+        reader: Reader[Task, Read],
         run: runs.Run,
-        progress: bool | None,
+        guard: RemovalGuard,
         interruptions: Sequence[threading.Event],
+        progress: bool | None,
     ) -> None:
         self._mirror = mirror
         self._reader = reader
-        self._empty = empty
         self._run = run
-        self._progress = progress
+        self._guard = guard
         self._interruptions = interruptions
-        self._hopeless = False
-        self._cut_off: str | None = None
-        self._failures: dict[str, Failure] = {}
-        self._overtaken: dict[str, int] = {}
+        self._progress = progress
+        self._error: str | None = None
+        self._resumable = False
+        self._unwritten = 0
+        self._failures: dict[Subject, Failure] = {}
+        self._stale: Counter[Subject] = Counter()
         self._batch = BatchSize()
         self._waited = False
         self._earlier_seconds = run.counts.seconds
@@ -134,94 +125,77 @@ class _SyncRun:
     @property
     def _over(self) -> bool:
         """No more is to be read, though not all has been."""
-        return self._hopeless or self._interrupted or self._cut_off is not None
+        return self._error is not None or self._interrupted
 
     def run(self) -> SyncResult:
         try:
             self._read()
         except SettingsError as error:  # no token is to be had, so no more can be read
-            self._hopeless = True
             if not self._interrupted:
-                self._finish(interrupted=False, error=str(error))
+                self._error = str(error)
+                self._finish(interrupted=False)
                 raise
         except CutOff as error:
-            self._cut_off = str(error)
+            self._error, self._resumable = str(error), True
         interrupted = self._interrupted
         if self._over:
             self._reader.stop()
-            while not self._reader.idle and self._take():
-                pass
-            self._write(self._empty.give_up())
+            while not self._reader.idle:
+                self._take()
+            self._write(self._guard.refuse())
         return self._finish(interrupted=interrupted)
 
     def _read(self) -> None:
         connection = self._mirror.connection
         self._read_all("wallets", len(self._run.plan), unread_wallets(connection, self._run))
         if self._run.with_tokens and not self._over:
-            count, tasks = unread_tokens(connection, self._run)
-            self._read_all("tokens", count, tasks)
-        if self._over:
-            return
-        if left := sum(1 for x in never_read(connection, self._run) if x not in self._failures):
-            raise CutOff(f"{left:,} wallets were not read; run again with --resume")
-        self._mirror.index_tokens()
+            self._read_all("tokens", *unread_tokens(connection, self._run))
+        if not self._over:
+            self._mirror.index_tokens()
 
-    def _finish(self, *, interrupted: bool, error: str | None = None) -> SyncResult:
-        error = error or self._cut_off or self._reader.verdict or self._empty.verdict
-        counts = self._run.counts
-        status: runs.RunStatus = "ok"
-        if error is not None:
-            status = "failed"
-        elif interrupted:
-            status = "interrupted"
-        elif counts.wallets_failed and not counts.wallets_ok:
-            status = "failed"
-        elif self._failures:
-            status = "partial"
-        counts.seconds = self._seconds()
-        with self._mirror.transaction() as transaction:
-            resumable = status == "interrupted" or self._cut_off is not None
-            runs.finish_run(transaction.connection, self._run, status, error, resumable=resumable)
-        return SyncResult.of(self._run, status, list(self._failures.values()), error)
+    def _read_all(self, what: str, planned: int, tasks: Iterator[Task]) -> None:
+        """Feed the reader and write what it brings, until nothing is left.
 
-    def _seconds(self) -> float:
-        return round(self._earlier_seconds + time.monotonic() - self._began, 3)
-
-    def _read_all(self, label: str, total: int, tasks: Iterator[Task]) -> None:
-        """Feed the reader and write what it brings, until nothing is left."""
-        reader = self._reader
-        done = self._run.counts.wallets_ok if label == "wallets" else 0
-        with progress_bar(label, total, unit=label, done=done, shown=self._progress) as bar:
-            more = True
-            unseen = total - done
+        Raises:
+            CutOff: the reader is done, and not all that was planned has been written.
+        """
+        reader, counts = self._reader, self._run.counts
+        done = counts.wallets_ok if what == "wallets" else 0
+        unplanned = planned - done
+        more = True
+        with progress_bar(what, planned, unit=what, done=done, shown=self._progress) as bar:
             while not self._over and (more or not reader.idle):
                 if more and (room := reader.room):
                     step = list(islice(tasks, room))
                     more = len(step) == room
-                    reader.submit(step)
-                    unseen -= len(step)
-                    if not more and label == "wallets":  # others have read the rest since it began
-                        self._run.counts.add_unchanged(unseen)
-                        bar.update(unseen)
+                    self._submit(step)
+                    unplanned -= len(step)
+                    if not more and what == "wallets":  # others have read the rest since it began
+                        self._run.counts.add_unchanged(unplanned)
+                        bar.update(unplanned)
                 bar.update(self._take())
                 if not more and reader.idle and not self._over:
-                    reader.submit(self._tasks_again(self._write(self._empty.release())))
+                    self._write(self._guard.accept())
+        if self._unwritten and not self._over:
+            raise CutOff(f"{self._unwritten:,} {what} were not read; run again with --resume")
+
+    def _submit(self, tasks: Sequence[Task]) -> None:
+        self._reader.submit(tasks)
+        self._unwritten += len(tasks)
 
     def _take(self) -> int:
         """Write what has been read; return how many objects are done with."""
         began = time.monotonic()
-        reads = self._reader.take(self._batch.entries, patience=_PATIENCE)
+        reads = self._reader.take(self._batch.entries, timeout=_TIMEOUT)
         self._waited = time.monotonic() - began > _IDLE
-        applied = self._write(self._empty.sift(reads, self._mirror.connection))
-        again = self._tasks_again(applied)
-        self._reader.submit(again)
-        if self._reader.verdict or self._empty.verdict:
-            self._hopeless = True
-        return len(reads) - len(again)
+        again = self._write(self._guard.filter(reads, self._mirror.connection))
+        self._error = self._error or self._reader.reason or self._guard.reason
+        return len(reads) - again
 
-    def _write(self, reads: Sequence[Read]) -> list[Applied]:
+    def _write(self, reads: Sequence[Read]) -> int:
+        """Apply reads, and submit those that are stale once more; return how many those are."""
         if not reads:
-            return []
+            return 0
         with self._mirror.transaction() as transaction:
             applied = transaction.apply(reads, run_id=self._run.run_id)
             applied = [self._give_up(x) if x.result == "stale" else x for x in applied]
@@ -231,41 +205,37 @@ class _SyncRun:
             counts.seconds = self._seconds()
             runs.save_counts(transaction.connection, self._run.run_id, counts)
         self._run.counts = counts
-        self._note_failures(applied)
+        self._unwritten -= len(reads)
         entries = sum(len(x.entries) if isinstance(x, WalletRead) else 1 for x in reads)
         self._batch.learn(entries, self._mirror.held_seconds)
-        return applied
+        for each in applied:
+            if each.result in {"failed", "incomplete"}:
+                self._note_failure(each.read)
+        # Unconditional, as what they knew is gone.
+        stale = [x.read for x in applied if x.result == "stale" and not self._over]
+        self._submit(
+            [
+                WalletTask(read.wallet_id)
+                if isinstance(read, WalletRead)
+                else TokenTask(read.token_id)
+                for read in stale
+            ]
+        )
+        return len(stale)
 
     def _give_up(self, applied: Applied) -> Applied:
-        """Let a read that was overtaken too often fail; otherwise it is made again."""
-        object_id = _object_id(applied.read)
-        times = self._overtaken[object_id] = self._overtaken.get(object_id, 0) + 1
-        if times <= _MOST_OVERTAKEN:
-            return applied
-        return applied._replace(result="failed")
+        """Let a read that is stale too often fail; otherwise it is made again."""
+        subject = subject_of(applied.read)
+        self._stale[subject] += 1
+        return applied if self._stale[subject] <= _MOST_STALE else applied._replace(result="failed")
 
-    def _tasks_again(self, applied: Sequence[Applied]) -> list[Task]:
-        """Tasks for the reads that were overtaken: unconditional, as what they knew is gone."""
-        if self._over:
-            return []
-        return [
-            WalletTask(x.read.wallet_id)
-            if isinstance(x.read, WalletRead)
-            else TokenTask(x.read.token_id)
-            for x in applied
-            if x.result == "stale"
-        ]
-
-    def _note_failures(self, applied: Sequence[Applied]) -> None:
-        for x in applied:
-            if x.result not in {"failed", "incomplete"}:
-                continue
-            error = x.read.error or "other reads of it kept overtaking this one"
-            if isinstance(x.read, WalletRead):
-                self._failures[x.read.wallet_id] = Failure(x.read.wallet_id, error)
-            else:
-                holder = self._holder(x.read.token_id)
-                self._failures[x.read.token_id] = Failure(holder, error, x.read.token_id)
+    def _note_failure(self, read: Read) -> None:
+        error = read.error or "other reads of it kept overtaking this one"
+        if isinstance(read, WalletRead):
+            failure = Failure(read.wallet_id, error)
+        else:
+            failure = Failure(self._holder(read.token_id), error, read.token_id)
+        self._failures[subject_of(read)] = failure
 
     def _holder(self, token_id: str) -> str:
         row = self._mirror.connection.execute(
@@ -275,6 +245,24 @@ class _SyncRun:
         ).fetchone()
         return row[0] if row else ""
 
+    def _seconds(self) -> float:
+        return round(self._earlier_seconds + time.monotonic() - self._began, 3)
 
-def _object_id(read: Read) -> str:
-    return read.wallet_id if isinstance(read, WalletRead) else read.token_id
+    def _finish(self, *, interrupted: bool) -> SyncResult:
+        counts = self._run.counts
+        counts.seconds = self._seconds()
+        status: runs.RunStatus = "ok"
+        if self._error is not None:
+            status = "failed"
+        elif interrupted:
+            status, self._resumable = "interrupted", True
+        elif counts.wallets_failed and not counts.wallets_ok:
+            status = "failed"
+        elif self._failures:
+            status = "partial"
+        with self._mirror.transaction() as transaction:
+            runs.finish_run(
+                *(transaction.connection, self._run, status, self._error),
+                resumable=self._resumable,
+            )
+        return SyncResult.of(self._run, status, list(self._failures.values()), self._error)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from nftsync.pull.reads import AnyRead, WalletTask
-from nftsync.pull.removals import EmptyAnswers
+from nftsync.pull.removals import RemovalGuard
 from nftsync.records import Applied, ObjectRead, TokenRead, WalletRead
 from nftsync.replay.lease import Lease
 from nftsync.replay.work import Job, Work
@@ -134,21 +134,21 @@ class Applying:
         """
         self._lease = lease
         self._work = work
-        self._empty = EmptyAnswers()
+        self._empty = RemovalGuard()
 
     @property
     def doubts(self) -> bool:
         """Empty lists are held back."""
-        return bool(self._empty.doubted)
+        return bool(self._empty.pending)
 
     def forget(self) -> None:
         """Drop what is held back."""
-        self._empty = EmptyAnswers()
+        self._empty = RemovalGuard()
 
     def control(self, connection: sqlite3.Connection) -> WalletTask | None:
         """A wallet whose list tells whether empty ones may be believed; None: there is none."""
         near = random.getrandbits(40)
-        wallet = another_holder(connection, self._empty.doubted, near)
+        wallet = another_holder(connection, self._empty.pending, near)
         return None if wallet is None else WalletTask(wallet.wallet_id, wallet.etag, wallet.digest)
 
     def apply(
@@ -167,11 +167,11 @@ class Applying:
         """
         aside = [x for x in reads if isinstance(x, ObjectRead) or x.provider_down]
         fit = [x for x in reads if not (isinstance(x, ObjectRead) or x.provider_down)]
-        come = [*self._empty.sift(fit, transaction.connection)]
+        come = [*self._empty.filter(fit, transaction.connection)]
         if believe:
-            come += self._empty.release()
-        if self._empty.verdict is not None:  # they came out incomplete; the next are asked anew
-            self._empty = EmptyAnswers()
+            come += self._empty.accept()
+        if self._empty.reason is not None:  # they came out incomplete; the next are asked anew
+            self._empty = RemovalGuard()
         unknown = _unknown_wallets(transaction.connection, come)
         # A wallet that nobody knows, and that the provider does not know either.
         aside += [x for x in come if x.outcome == "failed" and _id_of(x) in unknown]

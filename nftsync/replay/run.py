@@ -19,7 +19,7 @@ from typing import Protocol
 from nftsync.errors import SettingsError, StoreError
 from nftsync.provider import Access, ClientConfig
 from nftsync.provider.routes import Routes
-from nftsync.pull.pool import FetchThreads
+from nftsync.pull.pool import Pool
 from nftsync.pull.reads import AnyRead, AnyTask
 from nftsync.records import WalletRead
 from nftsync.replay.lease import Lease
@@ -209,9 +209,9 @@ class _Session:
         self._before_run = ReplayResult()
         self.verdict: str | None = None
 
-    def _new_reader(self) -> FetchThreads[AnyTask, AnyRead]:
+    def _new_reader(self) -> Pool[AnyTask, AnyRead]:
         config = self._config
-        return FetchThreads(
+        return Pool(
             config.client, self._mirror.tickets, config.concurrency, config.access, urgent=True
         )
 
@@ -274,9 +274,9 @@ class _Session:
         if self._reader.idle:
             return []
         try:
-            reads = self._reader.take(1, patience=_PATIENCE)
+            reads = self._reader.take(1, timeout=_PATIENCE)
             if reads:
-                reads += self._reader.take(self._batch.entries, patience=0.0)
+                reads += self._reader.take(self._batch.entries, timeout=0.0)
         except SettingsError as error:  # no token is to be had: the provider lets nobody in
             self._reader.close()
             self._reader = self._new_reader()
@@ -353,7 +353,7 @@ class _Session:
             self._sync.stop()
             self._reader.stop()
             with suppress(SettingsError):  # no token is to be had
-                while reads := self._reader.take(self._batch.entries, patience=0.0):
+                while reads := self._reader.take(self._batch.entries, timeout=0.0):
                     self.worker.apply(reads)
             self.worker.give_back(everything=True)
             self.worker.drop_all()

@@ -18,7 +18,7 @@ from way_out import WayOut
 import nftsync
 from nftsync import charts, frames
 from nftsync.provider import ClientConfig
-from nftsync.pull.plan import Request
+from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
 from nftsync.sandbox.server import SandboxServer
 
@@ -83,7 +83,7 @@ def database(
     provider: SandboxServer, trap: Canary, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     database = tmp_path_factory.mktemp("mirror") / "nftsync.db"
-    request = Request(wallets=hostile_wallets(trap.url))
+    request = SyncRequest(wallets=hostile_wallets(trap.url))
     sync_wallets(database, ClientConfig(base_url=provider.url), request, progress=False)
     return database
 

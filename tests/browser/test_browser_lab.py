@@ -12,7 +12,7 @@ from seen_browser import Record
 
 from nftsync import frames
 from nftsync.provider import ClientConfig
-from nftsync.pull.plan import Request
+from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
@@ -51,10 +51,10 @@ def database(provider: SandboxServer, tmp_path_factory: pytest.TempPathFactory) 
     wallets = provider.world.wallets()
     config = ClientConfig(base_url=provider.url)
     lines = [WalletLine(wallet, label) for wallet, label in zip(wallets, _LABELS, strict=True)]
-    sync_wallets(database, config, Request(wallets=lines), progress=False)
+    sync_wallets(database, config, SyncRequest(wallets=lines), progress=False)
     token = frames.holdings(database, wallet=wallets[0])["token_id"].iloc[0]
     provider.world.transfer(wallets[0], wallets[1], token, 1)
-    sync_wallets(database, config, Request(), progress=False)
+    sync_wallets(database, config, SyncRequest(), progress=False)
     return database
 
 

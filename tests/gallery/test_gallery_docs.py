@@ -10,7 +10,7 @@ import pytest
 
 import nftsync
 from nftsync.provider import ClientConfig
-from nftsync.pull.plan import Request
+from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
@@ -27,7 +27,7 @@ def test_the_example_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         first, second = provider.world.wallets()
         lines = [WalletLine(first, "Treasury", ""), WalletLine(second, "Auctions", "")]
         config = ClientConfig(base_url=provider.url)
-        sync_wallets(database, config, Request(wallets=lines), progress=False)
+        sync_wallets(database, config, SyncRequest(wallets=lines), progress=False)
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     exec(compile(example, "gallery.md", "exec"), {})
     written = (tmp_path / "treasury.html").read_text(encoding="utf-8")

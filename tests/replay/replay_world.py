@@ -22,7 +22,7 @@ import nftsync
 from nftsync.provider import ClientConfig
 from nftsync.provider.routes import Route, merged
 from nftsync.provider.webhooks import Webhook, read_webhook
-from nftsync.pull.plan import Request
+from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.replay import run
@@ -136,7 +136,7 @@ class Place:
 
         def sync(stopped: threading.Event) -> SyncResult:
             return sync_wallets(
-                self.database, config, Request(), concurrency=4, progress=False, stopped=stopped
+                self.database, config, SyncRequest(), concurrency=4, progress=False, stopped=stopped
             )
 
         return run.ReplayConfig(

@@ -23,7 +23,7 @@ from nftsync.daemon.serve import ServeConfig, receiving
 from nftsync.errors import InputError
 from nftsync.provider import ClientConfig
 from nftsync.provider.routes import merged
-from nftsync.pull.plan import Request
+from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.replay.run import ReplayConfig, replay_once
@@ -189,7 +189,9 @@ class TheMirrorEndsInTheTruth(RuleBasedStateMachine):
         access = client.access(at_once=4)
 
         def run_sync(stopped: threading.Event) -> SyncResult:
-            return sync_wallets(self.database, client, Request(), access=access, stopped=stopped)
+            return sync_wallets(
+                self.database, client, SyncRequest(), access=access, stopped=stopped
+            )
 
         return ReplayConfig(client=client, access=access, routes=merged({}), run_sync=run_sync)
 

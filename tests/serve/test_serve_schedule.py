@@ -34,7 +34,7 @@ import nftsync
 from nftsync.daemon.schedule import keep_syncing
 from nftsync.errors import InputError, SettingsError, SyncRunning
 from nftsync.provider import ClientConfig
-from nftsync.pull.plan import Request
+from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.sandbox.generator import generate
@@ -156,7 +156,7 @@ def test_a_sync_that_failed_or_was_killed_does_not_count(
 ) -> None:
     move_back(synced, 3_601)
     failed = sync_wallets(
-        synced, ClientConfig(base_url=NOWHERE, attempts=1), Request(), progress=False
+        synced, ClientConfig(base_url=NOWHERE, attempts=1), SyncRequest(), progress=False
     )
     assert failed.status == "failed"
     assert is_due(synced)

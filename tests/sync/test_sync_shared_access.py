@@ -14,7 +14,7 @@ from worlds import mirrored
 
 from nftsync.errors import SettingsError
 from nftsync.provider import ClientConfig, Tally
-from nftsync.pull.plan import Request
+from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
 from nftsync.store.wallets import WalletLine
 
@@ -32,8 +32,10 @@ def config_of(provider: Provider) -> ClientConfig:
     return ClientConfig(base_url=provider.url, timeout=60.0)
 
 
-def request(count: int, *, resume: bool = False) -> Request:
-    return Request(wallets=[WalletLine(wallet(number)) for number in range(count)], resume=resume)
+def request(count: int, *, resume: bool = False) -> SyncRequest:
+    return SyncRequest(
+        wallets=[WalletLine(wallet(number)) for number in range(count)], resume=resume
+    )
 
 
 def one_token_each(peer: Peer) -> bool:
@@ -42,12 +44,8 @@ def one_token_each(peer: Peer) -> bool:
 
 
 def test_a_large_sync_with_shared_access_reads_by_threads_that_keep_its_bound(
-    lying: Provider, database: Path, monkeypatch: pytest.MonkeyPatch
+    lying: Provider, database: Path
 ) -> None:
-    def no_process(*_: object) -> None:
-        raise AssertionError("a process cannot share a pace")
-
-    monkeypatch.setattr("nftsync.pull.run.FetchProcess", no_process)
     lock = threading.Lock()
     here = most = 0
 
@@ -158,13 +156,3 @@ def test_a_token_command_that_fails_ends_a_sync_that_shares_it(
     with pytest.raises(SettingsError, match="token_command"):
         sync_wallets(database, config, request(3), progress=False, access=config.access())
     assert lying.requests() == []
-
-
-def test_a_run_without_a_stop_is_unchanged_by_one_that_is_never_set(
-    lying: Provider, database: Path
-) -> None:
-    lying.always(one_token_each)
-    result = sync_wallets(
-        database, config_of(lying), request(5), progress=False, stopped=threading.Event()
-    )
-    assert (result.status, result.wallets.ok) == ("ok", 5)

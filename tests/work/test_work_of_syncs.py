@@ -16,7 +16,7 @@ from sql_work import SqlWork, count_mirrors
 
 import nftsync
 from nftsync.provider import ClientConfig
-from nftsync.pull.plan import Request
+from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.service import EXTENSION, create_app
@@ -209,7 +209,7 @@ def test_a_resumed_sync_asks_for_what_is_left_alone(
         return sync_wallets(
             Path("nftsync.db"),
             config,
-            Request(wallets, tokens=tokens, resume=resume),
+            SyncRequest(wallets, tokens=tokens, resume=resume),
             concurrency=AT_ONCE,
             progress=False,
             stopped=provider.stalled,
