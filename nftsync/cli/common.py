@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ import click
 from nftsync.text import visible
 
 if TYPE_CHECKING:
-    from nftsync.settings import Settings
+    pass
 
 __all__ = [
     "one_line",
@@ -22,7 +21,6 @@ __all__ = [
     "print_json_rows",
     "print_table",
     "say",
-    "settings_of",
     "visible",
     "with_settings",
 ]
@@ -47,16 +45,28 @@ PROVIDER = ("base_url", "concurrency", "timeout", "retries", "rate_limit")
 
 
 def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command the flags of these settings and `--config`, and pass it `settings`."""
+    """Give a command the flags of these settings and `--config`, and pass it `settings`.
+
+    A group takes them too, before or after its subcommand's name; what stands after counts. The
+    group itself is called only where no subcommand is.
+    """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def call(*args: Any, config: str | None, **values: Any) -> Any:
-            from nftsync import settings as _settings
+            context = click.get_current_context()
+            own = {"config": config, **{name: values.pop(name) for name in names}}
+            given = context.meta.setdefault(__name__, {})  # a subcommand's is its group's
+            given.update((name, value) for name, value in own.items() if value is not None)
+            if context.invoked_subcommand is not None:
+                if early := [f"--{name.removeprefix('as_')}" for name in values if values[name]]:
+                    raise click.UsageError(f"put {early[0]} after the subcommand's name")
+                return None
+            from nftsync import settings
 
-            flags = {name: values.pop(name) for name in names}
-            loaded = _settings.load(flags, config=None if config is None else Path(config))
-            return command(*args, settings=loaded, **values)
+            flags = {name: value for name, value in given.items() if name != "config"}
+            file = Path(given["config"]) if "config" in given else None
+            return command(*args, settings=settings.load(flags, config=file), **values)
 
         call = click.option(
             "--config", metavar="FILE", help="Settings file. Default: the nearest nftsync.toml"
@@ -138,26 +148,3 @@ def print_json_rows(pages: Iterable[Iterable[Mapping[str, Any]]]) -> None:
             click.echo(lead + b"\n" + b",\n".join(lines), nl=False)
             lead = b","
     click.echo(b"[]" if lead == b"[" else b"\n]")
-
-
-def settings_of(context: click.Context, own: Settings) -> Settings:
-    """A subcommand's settings: those after its name, else those before it.
-
-    Args:
-        context: the subcommand's; its `obj` is the group's settings.
-        own: what the flags after the subcommand's name, and all else, come to.
-    """
-    outer: Settings | None = context.obj
-    if outer is None:
-        return own
-    last, first = (own, outer) if context.params.get("config") is not None else (outer, own)
-    by_flag = next((each for each in (own, outer) if _database_by_flag(each)), None)
-    if by_flag is None or by_flag is last:
-        return last
-    return replace(
-        last, database=first.database, sources={**last.sources, "database": "flag --database"}
-    )
-
-
-def _database_by_flag(settings: Settings) -> bool:
-    return settings.sources["database"].startswith("flag")

@@ -15,7 +15,6 @@ from nftsync.cli.common import (
     print_json_rows,
     print_table,
     say,
-    settings_of,
     visible,
     with_settings,
 )
@@ -133,9 +132,7 @@ def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @with_settings("database")
 @_list_options
-@click.pass_context
 def inbox(
-    context: click.Context,
     settings: Settings,
     *,
     state: str | None,
@@ -156,19 +153,13 @@ def inbox(
       nftsync inbox requeue --state unrouted
       nftsync inbox prune --older-than 30d
     """
-    if context.invoked_subcommand is None:
-        _list(settings.database, state, limit, as_json=as_json)
-    elif state is not None or limit is not None or as_json:
-        raise click.UsageError("put --state, --limit and --json after the subcommand's name")
-    context.obj = settings
+    _list(settings.database, state, limit, as_json=as_json)
 
 
 @inbox.command("list")
 @with_settings("database")
 @_list_options
-@click.pass_context
 def list_webhooks(
-    context: click.Context,
     settings: Settings,
     *,
     state: str | None,
@@ -176,7 +167,7 @@ def list_webhooks(
     as_json: bool,
 ) -> None:
     """List stored webhooks, the newest first: what `nftsync inbox` does by itself."""
-    _list(settings_of(context, settings).database, state, limit, as_json=as_json)
+    _list(settings.database, state, limit, as_json=as_json)
 
 
 def _list(database: Path, state: str | None, limit: int | None, *, as_json: bool) -> None:
@@ -207,8 +198,7 @@ def _list(database: Path, state: str | None, limit: int | None, *, as_json: bool
     is_flag=True,
     help="Print it as JSON, the body as text, or as body_base64 where it is not UTF-8.",
 )
-@click.pass_context
-def show(context: click.Context, settings: Settings, webhook_id: str, *, as_json: bool) -> None:
+def show(settings: Settings, webhook_id: str, *, as_json: bool) -> None:
     """Show one webhook with its body, and the changes that name it as their cause.
 
     ID is the webhook's UUID, or for a quarantined one `q-` and the SHA-256 of its body.
@@ -217,7 +207,7 @@ def show(context: click.Context, settings: Settings, webhook_id: str, *, as_json
     from nftsync.store.requeue import normalize_webhook_id
 
     known = normalize_webhook_id(webhook_id)
-    with open_inbox(settings_of(context, settings).database) as view:
+    with open_inbox(settings.database) as view:
         webhook = view.find(known)
     if as_json:
         print_json(webhook_as_json(webhook))
@@ -254,7 +244,7 @@ def requeue(
             "to pending by themselves"
         )
     ids = [normalize_webhook_id(webhook_id) for webhook_id in webhook_ids]
-    refused = _put_back(settings_of(context, settings), ids, state)
+    refused = _put_back(settings, ids, state)
     for webhook_id, reason in refused[:_REFUSALS_LISTED]:
         say(one_line(f"{webhook_id} stays: {reason}"))
     if len(refused) > _REFUSALS_LISTED:
@@ -312,8 +302,7 @@ def _require_database(path: Path) -> None:
     "--older-than", required=True, metavar="DURATION", help="Done for longer than 90s, 6h or 7d."
 )
 @with_settings("database")
-@click.pass_context
-def prune(context: click.Context, settings: Settings, older_than: str) -> None:
+def prune(settings: Settings, older_than: str) -> None:
     """Empty the bodies of webhooks that have been done for a while; `serve` may go on.
 
     Their ids, times, fields and SHA-256 stay, so that one that comes again is still known. The
@@ -329,7 +318,7 @@ def prune(context: click.Context, settings: Settings, older_than: str) -> None:
     from nftsync.times import format_time, parse_duration
 
     before = format_time(datetime.now(UTC) - parse_duration(older_than))
-    database = settings_of(context, settings).database
+    database = settings.database
     _require_database(database)
     webhooks = size = 0
     with explained(database), Mirror(database) as mirror:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from nftsync.cli.common import print_json, print_table, say, settings_of, visible, with_settings
+from nftsync.cli.common import print_json, print_table, say, visible, with_settings
 from nftsync.errors import (
     AccessRefused,
     InputError,
@@ -211,8 +211,7 @@ _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 )
 @with_settings("database")
 @click.option("--json", "as_json", is_flag=True, help="Print them as JSON.")
-@click.pass_context
-def routes(context: click.Context, settings: Settings, *, as_json: bool) -> None:
+def routes(settings: Settings, *, as_json: bool) -> None:
     """Show which read follows a webhook of which type, or suggest more.
 
     Without a subcommand it lists the routes in force. Types other than Token, Nft and Wallet need a
@@ -223,20 +222,15 @@ def routes(context: click.Context, settings: Settings, *, as_json: bool) -> None
       nftsync routes
       nftsync routes suggest
     """
-    if context.invoked_subcommand is None:
-        _list(settings, as_json=as_json)
-    elif as_json:
-        raise click.UsageError("put --json after the subcommand's name")
-    context.obj = settings
+    _list(settings, as_json=as_json)
 
 
 @routes.command("list")
 @with_settings()
 @click.option("--json", "as_json", is_flag=True, help="Print them as JSON.")
-@click.pass_context
-def list_routes(context: click.Context, settings: Settings, *, as_json: bool) -> None:
+def list_routes(settings: Settings, *, as_json: bool) -> None:
     """List the routes in force: what `nftsync routes` does by itself."""
-    _list(settings_of(context, settings), as_json=as_json)
+    _list(settings, as_json=as_json)
 
 
 def _list(settings: Settings, *, as_json: bool) -> None:
@@ -280,8 +274,7 @@ def _duration(value: timedelta | None) -> str | None:
 
 @routes.command("suggest")
 @with_settings("database")
-@click.pass_context
-def suggest(context: click.Context, settings: Settings) -> None:
+def suggest(settings: Settings) -> None:
     """Print TOML for webhooks that no route follows, or not wholly.
 
     Looks for the ids of known wallets and tokens in stored webhooks (their object's id and their
@@ -296,7 +289,6 @@ def suggest(context: click.Context, settings: Settings) -> None:
     from nftsync.reports.suggestions import as_toml
     from nftsync.reports.suggestions import suggest as look
 
-    settings = settings_of(context, settings)
     found = look(settings.database, merged(settings.routes))
     if not found.routes:
         say("Nothing to suggest: each type in the inbox, if there is any, has its route.")
