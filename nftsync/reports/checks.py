@@ -12,9 +12,8 @@ from urllib.parse import quote, urlsplit
 
 from nftsync.errors import AccessRefused, NftsyncError, NoConnection, ReadError
 from nftsync.provider import Client, Tally
-from nftsync.store.catalog import reading
 from nftsync.store.database import BUSY_SECONDS, connect_reader, explained
-from nftsync.store.schema import check_schema
+from nftsync.store.schema import check_schema, reading
 
 __all__ = [
     "Check",

@@ -10,7 +10,8 @@ import msgspec
 
 from nftsync.errors import InputError
 from nftsync.records import normalize_uuid
-from nftsync.store.catalog import AS_OF_COLUMNS, TABLES, reading
+from nftsync.store.catalog import AS_OF_COLUMNS, TABLES
+from nftsync.store.schema import reading
 
 __all__ = ["Certainty", "Evidence", "State", "find_evidence"]
 

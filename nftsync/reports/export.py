@@ -18,7 +18,8 @@ import msgspec
 from nftsync import __version__
 from nftsync.errors import InputError, StoreError
 from nftsync.reports.export_files import CsvFile, ParquetFile
-from nftsync.store.catalog import TABLES, ColumnKind, columns_of, reading
+from nftsync.store.catalog import TABLES, ColumnKind, columns_of
+from nftsync.store.schema import reading
 from nftsync.terminal import progress_bar
 from nftsync.times import now
 
@@ -189,7 +190,10 @@ def write_export(
         try:
             for name in TABLES:
                 path = partial / f"{name}.{file_format}"
-                columns = columns_of(name, as_of=as_of is not None)
+                columns = {
+                    column: each.kind
+                    for column, each in columns_of(name, as_of=as_of is not None).items()
+                }
                 rows = _counted(read_rows(connection, name, as_of), bar.update)
                 manifest.files.append(_write(path, columns, rows, _WRITERS[file_format]))
         finally:

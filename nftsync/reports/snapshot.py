@@ -9,8 +9,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from nftsync.errors import InputError, StoreError
-from nftsync.store.catalog import reading
 from nftsync.store.database import explained
+from nftsync.store.schema import reading
 from nftsync.terminal import progress_bar
 
 __all__ = ["write_snapshot"]

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from nftsync import __version__
-from nftsync.store.catalog import TABLES, reading
+from nftsync.store.catalog import TABLES
+from nftsync.store.schema import reading
 
 __all__ = ["StalestWallet", "Status", "age_seconds", "read_status"]
 

@@ -19,7 +19,7 @@ import msgspec
 
 from nftsync.provider.routes import Route, Routes
 from nftsync.records import are_uuids
-from nftsync.store.catalog import reading
+from nftsync.store.schema import reading
 
 __all__ = [
     "SAMPLE",

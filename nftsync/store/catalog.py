@@ -1,4 +1,4 @@
-"""The public tables and views: their columns, and a database opened to read them at one moment.
+"""The public tables and views: each of their columns written down once.
 
 What the tables hold beyond these columns (tickets, validators, plans) is nftsync's own and may
 change; nothing of it is printed or exported.
@@ -6,44 +6,132 @@ change; nothing of it is printed or exported.
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
-
-from nftsync.store.database import explained
-from nftsync.store.schema import opened
 
 __all__ = [
     "AS_OF_COLUMNS",
     "TABLES",
+    "Column",
     "ColumnKind",
     "Table",
     "columns_of",
-    "reading",
 ]
 
 #: What a column holds. `time` is text in the stored form, `amount` an exact decimal as sent.
 ColumnKind: TypeAlias = Literal["text", "time", "amount", "integer", "flag", "real", "bytes"]
 
 
+class Column(NamedTuple):
+    """A public column.
+
+    Attributes:
+        kind: what it holds.
+        unit: what is counted or measured; blank for a name or text.
+        meaning: what it says.
+        source: the section and field of the provider's document, or how nftsync came to it.
+        always: it is never missing; said of integers only.
+    """
+
+    kind: ColumnKind
+    unit: str
+    meaning: str
+    source: str
+    always: bool = False
+
+
+BALANCE = "provider's document, NFT token balance: "
+RECORD = "provider's document, Token: "
+METADATA = "provider's document, TokenMetadata: "
+WEBHOOK = "provider's document, Webhook: "
+MIRROR = "nftsync: "
+
+
+def _text(meaning: str, source: str, unit: str = "") -> Column:
+    return Column("text", unit, meaning, source)
+
+
+def _id(meaning: str, source: str) -> Column:
+    return Column("text", "UUID", meaning, source)
+
+
+def _time(meaning: str, how: str) -> Column:
+    return Column("time", "UTC", meaning, MIRROR + how)
+
+
+def _amount(meaning: str) -> Column:
+    return Column("amount", "tokens", meaning, f"{BALANCE}amount")
+
+
+def _count(unit: str, meaning: str, how: str) -> Column:
+    return Column("integer", unit, meaning, MIRROR + how, always=True)
+
+
+_LOGGED = "when the read that found it was stored; never decreases"
+_SENT = "the clock when the request was sent"
+_LEDGER = "the run's own count"
+_COMPARED = f"{MIRROR}compared with the read before"
+_LAST_READ = "how the last read went: never, ok, incomplete or failed"
+
+_WALLET_ID = _id("the wallet", "provider's document, GET nft-balances: walletId")
+_LABEL = _text(
+    "a name of the wallet for people", f"{MIRROR}the wallets file, or `nftsync wallets label`"
+)
+_GROUP = _text("a group of wallets for people", f"{MIRROR}the wallets file")
+_TOKEN_ID = _id("the token", f"{BALANCE}tokenId, {RECORD}id")
+_AMOUNT = _amount("how much is held")
+_RUN_ID = Column("integer", "", "the run whose read found it", f"{MIRROR}row of sync_runs")
+_WEBHOOK_ID = _id("one of the webhooks that caused the read; missing: a sync did", f"{WEBHOOK}id")
+
+_CONTRACT = {
+    "contract_address": _text(
+        "the token's contract; `0x` and 40 hex digits are one whatever their case",
+        f"{RECORD}contractAddress",
+    ),
+    "blockchain_token_id": _text(
+        "the token's id on the chain; text, as it may be too long for a number",
+        f"{RECORD}blockchainTokenId",
+    ),
+}
+_METADATA = {
+    "name": _text("the token's name", f"{METADATA}name"),
+    "description": _text("the token's description", f"{METADATA}description"),
+    "image": _text("address of its image", f"{METADATA}image", "URL"),
+    "animation_url": _text("address of a film, sound or page", f"{METADATA}animationUrl", "URL"),
+    "external_url": _text("address of a page about it", f"{METADATA}externalUrl", "URL"),
+    "background_color": _text(
+        "a color; the document does not say how it is written", f"{METADATA}backgroundColor"
+    ),
+    "edition_id": Column(
+        "integer", "", "the token's number in its series, 0 included", f"{METADATA}editionId"
+    ),
+    "total_edition": Column(
+        "integer", "tokens", "how many the series has, as claimed", f"{METADATA}totalEdition"
+    ),
+    "creator_name": _text("who made it, as claimed", f"{METADATA}creatorName"),
+    "creator_image_url": _text("address of the maker's image", f"{METADATA}creatorImageUrl", "URL"),
+    "creator_external_page_url": _text(
+        "address of the maker's page", f"{METADATA}creatorExternalPageUrl", "URL"
+    ),
+}
+
+
 class Table(NamedTuple):
     """A public table or view.
 
     Attributes:
-        columns: the public columns, in order, and what each holds.
-        base: the table that has a row for each of its rows.
-        rows: what follows FROM to read it.
+        columns: the public columns, in order.
         order: what orders its rows as they came.
+        rows: what follows FROM to read it.
+        base: the table that has a row for each of its rows, if that is not `rows`.
         since: the column of `base` that says when a row came to be; None: there is none.
         names: the expression of each column that `rows` does not simply call by its name.
     """
 
-    columns: Mapping[str, ColumnKind]
-    base: str
-    rows: str
+    columns: Mapping[str, Column]
     order: str
+    rows: str
+    base: str | None = None
     since: str | None = None
     names: Mapping[str, str] = {}
 
@@ -59,25 +147,11 @@ class Table(NamedTuple):
 
     def select_count(self, *, until: bool = False) -> str:
         """A query for how many rows `select` gives."""
-        return f"SELECT count(*) FROM {self.base}{self._where(until=until)}"  # noqa: S608
+        return f"SELECT count(*) FROM {self.base or self.rows}{self._where(until=until)}"  # noqa: S608
 
     def _where(self, *, until: bool) -> str:
         return f" WHERE {self.since} <= ?" if until and self.since else ""
 
-
-_TOKEN: dict[str, ColumnKind] = {
-    "name": "text",
-    "description": "text",
-    "image": "text",
-    "animation_url": "text",
-    "external_url": "text",
-    "background_color": "text",
-    "edition_id": "integer",
-    "total_edition": "integer",
-    "creator_name": "text",
-    "creator_image_url": "text",
-    "creator_external_page_url": "text",
-}
 
 # Joined here and not through the views, so that SQLite reads the narrow table in the order in which
 # it lies on disk.
@@ -87,174 +161,211 @@ _BY_WALLET = "balance_rows b JOIN wallets w USING (wallet_no) JOIN tokens t USIN
 TABLES: dict[str, Table] = {
     "wallets": Table(
         {
-            "wallet_id": "text",
-            "label": "text",
-            "wallet_group": "text",
-            "tracked": "flag",
-            "first_seen_at": "time",
-            "synced_at": "time",
-            "status": "text",
-            "error": "text",
+            "wallet_id": _WALLET_ID,
+            "label": _LABEL,
+            "wallet_group": _GROUP,
+            "tracked": Column(
+                "flag", "", "whether syncs read the wallet", f"{MIRROR}`nftsync wallets`"
+            ),
+            "first_seen_at": _time("when it became known", "when it was first stored"),
+            "synced_at": _time("start of the last complete read", _SENT),
+            "status": _text(_LAST_READ, f"{MIRROR}the last read"),
+            "error": _text(
+                "why it failed or is incomplete; missing: neither", f"{MIRROR}the last read"
+            ),
         },
-        base="wallets",
-        rows="wallets",
         order="wallet_no",
+        rows="wallets",
     ),
     "tokens": Table(
         {
-            "token_id": "text",
-            "organization_id": "text",
-            "contract_address": "text",
-            "blockchain_token_id": "text",
-            **_TOKEN,
-            "extra": "text",
-            "first_seen_at": "time",
-            "updated_at": "time",
+            "token_id": _TOKEN_ID,
+            "organization_id": _id(
+                "the organization that owns the token", f"{RECORD}organizationId"
+            ),
+            **_CONTRACT,
+            **_METADATA,
+            "extra": _text(
+                "every field without a column, and values of a wrong type, as a JSON object;"
+                " metadata's under `metadata`",
+                "provider's document, Token and TokenMetadata: fields beyond those shown",
+                "JSON",
+            ),
+            "first_seen_at": _time("when it became known", "when it was first stored"),
+            "updated_at": _time("when the metadata last changed", _LOGGED),
         },
-        base="tokens",
-        rows="tokens",
         order="token_no",
+        rows="tokens",
     ),
     "balances": Table(
         {
-            "wallet_id": "text",
-            "token_id": "text",
-            "amount": "amount",
-            "first_seen_at": "time",
-            "updated_at": "time",
+            "wallet_id": _WALLET_ID,
+            "token_id": _TOKEN_ID,
+            "amount": _AMOUNT,
+            "first_seen_at": _time("since when the wallet lists the token", _LOGGED),
+            "updated_at": _time("when the amount last changed", _LOGGED),
         },
+        order="b.wallet_no, b.token_no",
         base="balance_rows",
         rows=_BY_WALLET,
-        order="b.wallet_no, b.token_no",
         names={"first_seen_at": "b.first_seen_at", "updated_at": "b.updated_at"},
     ),
     "balance_changes": Table(
         {
-            "change_id": "integer",
-            "wallet_id": "text",
-            "token_id": "text",
-            "old_amount": "amount",
-            "new_amount": "amount",
-            "observed_at": "time",
-            "baseline": "flag",
-            "run_id": "integer",
-            "webhook_id": "text",
+            "change_id": _count("", "number of the change; grows", "given when it was stored"),
+            "wallet_id": _WALLET_ID,
+            "token_id": _TOKEN_ID,
+            "old_amount": _amount("how much was held before; missing: it was not listed"),
+            "new_amount": _amount("how much is held since; missing: it is no longer listed"),
+            "observed_at": _time("when the change was seen, at the latest", _LOGGED),
+            "baseline": Column(
+                "flag",
+                "",
+                "whether it comes of the wallet's first read, so is nothing that happened then",
+                f"{MIRROR}the first read of the wallet that was stored",
+            ),
+            "run_id": _RUN_ID,
+            "webhook_id": _WEBHOOK_ID,
         },
+        order="change_id",
         base="balance_change_rows",
         rows="balance_changes",
-        order="change_id",
         since="observed_at",
     ),
     "token_changes": Table(
         {
-            "change_id": "integer",
-            "token_id": "text",
-            "before": "text",
-            "after": "text",
-            "observed_at": "time",
-            "run_id": "integer",
-            "webhook_id": "text",
+            "change_id": _count("", "number of the change; grows", "given when it was stored"),
+            "token_id": _TOKEN_ID,
+            "before": _text("the columns that changed, as they were", _COMPARED, "JSON"),
+            "after": _text("the columns that changed, as they became", _COMPARED, "JSON"),
+            "observed_at": _time("when the change was seen, at the latest", _LOGGED),
+            "run_id": _RUN_ID,
+            "webhook_id": _WEBHOOK_ID,
         },
+        order="change_id",
         base="token_change_rows",
         rows="token_changes",
-        order="change_id",
         since="observed_at",
     ),
     "wallet_states": Table(
         {
-            "wallet_id": "text",
-            "first_read_at": "time",
-            "last_read_at": "time",
-            "reads": "integer",
-            "body_sha256": "text",
-            "run_id": "integer",
+            "wallet_id": _WALLET_ID,
+            "first_read_at": _time("first read that found this state", _SENT),
+            "last_read_at": _time("last read that found the same", _SENT),
+            "reads": _count("reads", "how many reads found this state", "counted when stored"),
+            "body_sha256": _text(
+                "digest of the first of those answers", f"{MIRROR}SHA-256 of the body", "hex"
+            ),
+            "run_id": _RUN_ID,
         },
+        order="state_id",
         base="wallet_state_rows",
         rows="wallet_states",
-        order="state_id",
         since="observed_at",
     ),
     "sync_runs": Table(
         {
-            "run_id": "integer",
-            "kind": "text",
-            "status": "text",
-            "started_at": "time",
-            "finished_at": "time",
-            "wallets_total": "integer",
-            "wallets_ok": "integer",
-            "wallets_unchanged": "integer",
-            "wallets_failed": "integer",
-            "tokens_added": "integer",
-            "tokens_changed": "integer",
-            "balances_added": "integer",
-            "balances_changed": "integer",
-            "balances_removed": "integer",
-            "requests": "integer",
-            "retries": "integer",
-            "seconds": "real",
-            "error": "text",
+            "run_id": _count("", "number of the run; grows", "given when it began"),
+            "kind": _text("sync or replay", f"{MIRROR}the command that ran"),
+            "status": _text(
+                "running, ok, partial (some failed or were incomplete), failed or interrupted",
+                f"{MIRROR}how it ended; running may also mean that it was killed",
+            ),
+            "started_at": _time("when the run began", "the clock"),
+            "finished_at": _time("when it ended; missing: it has not", "the clock"),
+            "wallets_total": _count("wallets", "how many the run was to read", _LEDGER),
+            "wallets_ok": _count("wallets", "read wholly", _LEDGER),
+            "wallets_unchanged": _count("wallets", "of those, with nothing new", _LEDGER),
+            "wallets_failed": _count("wallets", "not read, or not wholly", _LEDGER),
+            "tokens_added": _count("tokens", "seen for the first time", _LEDGER),
+            "tokens_changed": _count("tokens", "whose metadata changed", _LEDGER),
+            "balances_added": _count("balances", "newly listed", _LEDGER),
+            "balances_changed": _count("balances", "listed with another amount", _LEDGER),
+            "balances_removed": _count("balances", "no longer listed", _LEDGER),
+            "requests": _count("requests", "HTTP requests, retries included", _LEDGER),
+            "retries": _count("requests", "of those, repeats", _LEDGER),
+            "seconds": Column("real", "seconds", "how long it took", f"{MIRROR}the clock"),
+            "error": _text(
+                "why the whole run ended early; missing: it did not", f"{MIRROR}the run itself"
+            ),
         },
-        base="sync_runs",
-        rows="sync_runs",
         order="run_id",
+        rows="sync_runs",
         since="started_at",
     ),
     "webhooks": Table(
         {
-            "webhook_id": "text",
-            "organization_id": "text",
-            "action": "text",
-            "resource_type": "text",
-            "resource_id": "text",
-            "created_at_utc": "text",
-            "changes": "text",
-            "body": "bytes",
-            "received_at": "time",
-            "state": "text",
-            "attempts": "integer",
-            "next_attempt_at": "time",
-            "last_error": "text",
-            "finished_at": "time",
-            "deliveries": "integer",
-            "run_id": "integer",
+            "webhook_id": _id(
+                "the webhook; of a quarantined one `q-` and a digest", f"{WEBHOOK}id"
+            ),
+            "organization_id": _id("the organization it was sent to", f"{WEBHOOK}organizationId"),
+            "action": _text("what happened to the object", f"{WEBHOOK}action"),
+            "resource_type": _text("the kind of the object", f"{WEBHOOK}resourceType"),
+            "resource_id": _id("the object", f"{WEBHOOK}resourceId"),
+            "created_at_utc": _text(
+                "when the provider made it, as the provider sent it", f"{WEBHOOK}createdAtUtc"
+            ),
+            "changes": _text(
+                "what changed, if the provider says; a hint, never taken for a fact",
+                f"{WEBHOOK}changes",
+                "JSON",
+            ),
+            "body": Column("bytes", "", "the raw bytes; missing: emptied", f"{MIRROR}as it came"),
+            "received_at": _time("when it first came", "the receiver's clock"),
+            "state": _text(
+                "pending, running, done, failed (tried again), dead (attempts used up), unrouted or"
+                " quarantined",
+                f"{MIRROR}replay decides",
+            ),
+            "attempts": _count("attempts", "failed reads of its object", "counted by replay"),
+            "next_attempt_at": _time("when it is due; missing: not any more", "set by replay"),
+            "last_error": _text(
+                "why the last attempt failed, or why it is quarantined",
+                f"{MIRROR}replay, or the receiver",
+            ),
+            "finished_at": _time("when it was settled", "the clock"),
+            "deliveries": _count("deliveries", "how often it came", "counted by the receiver"),
+            "run_id": Column("integer", "", "the run that settled it", f"{MIRROR}row of sync_runs"),
         },
-        base="webhooks",
-        rows="webhooks",
         order="rowid",
+        rows="webhooks",
         since="received_at",
     ),
     "resources": Table(
         {
-            "resource_type": "text",
-            "resource_id": "text",
-            "body": "text",
-            "fetched_at": "time",
+            "resource_type": _text("the kind of the object", f"{WEBHOOK}resourceType"),
+            "resource_id": _id("the object", f"{WEBHOOK}resourceId"),
+            "body": _text("what the read returned", f"{MIRROR}the follow-up read", "JSON"),
+            "fetched_at": _time("start of that read", _SENT),
         },
-        base="resources",
-        rows="resources",
         order="rowid",
+        rows="resources",
         since="fetched_at",
     ),
     "holdings": Table(
         {
-            "wallet_id": "text",
-            "wallet_label": "text",
-            "wallet_group": "text",
-            "token_id": "text",
-            "contract_address": "text",
-            "blockchain_token_id": "text",
-            "amount": "amount",
-            **_TOKEN,
-            "held_since": "time",
-            "balance_updated_at": "time",
-            "token_updated_at": "time",
-            "wallet_synced_at": "time",
-            "wallet_status": "text",
+            "wallet_id": _WALLET_ID,
+            "wallet_label": _LABEL,
+            "wallet_group": _GROUP,
+            "token_id": _TOKEN_ID,
+            **_CONTRACT,
+            "amount": _AMOUNT,
+            **_METADATA,
+            "held_since": _time(
+                "start of the present stretch of amounts above zero; missing: none is held",
+                "when the change that began it was stored",
+            ),
+            "balance_updated_at": _time("when the amount last changed", _LOGGED),
+            "token_updated_at": _time("when the token's metadata last changed", _LOGGED),
+            "wallet_synced_at": _time(
+                "start of the wallet's last complete read; with `as_of`, as `confirmed_before`",
+                _SENT,
+            ),
+            "wallet_status": _text(_LAST_READ, f"{MIRROR}the row of `wallets`, as it is today"),
         },
+        order="b.wallet_no, b.token_no",
         base="balance_rows",
         rows=_BY_WALLET,
-        order="b.wallet_no, b.token_no",
         names={
             "wallet_label": "w.label",
             "balance_updated_at": "b.updated_at",
@@ -266,27 +377,22 @@ TABLES: dict[str, Table] = {
 }
 
 #: What holdings as of a time have besides.
-AS_OF_COLUMNS: dict[str, ColumnKind] = {
-    "confirmed_before": "time",
-    "confirmed_after": "time",
-    "certainty": "text",
+AS_OF_COLUMNS: dict[str, Column] = {
+    "confirmed_before": _time(
+        "only with `as_of`: the read before that time that shows this state", "wallet_states"
+    ),
+    "confirmed_after": _time(
+        "only with `as_of`: the read after that time; missing: none yet", "wallet_states"
+    ),
+    "certainty": _text(
+        "only with `as_of`: bracketed (the same was read before and after), gap (it changed in"
+        " between) or open (no read since)",
+        f"{MIRROR}wallet_states",
+    ),
 }
 
 
-def columns_of(name: str, *, as_of: bool = False) -> dict[str, ColumnKind]:
+def columns_of(name: str, *, as_of: bool = False) -> dict[str, Column]:
     """The public columns of a table; with `as_of`, those that it has as of a time."""
     columns = dict(TABLES[name].columns)
     return columns | AS_OF_COLUMNS if as_of and name == "holdings" else columns
-
-
-@contextmanager
-def reading(path: Path | str) -> Iterator[sqlite3.Connection]:
-    """Open a database and read it at one moment, whatever is written beside.
-
-    Raises:
-        StoreError: it is missing, empty, not nftsync's or cannot be read.
-        NewerDatabase: a newer nftsync wrote it.
-    """
-    with opened(path) as connection, explained(path):
-        connection.execute("BEGIN DEFERRED")
-        yield connection

@@ -16,7 +16,7 @@ from pathlib import Path
 from nftsync.errors import NewerDatabase, StoreError
 from nftsync.store.database import connect_reader, connect_writer, create_private_file, explained
 
-__all__ = ["check_schema", "open_store", "opened"]
+__all__ = ["check_schema", "open_store", "opened", "reading"]
 
 
 _MIGRATION_SET = "nftsync"
@@ -406,4 +406,17 @@ def opened(path: Path | str) -> Iterator[sqlite3.Connection]:
         with explained(path):
             if check_schema(connection, path) == 0:
                 raise StoreError(f"{path} is empty; `nftsync sync` makes its tables")
+        yield connection
+
+
+@contextmanager
+def reading(path: Path | str) -> Iterator[sqlite3.Connection]:
+    """Open a database and read it at one moment, whatever is written beside.
+
+    Raises:
+        StoreError: it is missing, empty, not nftsync's or cannot be read.
+        NewerDatabase: a newer nftsync wrote it.
+    """
+    with opened(path) as connection, explained(path):
+        connection.execute("BEGIN DEFERRED")
         yield connection
