@@ -198,7 +198,9 @@ def test_pandas_and_duckdb_read_declared_types(busy: Site, tmp_path: Path) -> No
         assert list(in_pandas) == in_duckdb.columns == list(table.columns)
         for column, (kind, *_) in table.columns.items():
             assert str(in_pandas[column].dtype) == PANDAS_TYPES[kind], (name, column)
-        assert list(map(str, in_duckdb.types)) == [DUCKDB_TYPES[k] for k in table.columns.values()]
+        assert list(map(str, in_duckdb.types)) == [
+            DUCKDB_TYPES[column.kind] for column in table.columns.values()
+        ]
     tokens = pd.read_parquet(tmp_path / "out" / "tokens.parquet")
     assert set(tokens["edition_id"].dropna()) == {edition}
     balances = pd.read_parquet(tmp_path / "out" / "balances.parquet")
