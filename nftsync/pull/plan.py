@@ -21,6 +21,7 @@ from nftsync.store import runs
 from nftsync.store.mirror import Mirror
 from nftsync.store.wallets import (
     WalletLine,
+    has_all_tracked,
     numbers_of,
     register,
     tracked_numbers,
@@ -155,10 +156,15 @@ def begin(mirror: Mirror, request: SyncRequest) -> runs.Run:
                 )
                 runs.resume_run(connection, run)
                 return run
+    started_at = now()
     plan = _plan(mirror, request)
+    reads_all = has_all_tracked(mirror.connection, plan)
     with mirror.transaction() as transaction:
         return runs.start_run(
-            transaction.connection, plan, mirror.tickets.take(), with_tokens=request.tokens
+            *(transaction.connection, plan, mirror.tickets.take()),
+            started_at=started_at,
+            with_tokens=request.tokens,
+            reads_all=reads_all,
         )
 
 

@@ -273,7 +273,7 @@ TABLES: dict[str, Table] = {
             ),
             "started_at": _time("when the run began", "the clock"),
             "finished_at": _time("when it ended; missing: it has not", "the clock"),
-            "wallets_total": _count("wallets", "how many the run was to read", _LEDGER),
+            "wallets_total": _count("wallets", "how many it is done with", _LEDGER),
             "wallets_ok": _count("wallets", "read wholly", _LEDGER),
             "wallets_unchanged": _count("wallets", "of those, with nothing new", _LEDGER),
             "wallets_failed": _count("wallets", "not read, or not wholly", _LEDGER),

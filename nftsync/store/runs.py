@@ -93,13 +93,29 @@ _COLUMNS = Counts.__struct_fields__
 
 
 def start_run(
-    connection: sqlite3.Connection, plan: array[int], first_ticket: int, *, with_tokens: bool
+    connection: sqlite3.Connection,
+    plan: array[int],
+    first_ticket: int,
+    *,
+    started_at: str,
+    with_tokens: bool,
+    reads_all: bool,
 ) -> Run:
-    """Enter a new sync into the ledger, with what it is to read."""
+    """Enter a new sync into the ledger, with what it is to read.
+
+    Args:
+        connection: in a write transaction.
+        plan: see `Run`.
+        first_ticket: see `Run`.
+        started_at: a time before the plan was made.
+        with_tokens: see `Run`.
+        reads_all: each wallet that was tracked then is in the plan.
+    """
     run_id = connection.execute(
-        "INSERT INTO sync_runs (kind, status, started_at, first_ticket, with_tokens, plan)"
-        " VALUES ('sync', 'running', ?, ?, ?, ?)",
-        (now(), first_ticket, with_tokens, plan.tobytes()),
+        "INSERT INTO sync_runs"
+        " (kind, status, started_at, first_ticket, with_tokens, reads_all, plan)"
+        " VALUES ('sync', 'running', ?, ?, ?, ?, ?)",
+        (started_at, first_ticket, with_tokens, reads_all, plan.tobytes()),
     ).lastrowid
     return Run(run_id or 0, plan, first_ticket, with_tokens, Counts())
 
@@ -131,12 +147,9 @@ def last_full_sync_began(connection: sqlite3.Connection, since: str) -> str | No
     Returns:
         The time, or None: there is none.
     """
-    known = "(SELECT count(*) FROM wallets WHERE tracked AND first_seen_at <= {})"
     row = connection.execute(
-        "SELECT started_at FROM sync_runs WHERE kind = 'sync' AND status IN ('ok', 'partial')"  # noqa: S608
-        # The first count is made once: it spares the other one for syncs of a few wallets.
-        f" AND started_at > ?1 AND wallets_total >= {known.format('?1')}"
-        f" AND wallets_total >= {known.format('started_at')} ORDER BY started_at DESC LIMIT 1",
+        "SELECT started_at FROM sync_runs WHERE reads_all AND started_at > ?"
+        " AND status IN ('ok', 'partial') ORDER BY started_at DESC LIMIT 1",
         (since,),
     ).fetchone()
     return None if row is None else str(row[0])

@@ -21,6 +21,7 @@ __all__ = [
     "KnownWallet",
     "WalletLine",
     "another_holder",
+    "has_all_tracked",
     "holders_of",
     "known_tokens",
     "label_wallet",
@@ -166,6 +167,12 @@ def tracked_numbers(
         (now(), read_before),
     )
     return array("q", (row[0] for row in rows))
+
+
+def has_all_tracked(connection: sqlite3.Connection, numbers: array[int]) -> bool:
+    """Whether each tracked wallet is among some numbers."""
+    (count,) = connection.execute("SELECT count(*) FROM wallets WHERE tracked").fetchone()
+    return len(numbers) >= count and set(numbers).issuperset(tracked_numbers(connection))
 
 
 def numbers_of(

@@ -1,4 +1,4 @@
-"""Amounts are summed exactly in SQL: in SQLite, in Datasette on a live database, in DuckDB."""
+"""Amounts are summed exactly in SQL: in SQLite, Datasette, sqlite-utils and DuckDB."""
 
 from __future__ import annotations
 
@@ -208,6 +208,17 @@ def test_datasette_follows_a_live_database_and_harms_nothing(
         assert found[wallet] == str(amount * UINT256 * len(large.held(wallet)))
     with closing(sqlite3.connect(large.database)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+# sqlite-utils -----------------------------------------------------------------------------------
+
+
+def test_sqlite_utils_sums_exactly_by_the_entry_point(large: Site) -> None:
+    command = [str(Path(sys.executable).with_name("sqlite-utils")), "query", large.database, QUERY]
+    done = subprocess.run(command, env=CLEAN, capture_output=True, text=True, check=True)
+    assert {row["wallet_id"]: row["total"] for row in json.loads(done.stdout)} == sums(
+        large.database
+    )
 
 
 # DuckDB -----------------------------------------------------------------------------------------

@@ -85,8 +85,8 @@ def test_a_long_time_between_syncs_is_looked_at_again_each_hour(tracked: Place) 
 def test_a_sync_of_one_wallet_holds_nothing_back(tracked: Place) -> None:
     with closing(sqlite3.connect(tracked.database)) as connection, connection:
         connection.execute(
-            "INSERT INTO sync_runs (kind, status, started_at, wallets_total)"
-            " VALUES ('sync', 'ok', ?, 1), ('sync', 'failed', ?, 2)",
+            "INSERT INTO sync_runs (kind, status, started_at, reads_all)"
+            " VALUES ('sync', 'ok', ?, 0), ('sync', 'failed', ?, 1)",
             (in_time(0), in_time(0)),
         )
     tracked.receive("Whatever", uuid(1))

@@ -8,67 +8,94 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 import sqlite_utils
 from sqlite_utils.migrations import Migrations
 
 from nftsync import __version__
-from nftsync.store import schema
+from nftsync.errors import NewerDatabase
 from nftsync.store.schema import open_store
 
-SET = "nftsync"
+APPLIED = ["first_tables", "inbox", "full_syncs"]
+#: By the version that made it, a database's statements and what is applied in it.
+OLDER = {"0.1.0": ["first_tables"], "0.4.0": ["first_tables", "inbox"]}
 
 
-def tables(connection: sqlite3.Connection) -> set[tuple[str, str]]:
+def shape(connection: sqlite3.Connection) -> set[tuple[str, str]]:
+    """All tables, views and indexes; of the full-text index, only that it is there."""
     rows = connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
-    return {(name, " ".join(sql.replace('"', "").split())) for name, sql in rows}
+    return {
+        (name, "" if name == "tokens_fts" else " ".join(sql.replace('"', "").split()))
+        for name, sql in rows
+    }
 
 
-def first_version(path: Path) -> None:
-    """A database as the first version left it: made by sqlite-utils, with one migration."""
-    migrations = Migrations(SET)
-    statements = schema._MIGRATIONS["first_tables"]
-
-    @migrations(name="first_tables")
-    def _first(database: sqlite_utils.Database) -> None:
-        for statement in statements.split(";\n"):
-            database.execute(statement)
-
-    with closing(sqlite3.connect(path)) as connection:
-        migrations.apply(sqlite_utils.Database(connection))
-        connection.execute("INSERT INTO wallets (wallet_id, first_seen_at) VALUES ('w', 't')")
-        connection.commit()
+def applied(connection: sqlite3.Connection) -> list[str]:
+    return [each.name for each in Migrations("nftsync").applied(sqlite_utils.Database(connection))]
 
 
-def test_an_older_database_becomes_like_a_new_one_and_leaves_a_copy(tmp_path: Path) -> None:
-    older, new = tmp_path / "older.db", tmp_path / "new.db"
-    first_version(older)
-    with closing(open_store(older)) as one, closing(open_store(new)) as other:
-        assert tables(one) == tables(other)
-        assert one.execute("SELECT wallet_id FROM wallets").fetchall() == [("w",)]
-    with closing(sqlite3.connect(tmp_path / f"older.db.before-{__version__}")) as copy:
-        assert copy.execute("SELECT name FROM _sqlite_migrations").fetchall() == [("first_tables",)]
-        assert copy.execute("SELECT wallet_id FROM wallets").fetchall() == [("w",)]
-
-
-def test_sqlite_utils_sees_what_was_applied(tmp_path: Path) -> None:
-    with closing(open_store(tmp_path / "nftsync.db")) as connection:
-        applied = Migrations(SET).applied(sqlite_utils.Database(connection))
-        assert [each.name for each in applied] == list(schema._MIGRATIONS)
-
-
-def test_opening_twice_applies_nothing_twice(tmp_path: Path) -> None:
-    open_store(tmp_path / "nftsync.db").close()
-    with closing(open_store(tmp_path / "nftsync.db")) as connection:
-        (count,) = connection.execute("SELECT count(*) FROM _sqlite_migrations").fetchone()
-        assert count == len(schema._MIGRATIONS)
-    assert [path.name for path in tmp_path.iterdir()] == ["nftsync.db"]
-
-
-def test_a_new_database_needs_no_slow_import(tmp_path: Path) -> None:
+def imports_of_opening(path: Path) -> set[str]:
+    """Which of the slow packages a process imports that opens the database."""
     code = (
         "import sys; from pathlib import Path; from nftsync.store.schema import open_store;"
         " open_store(Path(sys.argv[1])).close();"
-        " sys.exit(bool({'sqlite_utils', 'pandas'} & set(sys.modules)))"
+        " print(*{'sqlite_utils', 'pandas'} & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    return set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_an_older_database_becomes_like_a_new_one_and_leaves_a_copy(
+    version: str, tmp_path: Path
+) -> None:
+    older, new = tmp_path / "older.db", tmp_path / "new.db"
+    with closing(sqlite3.connect(older)) as connection:
+        statements = Path(__file__).with_name(f"made-by-{version}.sql").read_text()
+        connection.executescript(statements)
+        connection.execute(
+            "INSERT INTO tokens (token_id, name, first_seen_at, updated_at, ticket, changed_ticket)"
+            " VALUES ('t', 'dog', '', '', 1, 1)"
+        )
+        connection.execute("INSERT INTO tokens_fts (rowid, name) VALUES (1, 'dog')")
+        connection.commit()
+    with closing(open_store(older)) as one, closing(open_store(new)) as other:
+        assert shape(one) == shape(other)
+        for connection in (one, other):
+            assert applied(connection) == APPLIED
+        assert one.execute("SELECT name FROM tokens_fts WHERE tokens_fts MATCH 'dog'").fetchall()
+    with closing(sqlite3.connect(tmp_path / f"older.db.before-{__version__}")) as copy:
+        assert applied(copy) == OLDER[version]
+        assert copy.execute("SELECT token_id FROM tokens").fetchall() == [("t",)]
+
+
+def test_opening_twice_applies_nothing_twice_and_needs_no_slow_import(tmp_path: Path) -> None:
+    path = tmp_path / "nftsync.db"
+    open_store(path).close()
+    assert imports_of_opening(path) == set()
+    with closing(sqlite3.connect(path)) as connection:
+        assert applied(connection) == APPLIED
+    assert [found.name for found in tmp_path.iterdir()] == ["nftsync.db"]
+
+
+def test_of_processes_that_start_at_once_one_makes_the_tables(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from nftsync.store.schema import open_store;"
+        " open_store(Path(sys.argv[1])).close()"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "nftsync.db")]
-    assert subprocess.run(command, check=False).returncode == 0
+    started = [subprocess.Popen(command) for _ in range(3)]
+    assert [process.wait() for process in started] == [0, 0, 0]
+    with closing(sqlite3.connect(tmp_path / "nftsync.db")) as connection:
+        assert applied(connection) == APPLIED
+
+
+def test_a_newer_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "nftsync.db"
+    with closing(open_store(path)) as connection:
+        connection.execute(
+            "INSERT INTO _sqlite_migrations (migration_set, name) VALUES ('nftsync', 'of_2030')"
+        )
+    with pytest.raises(NewerDatabase, match="update nftsync"):
+        open_store(path)
+    assert [found.name for found in tmp_path.iterdir()] == ["nftsync.db"]
