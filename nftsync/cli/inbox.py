@@ -19,7 +19,7 @@ from nftsync.cli.common import (
     with_settings,
 )
 from nftsync.errors import InputError
-from nftsync.store.inbox import STATES
+from nftsync.store import STATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,7 +17,7 @@ from nftsync.receiver.telemetry import Metrics, serve_metrics
 from nftsync.replay.result import ReplayResult
 from nftsync.replay.run import ReplayConfig, follow
 from nftsync.replay.triggered_sync import RunSync
-from nftsync.store.inbox import STATES
+from nftsync.store import STATES
 from nftsync.wsgi import HttpServer, Listener, stop_signals
 
 __all__ = ["Receiving", "ServeConfig", "receiving", "serve"]

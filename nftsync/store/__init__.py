@@ -1,1 +1,10 @@
 """The database: its tables, the mirror that writes them, and how it is opened."""
+
+from typing import Literal, TypeAlias, get_args
+
+#: Of a webhook. It stands here, where it loads nothing, for the commands' help.
+WebhookState: TypeAlias = Literal[
+    "pending", "running", "done", "failed", "dead", "unrouted", "quarantined"
+]
+
+STATES: tuple[WebhookState, ...] = get_args(WebhookState)

@@ -12,9 +12,10 @@ import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias
 
 from nftsync.provider.webhooks import Unusable, Webhook
+from nftsync.store import STATES, WebhookState
 from nftsync.store.database import statement_of
 
 __all__ = [
@@ -30,12 +31,6 @@ __all__ = [
     "store_new",
 ]
 
-
-WebhookState: TypeAlias = Literal[
-    "pending", "running", "done", "failed", "dead", "unrouted", "quarantined"
-]
-
-STATES: tuple[WebhookState, ...] = get_args(WebhookState)
 
 #: What `inbox requeue` may put back.
 REQUEUED_FROM: frozenset[WebhookState] = frozenset(
