@@ -101,15 +101,15 @@ def load(port: int, count: int, connections: int) -> None:
 
 def serve(database: Path, stores: bool) -> None:
     """Serve until standard input ends; prints the port."""
-    from nftsync.receiver import close_app, create_app, quick_path
+    from nftsync.receiver import close_app, create_app
     from nftsync.receiver.committer import Committer
     from nftsync.wsgi import HttpServer
 
     if not stores:
         # All else is the same: only nothing is handed to the thread that commits.
-        Committer.submit_later = lambda *given: given[-1]("stored")  # type: ignore[method-assign]
+        Committer.submit = lambda *_: "stored"  # type: ignore[method-assign]
     app = create_app(database=database, secrets=[SECRET])
-    with HttpServer(app, quick=quick_path(app)) as server:
+    with HttpServer(app) as server:
         print(server.port, flush=True)
         began = time.process_time()
         sys.stdin.read()

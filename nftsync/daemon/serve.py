@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from nftsync.daemon.schedule import keep_syncing
-from nftsync.receiver import close_app, create_app, quick_path
+from nftsync.receiver import close_app, create_app
 from nftsync.receiver.telemetry import Metrics, serve_metrics
 from nftsync.replay.result import ReplayResult
 from nftsync.replay.run import ReplayConfig, follow
@@ -132,9 +132,7 @@ def receiving(config: ServeConfig, give_up: Callable[[], None]) -> Iterator[Rece
             stack.callback(serve_metrics(metrics, config.metrics_port))
         stack.callback(threads.stop)
         listener = Listener(config.host, config.port)
-        server = stack.enter_context(
-            HttpServer(app, listener, largest_body=_LARGEST_BODY, quick=quick_path(app))
-        )
+        server = stack.enter_context(HttpServer(app, listener, largest_body=_LARGEST_BODY))
         _start_work(config, threads, wake, metrics)
         yield Receiving(server.url + config.path, threads)
 

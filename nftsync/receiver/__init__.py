@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from nftsync.receiver.app import close_app, create_app, quick_path
+from nftsync.receiver.app import close_app, create_app
 
-__all__ = ["close_app", "create_app", "quick_path"]
+__all__ = ["close_app", "create_app"]

@@ -1,56 +1,37 @@
-"""The receiver as a WSGI app.
+"""The receiver as a Flask app.
 
 Source: provider's document, sections Webhook delivery, Authentication and Events.
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 from flask import Flask, Response, request
-from werkzeug.exceptions import HTTPException
-from werkzeug.wsgi import get_input_stream
+from werkzeug.exceptions import BadRequest, HTTPException
 
 from nftsync.errors import InputError, SettingsError
 from nftsync.provider import webhooks
 from nftsync.provider.webhooks import Unusable, Webhook, read_webhook
 from nftsync.receiver.committer import Committer, Outcome
-from nftsync.receiver.telemetry import Metrics, ReceiverLog
+from nftsync.receiver.telemetry import REFUSED, Metrics
 from nftsync.store.inbox import Delivery
-from nftsync.wsgi import RECEIVED_AT, Later, QuickPath, QuickRequest, Reply
 
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+__all__ = ["LARGEST_BODY", "close_app", "create_app"]
 
-__all__ = ["LARGEST_BODY", "close_app", "create_app", "quick_path"]
+_log = logging.getLogger("nftsync.receiver")
 
 #: Bytes; a webhook is a few hundred.
 LARGEST_BODY = 256 * 1024
 
-_HEADER_KEY = webhooks.HEADER.upper().replace("-", "_")
 _HEALTH, _READY = "/healthz", "/readyz"
 # No slash at its end: Flask would redirect what comes without it. None twice at its beginning:
 # waitress makes one of them.
 _PATH = re.compile(r"/|/(?!/)[A-Za-z0-9._~/-]*(?<!/)")
 _EXTENSION = "nftsync"
-_JSON = (("Content-Type", "application/json"),)
-
-_STORED = Reply("200 OK", _JSON, b'{"status":"stored"}\n')
-_UNAUTHORIZED = Reply("401 Unauthorized", _JSON, b'{"error":"signature refused"}\n')
-_TOO_LARGE = Reply("413 Request Entity Too Large", _JSON, b'{"error":"body over 256 KiB"}\n')
-_UNAVAILABLE = Reply("503 Service Unavailable", _JSON, b'{"error":"cannot store now"}\n')
-_OK = Reply("200 OK", _JSON, b'{"status":"ok"}\n')
-_FAILING = Reply("503 Service Unavailable", _JSON, b'{"status":"failing"}\n')
-
-
-class _Extension(NamedTuple):
-    """What belongs to an app."""
-
-    committer: Committer
-    quick_path: QuickPath
 
 
 def create_app(
@@ -80,7 +61,7 @@ def create_app(
         InputError: the path cannot be served.
         StoreError: the database cannot be opened, or is not nftsync's.
     """
-    checked_secrets = _checked_secrets(secrets)
+    _check_secrets(secrets)
     if _PATH.fullmatch(path) is None or path in (_HEALTH, _READY):
         raise InputError(
             f"webhooks cannot be received at {path!r}; choose a path such as /webhooks, "
@@ -91,115 +72,58 @@ def create_app(
         Path(database), on_stored=on_stored, observe_commit=counts.commit, on_broken=on_broken
     )
     counts.watch_backlog(Path(database))
-    receiver = _Receiver(checked_secrets, organization_id, committer, counts)
     app = Flask("nftsync.receiver", static_folder=None)
     app.url_map.merge_slashes = False
+    app.extensions[_EXTENSION] = committer
+    app.before_request(_refuse_what_is_ambiguous)
+    app.register_error_handler(HTTPException, _refusal)
+
+    def receive() -> Response:
+        """Read, verify and store one webhook; nothing is stored unless its signature is right."""
+        counts.received()
+        body = request.stream.read(LARGEST_BODY + 1)
+        if len(body) > LARGEST_BODY:
+            return refused("too large", body, 413, "body over 256 KiB")
+        verdict = webhooks.verify(body, request.headers.get(webhooks.HEADER), secrets)
+        if isinstance(verdict, webhooks.Refused):
+            return refused(verdict.reason, body, 401, "signature refused")
+        counts.accepted(verdict.which)
+        content = read_webhook(body, organization_id)
+        outcome = committer.submit(Delivery(body, content))
+        counts.outcome(outcome)
+        _log_outcome(outcome, content)
+        if outcome == "not stored":
+            return _reply(503, b'{"error":"cannot store now"}\n')
+        return _reply(200, b'{"status":"stored"}\n')
+
+    def refused(reason: str, body: bytes, status: int, error: str) -> Response:
+        counts.refused(reason)
+        fields = {"reason": reason, "remote": request.remote_addr, "bytes": len(body)}
+        _log.warning(REFUSED, extra=fields)
+        return _reply(status, f'{{"error":"{error}"}}\n'.encode())
+
     for rule, method, view in (
-        (path, "POST", lambda: _response(receiver.receive(request.environ))),
+        (path, "POST", receive),
         (_HEALTH, "GET", lambda: _state(committer.alive)),
-        (_READY, "GET", lambda: _state(committer.probe(request.environ.get(RECEIVED_AT)))),
+        (_READY, "GET", lambda: _state(committer.takes_writes())),
     ):
         app.add_url_rule(rule, rule, view, methods=[method], provide_automatic_options=False)
-    app.register_error_handler(HTTPException, _refusal)
-    app.extensions[_EXTENSION] = _Extension(
-        committer, QuickPath("POST", path, receiver.receive_quick, committer.hand_over)
-    )
-    flask_app = app.wsgi_app
-
-    def short_cut(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Serve webhooks without what Flask does around a view, which costs as much as a commit."""
-        if environ["PATH_INFO"] != path or environ["REQUEST_METHOD"] != "POST":
-            return flask_app(environ, start_response)
-        reply = receiver.receive(environ)
-        length = ("Content-Length", str(len(reply.body)))
-        start_response(reply.status, [*reply.headers, length])
-        return [reply.body]
-
-    app.wsgi_app = short_cut  # type: ignore[method-assign]
     return app
 
 
 def close_app(app: Flask) -> None:
-    """Store what waits and end the threads of an app that `create_app` made."""
-    extension: _Extension = app.extensions[_EXTENSION]
-    extension.committer.close()
+    """Store what waits and end the thread of an app that `create_app` made."""
+    committer: Committer = app.extensions[_EXTENSION]
+    committer.close()
 
 
-def quick_path(app: Flask) -> QuickPath:
-    """What `HttpServer` takes to serve the webhooks of an app of `create_app` without threads."""
-    extension: _Extension = app.extensions[_EXTENSION]
-    return extension.quick_path
-
-
-class _Receiver:
-    """What is done with each webhook: read, verified, stored, in this order."""
-
-    def __init__(
-        self,
-        secrets: tuple[str, ...],
-        organization_id: str | None,
-        committer: Committer,
-        metrics: Metrics,
-    ) -> None:
-        self._secrets = secrets
-        self._organization_id = organization_id
-        self._committer = committer
-        self._metrics = metrics
-        self._log = ReceiverLog()
-
-    def receive(self, environ: WSGIEnvironment) -> Reply:
-        """Answer one request; nothing is stored unless its signature is right."""
-        # A stream that ends by itself is what waitress gives; others need the Content-Length.
-        ends = environ.get("wsgi.input_terminated", False)
-        stream = environ["wsgi.input"] if ends else get_input_stream(environ)
-        body = stream.read(LARGEST_BODY + 1)
-        checked = self._checked(
-            body, environ.get(f"HTTP_{_HEADER_KEY}"), environ.get("REMOTE_ADDR")
-        )
-        if isinstance(checked, Reply):
-            return checked
-        outcome = self._committer.submit(checked, environ.get(RECEIVED_AT))
-        return self._reply(outcome, checked.content)
-
-    def receive_quick(self, request: QuickRequest, later: Later) -> Reply | None:
-        """As `receive`, without waiting; None where the reply comes later."""
-        checked = self._checked(request.body, request.headers.get(_HEADER_KEY), request.remote)
-        if isinstance(checked, Reply):
-            return checked
-        return self._committer.submit_later(
-            checked, request.received_at, later, lambda x: self._reply(x, checked.content)
-        )
-
-    def _checked(self, body: bytes, header: str | None, remote: str | None) -> Delivery | Reply:
-        """What is to be stored, or how the request is refused."""
-        self._metrics.received()
-        if len(body) > LARGEST_BODY:
-            return self._refused("too large", remote, body, _TOO_LARGE)
-        verdict = webhooks.verify(body, header, self._secrets)
-        if isinstance(verdict, webhooks.Refused):
-            return self._refused(verdict.reason, remote, body, _UNAUTHORIZED)
-        self._metrics.accepted(verdict.which)
-        return Delivery(body, read_webhook(body, self._organization_id))
-
-    def _reply(self, outcome: Outcome, content: Webhook | Unusable) -> Reply:
-        self._metrics.outcome(outcome)
-        self._log.outcome(outcome, content)
-        return _UNAVAILABLE if outcome == "not stored" else _STORED
-
-    def _refused(self, reason: str, remote: str | None, body: bytes, reply: Reply) -> Reply:
-        self._metrics.refused(reason)
-        self._log.refused(reason, remote, len(body))
-        return reply
-
-
-def _checked_secrets(secrets: Sequence[str]) -> tuple[str, ...]:
-    checked = tuple(secrets)
-    if not checked or not all(secret.strip() for secret in checked):
+def _check_secrets(secrets: Sequence[str]) -> None:
+    if not secrets or not all(secret.strip() for secret in secrets):
         raise SettingsError(
             "webhook_secret is missing or blank; set it with NFTSYNC_WEBHOOK_SECRET, "
             "NFTSYNC_WEBHOOK_SECRET_FILE or webhook_secret in nftsync.toml"
         )
-    for secret in checked:
+    for secret in secrets:
         try:
             secret.encode()
         except UnicodeEncodeError:
@@ -207,22 +131,39 @@ def _checked_secrets(secrets: Sequence[str]) -> tuple[str, ...]:
             raise SettingsError(
                 "webhook_secret (NFTSYNC_WEBHOOK_SECRET) is no UTF-8 text"
             ) from None
-    return checked
+
+
+def _refuse_what_is_ambiguous() -> None:
+    """Refuse a request that a web server in front may read otherwise than waitress (RFC 9112)."""
+    host = request.environ.get("HTTP_HOST")
+    if host is None and request.environ["SERVER_PROTOCOL"] == "HTTP/1.1":
+        raise BadRequest
+    # waitress joins headers that came twice, and takes out the Transfer-Encoding that it obeyed.
+    if "," in (host or "") or "HTTP_TRANSFER_ENCODING" in request.environ:
+        raise BadRequest
+
+
+def _log_outcome(outcome: Outcome, content: Webhook | Unusable) -> None:
+    if outcome == "quarantined":
+        reason = content.reason if isinstance(content, Unusable) else "its id was seen before"
+        _log.warning("a webhook was quarantined", extra={"reason": reason})
+    elif isinstance(content, Webhook):
+        fields = {"outcome": outcome, "webhook_id": content.webhook_id}
+        _log.debug("received a webhook", extra=fields)
 
 
 def _state(good: bool) -> Response:
-    return _response(_OK if good else _FAILING)
+    return _reply(200, b'{"status":"ok"}\n') if good else _reply(503, b'{"status":"failing"}\n')
 
 
-def _response(reply: Reply) -> Response:
-    return Response(reply.body, reply.status, reply.headers)
+def _reply(status: int, body: bytes) -> Response:
+    return Response(body, status, content_type="application/json")
 
 
 def _refusal(error: HTTPException) -> Response:
-    """Answer what no view answered, in the same form as all else."""
-    status = f"{error.code or 500} {error.name}"
-    reply = _response(Reply(status, _JSON, f'{{"error":"{error.name.lower()}"}}\n'.encode()))
-    allowed = dict(error.get_headers()).get("Allow")
-    if allowed is not None:
-        reply.headers["Allow"] = allowed
-    return reply
+    """Answer what no view answered, in the same form as all else, and close the connection."""
+    body = f'{{"error":"{error.name.lower()}"}}\n'.encode()
+    headers = {name: value for name, value in error.get_headers() if name == "Allow"}
+    # As waitress does after a reply of no known length. So a flood of these costs its sender a
+    # connection each, and what follows an ambiguous request is not read.
+    return Response(iter([body]), error.code, headers, content_type="application/json")

@@ -9,71 +9,37 @@ import os
 import sqlite3
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Histogram, make_wsgi_app
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from nftsync.errors import InputError, NftsyncError
-from nftsync.provider.webhooks import Unusable, Webhook
+from nftsync.errors import NftsyncError
 from nftsync.receiver.committer import Outcome
 from nftsync.store.database import connect_reader
+from nftsync.wsgi import HttpServer, Listener
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-__all__ = ["Backlog", "Metrics", "ReceiverLog", "log_json_lines", "serve_metrics", "unblock_stderr"]
+__all__ = ["REFUSED", "Backlog", "Metrics", "log_json_lines", "serve_metrics", "unblock_stderr"]
 
 
 _log = logging.getLogger("nftsync.receiver")
+
+#: What is logged of each refused webhook, of a bounded number of them a second.
+REFUSED = "refused a webhook"
 
 _LINES_A_SECOND = 10
 #: Bytes that wait to be written to stderr; what comes after them is dropped.
 _WAITING = 256 * 1024
 #: How long the end of the process waits until they are written.
 _LAST_SECONDS = 1.0
-
-
-class ReceiverLog:
-    """The receiver's log; refused webhooks, which anybody can send, take a bounded part of it.
-
-    Args:
-        clock: seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._room = _Room(clock)
-
-    def refused(self, reason: str, remote: str | None, size: int) -> None:
-        """A webhook was refused.
-
-        Args:
-            reason: why.
-            remote: the sender's address.
-            size: bytes of its body, of those that were read.
-        """
-        suppressed = self._room.take()
-        if suppressed is None:
-            return
-        fields: dict[str, object] = {"reason": reason, "remote": remote, "bytes": size}
-        if suppressed:
-            fields["suppressed"] = suppressed
-        _log.warning("refused a webhook", extra=fields)
-
-    def outcome(self, outcome: Outcome, content: Webhook | Unusable) -> None:
-        """A webhook was stored, counted or put in quarantine."""
-        if outcome == "quarantined":
-            reason = content.reason if isinstance(content, Unusable) else "its id was seen before"
-            _log.warning("a webhook was quarantined", extra={"reason": reason})
-        elif _log.isEnabledFor(logging.DEBUG) and isinstance(content, Webhook):
-            fields = {"outcome": outcome, "webhook_id": content.webhook_id}
-            _log.debug("received a webhook", extra=fields)
 
 
 def unblock_stderr() -> None:
@@ -106,7 +72,9 @@ def log_json_lines(level: int = logging.INFO, stream: TextIO | None = None) -> l
         "%(levelname)s %(name)s %(message)s", timestamp="time", rename_fields=names
     )
     handler.setFormatter(formatter)
-    handler.addFilter(_Bounded("waitress"))  # what it makes of bytes that anybody can send
+    # What anybody can cause: refused webhooks, and what waitress makes of a request's bytes.
+    handler.addFilter(_Bounded(lambda record: record.msg == REFUSED))
+    handler.addFilter(_Bounded(lambda record: record.name.startswith("waitress")))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(level)
@@ -118,44 +86,31 @@ def log_json_lines(level: int = logging.INFO, stream: TextIO | None = None) -> l
     return handler
 
 
-class _Room:
-    """Room for so many lines a second."""
+class _Bounded(logging.Filter):
+    """Lets so many records a second of one kind pass, and all of the others."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, is_one: Callable[[logging.LogRecord], bool]) -> None:
+        super().__init__()
+        self._is_one = is_one
         self._lock = threading.Lock()
         self._second = 0
         self._lines = 0
         self._suppressed = 0
 
-    def take(self) -> int | None:
-        """The lines left out since the last one, or None if this one is left out too."""
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not self._is_one(record):
+            return True
         with self._lock:
-            second = int(self._clock())
+            second = int(record.created)
             if second != self._second:
                 self._second, self._lines = second, 0
             self._lines += 1
             if self._lines > _LINES_A_SECOND:
                 self._suppressed += 1
-                return None
-            suppressed, self._suppressed = self._suppressed, 0
-            return suppressed
-
-
-class _Bounded(logging.Filter):
-    """Lets so many lines a second of one logger pass, and all of the others."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self._room = _Room(time.monotonic)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if not super().filter(record):
+                return False
+            if self._suppressed:
+                vars(record)["suppressed"], self._suppressed = self._suppressed, 0
             return True
-        suppressed = self._room.take()
-        if suppressed:
-            vars(record)["suppressed"] = suppressed
-        return suppressed is not None
 
 
 class _Unblocked(io.RawIOBase):
@@ -371,18 +326,6 @@ def serve_metrics(metrics: Metrics, port: int) -> Callable[[], None]:
     Raises:
         InputError: the port is taken or may not be used.
     """
-    try:
-        server, thread = start_http_server(port, addr="127.0.0.1", registry=metrics.registry)
-    except (OSError, OverflowError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise InputError(
-            f"cannot serve metrics on port {port} of 127.0.0.1: {reason}; "
-            "choose another with --metrics-port"
-        ) from error
-
-    def close() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    return close
+    listener = Listener(port=port, flag="--metrics-port")
+    app = make_wsgi_app(metrics.registry)
+    return HttpServer(app, listener, threads=2, connections=20).close

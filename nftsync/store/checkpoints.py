@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from bisect import bisect_left
 from contextlib import suppress
 from io import FileIO
@@ -13,6 +14,8 @@ __all__ = ["Checkpoints", "checkpoint", "log_of", "move_most"]
 
 #: So much in the write-ahead log is moved; 8,000 pages.
 _MOST_BYTES = 32 * 1024 * 1024
+#: How often the log is looked at, in seconds; a receiver commits hundreds of times in one.
+_LOOK_EVERY = 0.1
 #: Should the thread not keep up, the writer's commits move it all, as SQLite does it: 256 MB.
 _MOST_PAGES = 64_000
 #: The log's layout, in bytes: its head, each page's head, and where both keep their salts.
@@ -42,12 +45,17 @@ class Checkpoints:
         # Opened now, while this name is surely the database that the writer has opened.
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._thread: threading.Thread | None = None
+        self._looked_at = 0.0
         writer.execute(f"PRAGMA wal_autocheckpoint = {_MOST_PAGES}")
         self._page_bytes: int = writer.execute("PRAGMA page_size").fetchone()[0]
 
     def after_commit(self) -> None:
         """Begin or complete a checkpoint where one is due."""
         if self._thread is None:
+            moment = time.monotonic()
+            if moment - self._looked_at < _LOOK_EVERY:
+                return
+            self._looked_at = moment
             if self._log_bytes() >= _MOST_BYTES:
                 thread = threading.Thread(target=self._move_most, name="nftsync-checkpoint")
                 with suppress(RuntimeError):  # no room for a thread: then SQLite does it, later

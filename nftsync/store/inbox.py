@@ -28,7 +28,6 @@ __all__ = [
     "WebhookState",
     "seconds_before_attempt",
     "store",
-    "store_new",
 ]
 
 
@@ -142,35 +141,6 @@ def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: st
     if again:
         connection.executemany(_COUNT, [(count, name) for name, count in again.items()])
     return results
-
-
-def store_new(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: str) -> bool:
-    """Put webhooks into the inbox in one statement and transaction, if that is all there is to do.
-
-    Nearly all webhooks are usable and come once. What `store` asks and decides is left out for
-    them: each further statement has the thread wait for the interpreter's lock.
-
-    Args:
-        connection: the database, outside a transaction.
-        deliveries: the webhooks.
-        at: the time they are stored at.
-
-    Returns:
-        Whether they were stored. If not, nothing was, and `store` is to do it: one of them is
-        unusable or was there before, or there are many of them.
-    """
-    if not 0 < len(deliveries) <= _ROWS_AT_ONCE:
-        return False
-    rows = []
-    for body, content in deliveries:
-        if isinstance(content, Unusable):
-            return False
-        rows.append(_row(content.webhook_id, content, body, _digest(body), at, None))
-    try:
-        _insert(connection, rows)
-    except sqlite3.IntegrityError:
-        return False
-    return True
 
 
 def _insert(connection: sqlite3.Connection, rows: Sequence[_Row]) -> None:

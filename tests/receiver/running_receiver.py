@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import httpx
 from receiver_webhooks import SECRET, headers
 
-from nftsync.receiver import close_app, create_app, quick_path
+from nftsync.receiver import close_app, create_app
 from nftsync.wsgi import HttpServer
 
 
@@ -43,7 +43,7 @@ def running(database: Path, limits: dict[str, Any], **options: Any) -> Iterator[
     app = create_app(database=database, **{"secrets": [SECRET]} | options)
     try:
         with (
-            HttpServer(app, **{"quick": quick_path(app)} | limits) as server,
+            HttpServer(app, **limits) as server,
             httpx.Client(base_url=server.url, trust_env=False, timeout=30) as client,
         ):
             yield Running(server, database, client)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from receiver_webhooks import ORGANIZATION, body, fields
 
 from nftsync.provider.webhooks import read_webhook
-from nftsync.store.inbox import Delivery, Stored, store, store_new
+from nftsync.store.inbox import Delivery, Stored, store
 from nftsync.store.schema import open_store
 
 AT = "2026-01-31T12:00:00.000000Z"
@@ -197,39 +197,3 @@ def test_many_at_once_are_stored_like_one(connection: sqlite3.Connection, count:
     contents = [body() for _ in range(count)]
     assert put(connection, *contents) == ["stored"] * count
     assert [row["body"] for row in rows(connection)] == contents
-
-
-def put_new(connection: sqlite3.Connection, *contents: bytes) -> bool:
-    return store_new(connection, [delivery(content) for content in contents], AT)
-
-
-def test_new_webhooks_are_stored_in_one_step_as_in_several(tmp_path: Path) -> None:
-    contents = [body(changes={"n": n}) for n in range(5)]
-    found = []
-    for name in ("one", "several"):
-        with closing(open_store(tmp_path / name)) as connection:
-            if name == "one":
-                assert put_new(connection, *contents)
-                assert not connection.in_transaction
-            else:
-                put(connection, *contents)
-            found.append(rows(connection))
-    assert found[0] == found[1]
-
-
-@pytest.mark.parametrize("case", ["none", "came before", "twice", "unusable", "many"])
-def test_what_is_more_than_new_is_left_to_several_steps(
-    connection: sqlite3.Connection, case: str
-) -> None:
-    before = body()
-    put(connection, before)
-    contents = {
-        "none": [],
-        "came before": [body(), before, body()],
-        "twice": [again := body(), again],
-        "unusable": [body(), b"{}"],
-        "many": [body() for _ in range(65)],
-    }[case]
-    assert not put_new(connection, *contents)
-    assert not connection.in_transaction
-    assert [row["body"] for row in rows(connection)] == [before]

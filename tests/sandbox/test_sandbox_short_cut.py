@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 from collections.abc import Mapping
 
 import pytest
@@ -11,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nftsync.sandbox.generator import generate
-from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.service import EXTENSION, create_app
 
 WORLD = generate(wallets=2, nfts=3)
@@ -73,24 +71,3 @@ def test_both_refuse_alike(figures: dict[str, float]) -> None:
     assert quick == plain
     counted = [app.extensions[EXTENSION].requests.snapshot() for app in both]
     assert counted == [{"balances": 10, "token": 10}] * 2
-
-
-def test_a_connection_stays_after_a_304() -> None:
-    with SandboxServer(WORLD) as server:
-        link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
-        path = f"/v1/wallets/{WALLET}/nft-balances"
-        link.request("GET", path)
-        answer = link.getresponse()
-        answer.read()
-        condition = {"If-None-Match": answer.headers["ETag"]}
-        used = link.sock
-        for _ in range(3):
-            link.request("GET", path, headers=condition)
-            answer = link.getresponse()
-            assert (answer.status, answer.read()) == (304, b"")
-            assert answer.headers["Connection"] is None
-            assert link.sock is used
-        link.request("GET", path, headers=condition | {"Connection": "close"})
-        answer = link.getresponse()
-        assert (answer.status, answer.headers["Connection"]) == (304, "close")
-        link.close()

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from nftsync.receiver import checkpoints as of_receiver
-from nftsync.receiver.checkpoints import Checkpoints
-from nftsync.receiver.committer import DatabaseFile
 from nftsync.store import checkpoints as of_mirror
 from nftsync.store.mirror import Mirror
 
@@ -35,18 +31,6 @@ def wait_until(moved: Callable[[], bool]) -> None:
     while not moved():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def test_the_receiver_moves_its_log_into_the_database(
-    link: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(of_receiver, "_EVERY", 0.05)
-    file = DatabaseFile(link)
-    with closing(file.open()) as writer, closing(Checkpoints(file)):
-        writer.execute("PRAGMA wal_autocheckpoint = 0")
-        writer.execute("CREATE TABLE padding (content BLOB)")
-        writer.execute("INSERT INTO padding VALUES (zeroblob(?))", (8 * MEGABYTE,))
-        wait_until(lambda: link.stat().st_size > 8 * MEGABYTE)
 
 
 def test_the_mirror_moves_its_log_into_the_database(

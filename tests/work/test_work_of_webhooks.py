@@ -14,7 +14,7 @@ from sql_work import SqlWork, counted
 from webhook_burst import deliveries, receive, replay
 
 from nftsync.provider.routes import Route
-from nftsync.store.inbox import store, store_new
+from nftsync.store.inbox import store
 from nftsync.store.mirror import Mirror
 from nftsync.times import now
 
@@ -89,14 +89,6 @@ def test_storing_webhooks_takes_a_few_statements_for_all_of_them(tmp_path: Path)
         few, many = storing(mirror, 10), storing(mirror, 110)
     assert many.rows - few.rows == 100
     assert len(many.statements) - len(few.statements) <= 100 / 50
-
-
-def test_new_webhooks_are_stored_by_one_statement(tmp_path: Path) -> None:
-    with closing(Mirror(tmp_path / "nftsync.db", air=0.0)) as mirror:
-        batch = deliveries([wallet(number) for number in range(50)])
-        with counted(mirror.connection) as work:
-            assert store_new(mirror.connection, batch, now())
-    assert (work.rows, len(work.statements)) == (50, 1)
 
 
 def test_storing_a_webhook_takes_as_many_steps_with_many_waiting(tmp_path: Path) -> None:
