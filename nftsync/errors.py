@@ -12,6 +12,7 @@
     ├── ReadError            a read of the provider failed, for good
     │   ├── AccessRefused    401 or 403
     │   ├── NoConnection     nothing answered
+    │   │   └── ProxyFailed  the proxy in between could not be reached, or refused
     │   └── UnusableAnswer   an answer came, but not what the provider's document promises
     └── Stopped              the caller asked to stop while a read was waiting
 """
@@ -27,6 +28,7 @@ __all__ = [
     "NewerDatabase",
     "NftsyncError",
     "NoConnection",
+    "ProxyFailed",
     "ReadError",
     "SettingsError",
     "Stopped",
@@ -122,6 +124,18 @@ class NoConnection(ReadError):
     def provider_down(self) -> bool:
         """True."""
         return True
+
+
+class ProxyFailed(NoConnection):
+    """The proxy could not be reached, or refused; the text names it and where it was configured.
+
+    Attributes:
+        final: asking it again has no point, as with a wrong password.
+    """
+
+    def __init__(self, message: str, *, final: bool = False) -> None:
+        super().__init__(message, connected=False)
+        self.final = final
 
 
 class UnusableAnswer(ReadError):

@@ -64,8 +64,8 @@ _ONE_UUID = re.compile(_UUID)
 _UUIDS = re.compile(rf"(?:{_UUID},)*{_UUID}")
 
 
-class Effort(NamedTuple):
-    """What a read cost.
+class Effort(msgspec.Struct, array_like=True):
+    """What a read cost, counted while it goes on.
 
     Attributes:
         requests: HTTP requests sent, repeated ones included.
@@ -94,7 +94,7 @@ class _Read(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     started_at: str
     outcome: Outcome
     error: str | None = None
-    effort: Effort = Effort()
+    effort: Effort = msgspec.field(default_factory=Effort)
     webhook_id: str | None = None
     provider_down: bool = False
     status: int | None = None

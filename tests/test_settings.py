@@ -63,6 +63,10 @@ SAMPLES: dict[str, list[tuple[str, object]]] = {
     "timeout": [(f"{n}.5", n + 0.5) for n in range(3)],
     "retries": [(str(n + 1), n + 1) for n in range(3)],
     "rate_limit": [(f"{n}.25", n + 0.25) for n in range(3)],
+    "proxy": [(f"http://u:p@h{n}", f"http://u:p@h{n}") for n in range(3)],
+    "ca_file": [(f"/ca/{n}.pem", Path(f"/ca/{n}.pem")) for n in range(3)],
+    "client_certificate": [(f"/c/{n}.pem", Path(f"/c/{n}.pem")) for n in range(3)],
+    "client_key": [(f"/k/{n}.pem", Path(f"/k/{n}.pem")) for n in range(3)],
     "wallets_file": [(f"/w/{n}.csv", Path(f"/w/{n}.csv")) for n in range(3)],
     "ipfs_gateway": [(f"https://g{n}/ipfs", f"https://g{n}/ipfs/") for n in range(3)],
 }
@@ -78,7 +82,7 @@ def test_the_keys_are_those_of_the_settings_in_their_order():
     fields = list(under_test.Settings.__dataclass_fields__)
     assert [key.name for key in KEYS] == fields[:-1]
     assert {key.name for key in VARIABLES} == set(SAMPLES)
-    assert SECRETS == ["api_token", "headers", "webhook_secret", "webhook_secret_previous"]
+    assert SECRETS == ["api_token", "headers", "webhook_secret", "webhook_secret_previous", "proxy"]
     assert [key.flag for key in FLAGS] == [
         "--base-url",
         "--database",
@@ -129,6 +133,10 @@ def test_defaults(tmp_path):
         timeout=30.0,
         retries=5,
         rate_limit=None,
+        proxy=None,
+        ca_file=None,
+        client_certificate=None,
+        client_key=None,
         wallets_file=None,
         ignore_fields=[],
         ipfs_gateway="https://ipfs.io/ipfs/",
@@ -465,10 +473,10 @@ def test_a_blank_secret_is_none_and_wins_over_the_file(tmp_path, blank):
     environ = {f"NFTSYNC_{name.upper()}": blank for name in SECRETS}
     read = load_in(tmp_path, **environ)
     assert (read.api_token, read.headers, read.webhook_secret_previous) == (None, {}, None)
-    assert read.webhook_secret == blank
+    assert (read.webhook_secret, read.proxy) == (blank, blank)
     assert {read.sources[name] for name in SECRETS} == {f"environment {v}" for v in environ}
     shown = {key: value for key, value, _ in describe(read)}
-    assert [shown[name] for name in SECRETS] == ["not set", "not set", "blank", "not set"]
+    assert [shown[name] for name in SECRETS] == ["not set", "not set", "blank", "not set", "blank"]
 
 
 @pytest.mark.parametrize("name", SECRETS)
@@ -583,6 +591,10 @@ def test_describe_shows_paths_sources_and_no_secret(tmp_path):
         "timeout": "30",
         "retries": "5",
         "rate_limit": "2",
+        "proxy": "not set",
+        "ca_file": "not set",
+        "client_certificate": "not set",
+        "client_key": "not set",
         "wallets_file": "-",
         "ignore_fields": "not set",
         "ipfs_gateway": "https://ipfs.io/ipfs/",

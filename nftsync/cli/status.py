@@ -160,12 +160,13 @@ def _print(results: list[Check]) -> int:
 
 def _check_api(settings: Settings, wallet_id: str | None) -> list[Check]:
     from nftsync.errors import NftsyncError, SettingsError
+    from nftsync.provider.client import Client
     from nftsync.pull.api import client_config
     from nftsync.reports import checks
 
     try:
         config = client_config(replace(settings, retries=min(settings.retries, _ATTEMPTS)))
-        client, _ = config.connect()
+        client = Client(config)
     except SettingsError as error:
         return [checks.Check("FAILED", "API", str(error))]
     results = checks.check_base_url(settings.base_url or "")

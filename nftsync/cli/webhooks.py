@@ -76,6 +76,7 @@ def webhook_config(
       nftsync webhook-config --enable
       nftsync webhook-config --type nft --type transaction
     """
+    from nftsync.provider.client import Client
     from nftsync.pull.api import client_config
 
     changes = _changes(settings, url, types, enabled=enabled, send_secret=send_secret)
@@ -83,8 +84,7 @@ def webhook_config(
     if url is not None and not yes and sys.stdin.isatty() and not _confirmed(changes["url"]):
         say("Nothing was changed.")
         context.exit(1)
-    client, _ = config.connect()
-    with client:
+    with Client(config) as client:
         try:
             client.configure_webhooks(changes)
         except ReadError as error:

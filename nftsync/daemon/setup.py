@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from nftsync.errors import InputError, SettingsError
-from nftsync.provider import Access
+from nftsync.provider.client import Access
 from nftsync.provider.routes import merged
 from nftsync.pull.api import client_config
 from nftsync.pull.plan import SyncRequest, read_wallets_file
@@ -52,7 +52,7 @@ def full_sync(settings: Settings, access: Access, *, resume: bool) -> RunSync:
 
     Args:
         settings: the settings.
-        access: pace and credentials, shared with the replay.
+        access: rate limiter and credentials, shared with the replay.
         resume: go on with one that was cut off, where there is one.
     """
     client = client_config(settings)

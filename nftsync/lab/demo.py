@@ -18,7 +18,7 @@ import msgspec
 from nftsync.daemon.serve import Receiving, ServeConfig, receiving
 from nftsync.errors import StoreError
 from nftsync.lab.demo_provider import PORT, begin_provider, create, held
-from nftsync.provider import ClientConfig
+from nftsync.provider.client import Client, ClientConfig
 from nftsync.provider.routes import merged
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
@@ -164,7 +164,7 @@ def run_demo(
         wallets = provider.world.wallets()
         tell(f"A sandbox provider with {len(wallets)} wallets answers at {provider.url}.")
         tell("Reading all of them ...")
-        config = ClientConfig(base_url=provider.url)
+        config = ClientConfig(base_url=provider.url, proxy="")
         first = sync_wallets(
             database, config, SyncRequest(wallets=_lines(wallets)), progress=progress
         )
@@ -215,8 +215,7 @@ def _following(database: Path, client: ClientConfig) -> Iterator[str]:
     replay = ReplayConfig(client=client, access=access, routes=merged({}), run_sync=run_sync)
     serving = ServeConfig(database=database, secrets=[secret], port=0, replay=replay)
     with receiving(serving, lambda: None) as receiver, _what_broke(receiver):
-        provider, _ = client.connect(access)
-        with closing(provider):
+        with Client(client, access) as provider:
             provider.configure_webhooks(
                 {
                     "url": receiver.url,

@@ -1,24 +1,24 @@
-"""The provider's calls, politely repeated and strictly read.
+"""How to read a provider, and its calls, politely repeated and strictly read.
 
-Source: provider's document, section Endpoints. What it calls "not shown" arrives here as an
-argument: credentials (`Auth`), paging (`Paging`), the rate (`Pace`).
+Source: provider's document, section Endpoints. What it calls "not shown" is a field of
+`ClientConfig`: the credentials, the paging, the rate.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple, Self
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import urlencode
 
 import msgspec
 
 from nftsync.errors import InputError, UnusableAnswer
-from nftsync.provider.connection import Answer
 from nftsync.provider.credentials import Auth
-from nftsync.provider.exchange import Exchange, Health, Tally
-from nftsync.provider.rate_limiter import Lane, Pace
+from nftsync.provider.rate_limiter import RateLimiter, Slots
+from nftsync.provider.routes import Paging
 from nftsync.provider.wire import (
     WalletPage,
     check_object,
@@ -26,34 +26,100 @@ from nftsync.provider.wire import (
     decode_wallet,
     each_token_once,
 )
-from nftsync.records import Content, Entry, normalize_uuid
+from nftsync.records import Content, Effort, Entry, normalize_uuid
 
-__all__ = ["Balances", "Client", "Paging"]
+if TYPE_CHECKING:
+    from nftsync.provider.network import Network
+    from nftsync.provider.transport import Response
+
+__all__ = ["Access", "Balances", "CircuitBreaker", "Client", "ClientConfig"]
 
 #: Pages of one wallet; a cursor that never ends is a fault, not a large wallet.
 _MOST_PAGES = 10_000
 #: Servers refuse longer addresses.
 _LONGEST_QUERY = 8_000
+#: Responses from the beginning that are all refusals, and requests in a row without a connection.
+_REFUSALS = 20
+_UNANSWERED = 50
 _PATH = re.compile(r"/[!-~]*")
 
 
-class Paging(NamedTuple):
-    """How the provider pages, where it does (provider's document: not shown).
+class Access(NamedTuple):
+    """What all clients of one provider share in a process.
 
     Attributes:
-        next: the response field that carries a cursor.
-        param: the query parameter that takes it.
+        limiter: how fast all of them together ask.
+        auth: the credentials; a token command runs once for all.
+        network: the address, the proxy and the certificates.
     """
 
-    next: str
-    param: str
+    limiter: RateLimiter
+    auth: Auth
+    network: Network
+
+
+class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How to read a provider; it can be handed to another process. Its repr shows no secret.
+
+    Attributes:
+        base_url: the provider's base address.
+        api_token: sent as `Authorization: Bearer ...`.
+        token_command: a command line whose standard output is the token.
+        headers: sent as they are.
+        proxy: the URL of a proxy; None for the environment's, blank for none at all.
+        proxy_source: where `proxy` came from, for messages.
+        ca_file: trust only what these certificates signed; None for the system's.
+        client_certificate: shows who we are.
+        client_key: its private key, where it is in another file.
+        rate_limit: requests per second, or None.
+        timeout: seconds for a whole attempt.
+        attempts: attempts per request, the first included.
+        first_wait: seconds before the first repeat; later waits grow from it.
+        max_bytes: the greatest body that is read.
+        ignore_fields: top-level fields of a balances response that are known to mean nothing.
+        paging: how the provider pages, or None where it doesn't.
+    """
+
+    base_url: str
+    api_token: str | None = None
+    token_command: str | None = None
+    headers: dict[str, str] = {}
+    proxy: str | None = None
+    proxy_source: str = "the caller"
+    ca_file: str | None = None
+    client_certificate: str | None = None
+    client_key: str | None = None
+    rate_limit: float | None = None
+    timeout: float = 30.0
+    attempts: int = 5
+    first_wait: float = 0.5
+    max_bytes: int = 64 * 1024 * 1024
+    ignore_fields: list[str] = []
+    paging: Paging | None = None
+
+    def __repr__(self) -> str:
+        return f"ClientConfig(base_url={self.base_url!r}, ...)"
+
+    def access(self, *, at_once: int | None = None) -> Access:
+        """Make what several clients can share.
+
+        Args:
+            at_once: requests in flight over all of them, or None for no bound.
+
+        Raises:
+            SettingsError: the address, the proxy, a certificate or the credentials cannot be used.
+        """
+        from nftsync.provider.network import network_of  # slow to import
+
+        auth = Auth(self.api_token, token_command=self.token_command, headers=self.headers)
+        return Access(RateLimiter(self.rate_limit, at_once=at_once), auth, network_of(self))
 
 
 class Balances(NamedTuple):
-    """A wallet's balances as they were answered.
+    """A wallet's balances as they were sent.
 
     Attributes:
-        entries: None where the answer was the known one.
+        entries: None where the response was the known one.
         digest: SHA-256 of the body, or of all pages.
         etag: the validator that came with it.
         unknown_field: a top-level field nobody declared known; the list may then be a part.
@@ -65,56 +131,87 @@ class Balances(NamedTuple):
     unknown_field: str | None
 
 
+class CircuitBreaker:
+    """Counts responses over all threads of a client and says when to give up.
+
+    Attributes:
+        reason: why going on has no point, or None while it has.
+    """
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self._lock = threading.Lock()
+        self._answers = 0
+        self._all_refused = True
+        self._unanswered = 0
+
+    def answered(self, status: int) -> None:
+        """Count a response."""
+        if self._answers >= _REFUSALS and not self._unanswered:
+            return
+        with self._lock:
+            self._unanswered = 0
+            self._answers += 1
+            self._all_refused &= status in {401, 403}
+            if self._answers == _REFUSALS and self._all_refused:
+                self.reason = (
+                    f"the first {_REFUSALS} answers were all 401 or 403: the provider does not "
+                    "accept these credentials; check api_token, token_command or headers"
+                )
+
+    def unanswered(self, why: str) -> None:
+        """Count a request that got no connection."""
+        with self._lock:
+            self._unanswered += 1
+            if self._unanswered == _UNANSWERED:
+                self.reason = (
+                    f"{_UNANSWERED} requests in a row got no connection ({why}); is the provider "
+                    "up, and base_url right?"
+                )
+
+
 class Client:
-    """Reads one provider from any number of threads, each over a connection of its own."""
+    """Reads one provider from any number of threads, each over a connection of its own.
+
+    Attributes:
+        breaker: told of every response and of every request without one.
+        proxy: the proxy that is used and where it was configured, without its password, or None.
+    """
 
     def __init__(
-        self,
-        base_url: str,
-        *,
-        auth: Auth | None = None,
-        pace: Lane | None = None,
-        health: Health | None = None,
-        timeout: float = 30.0,
-        attempts: int = 5,
-        ignore_fields: Collection[str] = (),
-        paging: Paging | None = None,
-        max_bytes: int = 64 * 1024 * 1024,
-        first_wait: float = 0.5,
+        self, config: ClientConfig, access: Access | None = None, *, urgent: bool = False
     ) -> None:
         """Prepare to read.
 
         Args:
-            base_url: the provider's base address.
-            auth: credentials.
-            pace: a lane of the pace that all who read this provider share.
-            health: told of every answer and of every request without one.
-            timeout: seconds for a whole attempt.
-            attempts: attempts per request, the first included.
-            ignore_fields: top-level fields of a balances answer that are known to mean nothing.
-            paging: how the provider pages, or None where it doesn't.
-            max_bytes: the greatest body that is read.
-            first_wait: seconds before the first repeat; later waits grow from it.
+            config: how.
+            access: shared with other clients; None for one of its own.
+            urgent: its requests go before those of clients that share the access and are not.
+
+        Raises:
+            SettingsError: the client cannot be made so.
         """
-        self.pace = pace or Pace().lane()
-        self._exchange = Exchange(
-            base_url,
-            auth=auth or Auth(),
-            pace=self.pace,
-            health=health or Health(),
-            timeout=timeout,
-            attempts=attempts,
-            max_bytes=max_bytes,
-            first_wait=first_wait,
-        )
-        self._ignore_fields = frozenset(ignore_fields)
-        self._paging = paging
+        # Slow to import. Not left to the threads: who runs out of descriptors imports nothing.
+        from nftsync.provider.exchange import Exchange
+
+        access = access or config.access()
+        self.breaker = CircuitBreaker()
+        self._slots = Slots(access.limiter, urgent=urgent)
+        self._exchange = Exchange(config, access, self._slots, self.breaker)
+        self.proxy = None if access.network.proxy is None else str(access.network.proxy)
+        self._ignore_fields = frozenset(config.ignore_fields)
+        self._paging = config.paging
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def stop(self) -> None:
+        """Send no more requests, and end those under way; their calls raise `Stopped`."""
+        self._slots.stopped.set()
+        self._exchange.cut()
 
     def close(self) -> None:
         """Close all connections."""
@@ -123,7 +220,7 @@ class Client:
     def balances(
         self,
         wallet_id: str,
-        effort: Tally,
+        effort: Effort,
         *,
         etag: str | None = None,
         known_digest: str | None = None,
@@ -138,27 +235,27 @@ class Client:
 
         Raises:
             ReadError: it failed for good.
-            Stopped: the pace was stopped.
+            Stopped: the client was stopped.
         """
         path = f"/v1/wallets/{normalize_uuid(wallet_id, 'wallet id')}/nft-balances"
         if self._paging is None:
             return self._whole_list(path, effort, etag if known_digest else None, known_digest)
         return self._paged_list(path, effort, self._paging, known_digest)
 
-    def token(self, token_id: str, effort: Tally) -> Content:
+    def token(self, token_id: str, effort: Effort) -> Content:
         """Read a single token (provider's document, GET /v1/tokens/{tokenId}).
 
         Raises:
             ReadError: it failed for good.
-            Stopped: the pace was stopped.
+            Stopped: the client was stopped.
         """
         token_id = normalize_uuid(token_id, "token id")
         path = f"/v1/tokens/{token_id}"
         return self._exchange.call(
-            "GET", path, effort, lambda answer: decode_token(answer.body, token_id)
+            "GET", path, effort, lambda response: decode_token(response.body, token_id)
         )
 
-    def object(self, path: str, effort: Tally) -> bytes:
+    def object(self, path: str, effort: Effort) -> bytes:
         """Read any object (provider's document, Follow-up read of a webhook's object).
 
         Args:
@@ -172,11 +269,13 @@ class Client:
         Raises:
             InputError: the path cannot be sent.
             ReadError: it failed for good.
-            Stopped: the pace was stopped.
+            Stopped: the client was stopped.
         """
         if _PATH.fullmatch(path) is None:
             raise InputError(f"{path[:80]!r} is no encoded path: nothing was asked for")
-        return self._exchange.call("GET", path, effort, lambda answer: check_object(answer.body))
+        return self._exchange.call(
+            "GET", path, effort, lambda response: check_object(response.body)
+        )
 
     def configure_webhooks(self, changes: Mapping[str, Any]) -> None:
         """Change the organization's webhook configuration (provider's document, PATCH).
@@ -189,26 +288,26 @@ class Client:
         """
         path = "/api/organization/v1/current-organization/webhook-config"
         body = msgspec.json.encode(changes)
-        self._exchange.call("PATCH", path, Tally(), lambda _: None, body=body)
+        self._exchange.call("PATCH", path, Effort(), lambda _: None, body=body)
 
     def _whole_list(
-        self, path: str, effort: Tally, etag: str | None, known_digest: str | None
+        self, path: str, effort: Effort, etag: str | None, known_digest: str | None
     ) -> Balances:
-        def read(answer: Answer) -> Balances:
-            if answer.status == 304:
+        def read(response: Response) -> Balances:
+            if response.status == 304:
                 return Balances(None, known_digest or "", None, None)
-            digest = hashlib.sha256(answer.body).hexdigest()
-            new_etag = _etag(answer)
+            digest = hashlib.sha256(response.body).hexdigest()
+            new_etag = _etag(response)
             if digest == known_digest:
                 return Balances(None, digest, new_etag, None)
-            page = decode_wallet(answer.body, known_fields=self._ignore_fields)
+            page = decode_wallet(response.body, known_fields=self._ignore_fields)
             entries = each_token_once(page.entries)
             return Balances(entries, digest, new_etag, page.unknown_field)
 
         return self._exchange.call("GET", path, effort, read, etag=etag)
 
     def _paged_list(
-        self, path: str, effort: Tally, paging: Paging, known_digest: str | None
+        self, path: str, effort: Effort, paging: Paging, known_digest: str | None
     ) -> Balances:
         entries: list[Entry] = []
         digest = hashlib.sha256()
@@ -219,9 +318,9 @@ class Client:
             if len(query) > _LONGEST_QUERY:
                 raise UnusableAnswer(f"$.{paging.next}: the cursor is too long to be sent")
 
-            def read(answer: Answer) -> tuple[bytes, WalletPage]:
-                return answer.body, decode_wallet(
-                    answer.body, known_fields=self._ignore_fields, cursor_field=paging.next
+            def read(response: Response) -> tuple[bytes, WalletPage]:
+                return response.body, decode_wallet(
+                    response.body, known_fields=self._ignore_fields, cursor_field=paging.next
                 )
 
             body, page = self._exchange.call("GET", path + query, effort, read)
@@ -239,7 +338,7 @@ class Client:
         raise UnusableAnswer(f"more than {_MOST_PAGES:,} pages")
 
 
-def _etag(answer: Answer) -> str | None:
+def _etag(response: Response) -> str | None:
     """The answer's validator, if it is one that can be sent back."""
-    etag = answer.headers.get("etag", "")
+    etag = response.headers.get("etag", "")
     return etag if etag.isascii() and 0 < len(etag) <= _LONGEST_QUERY else None

@@ -1,4 +1,4 @@
-"""How fast we ask: one pace for all who read a provider, in lanes of which urgent ones go first."""
+"""How fast we ask: one limiter for all who read a provider, whose urgent requests go first."""
 
 from __future__ import annotations
 
@@ -9,55 +9,59 @@ from collections import deque
 
 from nftsync.errors import Stopped
 
-__all__ = ["Lane", "Pace", "Turn"]
+__all__ = ["RateLimiter", "Slots"]
 
-#: How long a request that waits may overlook that its lane was stopped, in seconds.
+#: How long a request that waits may overlook that its client was stopped, in seconds.
 _SLICE = 0.25
 #: Seconds between two requests; what is longer is more than the clock's functions take.
 _LONGEST_INTERVAL = 86_400.0
 
 
-class Pace:
+class RateLimiter:
     """Spaces requests evenly, bounds those in flight, and lets a "not now" hold all of them back.
 
-    Nobody reserves a slot ahead: a request takes its slot when it leaves, so an urgent one that
+    Nobody reserves a time ahead: a request takes its slot when it leaves, so an urgent one that
     comes later still goes first. Ordinary requests get what urgent ones leave over.
     """
 
     def __init__(self, rate_limit: float | None = None, *, at_once: int | None = None) -> None:
-        """Set the pace.
+        """Set the rate.
 
         Args:
-            rate_limit: requests per second over all lanes, or None for no limit.
-            at_once: requests in flight over all lanes, or None for no bound.
+            rate_limit: requests per second over all clients, or None for no limit.
+            at_once: requests in flight over all clients, or None for no bound.
         """
         self._interval = min(1.0 / rate_limit, _LONGEST_INTERVAL) if rate_limit else 0.0
         self._bounded = at_once is not None
         self._free = not self._interval and not self._bounded
-        self._seats = at_once or 0
+        self._slots = at_once or 0
         self._lock = threading.Lock()
-        self._next_slot = 0.0
+        self._next_at = 0.0
         self._resume_at = 0.0
-        # An event for each who waits: whoever leaves or gives back a seat wakes the first alone.
+        # An event for each who waits: whoever leaves or gives back a slot wakes the first alone.
         self._urgent: deque[threading.Event] = deque()
         self._ordinary: deque[threading.Event] = deque()
 
-    def lane(self, *, urgent: bool = False) -> Lane:
-        """A lane for one client.
-
-        Args:
-            urgent: its requests go before those of lanes that are not.
-        """
-        return Lane(self, urgent=urgent)
+    @property
+    def waiting(self) -> int:
+        """How many requests wait in line."""
+        return len(self._urgent) + len(self._ordinary)
 
     def pause(self, seconds: float) -> None:
         """Let nobody ask for that long."""
         with self._lock:
             self._resume_at = max(self._resume_at, time.monotonic() + seconds)
 
-    def _leave(self, *, urgent: bool, stopped: threading.Event) -> bool:
-        """Wait in line for a slot and a seat; False when a pause or a stop came first."""
-        line = self._urgent if urgent else self._ordinary
+    def take_slot(self, stopped: threading.Event, *, urgent: bool) -> bool:
+        """Wait for a slot; False when a pause or a stop came first."""
+        pause = self._resume_at - time.monotonic()
+        if pause > 0.0:
+            # Jitter, or every thread would come back at the same instant.
+            stopped.wait(pause + random.uniform(0.0, 0.1 + pause / 4))  # noqa: S311
+            return False
+        return self._free or self._wait_in_line(stopped, self._urgent if urgent else self._ordinary)
+
+    def _wait_in_line(self, stopped: threading.Event, line: deque[threading.Event]) -> bool:
         mine = threading.Event()
         with self._lock:
             line.append(mine)
@@ -70,8 +74,8 @@ class Pace:
                         return False
                     wait = self._wait_of(mine, at)
                     if wait <= 0.0:
-                        self._next_slot = at + self._interval
-                        self._seats -= self._bounded
+                        self._next_at = at + self._interval
+                        self._slots -= self._bounded
                         return True
                 mine.wait(min(wait, _SLICE))
             return False
@@ -81,16 +85,17 @@ class Pace:
                 self._wake_first()
 
     def _wait_of(self, mine: threading.Event, at: float) -> float:
-        """Seconds until it can be this one's turn, at the earliest; the lock is held."""
+        """Seconds until this one may leave, at the earliest; the lock is held."""
         first = (self._urgent or self._ordinary)[0]
-        if mine is not first or (self._bounded and self._seats <= 0):
+        if mine is not first or (self._bounded and self._slots <= 0):
             return _SLICE
-        return self._next_slot - at
+        return self._next_at - at
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
+        """Give a slot back."""
         if self._bounded:
             with self._lock:
-                self._seats += 1
+                self._slots += 1
                 self._wake_first()
 
     def _wake_first(self) -> None:
@@ -99,69 +104,50 @@ class Pace:
             line[0].set()
 
 
-class Lane:
-    """One client's way through a shared pace.
+class Slots:
+    """One client's way to the slots of a shared limiter: a context, entered for one attempt each.
+
+    Any number of threads may be in it at once. Whoever is must not wait for another slot.
 
     Attributes:
-        stopped: set it, and every waiting or coming request of this lane ends in `Stopped`.
-        urgent: its requests go before those of lanes that are not.
+        stopped: set it, and every waiting or coming request of this client ends in `Stopped`.
     """
 
-    def __init__(self, pace: Pace, *, urgent: bool = False) -> None:
+    def __init__(self, limiter: RateLimiter, *, urgent: bool = False) -> None:
+        """Join a limiter.
+
+        Args:
+            limiter: shared by all who read the provider.
+            urgent: these requests go before those that are not.
+        """
         self.stopped = threading.Event()
-        self.urgent = urgent
-        self._pace = pace
-        self._turn = Turn(self)
-
-    def turn(self) -> Turn:
-        """A context for one attempt of a request: entered when it may go out, left when it ended.
-
-        While it is entered it holds one of the seats, so whoever holds a turn must not wait for
-        another one.
-        """
-        return self._turn
-
-    def pause(self, seconds: float) -> None:
-        """Let nobody ask for that long, whatever the lane."""
-        self._pace.pause(seconds)
-
-    def sleep(self, seconds: float) -> None:
-        """Wait, unless stopped.
-
-        Raises:
-            Stopped: the lane was stopped first.
-        """
-        if self.stopped.wait(seconds):
-            raise Stopped("stopped")
-
-    def _take_turn(self) -> None:
-        pace = self._pace
-        while True:
-            if self.stopped.is_set():
-                raise Stopped("stopped")
-            pause = pace._resume_at - time.monotonic()
-            if pause > 0.0:
-                # Jitter, or every thread would come back at the same instant.
-                self.sleep(pause + random.uniform(0.0, 0.1 + pause / 4))  # noqa: S311
-            elif pace._free or pace._leave(urgent=self.urgent, stopped=self.stopped):
-                return
-
-
-class Turn:
-    """The turns of a lane; any number of threads may be in it at once."""
-
-    __slots__ = ("_lane",)
-
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
+        self._limiter = limiter
+        self._urgent = urgent
 
     def __enter__(self) -> None:
         """Wait until the request may go out.
 
         Raises:
-            Stopped: the lane was stopped first.
+            Stopped: the client was stopped first.
         """
-        self._lane._take_turn()
+        while True:
+            if self.stopped.is_set():
+                raise Stopped("stopped")
+            if self._limiter.take_slot(self.stopped, urgent=self._urgent):
+                return
 
     def __exit__(self, *_: object) -> None:
-        self._lane._pace._give_back()
+        self._limiter.give_back()
+
+    def pause(self, seconds: float) -> None:
+        """Let nobody ask for that long, whichever client."""
+        self._limiter.pause(seconds)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, unless stopped.
+
+        Raises:
+            Stopped: the client was stopped first.
+        """
+        if self.stopped.wait(seconds):
+            raise Stopped("stopped")

@@ -19,7 +19,7 @@ import msgspec
 from nftsync.errors import SettingsError
 from nftsync.records import are_uuids, normalize_uuid
 
-__all__ = ["Route", "RouteKind", "Routes", "merged", "named_ids", "path_for", "quoted"]
+__all__ = ["Paging", "Route", "RouteKind", "Routes", "merged", "named_ids", "path_for", "quoted"]
 
 RouteKind: TypeAlias = Literal["token", "wallet", "object", "sync"]
 
@@ -52,6 +52,18 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     wallets: list[str] = []
     tokens: list[str] = []
     at_most_every: timedelta | None = None
+
+
+class Paging(msgspec.Struct, frozen=True, kw_only=True):
+    """How the provider pages, where it does (provider's document: not shown).
+
+    Attributes:
+        next: the response field that carries a cursor.
+        param: the query parameter that takes it.
+    """
+
+    next: str
+    param: str
 
 
 class Routes(NamedTuple):

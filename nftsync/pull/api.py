@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from nftsync import settings as _settings
-from nftsync.provider import ClientConfig, Paging
+from nftsync.provider.client import ClientConfig
 from nftsync.pull.plan import SyncRequest, read_wallets_file
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
@@ -77,17 +77,25 @@ def client_config(settings: _settings.Settings) -> ClientConfig:
     Raises:
         SettingsError: no `base_url` is set.
     """
-    paging = settings.paging
+
+    def named(path: Path | None) -> str | None:
+        return None if path is None else str(path)
+
     return ClientConfig(
         base_url=_settings.require_base_url(settings),
         api_token=settings.api_token,
         token_command=settings.token_command,
         headers=settings.headers,
+        proxy=settings.proxy,
+        proxy_source=settings.sources["proxy"],
+        ca_file=named(settings.ca_file),
+        client_certificate=named(settings.client_certificate),
+        client_key=named(settings.client_key),
         rate_limit=settings.rate_limit,
         timeout=settings.timeout,
         attempts=settings.retries,
         ignore_fields=settings.ignore_fields,
-        paging=None if paging is None else Paging(paging.next, paging.param),
+        paging=settings.paging,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar, cast
 
 from nftsync.errors import Stopped
-from nftsync.provider import Access, ClientConfig
+from nftsync.provider.client import Access, Client, ClientConfig
 from nftsync.pull.reads import AnyRead, AnyTask, Subject, read, subject_of
 from nftsync.records import WalletRead
 from nftsync.store.clock import TicketClock
@@ -157,7 +157,7 @@ class Pool(Reader[_Task, _Read]):
             SettingsError: the client cannot be made so.
         """
         super().__init__()
-        self._client, self._health = config.connect(access, urgent=urgent)
+        self._client = Client(config, access, urgent=urgent)
         self._tickets = tickets
         self._tasks: deque[_Task] = deque()
         for number in range(threads):
@@ -167,7 +167,7 @@ class Pool(Reader[_Task, _Read]):
     @property
     def reason(self) -> str | None:
         """Why going on has no point, or None."""
-        return self._health.verdict
+        return self._client.breaker.reason
 
     def submit(self, tasks: Sequence[_Task]) -> None:
         """Queue tasks, each of an object that is not being read."""
@@ -187,7 +187,7 @@ class Pool(Reader[_Task, _Read]):
 
     def stop(self) -> None:
         """Begin no more reads, and abandon those under way; what has been read can be taken."""
-        self._client.pace.stopped.set()
+        self._client.stop()
         self._end()
         with self._lock:
             self._unread.clear()

@@ -26,7 +26,7 @@ from typing import IO
 import msgspec
 
 from nftsync.errors import CutOff, NftsyncError, SettingsError
-from nftsync.provider import ClientConfig
+from nftsync.provider.client import ClientConfig
 from nftsync.pull.pool import Pool, Reader
 from nftsync.pull.reads import Read, Task
 from nftsync.store.clock import TicketClock

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias, overload
 import msgspec
 
 from nftsync.errors import ReadError
-from nftsync.provider import Client, Tally
-from nftsync.records import ObjectRead, TokenRead, WalletRead
+from nftsync.provider.client import Client
+from nftsync.records import Effort, ObjectRead, TokenRead, WalletRead
 from nftsync.store.clock import TicketClock
 from nftsync.times import now
 
@@ -83,22 +83,22 @@ def read(client: Client, tickets: TicketClock, task: AnyTask) -> AnyRead:
     Raises:
         InputError: the path of an object cannot be sent.
         SettingsError: the token command failed.
-        Stopped: the client's pace was stopped.
+        Stopped: the client was stopped.
     """
-    tally = Tally()
+    effort = Effort()
     fields: dict[str, Any] = {"ticket": tickets.take(), "started_at": now(), "outcome": "ok"}
     try:
         if isinstance(task, WalletTask):
-            fields |= _wallet_fields(client, task, tally)
+            fields |= _wallet_fields(client, task, effort)
         elif isinstance(task, TokenTask):
-            fields["content"] = client.token(task.token_id, tally)
+            fields["content"] = client.token(task.token_id, effort)
         else:
-            fields["body"] = client.object(task.path, tally).decode()
+            fields["body"] = client.object(task.path, effort).decode()
     except ReadError as error:
         fields["outcome"] = "failed"
         fields |= {"error": str(error), "status": error.status}
         fields["provider_down"] = error.provider_down
-    fields["effort"] = tally.effort()
+    fields["effort"] = effort
     if isinstance(task, WalletTask):
         return WalletRead(wallet_id=task.wallet_id, **fields)
     if isinstance(task, TokenTask):
@@ -106,8 +106,8 @@ def read(client: Client, tickets: TicketClock, task: AnyTask) -> AnyRead:
     return ObjectRead(resource_type=task.resource_type, resource_id=task.resource_id, **fields)
 
 
-def _wallet_fields(client: Client, task: WalletTask, tally: Tally) -> dict[str, Any]:
-    found = client.balances(task.wallet_id, tally, etag=task.etag, known_digest=task.digest)
+def _wallet_fields(client: Client, task: WalletTask, effort: Effort) -> dict[str, Any]:
+    found = client.balances(task.wallet_id, effort, etag=task.etag, known_digest=task.digest)
     fields: dict[str, Any] = {"digest": found.digest, "etag": found.etag}
     if found.entries is None:
         return fields | {"outcome": "unchanged"}

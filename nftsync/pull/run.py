@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from nftsync.errors import CutOff, SettingsError, StoreError
-from nftsync.provider import Access, ClientConfig
+from nftsync.provider.client import Access, ClientConfig
 from nftsync.pull.plan import SyncRequest, begin, unread_tokens, unread_wallets
 from nftsync.pull.pool import Pool, Reader
 from nftsync.pull.process import Process

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from nftsync.errors import SettingsError, StoreError
-from nftsync.provider import Access, ClientConfig
+from nftsync.provider.client import Access, ClientConfig
 from nftsync.provider.routes import Routes
 from nftsync.pull.pool import Pool
 from nftsync.pull.reads import AnyRead, AnyTask
@@ -71,7 +71,7 @@ class ReplayConfig:
 
     Attributes:
         client: how to read the provider.
-        access: pace and credentials, shared with the process's syncs.
+        access: rate limiter and credentials, shared with the process's syncs.
         routes: how types are followed.
         run_sync: makes a sync of all tracked wallets.
         organization_id: webhooks of others are quarantined.

@@ -11,7 +11,8 @@ from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import quote, urlsplit
 
 from nftsync.errors import AccessRefused, NftsyncError, NoConnection, ReadError
-from nftsync.provider import Client, Tally
+from nftsync.provider.client import Client
+from nftsync.records import Effort
 from nftsync.store.database import BUSY_SECONDS, connect_reader, explained
 from nftsync.store.schema import check_schema, reading
 
@@ -133,7 +134,7 @@ def is_this_machine(host: str) -> bool:
 def check_api(client: Client, wallet_id: str) -> list[Check]:
     """Read a wallet's balances once, and store nothing."""
     try:
-        answer = client.balances(wallet_id, Tally())
+        answer = client.balances(wallet_id, Effort())
     except NftsyncError as error:
         return [Check("FAILED", "API", f"wallet {wallet_id}: {error}{_advice(error)}")]
     count = len(answer.entries or ())

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from msgspec import Meta
 
 from nftsync.errors import SettingsError
-from nftsync.provider.routes import Route, RouteKind
+from nftsync.provider.routes import Paging, Route, RouteKind
 from nftsync.settings import values
-from nftsync.settings.values import FormError, Given, Paging
+from nftsync.settings.values import FormError, Given
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,6 +114,10 @@ class Settings:
         timeout: seconds.
         retries: attempts per request, the first included.
         rate_limit: requests per second; None: no limit.
+        proxy: a proxy's URL; None: the environment's; blank: none.
+        ca_file: absolute; None: what the system trusts.
+        client_certificate: absolute.
+        client_key: absolute; None: the same file holds it.
         wallets_file: absolute; `"-"` is stdin.
         ignore_fields: known extra top-level fields of a balances response.
         ipfs_gateway: with a slash at its end.
@@ -135,6 +139,10 @@ class Settings:
     timeout: float
     retries: int
     rate_limit: float | None
+    proxy: str | None = field(repr=False)
+    ca_file: Path | None
+    client_certificate: Path | None
+    client_key: Path | None
     wallets_file: Path | Literal["-"] | None
     ignore_fields: list[str]
     ipfs_gateway: str
@@ -191,6 +199,10 @@ KEYS = (
     Key("timeout", _POSITIVE, "seconds for one attempt of a request", 30, flag="--timeout"),
     Key("retries", _ATTEMPTS, "attempts per request, the first included", 5, flag="--retries"),
     Key("rate_limit", _POSITIVE, "requests per second", flag="--rate-limit"),
+    Key("proxy", values.secret, "the proxy's URL", secret=True),
+    Key("ca_file", values.path, "certificates to trust, in PEM form"),
+    Key("client_certificate", values.path, "shown to the provider, in PEM form"),
+    Key("client_key", values.path, "its private key, where it is in another file"),
     Key("wallets_file", values.path_or_stdin, "wallets to read", flag="--wallets-file"),
     Key("ignore_fields", _NAMES, "extra fields of a balances answer", [], in_environment=False),
     Key("ipfs_gateway", values.gateway, "finds ipfs:// images", "https://ipfs.io/ipfs/"),

@@ -20,14 +20,13 @@ import msgspec
 from msgspec import Meta
 
 from nftsync.errors import InputError, SettingsError
-from nftsync.provider.routes import Route, RouteKind, merged, quoted
+from nftsync.provider.routes import Paging, Route, RouteKind, merged, quoted
 from nftsync.records import normalize_uuid
 from nftsync.times import parse_duration
 
 __all__ = [
     "FormError",
     "Given",
-    "Paging",
     "Reader",
     "against",
     "base_url",
@@ -49,18 +48,6 @@ __all__ = [
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HOST = re.compile(r"[\w.-]+|[0-9a-f:.]+")
 _ROUTE_PATH = re.compile(r"/(?!/)(?:[^\s\\#{}]|\{resourceId\})*")
-
-
-class Paging(msgspec.Struct, frozen=True, kw_only=True):
-    """The `[paging]` table.
-
-    Attributes:
-        next: the response field that carries a cursor.
-        param: the query parameter that takes it.
-    """
-
-    next: str
-    param: str
 
 
 class FormError(Exception):

@@ -17,7 +17,7 @@ from way_out import WayOut
 
 import nftsync
 from nftsync import charts, frames
-from nftsync.provider import ClientConfig
+from nftsync.provider.client import ClientConfig
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
 from nftsync.sandbox.server import SandboxServer

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import nftsync
-from nftsync.provider import ClientConfig
+from nftsync.provider.client import ClientConfig
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
 from nftsync.sandbox.generator import generate

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from mirrored_site import Outcome, Site
 
-from nftsync.provider import Client
+from nftsync.provider.client import Client, ClientConfig
 from nftsync.reports import checks
 
 Command = Callable[..., Outcome]
@@ -136,7 +136,7 @@ def test_nobody_listening_is_said(command: Command) -> None:
 def test_a_field_that_may_be_a_cursor_is_a_warning_not_a_failure() -> None:
     with (
         answering(200, b'{"nftTokenBalances": [], "nextToken": "abc"}') as url,
-        Client(url, attempts=1) as client,
+        Client(ClientConfig(base_url=url, attempts=1)) as client,
     ):
         found = checks.check_api(client, STRANGER)
     assert [check.verdict for check in found] == ["ok", "warning"]
@@ -144,7 +144,7 @@ def test_a_field_that_may_be_a_cursor_is_a_warning_not_a_failure() -> None:
 
 
 def test_an_answer_that_is_not_the_documents_fails() -> None:
-    with answering(200, b"<html>") as url, Client(url, attempts=1) as client:
+    with answering(200, b"<html>") as url, Client(ClientConfig(base_url=url, attempts=1)) as client:
         (found,) = checks.check_api(client, STRANGER)
     assert found.verdict == "FAILED"
 

@@ -9,14 +9,12 @@ import pytest
 from provider import Provider
 from replay_world import Place
 
-from nftsync.provider import Client
 from nftsync.store.mirror import Mirror
 
 
 @pytest.fixture(autouse=True)
-def _own_settings(own_settings: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Besides, short waits before a request is repeated."""
-    monkeypatch.setitem(Client.__init__.__kwdefaults__, "first_wait", 0.01)
+def _own_settings(own_settings: None) -> None:
+    pass
 
 
 @pytest.fixture

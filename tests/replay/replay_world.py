@@ -19,7 +19,7 @@ import msgspec
 from provider import uuid
 
 import nftsync
-from nftsync.provider import ClientConfig
+from nftsync.provider.client import ClientConfig
 from nftsync.provider.routes import Route, merged
 from nftsync.provider.webhooks import Webhook, read_webhook
 from nftsync.pull.plan import SyncRequest
@@ -132,7 +132,9 @@ class Place:
         concurrency: int = 8,
         **client: Any,
     ) -> run.ReplayConfig:
-        config = ClientConfig(base_url=self.url, **{"attempts": 2, "timeout": 5.0, **client})
+        config = ClientConfig(
+            base_url=self.url, **{"attempts": 2, "timeout": 5.0, "first_wait": 0.01, **client}
+        )
 
         def sync(stopped: threading.Event) -> SyncResult:
             return sync_wallets(

@@ -10,8 +10,7 @@ import pytest
 from provider import Provider, balances, entry, raw, reply, token, uuid, wallet
 from replay_world import OURS, THEIRS, Place, in_time
 
-from nftsync.provider import Paging
-from nftsync.provider.routes import Route
+from nftsync.provider.routes import Paging, Route
 from nftsync.replay import run
 from nftsync.store import queue
 

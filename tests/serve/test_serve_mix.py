@@ -21,7 +21,7 @@ import nftsync
 from nftsync import frames
 from nftsync.daemon.serve import ServeConfig, receiving
 from nftsync.errors import InputError
-from nftsync.provider import ClientConfig
+from nftsync.provider.client import ClientConfig
 from nftsync.provider.routes import merged
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult

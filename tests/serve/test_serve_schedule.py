@@ -33,7 +33,7 @@ from worlds import listed, mirrored, replayed
 import nftsync
 from nftsync.daemon.schedule import keep_syncing
 from nftsync.errors import InputError, SettingsError, SyncRunning
-from nftsync.provider import ClientConfig
+from nftsync.provider.client import ClientConfig
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets

@@ -13,9 +13,10 @@ from provider import Peer, Provider, balances, entry, reply, silence, token, wal
 from worlds import mirrored
 
 from nftsync.errors import SettingsError
-from nftsync.provider import ClientConfig, Tally
+from nftsync.provider.client import Client, ClientConfig
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
+from nftsync.records import Effort
 from nftsync.store.wallets import WalletLine
 
 #: More than what makes a sync without shared access start a process of its own.
@@ -77,17 +78,17 @@ def test_an_urgent_reader_gets_its_answers_while_a_sync_waits_for_every_slot(
     config = ClientConfig(base_url=lying.url, rate_limit=40.0)
     access = config.access()
     stopped = threading.Event()
-    urgent, _ = config.connect(access, urgent=True)
+    urgent = Client(config, access, urgent=True)
     with ThreadPoolExecutor(1) as thread, urgent:
         running = thread.submit(
             sync_wallets, database, config, request(MANY), access=access, stopped=stopped
         )
         lying.wait_for(3)
         for number in range(10):
-            while len(access.pace._ordinary) < 8:
+            while access.limiter.waiting < 8:
                 time.sleep(0.001)
             before = len(lying.requests())
-            urgent.token(token(number), Tally())
+            urgent.token(token(number), Effort())
             paths = [seen.path for seen in lying.requests()[before:]]
             # A busy machine lets some go first, but never the eight that were in line before it.
             assert f"/v1/tokens/{token(number)}" in paths[:8]
@@ -143,10 +144,9 @@ def test_a_stop_leaves_other_readers_of_the_access_alone(lying: Provider, databa
         database, config, request(3), progress=False, access=access, stopped=stopped
     )
     assert (result.status, result.wallets.ok) == ("interrupted", 0)
-    other, _ = config.connect(access)
-    with other:
-        assert other.balances(wallet(1), Tally()).entries
-    assert access.pace._seats == 2
+    with Client(config, access) as other, ThreadPoolExecutor(2) as threads:
+        reads = threads.map(lambda number: other.balances(wallet(number), Effort()), range(8))
+        assert all(read.entries for read in reads)
 
 
 def test_a_token_command_that_fails_ends_a_sync_that_shares_it(

@@ -15,7 +15,7 @@ import pytest
 from sql_work import SqlWork, count_mirrors
 
 import nftsync
-from nftsync.provider import ClientConfig
+from nftsync.provider.client import ClientConfig
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
 from nftsync.sandbox.generator import generate

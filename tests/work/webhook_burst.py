@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nftsync.provider import ClientConfig
+from nftsync.provider.client import ClientConfig
 from nftsync.provider.routes import Route, merged
 from nftsync.provider.webhooks import read_webhook
 from nftsync.pull.result import SyncResult

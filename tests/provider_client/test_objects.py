@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from provider import MakeClient, Provider, Sender, raw, reply, silence, token, uuid, wallet
 
 from nftsync.errors import InputError, NoConnection, UnusableAnswer
-from nftsync.provider import Client, Tally
+from nftsync.provider.client import Client
 from nftsync.provider.wire import CutShort, check_object
 from nftsync.pull.reads import AnyTask, ObjectTask, TokenTask, WalletTask, read
-from nftsync.records import ObjectRead, TokenRead, WalletRead
+from nftsync.records import Effort, ObjectRead, TokenRead, WalletRead
 from nftsync.store.clock import TicketClock
 
 PATH = f"/v1/transactions/{uuid(1)}"
@@ -48,7 +48,7 @@ def test_an_object_is_kept_as_it_was_sent(
     assert isinstance(found, ObjectRead)
     assert (found.resource_type, found.resource_id) == ("Transaction", uuid(1))
     assert (found.outcome, found.body, found.error) == ("ok", body.decode(), None)
-    assert (found.effort, found.provider_down) == ((1, 0), False)
+    assert (found.effort, found.provider_down) == (Effort(1, 0), False)
     assert found.ticket > 6
     assert found.started_at.endswith("Z")
     (seen,) = provider.requests()
@@ -59,7 +59,7 @@ def test_a_lone_surrogate_in_an_object_is_replaced(
     provider: Provider, make_client: MakeClient
 ) -> None:
     provider.bodies[PATH] = b'{"a": "\\ud800", "b": "\\\\ud800"}'
-    assert make_client().object(PATH, Tally()) == b'{"a": "\\ufffd", "b": "\\\\ud800"}'
+    assert make_client().object(PATH, Effort()) == b'{"a": "\\ufffd", "b": "\\\\ud800"}'
 
 
 LIES: dict[str, tuple[Sender, str]] = {
@@ -88,7 +88,7 @@ def test_what_is_no_object_fails_the_read_and_not_the_provider(
     answer, message = LIES[lie]
     provider.always(answer)
     with pytest.raises(UnusableAnswer, match=message.replace("`?", ".?")):
-        make_client(attempts=2).object(PATH, Tally())
+        make_client(attempts=2).object(PATH, Effort())
     found = read_one(make_client(attempts=2), TASKS[2])
     assert isinstance(found, ObjectRead)
     assert (found.outcome, found.body, found.provider_down) == ("failed", None, False)
@@ -142,7 +142,7 @@ def test_a_path_that_is_not_encoded_is_never_sent(
     provider: Provider, make_client: MakeClient, path: str
 ) -> None:
     with pytest.raises(InputError, match="is no encoded path"):
-        make_client().object(path, Tally())
+        make_client().object(path, Effort())
     assert provider.requests() == []
 
 
@@ -171,7 +171,7 @@ def test_a_provider_that_refuses_everybody_or_gives_no_answer_is_down(
 
 @each_kind
 def test_a_provider_that_is_not_there_is_down(make_client: MakeClient, task: AnyTask) -> None:
-    found = read_one(make_client(url="http://127.0.0.1:9", attempts=1), task)
+    found = read_one(make_client(base_url="http://127.0.0.1:9", attempts=1), task)
     assert (found.outcome, found.provider_down) == ("failed", True)
 
 

@@ -1,0 +1,155 @@
+"""The way to the provider: its address, the proxy in between, and the certificates."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.request import getproxies, proxy_bypass
+
+import httpx
+
+from nftsync.errors import SettingsError
+
+if TYPE_CHECKING:
+    from nftsync.provider.client import ClientConfig
+
+__all__ = ["Network", "Proxy", "network_of"]
+
+_PROXY_FORM = "is no proxy's URL, such as http://proxy.example.com:3128"
+
+
+class Proxy(NamedTuple):
+    """The proxy that requests go through.
+
+    Attributes:
+        made: as httpx takes it, with its password.
+        source: where it was configured.
+    """
+
+    made: httpx.Proxy
+    source: str
+
+    def __str__(self) -> str:
+        """Which it is and where it was configured, without its password."""
+        return f"{str(self.made.url).rstrip('/')} (from {self.source})"
+
+
+class Network(NamedTuple):
+    """The way to the provider, which all connections share.
+
+    Attributes:
+        base_url: its base address.
+        proxy: the proxy in between, or None.
+        tls: with all certificates, as loading them is slow.
+    """
+
+    base_url: httpx.URL
+    proxy: Proxy | None
+    tls: ssl.SSLContext
+
+
+def network_of(config: ClientConfig) -> Network:
+    """Find the way.
+
+    Raises:
+        SettingsError: the address, the proxy or a certificate cannot be used.
+    """
+    base_url = _base_address(config.base_url)
+    proxy = _chosen_proxy(base_url, config.proxy, config.proxy_source)
+    if "https" not in {base_url.scheme, proxy and proxy.made.url.scheme}:
+        return Network(base_url, proxy, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    tls = _tls_context(config.ca_file, config.client_certificate, config.client_key)
+    if proxy is not None and proxy.made.url.scheme == "https":
+        made = httpx.Proxy(proxy.made.url, auth=proxy.made.auth, ssl_context=tls)
+        proxy = proxy._replace(made=made)
+    return Network(base_url, proxy, tls)
+
+
+def _base_address(base_url: str) -> httpx.URL:
+    """Read the base address, which settings have looked at already."""
+    try:
+        url = httpx.URL(base_url)
+        if url.scheme in {"http", "https"} and url.host:  # decoded only now; IDNA refuses some
+            return url
+        problem = "it is no http(s) address"
+    except (httpx.InvalidURL, ValueError) as error:
+        problem = str(error)
+    raise SettingsError(f"base_url (NFTSYNC_BASE_URL) cannot be used: {problem}")
+
+
+def _chosen_proxy(base_url: httpx.URL, configured: str | None, source: str) -> Proxy | None:
+    """Find the proxy: the configured one, else the environment's; a blank setting is none."""
+    found = configured
+    if found is None and not proxy_bypass(base_url.netloc.decode("ascii")):
+        known = getproxies()
+        for kind in (base_url.scheme, "all"):
+            if known.get(kind):
+                found, source = known[kind], _variable(f"{kind}_proxy")
+                break
+    found = (found or "").strip()
+    if not found:
+        return None
+    try:
+        made = httpx.Proxy(found if "://" in found else f"http://{found}")
+        if made.url.host:
+            httpx.HTTPTransport(verify=False, proxy=made).close()
+            return Proxy(made, source)
+        problem = _PROXY_FORM
+    except (ValueError, httpx.InvalidURL):  # whose texts show the password
+        problem = _PROXY_FORM
+    except ImportError:
+        problem = "is a SOCKS proxy, which needs one more package: pip install 'httpx[socks]'"
+    raise SettingsError(f"proxy (NFTSYNC_PROXY) {problem} (from {source})")
+
+
+def _variable(name: str) -> str:
+    """The variable that the standard library takes a proxy from, which looks at both cases."""
+    named = [key for key in sorted(os.environ, reverse=True) if key.lower() == name]
+    return f"environment {named[0]}" if named else "the system's settings"
+
+
+def _tls_context(ca_file: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:
+    """Trust `ca_file` alone, else `SSL_CERT_FILE` or `SSL_CERT_DIR`, else system and certifi."""
+    if ca_file is not None:
+        context = _trusting("ca_file (NFTSYNC_CA_FILE)", ca_file)
+    elif named := os.environ.get("SSL_CERT_FILE"):
+        context = _trusting("SSL_CERT_FILE", named)
+    elif named := os.environ.get("SSL_CERT_DIR"):
+        context = ssl.create_default_context(capath=named)
+    else:
+        context = httpx.create_ssl_context(trust_env=False)
+        context.load_default_certs()
+    if certificate is None:
+        if key is not None:
+            raise SettingsError("client_key (NFTSYNC_CLIENT_KEY) needs client_certificate too")
+        return context
+    for name, file in (("client_certificate", certificate), ("client_key", key)):
+        if file is not None:
+            _readable(f"{name} (NFTSYNC_{name.upper()})", file)
+    try:
+        context.load_cert_chain(certificate, key, password="")
+    except (ssl.SSLError, ValueError):
+        raise SettingsError(
+            f"client_certificate and client_key (NFTSYNC_CLIENT_CERTIFICATE, NFTSYNC_CLIENT_KEY): "
+            f"{certificate if key is None else f'{certificate} and {key}'} must hold a certificate "
+            "in PEM form and its private key, without a password"
+        ) from None
+    return context
+
+
+def _trusting(name: str, path: str) -> ssl.SSLContext:
+    _readable(name, path)
+    try:
+        return ssl.create_default_context(cafile=path)
+    except ssl.SSLError:
+        raise SettingsError(f"{name}: {path} holds no certificate in PEM form") from None
+
+
+def _readable(name: str, path: str) -> None:
+    try:
+        with open(path, "rb"):  # noqa: PTH123
+            return
+    except OSError as error:
+        problem = error.strerror
+    raise SettingsError(f"{name}: {path} cannot be read: {problem}")

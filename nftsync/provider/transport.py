@@ -1,0 +1,276 @@
+"""A request out, a whole response back, in bounded time: one connection for each thread.
+
+httpx speaks HTTP, TLS and to proxies. Its timeouts are for each wait, so a peer that sends a byte
+now and then would hold a request up for ever: a thread watches over the deadlines, and shuts the
+connection of an attempt that is over its own. Nothing follows a redirect or keeps a cookie.
+"""
+
+from __future__ import annotations
+
+import encodings.idna  # noqa: F401 - else looked for in a thread, maybe without a descriptor
+import math
+import socket
+import threading
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import httpx
+
+from nftsync.errors import NoConnection, ProxyFailed, Stopped, UnusableAnswer
+from nftsync.provider.network import Network, Proxy
+from nftsync.provider.wire import CutShort
+
+__all__ = ["Response", "Transports"]
+
+#: Of the body of a response that is no success, so much is read to keep the connection.
+_REFUSAL_BYTES = 64 * 1024
+#: A connection that was idle for longer is not used again, in seconds.
+_LONGEST_IDLE = 30.0
+_CONNECTED = (".connect_tcp.complete", ".start_tls.complete")
+
+
+class Response(NamedTuple):
+    """A whole response.
+
+    Attributes:
+        status: the HTTP status.
+        headers: whatever the case of their names; the values of a repeated one joined by commas.
+        body: decompressed; of a response that is no success, nothing.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Transports:
+    """Sends requests from any number of threads, over a kept-alive connection for each."""
+
+    def __init__(
+        self,
+        *,
+        network: Network,
+        timeout: float,
+        max_bytes: int,
+        stopped: threading.Event,
+    ) -> None:
+        """Prepare to connect.
+
+        Args:
+            network: the proxy and the certificates.
+            timeout: seconds for a whole attempt, connecting included.
+            max_bytes: the greatest body, decompressed, that is read.
+            stopped: once it is set, no request is sent.
+        """
+        self._timeout = timeout
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._links: list[_Link] = []
+        self._closed = threading.Event()
+
+        def connect() -> _Link:
+            limits = httpx.Limits(max_connections=1, keepalive_expiry=_LONGEST_IDLE)
+            made = None if network.proxy is None else network.proxy.made
+            http = httpx.HTTPTransport(verify=network.tls, proxy=made, limits=limits)
+            return _Link(http, network.proxy, timeout, max_bytes, stopped)
+
+        self._connect: Callable[[], _Link] = connect
+
+    def send(self, request: httpx.Request) -> Response:
+        """Send a request and read the whole response.
+
+        Raises:
+            NoConnection: no whole response came in time.
+            CutShort: what came whole ends within its compression.
+            UnusableAnswer: the body is too large or cannot be decompressed.
+            Stopped: the stop event was set.
+        """
+        link: _Link | None = getattr(self._local, "link", None)
+        if link is None:
+            self._local.link = link = self._connect()
+            with self._lock:
+                first = not self._links
+                self._links.append(link)
+            if first:
+                threading.Thread(target=self._watch, name="nftsync-deadlines", daemon=True).start()
+        return link.send(request)
+
+    def cut(self) -> None:
+        """End the attempts under way."""
+        for link in self._known():
+            link.cut(math.inf)
+
+    def close(self) -> None:
+        """End the attempts under way, and close all connections."""
+        self._closed.set()
+        for link in self._known():
+            link.close()
+
+    def _known(self) -> list[_Link]:
+        with self._lock:
+            return list(self._links)
+
+    def _watch(self) -> None:
+        wait = 0.0
+        while not self._closed.wait(wait):
+            now = time.monotonic()
+            # What begins from now on is not over before its timeout.
+            deadlines = [link.cut(now) for link in self._known()]
+            wait = min([now + self._timeout, *deadlines]) - now
+
+
+class _Link:
+    """One thread's connection, and the attempt under way on it."""
+
+    def __init__(
+        self,
+        http: httpx.HTTPTransport,
+        proxy: Proxy | None,
+        timeout: float,
+        max_bytes: int,
+        stopped: threading.Event,
+    ) -> None:
+        self._http = http
+        self._proxy = proxy
+        self._timeout = timeout
+        self._max_bytes = max_bytes
+        self._stopped = stopped
+        self._lock = threading.Lock()
+        self._deadline = math.inf  # while no attempt is under way
+        self._is_cut = False
+        self._socket: socket.socket | None = None
+        self._extensions = {
+            # Half for each of connecting and the TLS handshake; all else ends by being cut.
+            "timeout": {"connect": timeout / 2},
+            "trace": self._trace,
+        }
+
+    def send(self, request: httpx.Request) -> Response:
+        request.extensions = self._extensions
+        with self._lock:
+            self._deadline = time.monotonic() + self._timeout
+            self._is_cut = False
+        try:
+            if self._stopped.is_set():
+                raise Stopped("stopped")
+            response = self._http.handle_request(request)
+            try:
+                body = self._read(response)
+            finally:
+                response.close()
+        except (httpx.TransportError, UnicodeError) as error:
+            raise self._explained(error) from None
+        except zlib.error as error:
+            raise UnusableAnswer(f"the body cannot be decompressed: {error}") from None
+        finally:
+            with self._lock:
+                self._deadline = math.inf
+        if self._is_cut and response.is_success:  # what came may end where it was cut
+            raise self._explained(None)
+        return Response(response.status_code, response.headers, body)
+
+    def cut(self, now: float) -> float:
+        """End the attempt under way if its deadline is over; else the deadline."""
+        with self._lock:
+            if self._deadline == math.inf or now < self._deadline:
+                return self._deadline
+            self._is_cut = True
+            self._shut()
+            return math.inf
+
+    def close(self) -> None:
+        """Close the connection; one in use is closed by the thread that uses it."""
+        self.cut(math.inf)
+        if self._deadline == math.inf:
+            self._http.close()
+
+    def _shut(self) -> None:
+        if self._socket is not None:
+            # Of the socket, not of the TLS in it, which its own thread may be working with.
+            with suppress(OSError):
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def _trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Is told by httpx what it does: get hold of each new socket."""
+        if event.endswith(_CONNECTED):
+            with self._lock:
+                self._socket = info["return_value"].get_extra_info("socket")
+                if self._is_cut or self._stopped.is_set():
+                    self._shut()
+        elif event.endswith(".connect_tcp.started"):
+            self._socket = None
+
+    def _explained(self, error: Exception | None) -> Exception:
+        if self._stopped.is_set():
+            return Stopped("stopped")
+        if isinstance(error, httpx.ProxyError):
+            return ProxyFailed(f"the proxy {self._proxy} refused: {error}", final=_is_4xx(error))
+        if isinstance(error, UnicodeError):  # out of the resolver, for a label too long
+            return NoConnection("no connection: that is no host name", connected=False)
+        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+            if self._proxy is not None and self._socket is None:
+                return ProxyFailed(f"no connection to the proxy {self._proxy}: {_say(error)}")
+            return NoConnection(f"no connection: {_say(error)}", connected=False)
+        if self._is_cut or error is None:
+            return NoConnection(f"no whole answer within {self._timeout:g} s")
+        if isinstance(error, httpx.LocalProtocolError):  # whose text may show a secret
+            return NoConnection("the connection broke: the request cannot be sent as HTTP")
+        return NoConnection(f"the connection broke: {_say(error)}")
+
+    def _read(self, response: httpx.Response) -> bytes:
+        if not response.is_success:
+            return _pass_over(response)
+        gzip = _gzip(response.headers.get("content-encoding", ""))
+        chunks: list[bytes] = []
+        room = self._max_bytes
+        for raw in response.iter_raw():
+            # Bounded, as 64 KiB may hold 64 MiB.
+            chunk = raw if gzip is None else gzip.decompress(raw, room + 1)
+            room -= len(chunk)
+            if room < 0:
+                raise UnusableAnswer(
+                    f"the body is larger than {self._max_bytes:,} bytes and was not read further",
+                    status=response.status_code,
+                )
+            chunks.append(chunk)
+        if chunks and gzip is not None and not gzip.eof and not self._is_cut:
+            raise CutShort("the compressed body is cut short")
+        return b"".join(chunks)
+
+
+def _pass_over(response: httpx.Response) -> bytes:
+    """Read on to the next response, unless that is too far off; then the connection is closed."""
+    size = 0
+    with suppress(httpx.TransportError):  # the status says all that matters
+        for raw in response.iter_raw():
+            size += len(raw)
+            if size > _REFUSAL_BYTES:
+                break
+    return b""
+
+
+def _gzip(content_encoding: str) -> Any:
+    """A decompressor where one is needed.
+
+    Raises:
+        UnusableAnswer: the body is packed in a way that was not asked for, or more than once.
+    """
+    codings = [coding.strip().lower() for coding in content_encoding.split(",")]
+    codings = [coding for coding in codings if coding not in {"", "identity", "utf-8"}]
+    if not codings:
+        return None
+    if codings not in (["gzip"], ["x-gzip"]):
+        raise UnusableAnswer(f"the body has the content encoding {content_encoding[:80]!r}")
+    return zlib.decompressobj(zlib.MAX_WBITS | 16)
+
+
+def _is_4xx(error: httpx.ProxyError) -> bool:
+    """Whether asking the proxy again has no point, as with a wrong password."""
+    return str(error)[:1] == "4"
+
+
+def _say(error: Exception) -> str:
+    return str(error) or type(error).__name__
