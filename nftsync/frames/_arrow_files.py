@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Callable
@@ -20,12 +19,9 @@ from nftsync.frames._columns import Amounts, text
 __all__ = ["SHAPE", "frame_from", "note", "table_of"]
 
 
-#: `amount`: as the provider sent it. The others are columns of Python objects: integers of any
-#: size, decimals, text, truth values, floats. `category`: text of categories, which stand in
-#: `nftsync.categories`.
-FieldKind: TypeAlias = Literal[
-    "amount", "category", "decimal", "flag", "integer", "object", "real", "text", "time"
-]
+#: `amount`: as the provider sent it. `time`: of whole seconds, for which Parquet has no type. The
+#: others are columns of Python objects, as text or as pandas infers them.
+FieldKind: TypeAlias = Literal["amount", "decimal", "integer", "object", "time"]
 
 _KIND = b"nftsync.kind"
 _COMMENTS: dict[FieldKind, str] = {
@@ -35,48 +31,28 @@ _COMMENTS: dict[FieldKind, str] = {
 }
 
 
-def note(kind: FieldKind, **more: str) -> dict[bytes, bytes]:
-    """The metadata of a field.
-
-    Args:
-        kind: what the column holds.
-        more: what else is to be known of it, by name.
-    """
+def note(kind: FieldKind) -> dict[bytes, bytes]:
+    """The metadata of a field that holds this."""
     made = {_KIND: kind.encode()}
     if kind in _COMMENTS:
         made[b"comment"] = _COMMENTS[kind].encode()
-    return made | {f"nftsync.{name}".encode(): text.encode() for name, text in more.items()}
-
-
-def kind_of(metadata: dict[bytes, bytes] | None) -> str | None:
-    """The kind that a field's metadata notes; None: it notes none."""
-    kind = (metadata or {}).get(_KIND)
-    return None if kind is None else kind.decode(errors="replace")
-
-
-def noted(metadata: dict[bytes, bytes], name: str) -> str:
-    """What else a field's metadata notes.
-
-    Raises:
-        KeyError: nothing of that name.
-    """
-    return metadata[f"nftsync.{name}".encode()].decode()
+    return made
 
 
 #: The table's metadata (JSON) in which stands what the columns do not show: which of them are the
 #: index, with the levels' names, and the name of the columns' own index.
 SHAPE = b"nftsync.shape"
 
+#: The metadata of a field (JSON) whose values are categories: the row in which each stands first,
+#: in their order, their type, and whether that order means anything.
+_CATEGORY = b"nftsync.category"
+
 #: What pandas calls the values of an object column, and how they are noted. Others are refused.
 _OBJECT_KINDS: dict[str, FieldKind] = {
     "integer": "integer",
     "empty": "integer",  # a column of amounts without one is still text
     "decimal": "decimal",
-    "string": "text",
-    "boolean": "flag",
-    "floating": "real",
-    "bytes": "object",
-    "date": "object",
+    **dict.fromkeys(("string", "boolean", "floating", "bytes", "date"), "object"),
 }
 _UNWRITABLE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
@@ -150,14 +126,28 @@ def _prepared(name: str, column: pd.Series[Any]) -> tuple[Any, dict[bytes, bytes
         raise InputError(f"the column {name!r} is sparse; make it dense first")
     try:
         if isinstance(dtype, pd.CategoricalDtype):
-            return _arrow_category(name, column)
+            return _category(name, column)
         if isinstance(dtype, np.dtype) and dtype.kind == "O":
             return _object(name, column)
         if dtype.kind in "mM" and column.dt.unit == "s":
-            return column, note("time", unit="s")  # a Parquet file has milliseconds at least
+            return column, note("time")
     except _UNWRITABLE as error:
         raise InputError(f"the column {name!r} cannot be written: {_one_line(error)}") from error
     return column, {}
+
+
+def _category(name: str, column: pd.Series[Any]) -> tuple[Any, dict[bytes, bytes]]:
+    """The values that the categories stand for; unused ones are not kept."""
+    column = column.cat.remove_unused_categories()
+    categories, codes = column.cat.categories, column.cat.codes.to_numpy()
+    first = np.empty(len(categories), dtype=np.int64)
+    first[codes[::-1][codes[::-1] >= 0]] = np.flatnonzero(codes >= 0)[::-1]
+    values = pd.Series(pd.array(categories).take(codes, allow_fill=True))
+    if categories.dtype == object:
+        values = values.astype(object)
+    known = {"rows": first.tolist(), "type": str(categories.dtype), "ordered": column.cat.ordered}
+    plain, noted = _prepared(name, values)
+    return plain, {**noted, _CATEGORY: json.dumps(known).encode()}
 
 
 def _object(name: str, column: pd.Series[Any]) -> tuple[Any, dict[bytes, bytes]]:
@@ -173,26 +163,9 @@ def _object(name: str, column: pd.Series[Any]) -> tuple[Any, dict[bytes, bytes]]
         values = [None if value is None else str(int(value)) for value in values]
     elif kind == "decimal":
         values = [None if value is None else str(value) for value in values]
-    if kind in {"integer", "decimal", "text"}:
+    if kind != "object" or found == "string":
         return text(pa.array(values, pa.large_string())), note(kind)
     return pd.Series(values, dtype=object, index=column.index), note(kind)
-
-
-def _arrow_category(name: str, column: pd.Series[Any]) -> tuple[Any, dict[bytes, bytes]]:
-    """Categories become text; what they are, unused ones too, stands in the note."""
-    categories = column.cat.categories
-    texts = [str(category) for category in categories]
-    if len(set(texts)) < len(texts):
-        raise InputError(f"two categories of the column {name!r} look the same; rename one")
-    inner = table_of(pd.DataFrame({"category": categories}))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, inner.schema) as stream:
-        stream.write_table(inner)
-    codes = column.cat.codes.to_numpy().astype("int64")
-    codes[codes < 0] = len(texts)
-    written = text(pa.array([*texts, None], pa.large_string()).take(pa.array(codes)))
-    encoded = base64.b64encode(sink.getvalue()).decode()
-    return written, note("category", categories=encoded, ordered=str(int(column.cat.ordered)))
 
 
 def _one_line(error: Exception) -> str:
@@ -216,7 +189,11 @@ def frame_from(table: pa.Table) -> pd.DataFrame:
     """
     frame = table.to_pandas()
     metadata = table.schema.metadata or {}
-    fields = {field.name: field for field in table.schema if kind_of(field.metadata)}
+    fields = {
+        field.name: field
+        for field in table.schema
+        if field.metadata and not {_KIND, _CATEGORY}.isdisjoint(field.metadata)
+    }
     if fields:
         columns: dict[str, Any] = {}
         for name, column in frame.items():
@@ -237,19 +214,22 @@ def _shaped(frame: pd.DataFrame, shape: dict[str, Any]) -> pd.DataFrame:
 
 
 def _restored(field: pa.Field, column: pd.Series[Any], table: pa.Table) -> dict[str, Any]:
-    kind = kind_of(field.metadata)
+    kind = field.metadata.get(_KIND, b"").decode(errors="replace")
     try:
         if kind == "amount":
             return _amounts(field.name, table[field.name])
-        if kind == "category":
-            return {field.name: _pandas_category(field, table[field.name])}
         if kind == "time":
-            return {field.name: column.dt.as_unit(noted(field.metadata, "unit"))}
+            column = column.dt.as_unit("s")
         if kind in _OBJECTS:
-            return {field.name: _objects(column, _OBJECTS[kind])}
-    except (pa.ArrowException, ValueError, KeyError, AttributeError, ArithmeticError) as error:
+            column = _objects(column, _OBJECTS[kind])
+        if _CATEGORY in field.metadata:
+            return {field.name: _categorical(column, json.loads(field.metadata[_CATEGORY]))}
+    except (
+        *(pa.ArrowException, ArithmeticError, AttributeError, IndexError),
+        *(KeyError, TypeError, ValueError),
+    ) as error:
         raise InputError(
-            f"the column {field.name!r} does not hold what its note says ({kind});"
+            f"the column {field.name!r} does not hold what its note says ({kind or 'category'});"
             " something else than nftsync changed the file"
         ) from error
     return {field.name: column}
@@ -261,17 +241,12 @@ def _amounts(name: str, column: pa.ChunkedArray) -> dict[str, Any]:
     return found | {f"{name}_float": amounts.approximate()} if name == "amount" else found
 
 
-def _pandas_category(field: pa.Field, column: pa.ChunkedArray) -> Any:
-    encoded = base64.b64decode(noted(field.metadata, "categories"))
-    with pa.ipc.open_stream(encoded) as stream:
-        categories = pd.Index(frame_from(stream.read_all())["category"]).rename(None)
-    texts = pa.array([str(category) for category in categories], pa.large_string())
-    places = pa.compute.index_in(column.cast(pa.large_string()), value_set=texts)
-    if places.null_count != column.null_count:
+def _categorical(column: pd.Series[Any], known: dict[str, Any]) -> Any:
+    categories = pd.Index(column.iloc[known["rows"]].astype(known["type"])).rename(None)
+    codes = categories.get_indexer(column)
+    if ((codes < 0) & column.notna()).any():
         raise ValueError("a category that its note does not name")
-    codes = places.combine_chunks().fill_null(-1).to_numpy()
-    ordered = noted(field.metadata, "ordered") == "1"
-    return pd.Categorical.from_codes(codes, categories=categories, ordered=ordered)
+    return pd.Categorical.from_codes(codes, categories=categories, ordered=known["ordered"])
 
 
 def _integer(written: Any) -> int:
@@ -280,17 +255,10 @@ def _integer(written: Any) -> int:
     return int(written)
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 _OBJECTS: dict[str, Callable[[Any], Any]] = {
     "integer": _integer,
     "decimal": Decimal,
-    "text": str,
-    "flag": bool,
-    "real": float,
-    "object": _same,
+    "object": lambda value: value,
 }
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nftsync.frames._columns import INTEGER, TEXT, Amounts, Times, coded, is_hex_address, moments
-from nftsync.frames._source import IN_JSON, Numbers, Parameters, Source, Table, as_json, positions
+from nftsync.frames._source import IN_JSON, Numbers, Parameters, Source, as_json, positions
 
 __all__ = [
     "GREATEST",
@@ -26,6 +26,7 @@ __all__ = [
 _LEAST, GREATEST = -(2**63), 2**63 - 1
 
 _TYPES = {
+    "change_id": INTEGER,
     "wallet_no": INTEGER,
     "token_no": INTEGER,
     "old_amount": TEXT,
@@ -37,16 +38,23 @@ _TYPES = {
 }
 
 
-def change_log(*names: str, first: int = _LEAST, last: int = GREATEST) -> Table:
-    """Some columns of the log in its order; the number of each change comes before them.
+def change_log(
+    source: Source, *names: str, first: int = _LEAST, last: int = GREATEST
+) -> list[pa.Array]:
+    """Read some columns of the log in its order.
 
     Args:
+        source: where to read.
         names: the columns.
         first: the number of the first change that is needed.
         last: the number of the last.
     """
-    columns = [(name, _TYPES[name]) for name in names]
-    return Table("balance_change_rows", ("change_id",), columns, first, last)
+    return source.columns(
+        f"SELECT {', '.join(names)} FROM balance_change_rows"  # noqa: S608
+        " WHERE change_id BETWEEN ? AND ? ORDER BY change_id",
+        [_TYPES[name] for name in names],
+        (first, last),
+    )
 
 
 @dataclass(frozen=True)
@@ -95,28 +103,20 @@ def read_balances(source: Source, wallets: Numbers | None, contract: str | None)
         wallets: numbers of the wallets that are needed; None is all.
         contract: the only contract that is needed; balances of others may come too.
     """
-    parameters: Parameters
+    where = ""
+    parameters: Parameters = ()
     if wallets is not None:
         where, parameters = f"WHERE wallet_no {IN_JSON}", (as_json(wallets),)
     elif contract is not None:
         same = "= ? COLLATE NOCASE" if is_hex_address(contract) else "= ?"
         where = f"WHERE token_no IN (SELECT token_no FROM tokens WHERE contract_address {same})"  # noqa: S608
         parameters = (contract,)
-    else:
-        columns = [("amount", TEXT), (_BOTH_TIMES, TEXT)]
-        return _balances(source.table(Table("balance_rows", ("wallet_no", "token_no"), columns)))
-    return _balances(
-        source.columns(
-            f"SELECT wallet_no, token_no, amount, {_BOTH_TIMES}"  # noqa: S608
-            f" FROM balance_rows {where} ORDER BY wallet_no, token_no",
-            [INTEGER, INTEGER, TEXT, TEXT],
-            parameters,
-        )
+    wallet, token, amount, both = source.columns(
+        f"SELECT wallet_no, token_no, amount, {_BOTH_TIMES}"  # noqa: S608
+        f" FROM balance_rows {where} ORDER BY wallet_no, token_no",
+        [INTEGER, INTEGER, TEXT, TEXT],
+        parameters,
     )
-
-
-def _balances(columns: list[pa.Array]) -> Balances:
-    wallet, token, amount, both = columns
     since, updated = _two_times(both)
     return Balances(wallet.to_numpy(), token.to_numpy(), Amounts(amount), since, updated)
 
@@ -140,7 +140,7 @@ def balances_at(source: Source, moment: str, wallets: Numbers | None) -> Balance
     bound = source.first_change("balance_change_rows", moment, later=True)
     names = ("wallet_no", "token_no", "new_amount", "observed_at")
     if wallets is None:
-        _, wallet, token, amount, observed = source.table(change_log(*names, last=bound - 1))
+        wallet, token, amount, observed = change_log(source, *names, last=bound - 1)
     else:
         wallet, token, amount, observed = source.columns(
             f"SELECT {', '.join(names)} FROM balance_change_rows"  # noqa: S608

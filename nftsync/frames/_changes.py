@@ -45,8 +45,7 @@ def changes(
     """The log of balances, the oldest change first.
 
     Args:
-        db: a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for the configured
-            database.
+        db: what to read, as `nftsync.frames` tells.
         since: only changes observed at this time or later. Text, a date (its end) or a datetime.
         after: only changes with a greater `change_id`, to go on where the last call ended.
 
@@ -68,12 +67,11 @@ def changes(
     with reading(db) as source:
         if moment is not None:
             first = max(first, source.first_change("balance_change_rows", moment, later=False))
-        change, wallet_no, token_no, old, new, observed, baseline, run, webhook = source.table(
-            change_log(
-                *("wallet_no", "token_no", "old_amount", "new_amount"),
-                *("observed_at", "baseline", "run_id", "webhook_id"),
-                first=first,
-            )
+        change, wallet_no, token_no, old, new, observed, baseline, run, webhook = change_log(
+            source,
+            *("change_id", "wallet_no", "token_no", "old_amount", "new_amount"),
+            *("observed_at", "baseline", "run_id", "webhook_id"),
+            first=first,
         )
         wallets = _ids(source, "wallets", "wallet", wallet_no.to_numpy())
         tokens = _ids(source, "tokens", "token", token_no.to_numpy())
@@ -113,8 +111,7 @@ def token_changes(db: Store = None) -> pd.DataFrame:
     """The log of token metadata, the oldest change first; a token's first sight is no change.
 
     Args:
-        db: a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for the configured
-            database.
+        db: what to read, as `nftsync.frames` tells.
 
     Returns:
         `change_id`, `token_id`, `before` and `after` (JSON text: objects of just the changed

@@ -102,8 +102,7 @@ def diff(
     are no whole numbers differ where their texts do.
 
     Args:
-        db: a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for the configured
-            database.
+        db: what to read, as `nftsync.frames` tells.
         start: the earlier time, which has to be given. Text, a date (its end) or a datetime.
         end: the later time; None is now.
         wallet: only rows of this wallet, or these.

@@ -55,8 +55,7 @@ def freshness(db: Store = None) -> pd.DataFrame:
     """How fresh the data is: what was read last, what was not, and what waits.
 
     Args:
-        db: a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for the configured
-            database.
+        db: what to read, as `nftsync.frames` tells.
 
     Returns:
         A row per `what`, always in this order, with `count` (`Int64`), `at` (a time, or NaT),

@@ -148,12 +148,11 @@ def read_window(source: Source, start: str, end: str | None) -> Window:
     last_change = GREATEST
     if end is not None:
         last_change = source.first_change(log, end, later=True) - 1
-    _, wallet, token, old, new, observed, baseline = source.table(
-        change_log(
-            *("wallet_no", "token_no", "old_amount", "new_amount", "observed_at", "baseline"),
-            first=first_change,
-            last=last_change,
-        )
+    wallet, token, old, new, observed, baseline = change_log(
+        source,
+        *("wallet_no", "token_no", "old_amount", "new_amount", "observed_at", "baseline"),
+        first=first_change,
+        last=last_change,
     )
     wallets, tokens = wallet.to_numpy(), token.to_numpy()
     first, last = _ends(wallets, tokens)
@@ -236,8 +235,7 @@ def holding_ages(
     back begins anew, what only grew or shrank does not. A balance of 0 is no holding.
 
     Args:
-        db: a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for the configured
-            database.
+        db: what to read, as `nftsync.frames` tells.
         at: the holdings that were known at this time, and their age then; None is now. Text, a
             date (its end) or a datetime.
         exclude: one wallet id or several, whose rows are left out.

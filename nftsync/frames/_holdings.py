@@ -96,8 +96,7 @@ def holdings(
     """Who holds what: a row per wallet and token that the provider lists, zero amounts included.
 
     Args:
-        db: a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for the configured
-            database.
+        db: what to read, as `nftsync.frames` tells.
         wallet: only this wallet, or these; an unknown one has no rows.
         contract: only tokens of this contract. An address of `0x` and 40 hex digits matches
             whatever its case, any other exactly.

@@ -267,8 +267,7 @@ def quality(
     """Missing and broken metadata: a row per token and field, the tokens in the order first seen.
 
     Args:
-        db: a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for the configured
-            database.
+        db: what to read, as `nftsync.frames` tells.
         required: the fields that every token should have; others may be missing.
         base_url: the provider's address, whose own images are fine too, also by `http:`.
         held: only tokens of which a wallet holds more than zero; else all that were ever seen.

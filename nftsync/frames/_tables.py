@@ -34,7 +34,6 @@ from nftsync.frames._source import (
     Parameters,
     Source,
     Store,
-    Table,
     need_database,
     positions,
     reading,
@@ -176,8 +175,7 @@ def wallets(db: Store = None) -> pd.DataFrame:
     """All known wallets, in the order they became known.
 
     Args:
-        db: a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for the configured
-            database.
+        db: what to read, as `nftsync.frames` tells.
 
     Returns:
         A row per wallet: `wallet_id`, `label`, `wallet_group`, `tracked` (bool),
@@ -197,8 +195,7 @@ def wallet_states(db: Store = None, wallet: WalletIds | None = None) -> pd.DataF
     """The distinct states that wallets were found in, in the order they were stored.
 
     Args:
-        db: a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for the configured
-            database.
+        db: what to read, as `nftsync.frames` tells.
         wallet: one wallet id or several; None is all.
 
     Returns:
@@ -225,8 +222,7 @@ def runs(db: Store = None) -> pd.DataFrame:
     """All runs of sync and replay, the oldest first.
 
     Args:
-        db: a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for the configured
-            database.
+        db: what to read, as `nftsync.frames` tells.
 
     Returns:
         A row per run: `run_id`, `kind`, `status`, `started_at`, `finished_at` (NaT while it
@@ -247,8 +243,7 @@ def webhooks(db: Store = None) -> pd.DataFrame:
     The raw bytes (up to 256 KiB each) stay in the database: `SELECT body FROM webhooks`.
 
     Args:
-        db: a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for the configured
-            database.
+        db: what to read, as `nftsync.frames` tells.
 
     Returns:
         A row per webhook: `webhook_id`, `organization_id`, `action`, `resource_type`,
@@ -272,8 +267,7 @@ def collections(db: Store = None) -> pd.DataFrame:
     spelled; tokens without a contract have a row of their own, whose address is missing.
 
     Args:
-        db: a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for the configured
-            database.
+        db: what to read, as `nftsync.frames` tells.
 
     Returns:
         `contract_address`, `tokens` (known ones), `held` (tokens of which a wallet holds more
@@ -292,8 +286,8 @@ def collections(db: Store = None) -> pd.DataFrame:
             "token_no",
             [("contract_address", TEXT), ("first_seen_at", TEXT), ("updated_at", TEXT)],
         )
-        wallet_no, token_no, amount = source.table(
-            Table("balance_rows", ("wallet_no", "token_no"), [("amount", TEXT)])
+        wallet_no, token_no, amount = source.columns(
+            "SELECT wallet_no, token_no, amount FROM balance_rows", [INTEGER, INTEGER, TEXT]
         )
     groups, contracts = contract_groups(addresses)
     spellings = contracts.to_pylist()

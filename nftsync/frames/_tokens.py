@@ -158,8 +158,7 @@ def tokens(db: Store = None, as_of: Moment | None = None) -> pd.DataFrame:
     """All tokens that were ever seen, held or not, in the order they were first seen.
 
     Args:
-        db: a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for the configured
-            database.
+        db: what to read, as `nftsync.frames` tells.
         as_of: only tokens that were known at this time, with the metadata known then;
             `updated_at` is the last change until then. Text, a date (its end) or a datetime.
 

@@ -11,7 +11,7 @@ import pytest
 from frames_database import Builder, at, token_id, wallet_id
 
 from nftsync import frames
-from nftsync.errors import InputError
+from nftsync.errors import InputError, StoreError
 
 STR, INT, TIME = "str", "Int64", "datetime64[us, UTC]"
 METADATA = {
@@ -303,3 +303,40 @@ def test_what_is_no_time_is_named_shortly(small_database: Path, wrong: object, s
             read()
         assert str(raised.value).startswith(f"{said} is not a time; ")
         assert "\n" not in str(raised.value)
+
+
+def test_text_that_is_not_utf_8_is_an_error_that_says_so(build: Builder) -> None:
+    for token in range(1, 4):
+        build.token(token, name=f"token {token}")
+    build.connection.execute("UPDATE tokens SET name = CAST(X'61FF' AS TEXT) WHERE token_no = 2")
+    path = build.close()
+    with pytest.raises(StoreError, match="not UTF-8"):
+        frames.tokens(path)
+    assert frames.wallets(path).empty
+
+
+def test_both_times_of_a_balance_are_read_whether_they_agree_or_not(build: Builder) -> None:
+    times = [(at(5), at(5)), (at(5), at(9)), (None, at(9)), (at(9), at(9)), (None, at(5))]
+    build.wallet(1)
+    for token, (since, updated) in enumerate(times, start=1):
+        build.token(token)
+        build.balance(1, token, "1", held_since=since, updated_at=updated)
+    found = frames.holdings(build.close())[["held_since", "balance_updated_at"]]
+    expected = [
+        (pd.NaT if since is None else pd.Timestamp(since), pd.Timestamp(updated))
+        for since, updated in times
+    ]
+    assert list(found.itertuples(index=False, name=None)) == expected
+
+
+@pytest.mark.parametrize("column", ["held_since", "updated_at"])
+@pytest.mark.parametrize("written", ["soon", f"{at(1)}|{at(2)}", f"{at(1)}|", f"|{at(1)}"])
+def test_a_time_of_a_balance_that_is_none_is_an_error(
+    column: str, written: str, build: Builder
+) -> None:
+    build.wallet(1)
+    build.token(1)
+    build.balance(1, 1, "1", **{column: written})
+    path = build.close()
+    with pytest.raises(StoreError, match="a time that nftsync did not write"):
+        frames.holdings(path)

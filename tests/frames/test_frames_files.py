@@ -52,6 +52,12 @@ def back(frame: pd.DataFrame, folder: Path) -> pd.DataFrame:
     return frames.load(frames.save(frame, folder / "frame.parquet"))
 
 
+def used(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame without the categories that none of its rows is of, which no file keeps."""
+    kinds = frame.select_dtypes("category").columns
+    return frame.assign(**{name: frame[name].cat.remove_unused_categories() for name in kinds})
+
+
 def csv_cells(path: Path) -> list[list[str]]:
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.reader(file))
@@ -69,8 +75,8 @@ def test_each_frame_of_a_database_comes_back(
     name: str, small_database: Path, tmp_path: Path
 ) -> None:
     frame = pd.DataFrame(OF_DATABASE[name](small_database))  # some show themselves in another way
-    assert_frame_equal(back(frame, tmp_path), frame)
-    assert_frame_equal(back(frame.iloc[:0], tmp_path), frame.iloc[:0])
+    assert_frame_equal(back(frame, tmp_path), used(frame))
+    assert_frame_equal(back(frame.iloc[:0], tmp_path), used(frame.iloc[:0]))
 
 
 @pytest.mark.parametrize("name", sorted(OF_HOLDINGS))
@@ -78,13 +84,13 @@ def test_each_measure_of_holdings_comes_back(
     name: str, small_database: Path, tmp_path: Path
 ) -> None:
     frame = OF_HOLDINGS[name](frames.holdings(small_database))
-    assert_frame_equal(back(frame, tmp_path), frame)
+    assert_frame_equal(back(frame, tmp_path), used(frame))
 
 
 def test_holdings_as_of_a_time_come_back(small_database: Path, tmp_path: Path) -> None:
     frame = frames.holdings(small_database, as_of=at(3))
     assert UINT256 in set(frame["amount"])
-    assert_frame_equal(back(frame, tmp_path), frame)
+    assert_frame_equal(back(frame, tmp_path), used(frame))
 
 
 def test_what_is_derived_comes_back(small_database: Path, tmp_path: Path) -> None:
@@ -102,7 +108,7 @@ def test_what_is_derived_comes_back(small_database: Path, tmp_path: Path) -> Non
         holdings.assign(share=pd.cut(holdings["amount_float"], [0, 1, 1e90])),
         holdings.assign(day=holdings["balance_updated_at"].dt.date),
     ):
-        assert_frame_equal(back(frame, tmp_path), frame)
+        assert_frame_equal(back(frame, tmp_path), used(frame))
 
 
 def test_each_kind_of_column_comes_back(tmp_path: Path) -> None:
@@ -135,7 +141,7 @@ def test_each_kind_of_column_comes_back(tmp_path: Path) -> None:
     frame.attrs = {"source": "a test"}
     for shown in (frame, frame.iloc[:0], frame.iloc[[1]], frame.rename_axis(columns="kind")):
         again = back(shown, tmp_path)
-        assert_frame_equal(again, shown)
+        assert_frame_equal(again, used(shown))
         assert again.attrs == shown.attrs
 
 
@@ -195,7 +201,7 @@ def test_any_frame_comes_back(
         frame = frame.set_index("amount")
     if index is not None:
         frame.index.name = index
-    assert_frame_equal(back(frame, tmp_path_factory.getbasetemp()), frame)
+    assert_frame_equal(back(frame, tmp_path_factory.getbasetemp()), used(frame))
 
 
 def test_others_read_exact_text_and_its_note(small_database: Path, tmp_path: Path) -> None:
@@ -273,7 +279,7 @@ def test_anyones_file_loads_as_pandas_reads_it(tmp_path: Path) -> None:
         (pd.DataFrame({"a": pd.Series([10**5000], dtype=object)}), "column 'a' cannot be written"),
         (pd.DataFrame({"a": pd.arrays.SparseArray([1])}), "column 'a' is sparse"),
         (pd.DataFrame({"a": [1j]}), "cannot be written"),
-        (pd.DataFrame({"a": pd.Categorical([1, "1"], [1, "1"])}), "column 'a' look the same"),
+        (pd.DataFrame({"a": pd.Categorical([1, "1"])}), "column 'a' holds objects"),
     ],
 )
 def test_what_a_file_cannot_hold_is_refused_by_name(
@@ -344,7 +350,7 @@ def test_categories_that_their_note_does_not_name_are_said(tmp_path: Path) -> No
     frame = pd.DataFrame({"a": pd.Categorical(["x", None])})
     path = frames.save(frame, tmp_path / "a.parquet")
     schema = pq.read_schema(path)
-    pq.write_table(pa.table({"a": pa.array(["z", None], pa.large_string())}).cast(schema), path)
+    pq.write_table(pa.table({"a": pa.array(["x", "z"], pa.large_string())}).cast(schema), path)
     with pytest.raises(InputError, match="column 'a' does not hold what its note says"):
         frames.load(path)
 
