@@ -18,6 +18,7 @@ test: lint types imports tests
 lint: $(READY_DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python -m benchmarks.counts
 
 format: $(READY_DEV)
 	$(BIN)/ruff format .
