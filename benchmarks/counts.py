@@ -27,8 +27,7 @@ def code_lines(source: str) -> int:
         if token.type not in NO_CODE:
             found.update(range(token.start[0], token.end[0] + 1))
     for node in ast.walk(ast.parse(source)):
-        documented = isinstance(node, ast.Module | ast.ClassDef | _Function)
-        if documented and ast.get_docstring(node, clean=False) is not None:
+        if isinstance(node, ast.Module | ast.ClassDef | _Function) and ast.get_docstring(node):
             found.difference_update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
     return len(found)
 
