@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from nftsync.cli.common import one_line, print_table, say
-from nftsync.sandbox.retries import GREATEST_TIME_SCALE
+from nftsync.sandbox import GREATEST_TIME_SCALE
 
 if TYPE_CHECKING:
     import pandas as pd

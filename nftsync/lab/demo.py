@@ -24,7 +24,7 @@ from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.replay.run import ReplayConfig
-from nftsync.sandbox.control import Sandbox
+from nftsync.sandbox.server import Sandbox
 from nftsync.store.database import connect_reader
 from nftsync.store.mirror import Mirror
 from nftsync.store.wallets import WalletLine, register
@@ -33,7 +33,7 @@ from nftsync.times import now
 if TYPE_CHECKING:
     import pandas as pd
 
-    from nftsync.sandbox.control import Sandbox
+    from nftsync.sandbox.server import Sandbox
 
 __all__ = ["NEW_WALLET", "TRANSFERS", "DemoResult", "Happening", "happenings", "run_demo"]
 

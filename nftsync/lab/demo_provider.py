@@ -20,7 +20,7 @@ import msgspec
 from nftsync.errors import InputError, NftsyncError, StoreError
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from nftsync.sandbox.statefile import StateFile
+from nftsync.sandbox.state import State
 from nftsync.sandbox.world import World
 from nftsync.store.database import connect_reader, explained
 from nftsync.store.schema import open_store
@@ -138,7 +138,7 @@ def _remove(database: Path) -> None:
     state = state_file(database)
     if state.exists():
         try:
-            StateFile(state).close()
+            State(state).close()
         except InputError as error:
             raise InputError(
                 f"{state} cannot be begun afresh: another program uses it, or no demo has made it; "

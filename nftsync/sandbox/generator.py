@@ -5,23 +5,70 @@ from __future__ import annotations
 import uuid
 from itertools import count
 from random import Random
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from nftsync.errors import InputError
-from nftsync.sandbox.catalog import COLLECTIONS, PLACES, QUALITIES, Collection
-from nftsync.sandbox.world import World
-from nftsync.sandbox.worldfile import Holding
+from nftsync.sandbox.world import Holding, World
 
-__all__ = ["generate"]
+__all__ = ["draw", "generate"]
 
-_SHARED = tuple(each for each in COLLECTIONS if each.kind == "copies")
-_OWNED = tuple(each for each in COLLECTIONS if each.kind != "copies")
+
+class _Collection(NamedTuple):
+    """One collection.
+
+    Attributes:
+        name: its name.
+        maker: who is named as creator.
+        kind: `single` works stand alone; `series` are numbered works, each number an NFT of its
+            own; `copies` are held by many wallets, several at a time.
+        about: the first words of a description.
+        run: how long a series is.
+        hashed: whether the ids on the chain are 256-bit hashes, not small numbers.
+    """
+
+    name: str
+    maker: str
+    kind: Literal["single", "series", "copies"]
+    about: str
+    run: int = 0
+    hashed: bool = False
+
+
+_COLLECTIONS = (
+    _Collection("Lowtide Studies", "Studio Lowtide", "single", "A study of water leaving sand"),
+    _Collection("Paper Lantern Index", "Lantern Press", "series", "A sheet from the index", run=25),
+    _Collection("Tram Line Nocturnes", "Night Depot", "single", "The last tram of an evening"),
+    _Collection("Moss Kites 🪁", "Attic Weather", "single", "A kite that grows", hashed=True),
+    _Collection("Quiet Machines", "Workshop Nine", "series", "A machine at rest", run=10),
+    _Collection("حدائق الضوء", "بيت الألوان", "single", "A garden drawn with light"),
+    _Collection("Salt Cartography", "Studio Lowtide", "series", "A chart of a salt plain", run=50),
+    _Collection("Orchard Frequencies", "Fieldrecorder", "single", "A tree heard", hashed=True),
+    _Collection("Harbour Passes", "Pier Cooperative", "copies", "Opens the harbour gate"),
+    _Collection("Kiln Tokens", "Workshop Nine", "copies", "One firing in the shared kiln"),
+    _Collection("Cloud Ferry Tickets ☁️", "Night Depot", "copies", "A crossing", hashed=True),
+)
+
+_QUALITIES = (
+    "Amber", "Borrowed", "Cobalt", "Drifting", "Early", "Folded", "Glass", "Hollow", "Inland",
+    "Late", "Mended", "Northern", "Open", "Pale", "Restless", "Silver", "Tidal", "Unlit",
+)  # fmt: skip
+
+_PLACES = (
+    "Arcade", "Basin", "Causeway", "Delta", "Estuary", "Foundry", "Gallery", "Hour", "Island",
+    "Jetty", "Lighthouse", "Meadow", "Orchard", "Passage", "Quarry", "Ravine", "Signal", "Window",
+)  # fmt: skip
+
+
+_SHARED = tuple(each for each in _COLLECTIONS if each.kind == "copies")
+_OWNED = tuple(each for each in _COLLECTIONS if each.kind != "copies")
 # The first collections are the large ones, as in the field.
 _WEIGHTS = tuple(1 / rank for rank in range(1, len(_OWNED) + 1))
 _SHARE = 0.3
 _HOLDERS = 8
 _SITE = "https://example.com"
+_CANVAS = 400
 
 
 def generate(*, wallets: int = 50, nfts: int = 20, seed: int = 0, image_base: str = "") -> World:
@@ -46,19 +93,19 @@ class _Maker:
         self._random = random
         self._images = f"{image_base.rstrip('/')}/sandbox/images"
         self._organization = self._uuid()
-        self._contracts = {each.name: self._address() for each in COLLECTIONS}
-        self._pictures = {each.maker: f"{self._images}/{self._uuid()}.svg" for each in COLLECTIONS}
-        self._numbers = {each.name: count(1) for each in COLLECTIONS}
+        self._contracts = {each.name: self._address() for each in _COLLECTIONS}
+        self._pictures = {each.maker: f"{self._images}/{self._uuid()}.svg" for each in _COLLECTIONS}
+        self._numbers = {each.name: count(1) for each in _COLLECTIONS}
         self._made = 0
 
     def world(self, wallets: int, nfts: int, seed: int) -> World:
         world = World(seed=seed, organization_id=self._organization)
-        lists = self._shared_lists(wallets, round(nfts * _SHARE))
-        for listed in lists:
-            while len(listed) < nfts:
-                listed.append(self._owned())
-            self._random.shuffle(listed)
-            world.add_wallet(self._uuid(), listed)
+        with world.state.transaction():
+            for listed in self._shared_lists(wallets, round(nfts * _SHARE)):
+                while len(listed) < nfts:
+                    listed.append(self._owned())
+                self._random.shuffle(listed)
+                world.add_wallet(self._uuid(), listed)
         return world
 
     def _shared_lists(self, wallets: int, each_holds: int) -> list[list[Holding]]:
@@ -102,7 +149,7 @@ class _Maker:
         return Holding(token_id, "1", record)
 
     def _token(
-        self, collection: Collection, edition: dict[str, object] | None = None
+        self, collection: _Collection, edition: dict[str, object] | None = None
     ) -> tuple[str, msgspec.Raw]:
         token_id = self._uuid()
         number = next(self._numbers[collection.name])
@@ -123,7 +170,7 @@ class _Maker:
 
     def _metadata(
         self,
-        collection: Collection,
+        collection: _Collection,
         token_id: str,
         number: int,
         edition: dict[str, object] | None,
@@ -135,7 +182,7 @@ class _Maker:
             edition = {"editionId": place + 1, "totalEdition": collection.run}
         else:
             title = f"{collection.name} #{number}"
-        mood = f"{self._random.choice(QUALITIES)} {self._random.choice(PLACES)}"
+        mood = f"{self._random.choice(_QUALITIES)} {self._random.choice(_PLACES)}"
         metadata: dict[str, object] = {
             "name": title,
             "description": f"{collection.about}: {mood}.",
@@ -164,3 +211,41 @@ class _Maker:
 
     def _uuid(self) -> str:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+
+def draw(token_id: str) -> str:
+    """Draw abstract art as SVG: the same id gives the same picture, and nothing else enters it.
+
+    Args:
+        token_id: any UUID, in any case.
+    """
+    pen = Random(token_id.lower())  # noqa: S311 - art
+    hue = pen.randrange(360)
+    shapes = [_shape(pen, (hue + pen.choice((0, 25, 180, 205))) % 360) for _ in range(9)]
+    sky = f"hsl({hue} 62% {pen.randrange(16, 34)}%)"
+    ground = f"hsl({(hue + pen.randrange(30, 90)) % 360} 58% {pen.randrange(52, 72)}%)"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_CANVAS} {_CANVAS}">'
+        f'<defs><linearGradient id="g" gradientTransform="rotate({pen.randrange(20, 90)})">'
+        f'<stop offset="0" stop-color="{sky}"/><stop offset="1" stop-color="{ground}"/>'
+        f'</linearGradient></defs><rect width="{_CANVAS}" height="{_CANVAS}" fill="url(#g)"/>'
+        f"{''.join(shapes)}</svg>"
+    )
+
+
+def _shape(pen: Random, hue: int) -> str:
+    x, y, size = pen.randrange(_CANVAS), pen.randrange(_CANVAS), pen.randrange(24, 130)
+    paint = f"hsl({hue} {pen.randrange(55, 90)}% {pen.randrange(45, 85)}%)"
+    fill = f'fill="{paint}" fill-opacity="0.{pen.randrange(25, 75)}"'
+    line = f'fill="none" stroke="{paint}" stroke-width="{pen.randrange(3, 14)}"'
+    turn = f'transform="rotate({pen.randrange(360)} {x} {y})"'
+    kind = pen.randrange(4)
+    if kind == 0:
+        return f'<circle cx="{x}" cy="{y}" r="{size}" {fill}/>'
+    if kind == 1:
+        return f'<circle cx="{x}" cy="{y}" r="{size}" {line}/>'
+    if kind == 2:
+        corner = pen.randrange(size)
+        return f'<rect x="{x}" y="{y}" width="{size}" height="{size}" rx="{corner}" {fill} {turn}/>'
+    bend = pen.randrange(-_CANVAS, _CANVAS)
+    return f'<path d="M{x - _CANVAS} {y}Q{x} {y + bend} {x + _CANVAS} {y}" {line} {turn}/>'

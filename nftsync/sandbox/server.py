@@ -1,29 +1,483 @@
-"""The sandbox on a real port: in a thread for tests and the demo, or until a signal ends it."""
+"""The sandbox as a local server: the provider's calls, faults on purpose, and `/sandbox/`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Self, TypeAlias
+from random import Random
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from nftsync.sandbox.control import Sandbox
-from nftsync.sandbox.service import EXTENSION, create_app
-from nftsync.sandbox.world import World
+import msgspec
+from flask import Flask, Response, current_app, request
+from werkzeug.exceptions import (
+    BadRequest,
+    HTTPException,
+    InternalServerError,
+    NotFound,
+    ServiceUnavailable,
+    TooManyRequests,
+)
+
+from nftsync.errors import InputError, StoreError
+from nftsync.records import normalize_uuid
+from nftsync.sandbox.generator import draw
+from nftsync.sandbox.state import State
+from nftsync.sandbox.webhooks import FAULTS_TEXT, Changes, Outbox, Sender, WebhookConfig
+from nftsync.sandbox.world import Metadata, World, decode
 from nftsync.wsgi import HttpServer, Listener, stop_signals
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["SandboxServer", "WorldSource", "serve_forever"]
+__all__ = ["EXTENSION", "Faults", "Sandbox", "SandboxServer", "create_app", "serve_forever"]
+
+#: Where an app keeps its `Sandbox`: `app.extensions[EXTENSION]`.
+EXTENSION = "nftsync_sandbox"
+
+#: The greatest body of a request, in bytes.
+_MOST_BYTES = 4 * 1024 * 1024
+
+
+class Faults:
+    """What can be wrong with the provider's answers on purpose: delay, failures, a rate limit.
+
+    Args:
+        latency: seconds before each answer.
+        fail_rate: the share of requests that end in a 500 or 503, from 0 to 1.
+        rate_limit: requests per second; what comes faster, past a second's worth saved up, is
+            refused with 429. None is no limit.
+        seed: which requests fail is drawn from it.
+        clock: monotonic seconds.
+
+    Raises:
+        InputError: a figure is out of its range.
+    """
+
+    def __init__(
+        self,
+        *,
+        latency: float = 0.0,
+        fail_rate: float = 0.0,
+        rate_limit: float | None = None,
+        seed: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not 0 <= latency < float("inf"):
+            raise InputError(f"the latency is {latency} s; it must be 0 or more")
+        if not 0 <= fail_rate <= 1:
+            raise InputError(f"the fail rate is {fail_rate}; it must be from 0 to 1")
+        if rate_limit is not None and not 0 < rate_limit < float("inf"):
+            raise InputError(f"the rate limit is {rate_limit} requests/s; it must be above 0")
+        self.latency = latency
+        self._fail_rate = fail_rate
+        self._rate_limit = rate_limit
+        self._saved = self._most = max(1.0, rate_limit or 0.0)
+        self._clock = clock
+        self._counted_at = clock()
+        self._random = Random(f"faults {seed}")  # noqa: S311 - a simulation, to be repeatable
+        self._lock = threading.Lock()
+
+    def draw(self) -> HTTPException | None:
+        """Let one request through, or tell how it is refused."""
+        with self._lock:
+            if self._rate_limit is not None:
+                at = self._clock()
+                earned = (at - self._counted_at) * self._rate_limit
+                self._saved = min(self._most, self._saved + earned)
+                self._counted_at = at
+                if self._saved < 1:
+                    text = f"more than {self._rate_limit:g} requests per second"
+                    return TooManyRequests(text, retry_after=1)
+                self._saved -= 1
+            if self._fail_rate and self._random.random() < self._fail_rate:
+                return self._random.choice(
+                    (
+                        ServiceUnavailable("the sandbox is unavailable"),
+                        InternalServerError("the sandbox failed"),
+                    )
+                )
+        return None
+
+
+class Sandbox:
+    """The provider's state, its faults, and its webhooks.
+
+    The edits here send the webhooks that follow; those of `world` send none. Which edit sends what
+    is the sandbox's own (provider's document, section Events, 9: not shown).
+
+    Args:
+        world: the provider's state.
+        faults: what goes wrong with answers on purpose.
+        outbox: the webhooks on their way.
+        restored: whether the world is that of a state file.
+
+    Attributes:
+        world: the provider's state.
+        faults: what goes wrong with answers on purpose.
+        restored: whether the world is that of a state file.
+        requests: how many requests each of the provider's calls got, refused ones included, by
+            kind: `balances`, `token`, `webhook_config`, or `other` for no call.
+    """
+
+    def __init__(self, world: World, faults: Faults, outbox: Outbox, *, restored: bool) -> None:
+        self.world = world
+        self.faults = faults
+        self.restored = restored
+        self.requests: Counter[str] = Counter()
+        self._counting = threading.Lock()
+        self._outbox = outbox
+        self._sender = Sender(outbox)
+
+    def start(self) -> None:
+        """Begin to deliver; until then webhooks wait."""
+        self._sender.start()
+
+    def close(self) -> None:
+        """Stop to deliver, and close the state."""
+        self._sender.close()
+        self.world.state.close()
+
+    def count(self, kind: str) -> None:
+        """Count a request."""
+        with self._counting:
+            self.requests[kind] += 1
+
+    def transfer(
+        self, from_wallet: str, to_wallet: str, token_id: str, amount: int | str
+    ) -> list[str]:
+        """Move an amount of a token: `nft`/`Wallet` for both wallets, or the one.
+
+        Returns:
+            The ids of the webhooks that it caused.
+
+        Raises:
+            InputError: see `World.transfer`.
+        """
+        with self._causing():
+            self.world.transfer(from_wallet, to_wallet, token_id, amount)
+            told = dict.fromkeys((from_wallet.lower(), to_wallet.lower()))
+            return [
+                each
+                for wallet in told
+                for each in self._outbox.make("nft", "Wallet", wallet, "update")
+            ]
+
+    def mint(self, wallet_id: str, amount: int | str, metadata: Metadata) -> tuple[str, list[str]]:
+        """Make a token: `nft`/`Token` with the action `create`, then `nft`/`Wallet`.
+
+        Returns:
+            The token's id, and the ids of the webhooks.
+
+        Raises:
+            InputError: see `World.mint`.
+        """
+        with self._causing():
+            token = self.world.mint(wallet_id, amount, metadata)
+            made = self._outbox.make("nft", "Token", token, "create")
+            return token, made + self._outbox.make("nft", "Wallet", wallet_id.lower(), "update")
+
+    def edit_metadata(self, token_id: str, metadata: Metadata) -> list[str]:
+        """Replace a token's metadata: `nft`/`Token`.
+
+        Returns:
+            The ids of the webhooks that it caused.
+
+        Raises:
+            InputError: see `World.edit_metadata`.
+        """
+        with self._causing():
+            self.world.edit_metadata(token_id, metadata)
+            return self._outbox.make("nft", "Token", token_id.lower(), "update")
+
+    def emit(
+        self,
+        webhook_type: str,
+        resource_type: str,
+        resource_id: str,
+        action: str,
+        changes: Changes = None,
+    ) -> list[str]:
+        """Send one webhook of whatever kind; nothing is edited.
+
+        Args:
+            webhook_type: one of the document's six.
+            resource_type: any text.
+            resource_id: any UUID, sent as it is written.
+            action: any text.
+            changes: key/value updates, or None.
+
+        Returns:
+            The webhook's id, or nothing where the configuration wants none of its type.
+
+        Raises:
+            InputError: the type is not allowed, or the id is no UUID.
+        """
+        normalize_uuid(resource_id, "resource id")
+        with self._causing():
+            return self._outbox.make(webhook_type, resource_type, resource_id, action, changes)
+
+    def configure(self, body: bytes) -> WebhookConfig:
+        """Change the webhook configuration by a PATCH's body; see `WebhookConfig.patched`."""
+        with self._causing():
+            return self._outbox.configure(body)
+
+    def script(self, entries: list[Any]) -> None:
+        """Let the next webhooks go wrong; see `Outbox.script`."""
+        self._outbox.script(entries)
+
+    def deliveries(self) -> list[dict[str, object]]:
+        """Each webhook with its attempts; see `Outbox.deliveries`."""
+        return self._outbox.deliveries()
+
+    @contextmanager
+    def _causing(self) -> Iterator[None]:
+        """Edit and make webhooks as one change; they leave once it has been kept."""
+        with self.world.state.transaction():
+            yield
+        self._sender.wake()
+
+
+def create_app(
+    world: World | Callable[[], World],
+    *,
+    latency: float = 0.0,
+    fail_rate: float = 0.0,
+    rate_limit: float | None = None,
+    seed: int = 0,
+    time_scale: float = 1.0,
+    state: str | PathLike[str] | None = None,
+) -> Flask:
+    """Make the app that plays the provider.
+
+    Its `Sandbox` is at `app.extensions[EXTENSION]`: webhooks leave once that is started, and
+    whoever makes the app closes it.
+
+    Args:
+        world: what it answers from, or what makes it; neither counts where the state has a world.
+        latency: see `Faults`.
+        fail_rate: see `Faults`; of the provider's calls.
+        rate_limit: see `Faults`; of the provider's calls.
+        seed: which requests fail, and how retries spread, is drawn from it.
+        time_scale: what the waits between a webhook's attempts are multiplied by.
+        state: a file that keeps the world, the webhook configuration and the undelivered webhooks
+            over restarts; None keeps nothing.
+
+    Raises:
+        InputError: a figure is out of its range, the world cannot be made, or the state file cannot
+            be used.
+        StoreError: the state file cannot be written.
+    """
+    faults = Faults(latency=latency, fail_rate=fail_rate, rate_limit=rate_limit, seed=seed)
+    kept = None if state is None else State(state)
+    try:
+        restored = kept is not None and bool(kept.facts)
+        if restored:
+            playing = World(kept=kept)
+        else:
+            playing = world if isinstance(world, World) else world()
+            if kept is not None:
+                playing.keep_in(kept)
+        outbox = Outbox(playing.state, playing.organization_id, time_scale=time_scale, seed=seed)
+    except BaseException:
+        if kept is not None:
+            kept.close()
+        raise
+    app = Flask(__name__, static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
+    app.extensions[EXTENSION] = Sandbox(playing, faults, outbox, restored=restored)
+    app.register_error_handler(HTTPException, _refused)
+    app.register_error_handler(InputError, lambda error: _refused(BadRequest(str(error))))
+    app.register_error_handler(StoreError, lambda error: _refused(InternalServerError(str(error))))
+    app.before_request(_meet_faults)
+    for call, (view, _) in _CALLS.items():
+        method, path = call.split()
+        rule = re.sub(r"\{\w+\}", "<key>", path)
+        app.add_url_rule(rule, view.__name__, view, methods=[method])
+    return app
+
+
+def _sandbox() -> Sandbox:
+    sandbox: Sandbox = current_app.extensions[EXTENSION]
+    return sandbox
+
+
+def _meet_faults() -> None:
+    if not request.path.startswith(("/v1/", "/api/")):
+        return
+    sandbox = _sandbox()
+    sandbox.count(request.endpoint or "other")
+    refusal = sandbox.faults.draw()
+    time.sleep(sandbox.faults.latency)
+    if refusal is not None:
+        raise refusal
+
+
+def _refused(error: HTTPException) -> Response:
+    response = _json({"error": error.description})
+    response.status_code = error.code or 500
+    for name, value in error.get_headers():
+        if name in {"Allow", "Retry-After"}:
+            response.headers[name] = value
+    return response
+
+
+def _json(value: object) -> Response:
+    return Response(msgspec.json.encode(value) + b"\n", mimetype="application/json")
+
+
+def _read(body: bytes | None, missing: str) -> Response:
+    """Answer a read; 304 where the client has that very answer."""
+    if body is None:
+        raise NotFound(missing)
+    response = Response(body, mimetype="application/json")
+    response.add_etag()
+    response.make_conditional(request)
+    return response
+
+
+def balances(key: str) -> Response:
+    """Answer what a wallet holds."""
+    wallet = normalize_uuid(key, "wallet id")
+    return _read(_sandbox().world.balances_body(wallet), f"there is no wallet {wallet}")
+
+
+def token(key: str) -> Response:
+    """Answer one token's record."""
+    token_id = normalize_uuid(key, "token id")
+    return _read(_sandbox().world.token_body(token_id), f"there is no token {token_id}")
+
+
+def wallets() -> Response:
+    """Answer the ids of all wallets."""
+    return _json(_sandbox().world.wallets())
+
+
+def image(key: str) -> Response:
+    """Answer the picture that belongs to an id."""
+    response = Response(draw(normalize_uuid(key, "token id")), mimetype="image/svg+xml")
+    response.headers["Content-Security-Policy"] = "default-src 'none'"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers["Cache-Control"] = "public, max-age=86400"
+    return response
+
+
+def index() -> Response:
+    """Tell a person who opens the address what can be asked here."""
+    calls = {call: about for call, (_, about) in _CALLS.items() if about}
+    return _json({"about": "nftsync sandbox: a local stand-in for the provider", "calls": calls})
+
+
+class _Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    pass
+
+
+class _Transfer(_Body):
+    from_wallet_id: str
+    to_wallet_id: str
+    token_id: str
+    amount: int | str
+
+
+class _Mint(_Body):
+    wallet_id: str
+    amount: int | str
+    metadata: msgspec.Raw
+
+
+class _Edit(_Body):
+    metadata: msgspec.Raw
+
+
+class _Emit(_Body):
+    type: str
+    resource_type: str
+    resource_id: str
+    action: str
+    changes: Changes = None
+
+
+class _Script(_Body):
+    webhooks: list[Any]
+
+
+def webhook_config() -> Response:
+    """Change the webhook configuration; the answer is the sandbox's own (document: not shown)."""
+    return _json(_sandbox().configure(request.get_data()).shown())
+
+
+def transfer() -> Response:
+    """Move NFTs."""
+    given = decode(request.get_data(), _Transfer)
+    return _json({"webhooks": _sandbox().transfer(*msgspec.structs.astuple(given))})
+
+
+def mint() -> Response:
+    """Make a token."""
+    made, caused = _sandbox().mint(*msgspec.structs.astuple(decode(request.get_data(), _Mint)))
+    return _json({"tokenId": made, "webhooks": caused})
+
+
+def edit_metadata(key: str) -> Response:
+    """Change a token's metadata."""
+    metadata = decode(request.get_data(), _Edit).metadata
+    return _json({"webhooks": _sandbox().edit_metadata(key, metadata)})
+
+
+def emit() -> Response:
+    """Send one webhook."""
+    given = decode(request.get_data(), _Emit)
+    return _json({"webhooks": _sandbox().emit(*msgspec.structs.astuple(given))})
+
+
+def deliveries() -> Response:
+    """List the webhooks."""
+    return _json(_sandbox().deliveries())
+
+
+def script() -> Response:
+    """Let the next webhooks go wrong."""
+    given = decode(request.get_data(), _Script)
+    _sandbox().script(given.webhooks)
+    return _json({"webhooks": given.webhooks})
+
+
+#: What answers each call, and what it is for, as the front page tells it; the provider's calls as
+#: in its document, section Endpoints.
+_CALLS: dict[str, tuple[Callable[..., Response], str]] = {
+    "GET /": (index, ""),
+    "GET /v1/wallets/{walletId}/nft-balances": (balances, "what a wallet holds"),
+    "GET /v1/tokens/{tokenId}": (token, "one token with its metadata"),
+    "PATCH /api/organization/v1/current-organization/webhook-config": (
+        webhook_config,
+        "where webhooks go: url, enabled, sharedSecret, webhookTypes",
+    ),
+    "GET /sandbox/wallets": (wallets, "the ids of all wallets"),
+    "GET /sandbox/images/{tokenId}.svg": (image, "a token's picture"),
+    "POST /sandbox/transfer": (
+        transfer,
+        "moves NFTs: fromWalletId, toWalletId, tokenId, amount",
+    ),
+    "POST /sandbox/mint": (mint, "makes a token: walletId, amount, metadata"),
+    "POST /sandbox/tokens/{tokenId}": (edit_metadata, "changes a token's metadata: metadata"),
+    "POST /sandbox/emit": (
+        emit,
+        "sends one webhook: type, resourceType, resourceId, action, changes",
+    ),
+    "GET /sandbox/deliveries": (deliveries, "each webhook with its attempts, newest last"),
+    "POST /sandbox/faults": (
+        script,
+        f"lets the next webhooks go wrong: webhooks, a list of {FAULTS_TEXT}",
+    ),
+}
 
 #: A world, or what builds one once the base URL is known (pictures are served from there).
 WorldSource: TypeAlias = World | Callable[[str], World]
-
-_THREADS = 64
-_CONNECTIONS = 1000
-#: Bytes; above what the app takes, so that the app answers what is a bit too large.
-_LARGEST_BODY = 8 * 1024 * 1024
 
 
 class SandboxServer:
@@ -87,9 +541,9 @@ class SandboxServer:
         self._server = HttpServer(
             self.app,
             listener,
-            threads=_THREADS,
-            connections=_CONNECTIONS,
-            largest_body=_LARGEST_BODY,
+            threads=64,
+            connections=1000,
+            largest_body=2 * _MOST_BYTES,  # so that the app answers what is a bit too large
             ident="nftsync-sandbox",
         )
         self.sandbox.start()

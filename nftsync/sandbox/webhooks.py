@@ -1,26 +1,176 @@
-"""A webhook and what has become of it (provider's document, section Webhook)."""
+"""The provider's webhooks: their configuration, those that wait, and how they are sent.
+
+A webhook is made only while the configuration is enabled, has a URL and names its type (Events 2
+and 3 of the provider's document). Whether one that was made leaves is decided at each attempt: it
+goes to the URL of that moment, signed with the secret of that moment, so that a rotation meets
+retries as it would in the field. While the configuration is disabled, or no secret was ever set,
+webhooks wait and use up no attempt; a type that is no longer chosen stops only new ones.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import re
+import secrets
+import threading
+import time
 import uuid
-from datetime import UTC, datetime
-from typing import Literal, TypeAlias
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Annotated, Literal, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
 
+import httpx
 import msgspec
 
-from nftsync.sandbox.webhook_faults import WebhookFault
+from nftsync.errors import InputError, StoreError
+from nftsync.provider.webhooks import HEADER, sign
+from nftsync.sandbox import GREATEST_TIME_SCALE
+from nftsync.sandbox.state import State
+from nftsync.sandbox.world import decode
+from nftsync.times import now, shifted
 
-__all__ = ["Attempt", "Changes", "Delivery", "DeliveryState", "Webhook", "make_webhook"]
+__all__ = [
+    "FAULTS_TEXT", "RETRY_SECONDS", "WEBHOOK_TYPES", "Attempt", "Changes", "Outbox", "Sender",
+    "WebhookConfig",
+]  # fmt: skip
 
-#: `failed`: given up after its last attempt. `dropped`: a script let it never be sent.
-DeliveryState: TypeAlias = Literal["pending", "delivered", "failed", "dropped"]
+#: The types that can be chosen (provider's document, section Events).
+WEBHOOK_TYPES = ("payment", "transaction", "nft", "kyc", "document", "custodialAccount")
+
+#: So long the receiver may take (provider's document, section Limits).
+ATTEMPT_SECONDS = 3.0
+
+#: Seconds from an attempt's end to the next one. The provider's document says only that they grow
+#: (section Events, 6); the figures are the sandbox's own.
+RETRY_SECONDS = (5, 300, 1800, 7200, 18_000, 36_000, 36_000)
+_SPREAD = 0.2
+
+#: Of the latest so many webhooks, the finished ones are still listed.
+_LISTED = 20_000
+#: So many attempts at once: a receiver that lets some of them wait does not hold up the others.
+_AT_ONCE = 16
+#: Shorter than what receivers keep idle connections for: one that is just being closed by the other
+#: side would cost an attempt.
+_IDLE_SECONDS = 2.0
+_SUCCESS = 200
+_URL = re.compile(r"https?://[!-~]{1,2000}", re.ASCII | re.IGNORECASE)
+
+_log = logging.getLogger(__name__)
 
 #: Key/value updates, as JSON text that is kept to the character, or None.
 Changes: TypeAlias = dict[str, msgspec.Raw] | None
 
+_Name: TypeAlias = Literal["drop", "duplicate", "reorder", "corrupt", "old_secret"]
+
+#: The faults that a script knows, for people. `drop`: never sent. `duplicate`: sent once more right
+#: after its first attempt, whatever came of that. `reorder`: sent once the next webhook has been
+#: tried. `corrupt`: its first attempt has a wrong signature. `old_secret`: its first attempt is
+#: signed with the secret before the last change, so wrongly where there was none. `delay`: its
+#: first attempt is made so much later; the time scale does not count.
+FAULTS_TEXT = (
+    '"drop", "duplicate", "reorder", "corrupt", "old_secret", {"delay": SECONDS} or null for none'
+)
+
+
+class _Delay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    delay: Annotated[float, msgspec.Meta(ge=0, le=86_400)]
+
+
+_Fault: TypeAlias = _Name | _Delay | None
+
+
+class _Patch(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    url: str | msgspec.UnsetType = msgspec.UNSET
+    enabled: bool | msgspec.UnsetType = msgspec.UNSET
+    shared_secret: str | msgspec.UnsetType = msgspec.UNSET
+    webhook_types: list[str] | msgspec.UnsetType = msgspec.UNSET
+
+    def __repr__(self) -> str:
+        return "_Patch(...)"  # a secret is in it
+
+
+class WebhookConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Where webhooks go, which, and signed with what.
+
+    Attributes:
+        url: the receiver, or None.
+        enabled: whether webhooks leave at all.
+        webhook_types: the chosen types.
+        shared_secret: what webhooks are signed with; empty while none was set.
+        previous_secret: the secret before the last change; empty when there was none.
+    """
+
+    url: str | None = None
+    enabled: bool = False
+    webhook_types: tuple[str, ...] = ()
+    shared_secret: str = ""
+    previous_secret: str = ""
+
+    def __repr__(self) -> str:
+        return f"WebhookConfig({self.shown()})"
+
+    def shown(self) -> dict[str, object]:
+        """What a PATCH is answered: all but the secrets."""
+        return {"url": self.url, "enabled": self.enabled, "webhookTypes": self.webhook_types}
+
+    @property
+    def may_send(self) -> bool:
+        """Whether a webhook can leave now: enabled, with a URL and a secret."""
+        return self.enabled and self.url is not None and bool(self.shared_secret)
+
+    def takes(self, webhook_type: str) -> bool:
+        """Whether a webhook of this type is made now (provider's document, Events 2 and 3)."""
+        return self.enabled and self.url is not None and webhook_type in self.webhook_types
+
+    def patched(self, body: bytes) -> WebhookConfig:
+        """The configuration with the fields of a PATCH's body changed.
+
+        Raises:
+            InputError: the body is no JSON object of the document's fields and types, a type is
+                not allowed, the URL is not one of http or https, or the secret is blank.
+        """
+        patch = decode(body, _Patch)
+        given = msgspec.structs.asdict(patch)
+        changes = {name: value for name, value in given.items() if value is not msgspec.UNSET}
+        if isinstance(patch.url, str):
+            _check_url(patch.url)
+        if isinstance(patch.webhook_types, list):
+            changes["webhook_types"] = tuple(dict.fromkeys(map(_checked_type, patch.webhook_types)))
+        if isinstance(patch.shared_secret, str):
+            if not patch.shared_secret.strip():
+                raise InputError("the sharedSecret is blank; nothing could be verified with it")
+            if patch.shared_secret != self.shared_secret:
+                changes["previous_secret"] = self.shared_secret
+        return msgspec.structs.replace(self, **changes)
+
+
+def _checked_type(webhook_type: str) -> str:
+    if webhook_type not in WEBHOOK_TYPES:
+        raise InputError(
+            f"{webhook_type[:40]!r} is no webhook type; allowed are {', '.join(WEBHOOK_TYPES)}"
+        )
+    return webhook_type
+
+
+def _check_url(url: str) -> None:
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        # Names and passwords are not part of the interface, and would show in answers.
+        if _URL.fullmatch(url) and parts.hostname and parts.port != 0 and "@" not in parts.netloc:
+            return
+    raise InputError(
+        "the url is not the http or https address of a receiver; "
+        "write one such as http://127.0.0.1:8787/webhooks"
+    )
+
 
 class Webhook(msgspec.Struct, frozen=True, rename="camel"):
-    """A webhook; its JSON is the notification's body, with the fields in the document's order."""
+    """The notification's body, with the fields in the document's order (section Webhook)."""
 
     organization_id: str
     action: str
@@ -31,82 +181,323 @@ class Webhook(msgspec.Struct, frozen=True, rename="camel"):
     changes: Changes = None
 
 
-class Attempt(msgspec.Struct, frozen=True, rename="camel"):
+class Attempt(msgspec.Struct, rename="camel"):
     """One try to deliver.
 
     Attributes:
-        at: when it began, in UTC.
+        at: when it began.
         status: the answer's HTTP status, or None when no whole answer came in time.
         error: why none came.
         ms: how long it took, in milliseconds.
-        next_attempt_at: when the next was to follow, or None.
+        next_attempt_at: when the next is to follow, or None.
     """
 
-    at: datetime
+    at: str
     status: int | None
     error: str | None
     ms: float
-    next_attempt_at: datetime | None = None
+    next_attempt_at: str | None = None
 
 
-class Delivery(msgspec.Struct):
-    """What has become of a webhook; the outbox's lock guards it.
+class Task(NamedTuple):
+    """An attempt to make: of which webhook, where to, and what."""
 
-    Attributes:
-        type: the webhook type that the organization chose it by; it is not in the body.
-        webhook: what is told.
-        body: the bytes that every attempt sends.
-        fault: what goes wrong on purpose.
-        state: see `DeliveryState`.
-        attempts: those made, oldest first.
-        next_attempt_at: when it is due; None once it is finished, or while it waits for the next
-            webhook.
+    id: str
+    url: str
+    body: bytes
+    signature: str
+
+
+class Outbox:
+    """The webhook configuration and the webhooks on their way; for many threads.
+
+    Args:
+        state: where they are kept.
+        organization_id: whose they are.
+        time_scale: what every wait is multiplied by; 0.001 makes 5 minutes 0.3 seconds.
+        seed: what the waits are drawn from, each within 20 % of its figure.
+
+    Raises:
+        InputError: the time scale is not above 0, or over 1000.
     """
 
-    type: str
-    webhook: Webhook
-    body: bytes
-    fault: WebhookFault = None
-    state: DeliveryState = "pending"
-    attempts: list[Attempt] = []
-    next_attempt_at: datetime | None = None
+    def __init__(
+        self, state: State, organization_id: str, *, time_scale: float = 1.0, seed: int = 0
+    ) -> None:
+        if not 0 < time_scale <= GREATEST_TIME_SCALE:
+            raise InputError(
+                f"the time scale is {time_scale}; it must be above 0 and at most "
+                f"{GREATEST_TIME_SCALE}"
+            )
+        self._state = state
+        self._organization_id = organization_id
+        self._time_scale = time_scale
+        self._random = Random(f"retries {seed}")  # noqa: S311 - a simulation, to be repeatable
+        self._script: deque[_Fault] = deque()
+        with state.transaction():  # what was under way, or waited for another one, when it ended
+            state.run(
+                "UPDATE deliveries SET due = ?, waits_for = NULL"
+                " WHERE state = 'pending' AND due IS NULL",
+                now(),
+            )
 
     @property
-    def id(self) -> str:
-        """The webhook's id."""
-        return self.webhook.id
+    def config(self) -> WebhookConfig:
+        """The configuration now."""
+        return msgspec.json.decode(self._state.facts.get("config", "{}"), type=WebhookConfig)
 
-    def shown(self) -> dict[str, object]:
-        """The delivery as `GET /sandbox/deliveries` lists it."""
-        webhook = self.webhook
-        return {
-            "id": webhook.id,
-            "type": self.type,
-            "resourceType": webhook.resource_type,
-            "resourceId": webhook.resource_id,
-            "action": webhook.action,
-            "createdAtUtc": webhook.created_at_utc,
-            "state": self.state,
-            "attempts": [msgspec.to_builtins(each) for each in self.attempts],
-            "nextAttemptAt": msgspec.to_builtins(self.next_attempt_at),
-        }
+    def configure(self, body: bytes) -> WebhookConfig:
+        """Change the configuration by a PATCH's body; see `WebhookConfig.patched`."""
+        with self._state.transaction():
+            config = self.config.patched(body)
+            self._state.note(config=msgspec.json.encode(config).decode())
+            return config
+
+    def script(self, entries: Sequence[object]) -> None:
+        """Let the next webhooks go wrong, one entry each; it adds to what is left of earlier ones.
+
+        Args:
+            entries: each a fault as FAULTS_TEXT has it.
+
+        Raises:
+            InputError: an entry is no fault.
+        """
+        faults: list[_Fault] = []
+        for place, entry in enumerate(entries, start=1):
+            try:
+                faults.append(msgspec.convert(entry, _Fault))
+            except msgspec.ValidationError as error:
+                raise InputError(
+                    f"entry {place} of the script is no fault; expected {FAULTS_TEXT}"
+                ) from error
+        self._script.extend(faults)
+
+    def make(
+        self,
+        webhook_type: str,
+        resource_type: str,
+        resource_id: str,
+        action: str,
+        changes: Changes = None,
+    ) -> list[str]:
+        """Make a webhook where the configuration wants one, in the transaction of what causes it.
+
+        Returns:
+            Its id, or nothing.
+
+        Raises:
+            InputError: there is no such type.
+        """
+        if not self.config.takes(_checked_type(webhook_type)):
+            return []
+        webhook = Webhook(
+            self._organization_id,
+            action,
+            str(uuid.uuid4()),
+            resource_id,
+            resource_type,
+            datetime.now(UTC).isoformat(timespec="microseconds"),
+            changes,
+        )
+        fault = self._script.popleft() if self._script else None
+        delay = timedelta(seconds=fault.delay if isinstance(fault, _Delay) else 0)
+        due = None if fault in ("drop", "reorder") else shifted(now(), delay)
+        run = self._state.run
+        [(place,)] = run(
+            "INSERT INTO deliveries (id, type, body, fault, state, due, waits_for)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING place",
+            webhook.id,
+            webhook_type,
+            msgspec.json.encode(webhook),
+            msgspec.json.encode(fault).decode(),
+            "dropped" if fault == "drop" else "pending",
+            due,
+            "" if fault == "reorder" else None,
+        )
+        if due is not None:
+            run("UPDATE deliveries SET waits_for = ? WHERE waits_for = ''", webhook.id)
+        run("DELETE FROM deliveries WHERE place < ? AND state != 'pending'", place - _LISTED)
+        return [webhook.id]
+
+    def claim(self) -> Task | None:
+        """Take on the attempt that is due, if there is one that may be made now."""
+        config = self.config
+        if not config.may_send or config.url is None:
+            return None
+        with self._state.transaction():
+            rows = self._state.run(
+                "UPDATE deliveries SET due = NULL WHERE place ="
+                " (SELECT place FROM deliveries WHERE due <= ? ORDER BY due LIMIT 1)"
+                " RETURNING id, body, fault, attempts",
+                now(),
+            )
+        if not rows:
+            return None
+        webhook_id, body, fault, attempts = rows[0]
+        secret, signed = config.shared_secret, body
+        if attempts == "[]":
+            secret = config.previous_secret if fault == '"old_secret"' else secret
+            signed = body + b" " if fault == '"corrupt"' else body
+        return Task(webhook_id, config.url, body, sign(secret, signed))
+
+    def seconds_to_next(self) -> float | None:
+        """How long until an attempt is due; None where none is, or none may be made."""
+        [(due,)] = self._state.run("SELECT min(due) FROM deliveries WHERE due IS NOT NULL")
+        if due is None or not self.config.may_send:
+            return None
+        return (datetime.fromisoformat(due) - datetime.now(UTC)).total_seconds()
+
+    def settle(self, task: Task, attempt: Attempt) -> None:
+        """Note how an attempt ended, and plan the next one where there is to be one."""
+        run = self._state.run
+        with self._state.transaction():
+            [(fault, text)] = run("SELECT fault, attempts FROM deliveries WHERE id = ?", task.id)
+            attempts = msgspec.json.decode(text, type=list[Attempt])
+            attempts.append(attempt)
+            attempt.next_attempt_at = self._next(attempts, doubled=fault == '"duplicate"')
+            state = "pending"
+            if attempt.next_attempt_at is None:
+                delivered = any(each.status == _SUCCESS for each in attempts)
+                state = "delivered" if delivered else "failed"
+            run(
+                "UPDATE deliveries SET attempts = ?, due = ?, state = ? WHERE id = ?",
+                msgspec.json.encode(attempts).decode(),
+                attempt.next_attempt_at,
+                state,
+                task.id,
+            )
+            run(
+                "UPDATE deliveries SET due = ?, waits_for = NULL WHERE waits_for = ?",
+                now(),
+                task.id,
+            )
+
+    def _next(self, attempts: list[Attempt], *, doubled: bool) -> str | None:
+        """When the next attempt is to be made."""
+        failures = len(attempts) - doubled
+        if doubled and len(attempts) == 1:
+            wait = 0.0
+        elif failures > len(RETRY_SECONDS) or any(each.status == _SUCCESS for each in attempts):
+            return None
+        else:
+            spread = self._random.uniform(1 - _SPREAD, 1 + _SPREAD)
+            wait = RETRY_SECONDS[failures - 1] * spread * self._time_scale
+        return shifted(attempts[-1].at, timedelta(milliseconds=attempts[-1].ms, seconds=wait))
+
+    def deliveries(self) -> list[dict[str, object]]:
+        """Each webhook with its attempts, newest last; of the finished ones only the latest."""
+        listed = []
+        for kind, body, state, attempts, due in self._state.run(
+            "SELECT type, body, state, attempts, due FROM deliveries ORDER BY place"
+        ):
+            webhook = msgspec.json.decode(body, type=Webhook)
+            listed.append(
+                {
+                    "id": webhook.id,
+                    "type": kind,
+                    "resourceType": webhook.resource_type,
+                    "resourceId": webhook.resource_id,
+                    "action": webhook.action,
+                    "createdAtUtc": webhook.created_at_utc,
+                    "state": state,
+                    "attempts": msgspec.json.decode(attempts),
+                    "nextAttemptAt": due,
+                }
+            )
+        return listed
 
 
-def make_webhook(
-    organization_id: str,
-    *,
-    resource_type: str,
-    resource_id: str,
-    action: str,
-    changes: Changes = None,
-) -> Webhook:
-    """Make a webhook with an id and a time of its own."""
-    return Webhook(
-        organization_id=organization_id,
-        action=action,
-        id=str(uuid.uuid4()),
-        resource_id=resource_id,
-        resource_type=resource_type,
-        created_at_utc=datetime.now(UTC).isoformat(timespec="microseconds"),
-        changes=changes,
-    )
+class Sender:
+    """Sends what is due in an outbox, in a thread of its own, from `start` until `close`."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._began = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="nftsync-sender", daemon=True)
+        self._loop: asyncio.AbstractEventLoop
+        self._sending: asyncio.Task[None] | None = None
+        self._changed: asyncio.Event
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+        self._began.wait()
+
+    def wake(self) -> None:
+        """Look again at what is due; for any thread."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._changed.set)
+
+    def close(self) -> None:
+        """Cut off the attempts under way, which are made again after a restart, and end."""
+        if self._thread.is_alive() and self._sending is not None:
+            self._loop.call_soon_threadsafe(self._sending.cancel)
+            self._thread.join()
+
+    def _run(self) -> None:
+        with suppress(asyncio.CancelledError):
+            asyncio.run(self._send())
+
+    async def _send(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self._sending = asyncio.current_task()
+        limits = httpx.Limits(max_connections=_AT_ONCE, keepalive_expiry=_IDLE_SECONDS)
+        free = asyncio.Semaphore(_AT_ONCE)
+        async with (
+            httpx.AsyncClient(timeout=None, limits=limits, trust_env=False) as client,  # noqa: S113
+            asyncio.TaskGroup() as attempts,
+        ):
+            self._began.set()
+            while True:
+                await free.acquire()
+                attempt = attempts.create_task(self._attempt(client, await self._due()))
+                attempt.add_done_callback(lambda _: free.release())
+
+    async def _due(self) -> Task:
+        while True:
+            self._changed.clear()
+            try:
+                if (task := self._outbox.claim()) is not None:
+                    return task
+                seconds = self._outbox.seconds_to_next()
+            except StoreError as error:
+                _log.error("%s", error)
+                seconds = 1.0
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._changed.wait()
+
+    async def _attempt(self, client: httpx.AsyncClient, task: Task) -> None:
+        began, at, status, error = time.monotonic(), now(), None, None
+        try:
+            async with asyncio.timeout(ATTEMPT_SECONDS):
+                answer = await client.post(
+                    task.url, content=task.body, headers=_headers(task.signature)
+                )
+            status = answer.status_code
+        except TimeoutError:
+            error = f"no whole answer within {ATTEMPT_SECONDS:g} s"
+        except (httpx.ConnectError, httpx.InvalidURL, UnicodeError) as failure:
+            error = f"no connection: {failure}"
+        except httpx.HTTPError as failure:
+            error = f"the connection broke: {failure}"
+        took = round((time.monotonic() - began) * 1000, 3)
+        try:
+            self._outbox.settle(task, Attempt(at, status, error, took))
+        except StoreError as unkept:
+            # It is made again after a restart.
+            _log.error("%s", unkept)
+        self._changed.set()
+
+
+def _headers(signature: str) -> dict[str, str]:
+    """Those that the document lists (section Webhook delivery); transport ones are made up."""
+    trace, span = secrets.token_hex(16), secrets.token_hex(8)
+    return {
+        "content-type": "application/json; charset=utf-8",
+        HEADER: signature,
+        "traceparent": f"00-{trace}-{span}-00",
+        "request-id": f"|{trace}.{span}.",
+        "request-context": "appId=cid-v1:nftsync-sandbox",
+    }

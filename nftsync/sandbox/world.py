@@ -1,59 +1,65 @@
-"""The provider's state: who holds what, and the record of each token."""
+"""What the provider knows: who holds what, and the record of each token; world files.
+
+A line of a world file is `{"walletId": …, "nftTokenBalances": […]}`, the list in the form that the
+provider answers (provider's document, section NFT token balance). Other keys are ignored. Token
+records are not taken apart: what their source has, messy or not, is what the sandbox serves.
+"""
 
 from __future__ import annotations
 
-import threading
+import gzip
+import hashlib
+import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import zlib
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import BinaryIO, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from nftsync.errors import InputError
 from nftsync.records import normalize_uuid
-from nftsync.sandbox.answers import Answer, RecentAnswers
-from nftsync.sandbox.inputs import (
-    MAX_AMOUNT,
-    Metadata,
-    json_object,
-    positive_amount,
-    whole_amount,
-)
-from nftsync.sandbox.journal import Journal, NoJournal
-from nftsync.sandbox.worldfile import Holding, Record, has_record, read_world_file
+from nftsync.sandbox.state import State
+from nftsync.text import visible
 
-if TYPE_CHECKING:
-    from os import PathLike
+__all__ = ["MAX_AMOUNT", "Holding", "Metadata", "Record", "World", "decode"]
 
-__all__ = ["MAX_AMOUNT", "Metadata", "World", "WorldContents"]
+#: The greatest amount that a chain's uint256 holds.
+MAX_AMOUNT = 2**256 - 1
 
-_CACHE_BYTES = 64 * 1024 * 1024
+#: A token record as JSON text; UNSET where the list does not carry the key at all.
+Record: TypeAlias = msgspec.Raw | msgspec.UnsetType
 
+#: A token's metadata: a mapping, or JSON text that is kept to the character.
+Metadata: TypeAlias = Mapping[str, object] | msgspec.Raw
 
-class _Balances(msgspec.Struct, rename="camel"):
-    nft_token_balances: list[Holding]
+_Form = TypeVar("_Form")
+_DIGITS = re.compile(r"[0-9]{1,100}", re.ASCII)
+_NO_RECORD = hashlib.sha256(b"null").digest()
+_GZIP_MAGIC = b"\x1f\x8b"
+_UTF8_MARK = b"\xef\xbb\xbf"
 
 
-class WorldContents(msgspec.Struct, frozen=True):
-    """All that a world is made of.
+class Holding(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """One entry of a wallet's list, as it is answered.
 
     Attributes:
-        organization_id: see `World`.
-        mint_contract: the contract address of minted tokens.
-        minted: how many tokens were minted.
-        wallets: each wallet's id as it is answered, by the id in lower case.
-        holdings: each wallet's entries in the order of its list, by the token's id in lower case.
-        records: each token's own record, by its id in lower case.
+        token_id: the id, in the case that the world file writes it.
+        amount: the amount's text.
+        token: the record, `null`, or UNSET.
     """
 
-    organization_id: str
-    mint_contract: str
-    minted: int
-    wallets: dict[str, str]
-    holdings: dict[str, dict[str, Holding]]
-    records: dict[str, Record]
+    token_id: str
+    amount: str
+    token: Record = msgspec.UNSET
+
+
+class _Line(msgspec.Struct, gc=False, rename="camel"):
+    wallet_id: str
+    nft_token_balances: list[Holding]
 
 
 class World:
@@ -63,109 +69,95 @@ class World:
     records are answered to the character. A bad argument of an edit raises InputError and leaves
     everything as it was.
 
+    Args:
+        seed: what the ids of later mints are drawn from.
+        organization_id: the organization that minted tokens and webhooks belong to; None draws it.
+        kept: the state with the world to go on with; the others do not count then.
+
     Attributes:
-        organization_id: the organization that minted tokens and webhooks belong to.
+        organization_id: that organization.
+        state: where all of it is.
     """
 
-    def __init__(self, *, seed: int = 0, organization_id: str | None = None) -> None:
-        self._random = Random(f"world {seed}")  # noqa: S311 - a simulation, to be repeatable
-        self.organization_id = organization_id or self._new_id()
-        self._mint_contract = f"0x{self._random.getrandbits(160):040x}"
-        self._minted = 0
-        self._lock = threading.RLock()
-        self._wallets: dict[str, str] = {}
-        self._holdings: dict[str, dict[str, Holding]] = {}
-        self._records: dict[str, Record] = {}
-        self._answers = RecentAnswers(_CACHE_BYTES)
-        self._journal: Journal = NoJournal()
+    def __init__(
+        self, *, seed: int = 0, organization_id: str | None = None, kept: State | None = None
+    ) -> None:
+        self.state = kept or State()
+        facts = self.state.facts
+        if not facts:
+            self._random = Random(f"world {seed}")  # noqa: S311 - a simulation, to be repeatable
+            facts = {
+                "organization": organization_id or self._new_id(),
+                "mint_contract": f"0x{self._random.getrandbits(160):040x}",
+                "minted": "0",
+            }
+            self.state.note(**facts)
+        else:
+            # The number of mints keeps one restart from drawing what an earlier one drew.
+            drawn = f"restored {facts['organization']} {facts['minted']}"
+            self._random = Random(drawn)  # noqa: S311
+        self.organization_id = facts["organization"]
+        self._mint_contract = facts["mint_contract"]
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, seed: int = 0) -> World:
         """Read a world file: JSON lines, plain or gzip.
 
         Args:
-            path: the file.
-            seed: what the ids of later mints are drawn from.
+            path: the file; whether it is gzip is told by its first bytes, not by its name.
+            seed: see `World`.
 
         Raises:
             InputError: the file or a line of it is unusable; the text says where and why.
         """
         world = cls(seed=seed)
-        for line in read_world_file(path):
-            world.add_wallet(line.wallet_id, line.nft_token_balances)
+        number = 0
+        try:
+            with world.state.transaction(), _open(Path(path)) as lines:
+                for number, line in enumerate(lines, start=1):
+                    text = line.removeprefix(_UTF8_MARK) if number == 1 else line
+                    if text.strip():
+                        read = decode(text, _Line)
+                        world.add_wallet(read.wallet_id, read.nft_token_balances)
+        except InputError as error:
+            raise InputError(f"{path}, line {number}: {error}") from error
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise InputError(f"{path}, after line {number}: damaged gzip data ({error})") from error
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
         return world
 
-    @classmethod
-    def restore(cls, contents: WorldContents) -> World:
-        """Make the world that `contents` was taken from; later ids are other ones."""
-        # The number of mints keeps one restart from drawing what an earlier one drew.
-        seed = f"{contents.organization_id} {contents.minted}"
-        world = cls(organization_id=contents.organization_id)
-        world._random = Random(f"restored {seed}")  # noqa: S311 - a simulation
-        world._mint_contract = contents.mint_contract
-        world._minted = contents.minted
-        world._wallets = contents.wallets
-        world._holdings = contents.holdings
-        world._records = contents.records
-        return world
-
-    def contents(self) -> WorldContents:
-        """What the world is made of: its own dictionaries, not copies."""
-        return WorldContents(
-            organization_id=self.organization_id,
-            mint_contract=self._mint_contract,
-            minted=self._minted,
-            wallets=self._wallets,
-            holdings=self._holdings,
-            records=self._records,
-        )
-
-    def tell(self, journal: Journal) -> None:
-        """Tell a journal of every change from now on."""
-        with self._lock:
-            self._journal = journal
-
-    @contextmanager
-    def editing(self) -> Iterator[None]:
-        """Hold readers and other edits off; what is edited inside is kept by the journal as one."""
-        with self._lock, self._journal.transaction():
-            yield
+    def keep_in(self, state: State) -> None:
+        """Go on in another state, in place of what that has."""
+        self.state.copy_into(state)
+        self.state = state
 
     def wallets(self) -> list[str]:
         """The ids of all wallets, in the order they came."""
-        with self._lock:
-            return list(self._wallets.values())
-
-    def balances(self, wallet_id: str) -> Answer | None:
-        """What a read of a wallet's balances is answered; None for an unknown wallet."""
-        key = wallet_id.lower()
-        with self._lock:
-            answer = self._answers.get(key)
-            if answer is None and (held := self._holdings.get(key)) is not None:
-                answer = Answer.of(msgspec.json.encode(_Balances(list(held.values()))))
-                self._answers.put(key, answer)
-            return answer
-
-    def token(self, token_id: str) -> Answer | None:
-        """What a read of a token is answered; None where the world has no record of it."""
-        with self._lock:
-            record = self._records.get(token_id.lower(), msgspec.UNSET)
-        return Answer.of(bytes(record)) if isinstance(record, msgspec.Raw) else None
+        return [shown for (shown,) in self.state.run("SELECT shown FROM wallets ORDER BY place")]
 
     def balances_body(self, wallet_id: str) -> bytes | None:
-        """The body of `balances`."""
-        answer = self.balances(wallet_id)
-        return answer.body if answer else None
-
-    def balances_etag(self, wallet_id: str) -> str | None:
-        """The validator of `balances`."""
-        answer = self.balances(wallet_id)
-        return answer.etag if answer else None
+        """What a read of a wallet's balances is answered; None for an unknown wallet."""
+        rows = self.state.run(
+            "SELECT holdings.shown, amount, record FROM wallets LEFT JOIN holdings USING (wallet)"
+            " LEFT JOIN records USING (digest) WHERE wallet = ? ORDER BY holdings.place",
+            wallet_id.lower(),
+        )
+        held = [
+            Holding(shown, amount, msgspec.UNSET if record is None else msgspec.Raw(record))
+            for shown, amount, record in rows
+            if shown is not None
+        ]
+        return msgspec.json.encode({"nftTokenBalances": held}) if rows else None
 
     def token_body(self, token_id: str) -> bytes | None:
-        """The body of `token`."""
-        answer = self.token(token_id)
-        return answer.body if answer else None
+        """What a read of a token is answered; None where the world has no record of it."""
+        rows = self.state.run(
+            "SELECT record FROM tokens JOIN records USING (digest) WHERE token = ? AND digest != ?",
+            token_id.lower(),
+            _NO_RECORD,
+        )
+        return rows[0][0] if rows else None
 
     def add_wallet(self, wallet_id: str | None = None, holdings: Iterable[Holding] = ()) -> str:
         """Open a wallet.
@@ -178,25 +170,41 @@ class World:
             The id.
 
         Raises:
-            InputError: an id is no UUID, or there is such a wallet.
+            InputError: an id is no UUID or comes twice, or a record is no object.
         """
-        with self.editing():
-            shown = wallet_id if wallet_id is not None else self._unused_id(self._wallets)
-            key = normalize_uuid(shown, "wallet id")
-            if key in self._wallets:
-                raise InputError(f"there is a wallet {shown} already")
-            held = {normalize_uuid(each.token_id, "token id"): each for each in holdings}
-            for token, holding in held.items():
-                known = self._records.get(token, msgspec.UNSET)
-                if known is msgspec.UNSET:
-                    record = holding.token if has_record(holding.token) else msgspec.UNSET
-                    self._keep_record(token, record)
-            self._wallets[key] = shown
-            self._holdings[key] = held
-            self._journal.keep_wallet(key, shown)
-            for token, holding in held.items():
-                self._journal.keep_holding(key, token, holding)
+        with self.state.transaction():
+            shown = wallet_id if wallet_id is not None else self._unused_id("wallet")
+            wallet = normalize_uuid(shown, "wallet id")
+            if self._knows("wallet", wallet):
+                raise InputError(f"there is a wallet {wallet} already")
+            listed = [(normalize_uuid(each.token_id, "token id"), each) for each in holdings]
+            self.state.run("INSERT INTO wallets (wallet, shown) VALUES (?, ?)", wallet, shown)
+            rows = []
+            for token, each in listed:
+                digest = self._keep(token, each.token)
+                rows.append((wallet, token, each.token_id, each.amount, digest))
+            if len({row[1] for row in rows}) < len(rows):
+                raise InputError(f"a token is listed twice in wallet {wallet}")
+            self.state.run_many(
+                "INSERT INTO holdings (wallet, token, shown, amount, digest)"
+                " VALUES (?, ?, ?, ?, ?)",
+                rows,
+            )
+            # A token's own record is the first that a wallet shows.
+            self.state.run_many(
+                "INSERT INTO tokens VALUES (?, ?) ON CONFLICT (token)"
+                " DO UPDATE SET digest = excluded.digest WHERE tokens.digest IS NULL",
+                ((row[1], None if row[4] == _NO_RECORD else row[4]) for row in rows),
+            )
             return shown
+
+    def add_token(self, token_id: str, record: msgspec.Raw) -> None:
+        """Let there be a token that nobody holds yet."""
+        with self.state.transaction():
+            token = normalize_uuid(token_id, "token id")
+            self.state.run(
+                "INSERT OR REPLACE INTO tokens VALUES (?, ?)", token, self._keep(token, record)
+            )
 
     def transfer(self, from_wallet: str, to_wallet: str, token_id: str, amount: int | str) -> None:
         """Move an amount of a token; a wallet left with 0 no longer lists it.
@@ -211,24 +219,33 @@ class World:
             InputError: unknown ids, no positive integer, more than is held, or a sum that is
                 above MAX_AMOUNT.
         """
-        moved = positive_amount(amount)
-        with self.editing():
+        moved = _positive(amount)
+        with self.state.transaction():
             giver, getter = self._wallet(from_wallet), self._wallet(to_wallet)
             token = self._token(token_id)
-            given = self._holdings[giver].get(token)
-            if given is None:
+            had = self._held(giver, token)
+            if had is None:
                 raise InputError(f"wallet {giver} holds no token {token}")
-            had = whole_amount(giver, given)
             if moved > had:
                 raise InputError(f"wallet {giver} holds {had} of token {token}, not {moved}")
             if giver == getter:
                 return
-            got = self._holdings[getter].get(token)
-            total = moved + (whole_amount(getter, got) if got is not None else 0)
+            total = moved + (self._held(getter, token) or 0)
             if total > MAX_AMOUNT:
                 raise InputError(f"wallet {getter} would hold more than 2**256-1 of token {token}")
-            self._put(getter, token, _with_amount(got or given, total))
-            self._put(giver, token, _with_amount(given, had - moved) if had > moved else None)
+            self.state.run(
+                "INSERT INTO holdings (wallet, token, shown, amount, digest)"
+                " SELECT ?, token, shown, ?, digest FROM holdings WHERE wallet = ? AND token = ?"
+                " ON CONFLICT (wallet, token) DO UPDATE SET amount = excluded.amount",
+                getter,
+                str(total),
+                giver,
+                token,
+            )
+            if moved == had:
+                self.remove(giver, token)
+            else:
+                self.set_amount(giver, token, str(had - moved))
 
     def mint(self, wallet_id: str, amount: int | str, metadata: Metadata) -> str:
         """Make a token and put it into a wallet.
@@ -244,23 +261,21 @@ class World:
         Raises:
             InputError: an unknown wallet, no positive integer, or metadata that is no object.
         """
-        total = positive_amount(amount)
-        shown = json_object(metadata, "metadata")
-        with self.editing():
+        total, shown = _positive(amount), _json_object(metadata)
+        with self.state.transaction():
             wallet = self._wallet(wallet_id)
-            token = self._unused_id(self._records)
-            self._minted += 1
-            self._journal.keep_minted(self._minted)
+            token = self._unused_id("token")
+            minted = str(int(self.state.facts["minted"]) + 1)
+            self.state.note(minted=minted)
             record = {
                 "id": token,
                 "organizationId": self.organization_id,
                 "contractAddress": self._mint_contract,
-                "blockchainTokenId": str(self._minted),
+                "blockchainTokenId": minted,
                 "metadata": shown,
             }
-            raw = msgspec.Raw(msgspec.json.encode(record))
-            self._keep_record(token, raw)
-            self._put(wallet, token, Holding(token, str(total), raw))
+            self.add_token(token, msgspec.Raw(msgspec.json.encode(record)))
+            self.set_amount(wallet, token, str(total))
             return token
 
     def edit_metadata(self, token_id: str, metadata: Metadata) -> None:
@@ -273,21 +288,21 @@ class World:
         Raises:
             InputError: an unknown token, or metadata that is no object.
         """
-        shown = json_object(metadata, "metadata")
-        with self.editing():
+        shown = _json_object(metadata)
+        with self.state.transaction():
             token = self._token(token_id)
-            record = self._records[token]
-            if isinstance(record, msgspec.Raw):
-                fields = msgspec.json.decode(record, type=dict[str, msgspec.Raw])
-            else:
-                fields = {"id": msgspec.Raw(msgspec.json.encode(token))}
-            fields["metadata"] = msgspec.Raw(msgspec.json.encode(shown))
-            raw = msgspec.Raw(msgspec.json.encode(fields))
-            self._keep_record(token, raw)
-            for wallet, held in self._holdings.items():
-                holding = held.get(token)
-                if holding is not None and has_record(holding.token):
-                    self._put(wallet, token, Holding(holding.token_id, holding.amount, raw))
+            before = self.token_body(token)
+            fields: Mapping[str, object] = {"id": token}
+            if before is not None:
+                fields = msgspec.json.decode(before, type=dict[str, msgspec.Raw])
+            record = msgspec.json.encode({**fields, "metadata": shown})
+            self.add_token(token, msgspec.Raw(record))
+            self.state.run(
+                "UPDATE holdings SET digest = ? WHERE token = ? AND digest != ?",
+                hashlib.sha256(record).digest(),
+                token,
+                _NO_RECORD,
+            )
 
     def set_amount(self, wallet_id: str, token_id: str, amount_text: str) -> None:
         """Let a wallet list a token with this very text as its amount, a number or not.
@@ -295,12 +310,15 @@ class World:
         Raises:
             InputError: an unknown wallet or token.
         """
-        with self.editing():
-            wallet, token = self._wallet(wallet_id), self._token(token_id)
-            holding = self._holdings[wallet].get(token)
-            if holding is None:
-                holding = Holding(token, amount_text, self._records[token])
-            self._put(wallet, token, Holding(holding.token_id, amount_text, holding.token))
+        with self.state.transaction():
+            self.state.run(
+                "INSERT INTO holdings (wallet, token, shown, amount, digest)"
+                " SELECT ?, token, token, ?, digest FROM tokens WHERE token = ?"
+                " ON CONFLICT (wallet, token) DO UPDATE SET amount = excluded.amount",
+                self._wallet(wallet_id),
+                amount_text,
+                self._token(token_id),
+            )
 
     def remove(self, wallet_id: str, token_id: str) -> None:
         """Take a token off a wallet's list.
@@ -308,45 +326,102 @@ class World:
         Raises:
             InputError: an unknown wallet or token, or the wallet does not list it.
         """
-        with self.editing():
+        with self.state.transaction():
             wallet, token = self._wallet(wallet_id), self._token(token_id)
-            if token not in self._holdings[wallet]:
+            gone = "DELETE FROM holdings WHERE wallet = ? AND token = ? RETURNING 1"
+            if not self.state.run(gone, wallet, token):
                 raise InputError(f"wallet {wallet} holds no token {token}")
-            self._put(wallet, token, None)
 
-    def _put(self, wallet: str, token: str, holding: Holding | None) -> None:
-        if holding is None:
-            del self._holdings[wallet][token]
-        else:
-            self._holdings[wallet][token] = holding
-        self._answers.drop(wallet)
-        self._journal.keep_holding(wallet, token, holding)
+    def _keep(self, token: str, record: Record) -> bytes | None:
+        """Keep a record; the digest that names it."""
+        if not isinstance(record, msgspec.Raw):
+            return None
+        text = bytes(record)
+        if not text.startswith((b"{", b"null")):
+            raise InputError(f"the record of token {token} is no object")
+        digest = hashlib.sha256(text).digest()
+        self.state.run("INSERT OR IGNORE INTO records VALUES (?, ?)", digest, text)
+        return digest
 
-    def _keep_record(self, token: str, record: Record) -> None:
-        self._records[token] = record
-        self._journal.keep_record(token, record)
+    def _held(self, wallet: str, token: str) -> int | None:
+        rows = self.state.run(
+            "SELECT amount FROM holdings WHERE wallet = ? AND token = ?", wallet, token
+        )
+        if not rows:
+            return None
+        if _DIGITS.fullmatch(amount := rows[0][0]) is None:
+            raise InputError(
+                f"wallet {wallet} holds {amount[:40]!r} of token {token}: no whole number"
+            )
+        return int(amount)
 
     def _wallet(self, wallet_id: str) -> str:
         key = normalize_uuid(wallet_id, "wallet id")
-        if key not in self._holdings:
+        if not self._knows("wallet", key):
             raise InputError(f"there is no wallet {key}")
         return key
 
     def _token(self, token_id: str) -> str:
         key = normalize_uuid(token_id, "token id")
-        if key not in self._records:
+        if not self._knows("token", key):
             raise InputError(f"there is no token {key}")
         return key
+
+    def _knows(self, kind: str, key: str) -> bool:
+        return bool(self.state.run(f"SELECT 1 FROM {kind}s WHERE {kind} = ?", key))  # noqa: S608
 
     def _new_id(self) -> str:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
-    def _unused_id(self, taken: Mapping[str, object]) -> str:
-        drawn = self._new_id()
-        while drawn in taken:
-            drawn = self._new_id()
+    def _unused_id(self, kind: str) -> str:
+        while self._knows(kind, drawn := self._new_id()):
+            pass
         return drawn
 
 
-def _with_amount(holding: Holding, amount: int) -> Holding:
-    return Holding(holding.token_id, str(amount), holding.token)
+def _open(place: Path) -> BinaryIO:
+    with place.open("rb") as file:
+        packed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+    return cast("BinaryIO", gzip.open(place, "rb")) if packed else place.open("rb")
+
+
+def decode(text: bytes, form: type[_Form]) -> _Form:
+    """Read JSON from outside.
+
+    Args:
+        text: JSON as UTF-8.
+        form: the msgspec type that it must have.
+
+    Raises:
+        InputError: it is no such JSON; the text says in a line where and why, and quotes nothing
+            of it but field names.
+    """
+    try:
+        # msgspec skips over a raw value without checking its UTF-8.
+        text.decode()
+        return msgspec.json.decode(text, type=form)
+    except UnicodeDecodeError as error:
+        raise InputError(f"not UTF-8 at byte {error.start}") from error
+    except RecursionError as error:
+        raise InputError("nested too deeply") from error
+    except msgspec.MsgspecError as error:
+        raise InputError(visible(str(error))) from error
+
+
+def _positive(amount: int | str) -> int:
+    """Read an amount exactly; a bool or a float is none."""
+    if isinstance(amount, str) and _DIGITS.fullmatch(amount):
+        amount = int(amount)
+    if not isinstance(amount, int) or isinstance(amount, bool) or amount < 1:
+        raise InputError("the amount is not a positive integer")
+    if amount > MAX_AMOUNT:
+        raise InputError("the amount is above 2**256-1")
+    return amount
+
+
+def _json_object(metadata: Metadata) -> dict[str, msgspec.Raw]:
+    """A JSON object whose own values stay JSON text."""
+    try:
+        return decode(msgspec.json.encode(metadata), dict[str, msgspec.Raw])
+    except (InputError, msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"the metadata is no JSON object: {visible(str(error))}") from error

@@ -30,7 +30,8 @@ from nftsync.lab.demo_provider import (
 )
 from nftsync.lab.jupyter import notebook_environment
 from nftsync.lab.which_database import provider_address
-from nftsync.sandbox.statefile import StateFile
+from nftsync.sandbox.state import State
+from nftsync.sandbox.webhooks import Outbox
 
 _PATIENCE = 60.0
 
@@ -289,14 +290,10 @@ def test_the_demo_leaves_a_state_alone_that_is_none(tmp_path: Path) -> None:
 
 
 def test_the_provider_sends_no_webhooks_once_the_demo_has_ended(copied: Path) -> None:
-    state = StateFile(state_file(copied))
-    try:
-        config = state.config()
-        assert config is not None
-        assert not config.enabled
-        assert state.waiting() == []
-    finally:
-        state.close()
+    with closing(State(state_file(copied))) as state:
+        outbox = Outbox(state, "any")
+        assert not outbox.config.enabled
+        assert all(each["state"] != "pending" for each in outbox.deliveries())
 
 
 def test_notebooks_of_the_demo_know_its_provider_and_nothing_of_another(

@@ -12,7 +12,7 @@ from real_data import State, read_blocks, read_records, wallet_of
 import nftsync
 from nftsync.pull.result import SyncResult
 from nftsync.sandbox.server import SandboxServer
-from nftsync.sandbox.world import World, WorldContents
+from nftsync.sandbox.world import World
 from nftsync.times import now
 
 #: A read of every wallet before the first block, so that no change is a wallet's first read.
@@ -65,16 +65,9 @@ class Facts:
 
     def world(self) -> World:
         """A world with these wallets and tokens, where nobody holds anything yet."""
-        world = World.restore(
-            WorldContents(
-                organization_id=wallet_of("organization"),
-                mint_contract="0x" + 40 * "0",
-                minted=0,
-                wallets={},
-                holdings={},
-                records={self.tokens[key]: raw for key, raw in self.records.items()},
-            )
-        )
+        world = World(organization_id=wallet_of("organization"))
+        for key, record in self.records.items():
+            world.add_token(self.tokens[key], record)
         for wallet in self.wallets:
             world.add_wallet(wallet)
         return world

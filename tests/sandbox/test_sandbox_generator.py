@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync.errors import InputError
-from nftsync.sandbox import pictures
-from nftsync.sandbox.generator import generate
+from nftsync.sandbox.generator import draw, generate
 from nftsync.sandbox.world import World
 
 DIGEST = """
@@ -107,8 +106,8 @@ def test_a_default_world_has_what_makes_the_field_hard() -> None:
 
 @given(token=st.uuids().map(str))
 def test_a_picture_is_plain_svg_that_only_the_id_decides(token: str) -> None:
-    picture = pictures.draw(token)
-    assert picture == pictures.draw(token.upper())
+    picture = draw(token)
+    assert picture == draw(token.upper())
     tags = {element.tag.rpartition("}")[2] for element in ET.fromstring(picture).iter()}
     assert tags <= {"svg", "defs", "linearGradient", "stop", "rect", "circle", "path"}
 
@@ -116,4 +115,4 @@ def test_a_picture_is_plain_svg_that_only_the_id_decides(token: str) -> None:
 def test_pictures_differ() -> None:
     world = generate(wallets=3)
     tokens = {entry["tokenId"] for entry in entries(world)}
-    assert len({pictures.draw(token) for token in tokens}) == len(tokens)
+    assert len({draw(token) for token in tokens}) == len(tokens)

@@ -17,8 +17,6 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from webhook_receiver import (
     SECRET,
     Received,
@@ -32,11 +30,9 @@ from webhook_receiver import (
 
 from nftsync.errors import InputError
 from nftsync.provider.webhooks import sign
-from nftsync.sandbox import outbox
 from nftsync.sandbox.generator import generate
-from nftsync.sandbox.retries import RETRY_SECONDS, RetrySchedule
-from nftsync.sandbox.server import SandboxServer
-from nftsync.sandbox.service import EXTENSION, create_app
+from nftsync.sandbox.server import SandboxServer, create_app
+from nftsync.sandbox.webhooks import RETRY_SECONDS
 
 OBJECT = "99999999-9999-4999-8999-999999999999"
 
@@ -94,16 +90,6 @@ def test_the_same_bytes_go_out_at_growing_intervals_and_then_no_more(receiver: R
             assert len(bodies) == 8
             assert len(set(bodies)) == 1
         assert len({each.headers["x-service-webhook-hmac"] for each in receiver.got}) == 2
-
-
-@given(seed=st.integers(), scale=st.floats(1e-6, 1e3))
-def test_each_wait_is_within_a_fifth_of_its_figure(seed: int, scale: float) -> None:
-    schedule = RetrySchedule(time_scale=scale, seed=seed)
-    waits = [schedule.wait(failures) for failures in range(1, 9)]
-    assert waits.pop() is None
-    for wait, figure in zip(waits, (5, 300, 1800, 7200, 18000, 36000, 36000), strict=True):
-        assert wait is not None
-        assert 0.79999 <= wait / figure / scale <= 1.20001
 
 
 @pytest.mark.parametrize("scale", [0, -1, 1000.1, 1e11, float("inf"), float("nan")])
@@ -286,44 +272,11 @@ def test_openssl_verifies_a_webhook(receiver: Receiver, tmp_path: Path) -> None:
 
 def test_every_webhook_of_many_callers_arrives_once(receiver: Receiver) -> None:
     with sandbox(receiver) as server, ThreadPoolExecutor(8) as pool:
-        ids = list(pool.map(lambda _: emit(server), range(400)))
+        ids = list(pool.map(lambda _: emit(server), range(80)))
         ended = finished(server)
     came = [json.loads(each.body)["id"] for each in receiver.got]
     assert sorted(came) == sorted(ids) == sorted(each["id"] for each in ended)
     assert {each["state"] for each in ended} == {"delivered"}
-
-
-def test_of_the_finished_ones_the_latest_are_remembered(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outbox, "_REMEMBERED", 3)
-    with sandbox(receiver) as server:
-        server.sandbox.script(["reorder"])
-        held = emit(server)
-        server.sandbox.script([{"delay": 60}])
-        delayed = emit(server)
-        server.sandbox.script(["drop"] * 9)
-        dropped = [emit(server) for _ in range(9)]
-        assert [each["id"] for each in server.sandbox.deliveries()] == [
-            held,
-            delayed,
-            *dropped[-3:],
-        ]
-
-
-def test_an_app_that_is_not_started_keeps_its_webhooks_waiting(receiver: Receiver) -> None:
-    app = create_app(generate(wallets=1))
-    behind = app.extensions[EXTENSION]
-    client = app.test_client()
-    config = {"url": receiver.url, "enabled": True, "webhookTypes": ["nft"], "sharedSecret": "s"}
-    behind.configure(json.dumps(config).encode())
-    [webhook] = behind.emit("nft", "X", OBJECT, "create")
-    [listed] = client.get("/sandbox/deliveries").get_json()
-    assert (listed["id"], listed["state"], listed["attempts"]) == (webhook, "pending", [])
-    behind.start()
-    behind.start()
-    receiver.wait_for(1)
-    behind.close()
 
 
 def test_a_dropped_webhook_never_leaves_and_is_recorded(receiver: Receiver) -> None:

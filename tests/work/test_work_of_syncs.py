@@ -19,7 +19,7 @@ from nftsync.provider.client import ClientConfig
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
 from nftsync.sandbox.generator import generate
-from nftsync.sandbox.service import EXTENSION, create_app
+from nftsync.sandbox.server import EXTENSION, create_app
 from nftsync.store.wallets import WalletLine
 from nftsync.wsgi import HttpServer
 
