@@ -66,13 +66,13 @@ class Outcomes:
         if job.error is not None:
             _log_failure(job)
             return Settlement(
-                job.key, "failed", job.error, look=job.look, webhook_id=job.webhook_id
+                job.key, "failed", job.error, recheck=job.look, webhook_id=job.webhook_id
             )
         again = None if job.changed or job.look else self._look_again_after
         return Settlement(
             job.key,
             "done",
-            look=job.look,
+            recheck=job.look,
             look_again_at=None if again is None else after(again),
             webhook_id=job.webhook_id,
         )
@@ -99,7 +99,7 @@ def given_back(job: Job, error: str | None, wait: float | None) -> Settlement:
         "pending",
         error,
         due_at=None if wait is None else after(wait),
-        look=job.look,
+        recheck=job.look,
         look_again_at=after(wait or 0.0) if job.look else None,
         webhook_id=job.webhook_id,
     )

@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections import deque
 from collections.abc import Sequence
-from itertools import islice, takewhile
 
 from nftsync.provider.routes import Route, Routes, path_for
 from nftsync.pull.reads import AnyRead, AnyTask, ObjectTask, TokenTask, WalletTask
@@ -17,7 +15,6 @@ from nftsync.replay.outcomes import PUT_OFF, Applying, Outcomes, after, given_ba
 from nftsync.replay.result import ReplayResult
 from nftsync.replay.work import Follow, Job, Work, follow_object, plan_reads, subject_of
 from nftsync.store import queue, runs
-from nftsync.store.leases import ROWS_AT_ONCE
 from nftsync.store.mirror import Mirror, Transaction, store_object
 from nftsync.store.queue import Claim, ObjectKey, Settlement
 from nftsync.times import now, shifted
@@ -75,7 +72,7 @@ class Worker:
         self._organization_id = organization_id
         self._look_again_after = look_again_after
         self._lease = lease
-        self._unsettled: deque[Settlement] = deque()
+        self._unsettled: list[Settlement] = []
         self._in_sync: set[Job] = set()
 
     @property
@@ -171,7 +168,7 @@ class Worker:
             return
         self.wants_sync.append(job)
 
-    def _looks(self, room: int) -> list[queue.Look]:
+    def _looks(self, room: int) -> list[queue.Recheck]:
         at = now()
         (due,) = self._mirror.connection.execute(
             "SELECT EXISTS (SELECT 1 FROM webhooks"
@@ -182,7 +179,7 @@ class Worker:
             return []
         with self._mirror.transaction() as transaction:
             self._hold(transaction.connection)
-            return queue.due_looks(transaction.connection, at, room)
+            return queue.due_rechecks(transaction.connection, at, room)
 
     # Applying --------------------------------------------------------------------------------
 
@@ -275,27 +272,10 @@ class Worker:
 
     def _settle(self, connection: sqlite3.Connection, lease_no: int) -> None:
         """Settle as many rows as fit in a transaction."""
-        run_id = self._lease.run.run_id
-        rows = 0
-        while self._unsettled and rows < ROWS_AT_ONCE:
-            done = list(islice(takewhile(_is_done, self._unsettled), ROWS_AT_ONCE - rows))
-            if done:
-                count, more = queue.settle_done(connection, lease_no, done, now(), run_id)
-                self.result.count({"done": count})
-            else:
-                counts, more = queue.settle(connection, lease_no, self._unsettled[0], now(), run_id)
-                self.result.count(counts)
-                count = sum(counts.values())
-            number = max(1, len(done))
-            rows += count + number
-            left: list[Settlement] = []
-            if more:
-                # One that is settled must go: its object may be claimed anew before the next turn,
-                # and what is new is not done.
-                left = queue.still_running(connection, lease_no, done or [self._unsettled[0]])
-            for _ in range(number):
-                self._unsettled.popleft()
-            self._unsettled.extendleft(reversed(left))
+        counts, self._unsettled = queue.acknowledge(
+            connection, lease_no, self._unsettled, now(), self._lease.run.run_id
+        )
+        self.result.count(counts)
 
     def _hold(self, connection: sqlite3.Connection) -> int:
         """Renew the lease; where it has been taken away, forget what was done under it."""
@@ -341,7 +321,7 @@ class Worker:
         keys = self.outcomes.put_off()
         if keys:
             with self._mirror.transaction() as transaction:
-                queue.hasten(transaction.connection, keys, now())
+                queue.make_due(transaction.connection, keys, now())
 
     def renew(self) -> None:
         """Renew the lease."""
@@ -355,8 +335,3 @@ class Worker:
         self._in_sync.clear()
         self._unsettled.clear()
         self._applying.forget()
-
-
-def _is_done(settlement: Settlement) -> bool:
-    """Many such are settled at once."""
-    return settlement.state == "done" and not settlement.look

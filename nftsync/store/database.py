@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import chain
@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 import filelock
+import msgspec
 
 from nftsync.errors import StoreError, SyncRunning
 
@@ -30,6 +31,7 @@ __all__ = [
     "explained",
     "file_at",
     "insert_rows",
+    "over_keys",
     "statement_of",
     "sync_lock",
 ]
@@ -223,6 +225,20 @@ def sync_lock(database: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def over_keys(
+    connection: sqlite3.Connection, query: str, keys: Iterable[Any], *more: Any
+) -> sqlite3.Cursor:
+    """Run a statement over a list of keys.
+
+    Args:
+        connection: any connection.
+        query: finds the keys in `json_each(?1)`, in their order.
+        keys: numbers, texts, or tuples of them.
+        more: its further parameters, from `?2` on.
+    """
+    return connection.execute(query, (msgspec.json.encode(list(keys)).decode(), *more))
 
 
 #: Values per statement; SQLite takes 32,766, and the gain is had long before.

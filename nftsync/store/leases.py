@@ -1,9 +1,9 @@
 """Leases: a worker's right to the webhooks that it has claimed.
 
 A worker holds one lease, which it renews; its number is the fencing token. What it claims is
-`running` under that number, and only a settlement under a number that is still in `leases` counts.
-A lease that was not renewed in time is taken away by whoever claims next, and its webhooks go
-back to `pending`.
+`running` under that number, and can be acknowledged only while that number is in `leases`. A lease
+that was not renewed in time is taken away by whoever claims next, and its webhooks go back to
+`pending`.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def renew_lease(
     return done.rowcount == 1
 
 
-def end_lease(connection: sqlite3.Connection, lease_no: int) -> bool:
+def end_lease(connection: sqlite3.Connection, lease_no: int, *, most: int = ROWS_AT_ONCE) -> bool:
     """Give a lease up, and back what is still running under it.
 
     Returns:
         Whether there may be more to give back, with `take_back_expired`.
     """
     connection.execute("DELETE FROM leases WHERE lease_no = ?", (lease_no,))
-    return _give_back(connection) == ROWS_AT_ONCE
+    return _release(connection, most) == most
 
 
 def has_expired(connection: sqlite3.Connection, at: str) -> bool:
@@ -82,11 +82,11 @@ def has_expired(connection: sqlite3.Connection, at: str) -> bool:
     return bool(found)
 
 
-def take_back_expired(connection: sqlite3.Connection, at: str) -> int:
+def take_back_expired(connection: sqlite3.Connection, at: str, *, most: int = ROWS_AT_ONCE) -> int:
     """End the leases of workers that have vanished, and close their runs.
 
     Returns:
-        How many webhooks wait again; ROWS_AT_ONCE means that there may be more.
+        How many webhooks wait again; as many as `most` means that there may be more.
     """
     expired = connection.execute(
         f"DELETE FROM leases WHERE {_EXPIRED} RETURNING run_id",  # noqa: S608
@@ -97,12 +97,12 @@ def take_back_expired(connection: sqlite3.Connection, at: str) -> int:
         " WHERE run_id = ? AND kind = 'replay' AND status = 'running'",
         [(at, run_id) for (run_id,) in expired],
     )
-    return _give_back(connection)
+    return _release(connection, most)
 
 
-def _give_back(connection: sqlite3.Connection) -> int:
+def _release(connection: sqlite3.Connection, most: int) -> int:
     return connection.execute(
         "UPDATE webhooks SET state = 'pending', lease_no = NULL"  # noqa: S608
         f" WHERE webhook_no IN ({_LEFT_BEHIND} LIMIT ?)",
-        (ROWS_AT_ONCE,),
+        (most,),
     ).rowcount

@@ -1,4 +1,4 @@
-"""The inbox as a queue: claims and settlements (states: `nftsync.store.inbox`).
+"""The inbox as a queue: claims, and what became of them (states: `nftsync.store.inbox`).
 
 Webhooks are claimed by object, all that are due at once, and while some of an object are running no
 one claims more of it. So the running webhooks of an object under a lease are just those of one
@@ -14,8 +14,7 @@ from contextlib import closing
 from datetime import timedelta
 from typing import NamedTuple
 
-import msgspec
-
+from nftsync.store.database import over_keys
 from nftsync.store.inbox import MOST_ATTEMPTS, WebhookState, seconds_before_attempt
 from nftsync.store.leases import ROWS_AT_ONCE
 from nftsync.times import shifted
@@ -24,17 +23,15 @@ __all__ = [
     "ROWS_AT_ONCE",
     "Claim",
     "Claimed",
-    "Look",
     "ObjectKey",
+    "Recheck",
     "Settlement",
+    "acknowledge",
     "claim",
     "count_due",
-    "due_looks",
     "due_objects",
-    "hasten",
-    "settle",
-    "settle_done",
-    "still_running",
+    "due_rechecks",
+    "make_due",
 ]
 
 #: Rows of the queue that are looked at for objects to claim.
@@ -47,8 +44,8 @@ _WRONGLY_LATE = (
     "(q.next_attempt_at > ?3 OR (q.received_at > ?2 AND q.next_attempt_at = q.received_at))"
 )
 
-#: After so long a look that was begun is taken for given up.
-_LOOK_LASTS = timedelta(seconds=60)
+#: After so long a recheck that was begun is taken for given up.
+_RECHECK_LASTS = timedelta(seconds=60)
 
 #: A term that the partial index `webhooks_by_object` must find word for word.
 _ACTIVE = "state IN ('pending', 'failed', 'running')"
@@ -104,7 +101,7 @@ class Claimed(NamedTuple):
     more: bool
 
 
-class Look(NamedTuple):
+class Recheck(NamedTuple):
     """An object to read once more, though its webhooks are done.
 
     Attributes:
@@ -125,16 +122,16 @@ class Settlement(NamedTuple):
             have had their last; `pending` gives them back, and counts none.
         error: why, where it is not `done`; None leaves those given back the error that they had.
         due_at: when those given back are due again; None: as before.
-        look: they are done; the object was looked at once more, and none of them is running.
+        recheck: they are done; the object was read once more, and none of them is running.
         webhook_id: one of them.
-        look_again_at: when the object is to be looked at once more, or None.
+        look_again_at: when the object is to be read once more, or None.
     """
 
     key: ObjectKey
     state: WebhookState
     error: str | None = None
     due_at: str | None = None
-    look: bool = False
+    recheck: bool = False
     webhook_id: str | None = None
     look_again_at: str | None = None
 
@@ -201,6 +198,7 @@ def claim(
     *,
     organization_id: str | None = None,
     going_on: bool = False,
+    most: int = ROWS_AT_ONCE,
 ) -> Claimed:
     """Take on the due webhooks of objects.
 
@@ -212,17 +210,17 @@ def claim(
         at: the current time.
         organization_id: webhooks of others are quarantined: they were stored before it was set.
         going_on: an earlier transaction took on some under this lease, and these are the rest.
+        most: webhooks that are taken on at most.
     """
-    rows = connection.execute(
+    rows = over_keys(
+        connection,
         "SELECT q.webhook_no, q.webhook_id, q.resource_type, q.resource_id, q.organization_id"  # noqa: S608
-        " FROM json_each(?4) k CROSS JOIN webhooks q ON q.resource_type = k.value ->> 0"
+        " FROM json_each(?1) k CROSS JOIN webhooks q ON q.resource_type = k.value ->> 0"
         f" AND q.resource_id = k.value ->> 1 AND q.{_ACTIVE} AND q.state IN ('pending', 'failed')"
-        f" WHERE (q.next_attempt_at <= ?1 OR {_WRONGLY_LATE})"
+        f" WHERE (q.next_attempt_at <= ?4 OR {_WRONGLY_LATE})"
         f" AND coalesce(({_RUNNING} LIMIT 1), ?6) = ?6 LIMIT ?5",
-        (
-            *(due, at, shifted(at, _LONGEST_WAIT), msgspec.json.encode(keys).decode()),
-            *(ROWS_AT_ONCE, lease_no if going_on else 0),
-        ),
+        keys,
+        *(at, shifted(at, _LONGEST_WAIT), due, most, lease_no if going_on else 0),
     ).fetchall()
     _mark_running(connection, lease_no, [row[0] for row in rows])
     newest: dict[ObjectKey, tuple[int, str]] = {}
@@ -237,36 +235,41 @@ def claim(
         newest[key] = max(newest.get(key, (0, "")), (number, webhook_id))
     _quarantine(connection, others, at)
     claims = [Claim(key, newest[key][1], count) for key, count in counts.items()]
-    return Claimed(claims, len(others), len(rows) == ROWS_AT_ONCE)
+    return Claimed(claims, len(others), len(rows) == most)
 
 
 def _mark_running(connection: sqlite3.Connection, lease_no: int, numbers: list[int]) -> None:
-    connection.execute(
-        "UPDATE webhooks SET state = 'running', lease_no = ?1, look_again_at = NULL"
-        " WHERE webhook_no IN (SELECT value FROM json_each(?2))",
-        (lease_no, msgspec.json.encode(numbers).decode()),
+    over_keys(
+        connection,
+        "UPDATE webhooks SET state = 'running', lease_no = ?2, look_again_at = NULL"
+        " WHERE webhook_no IN (SELECT value FROM json_each(?1))",
+        numbers,
+        lease_no,
     )
 
 
 def _quarantine(connection: sqlite3.Connection, numbers: list[int], at: str) -> None:
     # Under the name that the receiver would have given it, so that it occupies no id.
-    connection.execute(
+    over_keys(
+        connection,
         "UPDATE OR IGNORE webhooks SET webhook_id = 'q-' || body_sha256"
         " WHERE body_sha256 IS NOT NULL AND webhook_no IN (SELECT value FROM json_each(?))",
-        (msgspec.json.encode(numbers).decode(),),
+        numbers,
     )
-    connection.execute(
+    over_keys(
+        connection,
         "UPDATE webhooks SET state = 'quarantined', lease_no = NULL, next_attempt_at = NULL,"
-        " finished_at = ?1, last_error = 'it is for another organization'"
-        " WHERE webhook_no IN (SELECT value FROM json_each(?2))",
-        (at, msgspec.json.encode(numbers).decode()),
+        " finished_at = ?2, last_error = 'it is for another organization'"
+        " WHERE webhook_no IN (SELECT value FROM json_each(?1))",
+        numbers,
+        at,
     )
 
 
-def due_looks(connection: sqlite3.Connection, at: str, count: int) -> list[Look]:
-    """Take the objects that are due to be looked at once more.
+def due_rechecks(connection: sqlite3.Connection, at: str, count: int) -> list[Recheck]:
+    """Take the objects that are due to be read once more.
 
-    Until a settlement ends the look, it is due again after a while, should the worker vanish.
+    Until it is acknowledged, one is due again after a while, should the worker vanish.
 
     Args:
         connection: in a write transaction.
@@ -277,128 +280,107 @@ def due_looks(connection: sqlite3.Connection, at: str, count: int) -> list[Look]
         "UPDATE webhooks SET look_again_at = ?3 WHERE webhook_no IN (SELECT webhook_no"
         " FROM webhooks WHERE look_again_at IS NOT NULL AND look_again_at <= ?1 LIMIT ?2)"
         " RETURNING resource_type, resource_id, webhook_id",
-        (at, count, shifted(at, _LOOK_LASTS)),
+        (at, count, shifted(at, _RECHECK_LASTS)),
     ).fetchall()
-    return [Look(ObjectKey(kind, object_id), webhook_id) for kind, object_id, webhook_id in rows]
+    return [Recheck(ObjectKey(kind, object_id), webhook_id) for kind, object_id, webhook_id in rows]
 
 
-# Settlements ---------------------------------------------------------------------------------
+# Acknowledging -------------------------------------------------------------------------------
 
 
-def settle(
-    connection: sqlite3.Connection,
-    lease_no: int,
-    settlement: Settlement,
-    at: str,
-    run_id: int | None,
-) -> tuple[dict[WebhookState, int], bool]:
-    """Settle the webhooks of one claim, as many as a transaction should mark.
-
-    Args:
-        connection: in a write transaction.
-        lease_no: a lease that was renewed in this transaction.
-        settlement: what became of them.
-        at: the current time.
-        run_id: the run that worked on them.
-
-    Returns:
-        How many came to each state, and whether there are more.
-    """
-    if settlement.look:
-        connection.execute(
-            "UPDATE webhooks SET look_again_at = ?1 WHERE webhook_id = ?2",
-            (settlement.look_again_at, settlement.webhook_id),
-        )
-        return {}, False
-    _look_again(connection, lease_no, [settlement])
-    numbers = connection.execute(
-        "SELECT w.webhook_no, w.attempts FROM webhooks w WHERE w.resource_id = ?1"  # noqa: S608
-        f" AND w.resource_type = ?2 AND w.{_ACTIVE} AND w.state = 'running' AND w.lease_no = ?3"
-        " LIMIT ?4",
-        (settlement.key.resource_id, settlement.key.resource_type, lease_no, ROWS_AT_ONCE),
-    ).fetchall()
-    by_outcome: dict[tuple[WebhookState, int], list[int]] = {}
-    for number, attempts in numbers:
-        state = settlement.state
-        if state == "failed" and attempts + 1 >= MOST_ATTEMPTS:
-            state = "dead"
-        by_outcome.setdefault((state, attempts), []).append(number)
-    counts: dict[WebhookState, int] = {}
-    for (state, attempts), group in by_outcome.items():
-        counts[state] = counts.get(state, 0) + len(group)
-        due_at = settlement.due_at
-        if state == "failed":
-            due_at = shifted(at, timedelta(seconds=seconds_before_attempt(attempts + 1)))
-        connection.execute(
-            "UPDATE webhooks SET state = ?1, lease_no = NULL, attempts = attempts + ?2,"
-            " next_attempt_at = iif(?1 IN ('pending', 'failed'), coalesce(?3, next_attempt_at),"
-            " NULL), last_error = iif(?1 = 'pending', coalesce(?4, last_error), ?4),"
-            " finished_at = iif(?1 IN ('pending', 'failed'), NULL, ?5),"
-            " run_id = ?6 WHERE webhook_no IN (SELECT value FROM json_each(?7))",
-            (
-                *(state, int(state in {"done", "failed", "dead"}), due_at),
-                *(settlement.error, at, run_id, msgspec.json.encode(group).decode()),
-            ),
-        )
-    return counts, len(numbers) == ROWS_AT_ONCE
-
-
-def settle_done(
+def acknowledge(
     connection: sqlite3.Connection,
     lease_no: int,
     settlements: Sequence[Settlement],
     at: str,
     run_id: int | None,
-) -> tuple[int, bool]:
-    """Settle the webhooks of several claims that are done, as many as a transaction should mark.
+    *,
+    most: int = ROWS_AT_ONCE,
+) -> tuple[dict[WebhookState, int], list[Settlement]]:
+    """Settle the webhooks of claims, as many as a transaction should mark.
 
     Args:
         connection: in a write transaction.
         lease_no: a lease that was renewed in this transaction.
-        settlements: of different objects; each `done`, without an error, and no look.
+        settlements: what became of them; each of a different object, but for rechecks.
         at: the current time.
         run_id: the run that worked on them.
+        most: webhooks, and settlements, that are marked at most.
 
     Returns:
-        How many came to be done, and whether there are more.
+        How many came to each state, and the settlements that are still to be made. One that is
+        made is not among them: its object may be claimed anew, and what is new is not done.
     """
-    _look_again(connection, lease_no, settlements)
-    keys = msgspec.json.encode([each.key for each in settlements]).decode()
-    count = connection.execute(
-        "UPDATE webhooks SET state = 'done', lease_no = NULL, attempts = attempts + 1,"  # noqa: S608
-        " next_attempt_at = NULL, last_error = NULL, finished_at = ?1, run_id = ?2"
-        " WHERE webhook_no IN (SELECT w.webhook_no FROM json_each(?3) k"
+    step = settlements[:most]
+    _note_rechecks(connection, lease_no, step)
+    keys = [None if each.recheck else each.key for each in step]
+    rows = over_keys(
+        connection,
+        "SELECT w.webhook_no, w.attempts, k.key FROM json_each(?1) k"  # noqa: S608
         " CROSS JOIN webhooks w ON w.resource_type = k.value ->> 0"
         f" AND w.resource_id = k.value ->> 1 AND w.{_ACTIVE} AND w.state = 'running'"
-        " AND w.lease_no = ?4 LIMIT ?5)",
-        (at, run_id, keys, lease_no, ROWS_AT_ONCE),
-    ).rowcount
-    return count, count == ROWS_AT_ONCE
+        " AND w.lease_no = ?2 LIMIT ?3",
+        keys,
+        *(lease_no, most + 1),
+    ).fetchall()
+    left = [*step[rows[most][2] :], *settlements[most:]] if len(rows) > most else settlements[most:]
+    marks: dict[tuple[int, int], _Mark] = {}
+    numbers: dict[_Mark, list[int]] = {}
+    for number, attempts, place in rows[:most]:
+        mark = marks.get((place, attempts))
+        if mark is None:
+            mark = marks[place, attempts] = _mark(step[place], attempts, at)
+        numbers.setdefault(mark, []).append(number)
+    counts: Counter[WebhookState] = Counter()
+    for mark, group in numbers.items():
+        counts[mark.state] += len(group)
+        over_keys(
+            connection,
+            "UPDATE webhooks SET state = ?2, lease_no = NULL, attempts = attempts + ?3,"
+            " next_attempt_at = iif(?2 IN ('pending', 'failed'), coalesce(?4, next_attempt_at),"
+            " NULL), last_error = iif(?2 = 'pending', coalesce(?5, last_error), ?5),"
+            " finished_at = iif(?2 IN ('pending', 'failed'), NULL, ?6),"
+            " run_id = ?7 WHERE webhook_no IN (SELECT value FROM json_each(?1))",
+            group,
+            *(mark.state, int(mark.state in {"done", "failed", "dead"}), mark.due_at),
+            *(mark.error, at, run_id),
+        )
+    return counts, list(left)
 
 
-def still_running(
-    connection: sqlite3.Connection, lease_no: int, settlements: Sequence[Settlement]
-) -> list[Settlement]:
-    """Those of several claims that `settle_done` has not come to the end of, in their order."""
-    query = (
-        "SELECT 1 FROM webhooks w WHERE w.resource_type = ?1 AND w.resource_id = ?2"  # noqa: S608
-        f" AND w.{_ACTIVE} AND w.state = 'running' AND w.lease_no = ?3 LIMIT 1"
-    )
-    return [x for x in settlements if connection.execute(query, (*x.key, lease_no)).fetchone()]
+class _Mark(NamedTuple):
+    """What webhooks get: all those with an equal one by one statement."""
+
+    state: WebhookState
+    due_at: str | None
+    error: str | None
 
 
-def _look_again(
+def _mark(settlement: Settlement, attempts: int, at: str) -> _Mark:
+    if settlement.state != "failed":
+        return _Mark(settlement.state, settlement.due_at, settlement.error)
+    if attempts + 1 >= MOST_ATTEMPTS:
+        return _Mark("dead", None, settlement.error)
+    wait = timedelta(seconds=seconds_before_attempt(attempts + 1))
+    return _Mark("failed", shifted(at, wait), settlement.error)
+
+
+def _note_rechecks(
     connection: sqlite3.Connection, lease_no: int, settlements: Sequence[Settlement]
 ) -> None:
-    """Note when the objects of claims are to be looked at once more."""
+    """Note when objects are to be read once more."""
     connection.executemany(
         "UPDATE webhooks SET look_again_at = ?1 WHERE webhook_id = ?2"
-        " AND state = 'running' AND lease_no = ?3",
-        [(x.look_again_at, x.webhook_id, lease_no) for x in settlements if x.look_again_at],
+        " AND (?4 OR (state = 'running' AND lease_no = ?3))",
+        [
+            (each.look_again_at, each.webhook_id, lease_no, each.recheck)
+            for each in settlements
+            if each.recheck or each.look_again_at
+        ],
     )
 
 
-def hasten(connection: sqlite3.Connection, keys: Sequence[ObjectKey], at: str) -> None:
+def make_due(connection: sqlite3.Connection, keys: Sequence[ObjectKey], at: str) -> None:
     """Make webhooks that were put off due at once.
 
     Args:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from nftsync.records import CONTENT_COLUMNS, Applied, Content, TokenRead, WalletRead
-from nftsync.store.database import insert_rows
+from nftsync.store.database import insert_rows, over_keys
 
 __all__ = [
     "Fields",
@@ -25,7 +25,6 @@ __all__ = [
     "compose",
     "fields_of",
     "merge",
-    "over_keys",
     "pack",
     "unpack",
 ]
@@ -109,13 +108,6 @@ def changed_columns(before: Content, after: Content) -> tuple[str, str]:
 _CONTENT = ", ".join(CONTENT_COLUMNS)
 _EMPTY: Content = (None,) * len(CONTENT_COLUMNS)
 _INDEXED = tuple(CONTENT_COLUMNS.index(name) for name in ("name", "description", "creator_name"))
-
-
-def over_keys(
-    connection: sqlite3.Connection, query: str, keys: Iterable[str | int]
-) -> sqlite3.Cursor:
-    """Run a query over a set of keys, which it finds in `json_each(?)`."""
-    return connection.execute(query, (msgspec.json.encode(list(keys)).decode(),))
 
 
 class Token:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from nftsync.records import Applied, TokenRead, WalletRead
-from nftsync.store.database import insert_rows
-from nftsync.store.tokens import Token, TokenBatch, over_keys
+from nftsync.store.database import insert_rows, over_keys
+from nftsync.store.tokens import Token, TokenBatch
 
 __all__ = ["Batch"]
 

@@ -64,13 +64,13 @@ def test_what_is_put_off_waits_even_if_it_was_received_by_a_clock_that_was_ahead
     lease, _ = take_all(mirror, AT)
     later = Settlement(KEY, "pending", due_at=moved(seconds=5))
     with mirror.transaction() as transaction:
-        queue.settle(transaction.connection, lease, later, AT, None)
+        queue.acknowledge(transaction.connection, lease, [later], AT, None)
     assert take_all(mirror, moved(seconds=1))[1] == 0
     lease, webhooks = take_all(mirror, moved(seconds=6))
     assert webhooks == 1
     with mirror.transaction() as transaction:
         failed = Settlement(KEY, "failed", "no")
-        queue.settle(transaction.connection, lease, failed, moved(seconds=6), None)
+        queue.acknowledge(transaction.connection, lease, [failed], moved(seconds=6), None)
     assert take_all(mirror, moved(seconds=7))[1] == 0
 
 
@@ -105,12 +105,10 @@ def test_ten_thousand_webhooks_on_one_object_are_one_claim_and_end_together(
     assert webhooks == 10_000
     put(mirror, 5, AT, first=10_000)
     assert queue.due_objects(mirror.connection, AT, AT, 512) == []
-    settled, steps, more = 0, 0, True
-    while more:
+    settled, steps, left = 0, 0, [Settlement(KEY, "done")]
+    while left:
         with mirror.transaction() as transaction:
-            counts, more = queue.settle(
-                transaction.connection, lease, Settlement(KEY, "done"), AT, None
-            )
+            counts, left = queue.acknowledge(transaction.connection, lease, left, AT, None)
         settled += counts["done"]
         steps += 1
     assert (settled, steps) == (10_000, 3)
@@ -124,9 +122,10 @@ def test_what_is_done_counts_only_under_the_lease_that_claimed_it(mirror: Mirror
     lease, webhooks = take_all(mirror, AT)
     done = [Settlement(KEY, "done"), Settlement(other, "done")]
     with mirror.transaction() as transaction:
-        settle_done = queue.settle_done
-        assert settle_done(transaction.connection, lease + 1, done, AT, None) == (0, False)
-        assert settle_done(transaction.connection, lease, done, AT, None) == (webhooks, False)
+        acknowledge = queue.acknowledge
+        assert acknowledge(transaction.connection, lease + 1, done, AT, None) == ({}, [])
+        counts = {"done": webhooks}
+        assert acknowledge(transaction.connection, lease, done, AT, None) == (counts, [])
     states = mirror.connection.execute("SELECT state, attempts FROM webhooks").fetchall()
     assert states == [("done", 1)] * 5
 
@@ -145,7 +144,7 @@ def test_work_grows_with_a_long_backlog_of_one_object_and_not_with_its_square(
         mirror.connection.set_progress_handler(count_work, 100)
         lease, _ = take_all(mirror, AT)
         with mirror.transaction() as transaction:
-            queue.settle(transaction.connection, lease, Settlement(KEY, "done"), AT, None)
+            queue.acknowledge(transaction.connection, lease, [Settlement(KEY, "done")], AT, None)
         mirror.connection.set_progress_handler(None, 100)
         return done
 
@@ -176,7 +175,7 @@ def test_a_settlement_under_a_lease_that_is_gone_changes_nothing(mirror: Mirror)
     late = Settlement(KEY, "done", webhook_id=some, look_again_at=AT)
     with mirror.transaction() as transaction:
         assert not leases.renew_lease(transaction.connection, old, moved(seconds=21))
-        assert queue.settle(transaction.connection, old, late, AT, None) == ({}, False)
+        assert queue.acknowledge(transaction.connection, old, [late], AT, None) == ({}, [])
     assert mirror.connection.execute("SELECT * FROM webhooks").fetchall() == before
 
 

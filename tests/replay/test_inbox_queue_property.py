@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -113,7 +112,7 @@ class Queue(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.001, 3.0, 10.0, 25.0, 6_000.0, -1.0, -30.0, -20_000.0]))
     def time_passes(self, seconds: float) -> None:
-        self.at = shifted(self.at, timedelta(seconds=seconds))
+        self.at = self.after(seconds)
 
     @rule(number=WORKERS, of_ours=st.booleans())
     def claim(self, number: int, of_ours: bool) -> None:
@@ -131,6 +130,7 @@ class Queue(RuleBasedStateMachine):
                 *(lease, keys, self.at, self.at),
                 organization_id=OURS if of_ours else None,
                 going_on=going_on,
+                most=_FEW,
             )
             for each in claimed.claims:
                 worker.claimed[each.key] = worker.claimed.get(each.key, 0) + each.webhooks
@@ -151,60 +151,48 @@ class Queue(RuleBasedStateMachine):
 
     @rule(
         number=WORKERS,
-        key=st.sampled_from(OBJECTS),
-        state=st.sampled_from(OUTCOMES),
-        later=st.sampled_from([None, 5.0]),
-        look=st.booleans(),
+        outcomes=st.dictionaries(
+            st.sampled_from(OBJECTS),
+            st.tuples(st.sampled_from(OUTCOMES), st.sampled_from([None, 5.0])),
+            min_size=1,
+        ),
+        recheck=st.booleans(),
     )
-    def settle(
-        self, number: int, key: ObjectKey, state: WebhookState, later: float | None, look: bool
+    def acknowledge(
+        self,
+        number: int,
+        outcomes: dict[ObjectKey, tuple[WebhookState, float | None]],
+        recheck: bool,
     ) -> None:
         worker = self.workers[number]
         if worker.lease is None:
             return
         alive = worker.lease in self.live_leases()
         before = self.rows()
-        due_at = None if later is None else shifted(self.at, timedelta(seconds=later))
         some = next((row["webhook_id"] for row in before.values()), None)
-        settlement = Settlement(
-            key, state, "why", due_at, webhook_id=some, look_again_at=self.at if look else None
-        )
+        left = [
+            Settlement(
+                *(key, state, "why", None if later is None else self.after(later)),
+                webhook_id=some,
+                look_again_at=self.at if recheck else None,
+            )
+            for key, (state, later) in outcomes.items()
+        ]
         settled: Counter[str] = Counter()
-        more = True
-        while more:
-            counts, more = self.write(queue.settle, worker.lease, settlement, self.at, None)
+        while left:
+            counts, left = self.write(
+                queue.acknowledge, worker.lease, left, self.at, None, most=_FEW
+            )
+            assert sum(counts.values()) <= _FEW
             settled.update(counts)
         if alive:
-            assert settled.total() == worker.claimed.pop(key, 0)
-        else:
-            # A worker that renews first would know; what is left is a lease's that is no more.
-            assert all(
-                before[n]["lease_no"] == worker.lease
-                for n, row in self.rows().items()
-                if row != before[n]
-            )
-
-    @rule(number=WORKERS, keys=st.sets(st.sampled_from(OBJECTS), min_size=1), look=st.booleans())
-    def settle_done(self, number: int, keys: set[ObjectKey], look: bool) -> None:
-        worker = self.workers[number]
-        if worker.lease is None:
-            return
-        alive = worker.lease in self.live_leases()
-        before = self.rows()
-        some = next((row["webhook_id"] for row in before.values()), None)
-        settlements = [
-            Settlement(key, "done", webhook_id=some, look_again_at=self.at if look else None)
-            for key in keys
-        ]
-        settled, more = 0, True
-        while more:
-            count, more = self.write(queue.settle_done, worker.lease, settlements, self.at, None)
-            assert count <= _FEW
-            settled += count
-        changed = {n: row for n, row in self.rows().items() if row != before[n]}
+            assert settled.total() == sum(worker.claimed.pop(key, 0) for key in outcomes)
+        # A worker that renews first would know; what is left is a lease's that is no more.
+        changed = [n for n, row in self.rows().items() if row != before[n]]
         assert all(before[n]["lease_no"] == worker.lease for n in changed)
-        if alive:
-            assert settled == sum(worker.claimed.pop(key, 0) for key in keys)
+
+    def after(self, seconds: float) -> str:
+        return shifted(self.at, timedelta(seconds=seconds))
 
     @rule(number=WORKERS)
     def vanish(self, number: int) -> None:
@@ -214,15 +202,15 @@ class Queue(RuleBasedStateMachine):
     def give_up(self, number: int) -> None:
         worker = self.workers[number]
         if worker.lease is not None:
-            if self.write(leases.end_lease, worker.lease):
-                while self.write(leases.take_back_expired, self.at) == _FEW:
+            if self.write(leases.end_lease, worker.lease, most=_FEW):
+                while self.write(leases.take_back_expired, self.at, most=_FEW) == _FEW:
                     pass
             self.workers[number] = Worker()
 
     @rule()
     def take_back(self) -> None:
         while leases.has_expired(self.connection, self.at):
-            self.write(leases.take_back_expired, self.at)
+            self.write(leases.take_back_expired, self.at, most=_FEW)
         live = self.live_leases()
         assert all(leases <= live for leases in self.running().values())
 
@@ -283,17 +271,13 @@ class Queue(RuleBasedStateMachine):
             self.claim(0, of_ours=False)
             self.states_follow_the_picture_and_attempts_only_grow()
             for key in list(self.workers[0].claimed):
-                self.settle(0, key, "done", None, look=False)
+                self.acknowledge(0, {key: ("done", None)}, recheck=False)
             self.states_follow_the_picture_and_attempts_only_grow()
         left = {row["state"] for row in self.rows().values()}
         assert left <= {"done", "dead", "unrouted", "quarantined"}
 
 
-def test_the_inbox_keeps_its_promises_whatever_workers_and_clocks_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(queue, "ROWS_AT_ONCE", _FEW)
-    monkeypatch.setattr(leases, "ROWS_AT_ONCE", _FEW)
+def test_the_inbox_keeps_its_promises_whatever_workers_and_clocks_do() -> None:
     run_state_machine_as_test(
         Queue,
         settings=settings(

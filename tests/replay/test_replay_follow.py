@@ -15,7 +15,6 @@ from nftsync.provider.routes import Route
 from nftsync.records import ObjectRead
 from nftsync.replay import outcomes, run, worker
 from nftsync.store import database as store_connection
-from nftsync.store import leases
 from nftsync.store.mirror import Mirror, store_object
 
 OK = reply(balances())
@@ -239,15 +238,13 @@ def test_a_worker_whose_lease_ended_between_two_steps_of_a_claim_lets_it_go(
     place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another worker has taken over since; what it works on is not read here too."""
-    monkeypatch.setattr(worker.inbox_queue, "ROWS_AT_ONCE", 3)
-    monkeypatch.setattr(leases, "ROWS_AT_ONCE", 3)
     provider.always(OK)
     place.receive("Wallet", *[wallet(1)] * 8)
-    real = worker.inbox_queue.claim
+    real = worker.queue.claim
     calls = []
 
     def claim(connection, lease_no, *arguments, **named):
-        claimed = real(connection, lease_no, *arguments, **named)
+        claimed = real(connection, lease_no, *arguments, **named, most=3)
         calls.append(lease_no)
         if len(calls) == 1:  # and now the process sleeps for a minute
             connection.execute("DELETE FROM leases")
@@ -257,7 +254,7 @@ def test_a_worker_whose_lease_ended_between_two_steps_of_a_claim_lets_it_go(
             )
         return claimed
 
-    monkeypatch.setattr(worker.inbox_queue, "claim", claim)
+    monkeypatch.setattr(worker.queue, "claim", claim)
     result = place.replay()
     assert (result.settled, result.fetches) == (0, 0)
     assert place.run("SELECT DISTINCT state, lease_no FROM webhooks") == [("running", calls[0] + 1)]
