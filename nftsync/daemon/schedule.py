@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nftsync.errors import InputError, NftsyncError, StoreError, SyncRunning
 from nftsync.pull.result import SyncResult
-from nftsync.replay.triggered_sync import RunSync
+from nftsync.replay.config import RunSync
 from nftsync.store.database import connect_reader, explained
 from nftsync.store.runs import last_full_sync_began
 from nftsync.times import format_time

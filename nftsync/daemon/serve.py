@@ -14,9 +14,9 @@ from pathlib import Path
 from nftsync.daemon.schedule import keep_syncing
 from nftsync.receiver import close_app, create_app
 from nftsync.receiver.telemetry import Metrics, serve_metrics
+from nftsync.replay.config import ReplayConfig, RunSync
 from nftsync.replay.result import ReplayResult
-from nftsync.replay.run import ReplayConfig, follow
-from nftsync.replay.triggered_sync import RunSync
+from nftsync.replay.run import follow
 from nftsync.store import STATES
 from nftsync.wsgi import HttpServer, Listener, stop_signals
 

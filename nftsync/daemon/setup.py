@@ -14,8 +14,7 @@ from nftsync.pull.api import client_config
 from nftsync.pull.plan import SyncRequest, read_wallets_file
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
-from nftsync.replay.run import ReplayConfig
-from nftsync.replay.triggered_sync import RunSync
+from nftsync.replay.config import ReplayConfig, RunSync
 from nftsync.settings import Settings
 from nftsync.store.mirror import Mirror
 from nftsync.store.wallets import WalletLine, register

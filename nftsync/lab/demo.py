@@ -23,7 +23,7 @@ from nftsync.provider.routes import merged
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
-from nftsync.replay.run import ReplayConfig
+from nftsync.replay.config import ReplayConfig
 from nftsync.sandbox.server import Sandbox
 from nftsync.store.database import connect_reader
 from nftsync.store.mirror import Mirror

@@ -1,79 +1,254 @@
-"""A worker's lease on webhooks, and the run in the ledger that it works under."""
+"""A worker's lease on webhooks, and the run under it: what is claimed, applied, acknowledged there.
+
+Each transaction renews the lease. What was done under a lease that has been taken away is
+forgotten, as others do it again.
+"""
 
 from __future__ import annotations
 
+import logging
+import random
 import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
-from nftsync.store import leases, runs
-from nftsync.store.mirror import Mirror
+import msgspec
+
+from nftsync.pull.reads import AnyRead, Read, WalletTask
+from nftsync.pull.removals import RemovalGuard
+from nftsync.records import Applied, ObjectRead, WalletRead
+from nftsync.replay.config import Timing
+from nftsync.replay.result import ReplayResult
+from nftsync.replay.work import Job
+from nftsync.store import leases, queue, runs
+from nftsync.store.mirror import Mirror, Transaction
+from nftsync.store.queue import Settlement
+from nftsync.store.wallets import another_holder, wallets_by_id
 from nftsync.times import now
 
-__all__ = ["Lease"]
+__all__ = ["LeasedRun"]
+
+_log = logging.getLogger("nftsync.replay")
 
 
-class Lease:
+class LeasedRun:
     """Taken with the first work, renewed with every step, ended when there is none left.
 
     Attributes:
-        run: the run under way; only while the lease is held.
+        result: what the runs came to.
+        guard: keeps empty lists that are not to be trusted yet.
+        settlements: what became of claimed webhooks, and is yet to be acknowledged.
     """
 
-    def __init__(self, mirror: Mirror) -> None:
-        """Hold nothing yet."""
+    def __init__(
+        self,
+        mirror: Mirror,
+        timing: Timing,
+        organization_id: str | None,
+        on_lost: Callable[[], None],
+    ) -> None:
+        """Hold nothing yet.
+
+        Args:
+            mirror: where reads are applied.
+            timing: how often webhooks are looked for that a wrong clock has deferred.
+            organization_id: webhooks of others are quarantined; None: there is no such check.
+            on_lost: is called when the lease has been taken away.
+        """
+        self.result = ReplayResult()
+        self.guard = RemovalGuard()
+        self.settlements: list[Settlement] = []
         self._mirror = mirror
-        self._lease_no: int | None = None
+        self._timing = timing
+        self._organization_id = organization_id
+        self._on_lost = on_lost
+        self._number: int | None = None
         self._run: runs.Run | None = None
+        self._look_for_late_at = 0.0
+
+    # The lease -------------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self) -> Iterator[tuple[Transaction, int, runs.Run]]:
+        """A transaction that takes or renews the lease; its number is the fencing token."""
+        with self._mirror.transaction() as transaction:
+            connection, at = transaction.connection, now()
+            if self._run is None:
+                self._run = runs.start_replay(connection, self._mirror.tickets.take())
+            run_id = self._run.run_id
+            lost = self._number is not None and not leases.renew_lease(
+                connection, self._number, at, run_id=run_id
+            )
+            if lost:
+                _log.warning("lease lost; its webhooks wait again")
+                runs.reopen(connection, run_id)  # whoever took the lease has closed it
+                self.forget()
+                self._on_lost()
+            if lost or self._number is None:
+                self._number = leases.take_lease(connection, at)
+                leases.renew_lease(connection, self._number, at, run_id=run_id)
+            yield transaction, self._number, self._run
 
     @property
     def is_held(self) -> bool:
         """There is a lease, as far as this worker knows."""
-        return self._lease_no is not None
+        return self._number is not None
 
-    @property
-    def run(self) -> runs.Run:
-        """The run under way."""
-        if self._run is None:
-            raise AssertionError("there is a run only under a lease")
-        return self._run
-
-    def hold(self, connection: sqlite3.Connection) -> tuple[bool, int]:
-        """Take the lease or renew it, and open a run where there is none.
-
-        Args:
-            connection: in a write transaction.
-
-        Returns:
-            False where the lease was taken away since, and a new one stands for it; and its
-            number, the fencing token.
-        """
-        at = now()
-        if self._run is None:
-            self._run = runs.start_replay(connection, self._mirror.tickets.take())
-        run_id = self._run.run_id
-        if self._lease_no is not None:
-            if leases.renew_lease(connection, self._lease_no, at, run_id=run_id):
-                return True, self._lease_no
-            runs.reopen(connection, run_id)  # whoever took the lease has closed it
-        kept = self._lease_no is None
-        self._lease_no = leases.take_lease(connection, at)
-        leases.renew_lease(connection, self._lease_no, at, run_id=run_id)
-        return kept, self._lease_no
-
-    def take_back_expired(self) -> None:
-        """Let the webhooks of vanished workers wait again."""
+    def renew(self) -> None:
+        """Renew the lease, and let the webhooks of vanished workers wait again."""
         while leases.has_expired(self._mirror.connection, now()):
             with self._mirror.transaction() as transaction:
                 leases.take_back_expired(transaction.connection, now())
+        if self.is_held:
+            with self.transaction():
+                pass
+
+    def forget(self) -> None:
+        """Drop what is not in the database yet."""
+        self.settlements = []
+        self.guard = RemovalGuard()
 
     def end(self, status: runs.RunStatus, error: str | None = None) -> None:
         """Give the lease up, with all that is running under it, and close the run."""
-        if self._lease_no is None:
-            return
-        more = True
+        more = self._number is not None
         while more:
             with self._mirror.transaction() as transaction:
-                more = leases.end_lease(transaction.connection, self._lease_no)
+                more = leases.end_lease(transaction.connection, self._number or 0)
                 if self._run is not None:
                     runs.finish_run(transaction.connection, self._run, status, error)
             self._run = None
-        self._lease_no = None
+        self._number = None
+
+    # Claiming --------------------------------------------------------------------------------
+
+    def claim(self, room: int, due: str | None) -> tuple[bool, list[Job]]:
+        """Take on the due webhooks of so many objects at most.
+
+        Args:
+            room: how many.
+            due: only webhooks due by this time; None: by now.
+
+        Returns:
+            Whether there were any, as another worker may have been quicker; and a job for each.
+        """
+        at = now()
+        late = time.monotonic() >= self._look_for_late_at
+        if late:
+            self._look_for_late_at = time.monotonic() + self._timing.late_check
+        keys = queue.due_objects(self._mirror.connection, due or at, at, room, late=late)
+        found = more = bool(keys)
+        claims: dict[queue.ObjectKey, str] = {}
+        under = None
+        while more:
+            with self.transaction() as (transaction, number, _):
+                if under not in {None, number}:
+                    return True, []  # what was claimed under the lease that is gone waits again
+                claimed = queue.claim(
+                    transaction.connection,
+                    *(number, keys, due or at, at),
+                    organization_id=self._organization_id,
+                    going_on=under is not None,
+                )
+            self.result.count({"quarantined": claimed.quarantined})
+            claims |= {claim.key: claim.webhook_id for claim in claimed.claims}
+            # Only what this claim has begun: another worker's may be running by now.
+            keys = [key for key in keys if key in claims]
+            more, under = claimed.more and bool(keys), number
+        # After the claim: what starts from here on knows what those webhooks announced.
+        since = self._mirror.tickets.take() if claims else 0
+        return found, [Job(key, webhook_id, since) for key, webhook_id in claims.items()]
+
+    def claim_rechecks(self, room: int) -> list[Job]:
+        """Take on objects that are to be read once more, so many at most."""
+        at = now()
+        (due,) = self._mirror.connection.execute(
+            "SELECT EXISTS (SELECT 1 FROM webhooks"
+            " WHERE look_again_at IS NOT NULL AND look_again_at <= ?)",
+            (at,),
+        ).fetchone()
+        if not due or room <= 0:
+            return []
+        with self.transaction() as (transaction, _, _):
+            found = queue.due_rechecks(transaction.connection, at, room)
+        since = self._mirror.tickets.take()
+        return [Job(each.key, each.webhook_id, since, recheck=True) for each in found]
+
+    # Applying and acknowledging --------------------------------------------------------------
+
+    def control(self, connection: sqlite3.Connection) -> WalletTask | None:
+        """A wallet whose list tells whether empty ones are to be accepted; None: there is none."""
+        near = random.getrandbits(40)
+        wallet = another_holder(connection, self.guard.pending, near)
+        return None if wallet is None else WalletTask(wallet.wallet_id, wallet.etag, wallet.digest)
+
+    def apply(
+        self,
+        transaction: Transaction,
+        run: runs.Run,
+        reads: Sequence[AnyRead],
+        webhook_behind: Callable[[AnyRead], str | None],
+        *,
+        accept: bool = False,
+    ) -> list[tuple[AnyRead, Applied | None]]:
+        """Apply what says something of a wallet or token, and count it in the run.
+
+        Args:
+            transaction: the lease's.
+            run: the run under way.
+            reads: any reads.
+            webhook_behind: one of the webhooks that caused a read.
+            accept: the empty lists that wait are true.
+
+        Returns:
+            Each read that does not wait, those that no longer do among them, and what became of
+            it in the mirror; None for one that is not of it.
+        """
+        known: list[Read] = []
+        aside: list[AnyRead] = []
+        for read in reads:
+            if isinstance(read, ObjectRead) or read.provider_down:
+                aside.append(read)
+            else:
+                known.append(read)
+        passed = self.guard.filter(known, transaction.connection)
+        if accept:
+            passed += self.guard.accept()
+        if self.guard.reason is not None:  # they came out incomplete; the next are judged anew
+            self.guard = RemovalGuard()
+        strangers = _strangers(transaction.connection, passed)
+        aside += [read for read in passed if read in strangers]
+        caused = [
+            msgspec.structs.replace(read, webhook_id=webhook_behind(read))
+            for read in passed
+            if read not in strangers
+        ]
+        applied = transaction.apply(caused, run_id=run.run_id)
+        run.counts = run.counts.with_applied(applied)
+        for read in aside:
+            run.counts.requests += read.effort.requests
+            run.counts.retries += read.effort.retries
+        runs.save_counts(transaction.connection, run.run_id, run.counts)
+        return [*((read, None) for read in aside), *((each.read, each) for each in applied)]
+
+    def acknowledge(self, connection: sqlite3.Connection, number: int, run: runs.Run) -> None:
+        """Acknowledge as many webhooks as fit in a transaction."""
+        counts, self.settlements = queue.acknowledge(
+            connection, number, self.settlements, now(), run.run_id
+        )
+        self.result.count(counts)
+
+    def acknowledge_all(self) -> None:
+        """Acknowledge all that is settled."""
+        while self.settlements:
+            with self.transaction() as (transaction, number, run):
+                self.acknowledge(transaction.connection, number, run)
+
+
+def _strangers(connection: sqlite3.Connection, reads: Sequence[Read]) -> list[WalletRead]:
+    """Reads of wallets that nobody knows, and that the provider does not know either."""
+    failed = [x for x in reads if isinstance(x, WalletRead) and x.outcome == "failed"]
+    if not failed:
+        return []
+    known = wallets_by_id(connection, [read.wallet_id for read in failed])
+    return [read for read in failed if read.wallet_id not in known]

@@ -46,15 +46,13 @@ class ReplayResult(msgspec.Struct, kw_only=True):
         """The whole numbers, by name."""
         return {name: getattr(self, name) for name in _COUNTS}
 
-    def since(self, before: ReplayResult) -> tuple[ReplayResult, ReplayResult]:
-        """What was added since an earlier copy of this result; and a copy to compare with next."""
-        counts = self.as_counts()
+    def __sub__(self, before: ReplayResult) -> ReplayResult:
+        """What was added since an earlier copy of this result."""
         earlier = before.as_counts()
-        added, copy = ReplayResult(), ReplayResult()
-        for name, count in counts.items():
+        added = ReplayResult()
+        for name, count in self.as_counts().items():
             setattr(added, name, count - earlier[name])
-            setattr(copy, name, count)
-        return added, copy
+        return added
 
     @property
     def settled(self) -> int:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from nftsync.errors import InputError, NftsyncError, SyncRunning
-from nftsync.pull.result import SyncResult
+from nftsync.replay.config import RunSync, Timing
 from nftsync.replay.work import Job
 
-__all__ = ["AskedSync", "Outcome", "RunSync"]
+__all__ = ["SyncOutcome", "TriggeredSync"]
 
-#: Makes a sync of all tracked wallets, until the event is set.
-RunSync: TypeAlias = Callable[[threading.Event], SyncResult]
-
-#: Seconds until it is tried again: while another sync holds the database, and after a failure.
-_WAIT_FOR_OTHERS = 10.0
-_WAIT_AFTER_FAILURE = 60.0
+#: Objects whose webhooks wait for a sync in memory; a sync may take an hour.
+_MOST_WAITING = 10_000
 
 
-class Outcome(NamedTuple):
+class SyncOutcome(NamedTuple):
     """What became of a sync that was asked for.
 
     Attributes:
@@ -29,46 +24,58 @@ class Outcome(NamedTuple):
         wait: seconds until it should be tried again; None: it was made.
     """
 
-    jobs: Sequence[Job]
+    jobs: list[Job]
     error: str | None
     wait: float | None
 
 
-class AskedSync:
+class TriggeredSync:
     """Runs one such sync at a time, in a thread."""
 
-    def __init__(self, run_sync: RunSync) -> None:
+    def __init__(self, run_sync: RunSync, timing: Timing) -> None:
         """Begin with none."""
         self._run_sync = run_sync
+        self._timing = timing
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self._jobs: Sequence[Job] = ()
+        self._waiting: list[Job] = []
+        self._running: list[Job] = []
         self._result: tuple[str | None, float | None] | None = None
 
     @property
-    def is_running(self) -> bool:
-        """One is under way, or its outcome has not been asked for."""
-        return self._thread is not None
+    def is_busy(self) -> bool:
+        """One is under way or asked for."""
+        return self._thread is not None or bool(self._waiting)
 
-    def begin(self, jobs: Sequence[Job]) -> None:
-        """Start a sync for the webhooks of these jobs."""
-        self._jobs = jobs
-        self._thread = threading.Thread(target=self._run, name="nftsync-asked-sync", daemon=True)
-        self._thread.start()
+    def ask(self, job: Job) -> bool:
+        """Let a job wait for a sync that is yet to begin; False: too many do."""
+        if len(self._waiting) >= _MOST_WAITING:
+            return False
+        self._waiting.append(job)
+        return True
 
-    def outcome(self) -> Outcome | None:
-        """What became of it, once it is over.
+    def update(self) -> SyncOutcome | None:
+        """Begin a sync that is asked for; what became of it, once it is over.
 
         Raises:
             RuntimeError: it ended in a way that nobody foresaw.
         """
+        if self._thread is None and self._waiting:
+            self._running, self._waiting = self._waiting, []
+            name = "nftsync-triggered-sync"
+            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._thread.start()
         if self._thread is None or self._thread.is_alive():
             return None
         self._thread = None
         if self._result is None:
             raise RuntimeError("the sync that webhooks asked for broke off")
         (error, wait), self._result = self._result, None
-        return Outcome(self._jobs, error, wait)
+        return SyncOutcome(self._running, error, wait)
+
+    def forget_jobs(self) -> None:
+        """No job waits any more; a sync under way goes on for nobody."""
+        self._waiting, self._running = [], []
 
     def stop(self) -> None:
         """End a sync under way; what it has read is kept."""
@@ -77,17 +84,15 @@ class AskedSync:
             self._thread.join()
 
     def _run(self) -> None:
+        failed = self._timing.failed_sync
         try:
             result = self._run_sync(self._stopped)
-        except SyncRunning as error:
-            self._result = str(error), _WAIT_FOR_OTHERS
+            is_made = result.status in {"ok", "partial"}
+            error = result.error or f"the sync ended as {result.status}"
+            self._result = (None, None) if is_made else (error, failed)
+        except SyncRunning as running:
+            self._result = str(running), self._timing.busy_sync
         except InputError:  # no wallet is tracked, so all of them have been read
             self._result = None, None
-        except NftsyncError as error:
-            self._result = str(error), _WAIT_AFTER_FAILURE
-        else:
-            if result.status in {"ok", "partial"}:
-                self._result = None, None
-            else:
-                why = result.error or f"the sync ended as {result.status}"
-                self._result = why, _WAIT_AFTER_FAILURE
+        except NftsyncError as trouble:
+            self._result = str(trouble), failed

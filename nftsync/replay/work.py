@@ -7,34 +7,33 @@ were stored; what tells is the ticket. One read serves every job that waits for 
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from nftsync.provider.routes import Route, Routes, named_ids, path_for
-from nftsync.pull.reads import AnyRead, AnyTask, ObjectTask, Task, TokenTask, WalletTask
-from nftsync.records import TokenRead, WalletRead
+from nftsync.pull.reads import (
+    AnyRead,
+    AnyTask,
+    ObjectTask,
+    Subject,
+    Task,
+    TokenTask,
+    WalletTask,
+    subject_of,
+)
 from nftsync.store.queue import ObjectKey
 from nftsync.store.wallets import holders_of, known_tokens, wallets_by_id
 
-__all__ = ["Follow", "Job", "Subject", "Work", "follow_object", "plan_reads", "subject_of"]
+__all__ = ["Job", "ReadPlan", "Work", "plan_named", "plan_reads"]
 
 
-#: What a read is of: its kind, and the ids that name the object.
-Subject: TypeAlias = tuple[str, ...]
-
-#: How often a read is made again because a later one overtook it.
-_MOST_OVERTAKEN = 3
+#: How often a read is made again because a later one made it stale.
+_MOST_STALE = 3
 
 
-def subject_of(read: AnyTask | AnyRead) -> Subject:
-    """What a task asks for, or a read answers."""
-    if isinstance(read, WalletTask | WalletRead):
-        return ("wallet", read.wallet_id)
-    if isinstance(read, TokenTask | TokenRead):
-        return ("token", read.token_id)
-    return ("object", read.resource_type, read.resource_id)
-
-
+@dataclass(eq=False, slots=True)
 class Job:
     """An object whose webhooks are being worked on.
 
@@ -42,7 +41,7 @@ class Job:
         key: the object.
         webhook_id: one of the webhooks; changes that are found are put down to it.
         since: reads with a greater ticket know what the webhooks announced.
-        look: its webhooks are done; it is only looked at once more.
+        recheck: its webhooks are done; it is only read once more.
         named: reads of what the object names; one of something unknown may fail.
         waits_for: the reads that are still to come.
         changed: a read has found a change.
@@ -50,20 +49,15 @@ class Job:
         down: a read failed because the provider is down or refuses.
     """
 
-    __slots__ = (
-        "changed", "down", "error", "key", "look", "named", "since", "waits_for", "webhook_id",
-    )  # fmt: skip
-
-    def __init__(self, key: ObjectKey, webhook_id: str, since: int, *, look: bool = False) -> None:
-        self.key = key
-        self.webhook_id = webhook_id
-        self.since = since
-        self.look = look
-        self.named: set[Subject] = set()
-        self.waits_for: set[Subject] = set()
-        self.changed = False
-        self.error: str | None = None
-        self.down = False
+    key: ObjectKey
+    webhook_id: str
+    since: int
+    recheck: bool = False
+    named: set[Subject] = field(default_factory=set)
+    waits_for: set[Subject] = field(default_factory=set)
+    changed: bool = False
+    error: str | None = None
+    down: bool = False
 
 
 class Work:
@@ -72,9 +66,9 @@ class Work:
     def __init__(self) -> None:
         self._jobs: set[Job] = set()
         self._waiting: dict[Subject, list[Job]] = {}
-        self._in_flight: set[Subject] = set()
         self._to_submit: dict[Subject, AnyTask] = {}
-        self._overtaken: dict[Subject, int] = {}
+        self._in_flight: dict[Subject, AnyTask] = {}
+        self._stale: Counter[Subject] = Counter()
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -84,61 +78,58 @@ class Work:
         self._jobs.add(job)
         for task in tasks:
             subject = subject_of(task)
-            if subject in job.waits_for:
-                continue
-            job.waits_for.add(subject)
-            self._waiting.setdefault(subject, []).append(job)
-            if subject not in self._in_flight:
-                self._to_submit[subject] = task
+            if subject not in job.waits_for:
+                job.waits_for.add(subject)
+                self._waiting.setdefault(subject, []).append(job)
+                self.want(task)
+
+    def want(self, task: AnyTask) -> None:
+        """Have a read made, whether or not a job waits for it."""
+        subject = subject_of(task)
+        if subject not in self._in_flight:
+            self._to_submit[subject] = task
 
     def submit(self) -> list[AnyTask]:
         """The reads to begin now; each counts as under way from here on."""
         tasks = list(self._to_submit.values())
-        self._in_flight.update(self._to_submit)
+        self._in_flight |= self._to_submit
         self._to_submit.clear()
         return tasks
-
-    def want(self, task: AnyTask) -> None:
-        """Have a read made that no job waits for."""
-        subject = subject_of(task)
-        if subject not in self._in_flight:
-            self._to_submit.setdefault(subject, task)
 
     def withdrawn(self, tasks: Iterable[AnyTask]) -> None:
         """These reads have not begun after all."""
         for task in tasks:
             subject = subject_of(task)
-            self._in_flight.discard(subject)
+            self._in_flight.pop(subject, None)
             if subject in self._waiting:
                 self._to_submit[subject] = task
 
-    def served(self, read: AnyRead, again: AnyTask, *, overtaken: bool) -> list[Job]:
-        """Take a read that has come: the jobs that it serves.
+    def fulfilled(self, read: AnyRead, *, stale: bool) -> list[Job]:
+        """Take a read that has come: the jobs that have what they waited for.
 
         Args:
             read: the read.
-            again: asks the same without conditions; submitted when a later read is needed.
-            overtaken: what the read found was not applied; it is made again, though not for ever.
+            stale: what the read found was not applied; it is made again, though not for ever.
         """
         subject = subject_of(read)
-        self._in_flight.discard(subject)
+        task = self._in_flight.pop(subject, None)
         jobs = self._waiting.pop(subject, [])
-        served: list[Job] = []
-        later: list[Job] = []
-        for job in jobs:
-            (later if job.since >= read.ticket else served).append(job)
-        if overtaken and jobs:
-            times = self._overtaken[subject] = self._overtaken.get(subject, 0) + 1
-            if times <= _MOST_OVERTAKEN:
-                later, served = jobs, []
-        if later:
+        done = [job for job in jobs if job.since < read.ticket]
+        later = [job for job in jobs if job.since >= read.ticket]
+        if stale and jobs:
+            self._stale[subject] += 1
+            if self._stale[subject] <= _MOST_STALE:
+                done, later = [], jobs
+        if later and task is not None:
             self._waiting[subject] = later
+            # Without conditions, as what was known may be gone.
+            again = WalletTask(task.wallet_id) if isinstance(task, WalletTask) else task
             self._to_submit[subject] = again
-        if served:
-            self._overtaken.pop(subject, None)
-        for job in served:
+        if done:
+            del self._stale[subject]
+        for job in done:
             job.waits_for.discard(subject)
-        return served
+        return done
 
     def drop(self, job: Job) -> None:
         """Forget a job, and the reads that only it waits for."""
@@ -150,7 +141,7 @@ class Work:
             else:
                 self._waiting.pop(subject, None)
                 self._to_submit.pop(subject, None)
-                self._overtaken.pop(subject, None)
+                del self._stale[subject]
         job.waits_for.clear()
 
     def webhook_behind(self, read: AnyRead) -> str | None:
@@ -160,7 +151,7 @@ class Work:
 
     def not_begun(self) -> list[Job]:
         """The jobs of which no read is under way."""
-        return [job for job in self._jobs if not job.waits_for & self._in_flight]
+        return [job for job in self._jobs if self._in_flight.keys().isdisjoint(job.waits_for)]
 
     def forget_reads(self) -> None:
         """The reads under way will not come: whoever made them has ended."""
@@ -172,7 +163,7 @@ class Work:
             self.drop(job)
 
 
-class Follow(NamedTuple):
+class ReadPlan(NamedTuple):
     """What follows on webhooks of an object.
 
     Attributes:
@@ -186,7 +177,7 @@ class Follow(NamedTuple):
 
 def plan_reads(
     connection: sqlite3.Connection, routes: Routes, keys: Sequence[ObjectKey]
-) -> dict[ObjectKey, Follow]:
+) -> dict[ObjectKey, ReadPlan]:
     """Work out the reads for objects.
 
     Args:
@@ -205,7 +196,7 @@ def plan_reads(
     wallets = _wallet_tasks(
         connection, [*ids["wallet"], *(wallet for held in holders.values() for wallet in held)]
     )
-    follows = {}
+    plans = {}
     for key, route in found.items():
         tasks: list[AnyTask] = []
         if route is None or route.kind == "sync":
@@ -219,11 +210,11 @@ def plan_reads(
         else:
             path = path_for(route, key.resource_id)
             tasks.append(ObjectTask(key.resource_type, key.resource_id, path))
-        follows[key] = Follow(route, tasks)
-    return follows
+        plans[key] = ReadPlan(route, tasks)
+    return plans
 
 
-def follow_object(
+def plan_named(
     connection: sqlite3.Connection, route: Route, body: str
 ) -> tuple[list[Task], list[Task]]:
     """The wallets and tokens that an object names, as reads to make next.

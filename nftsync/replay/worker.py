@@ -1,4 +1,4 @@
-"""A worker's dealings with the database: it claims webhooks, applies reads, and settles."""
+"""The head of a replay: it claims webhooks, plans reads, applies them, and acknowledges."""
 
 from __future__ import annotations
 
@@ -6,224 +6,293 @@ import logging
 import sqlite3
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from copy import copy
+from datetime import UTC, datetime, timedelta
 
-from nftsync.provider.routes import Route, Routes, path_for
-from nftsync.pull.reads import AnyRead, AnyTask, ObjectTask, TokenTask, WalletTask
-from nftsync.records import Applied, ObjectRead, TokenRead, WalletRead
-from nftsync.replay.lease import Lease
-from nftsync.replay.outcomes import PUT_OFF, Applying, Outcomes, after, given_back
+from nftsync.errors import SettingsError
+from nftsync.provider.routes import Route
+from nftsync.pull.pool import Pool
+from nftsync.pull.reads import AnyRead, AnyTask, subject_of
+from nftsync.records import Applied, ObjectRead, WalletRead
+from nftsync.replay.breaker import CircuitBreaker
+from nftsync.replay.config import ReplayConfig
+from nftsync.replay.lease import LeasedRun
 from nftsync.replay.result import ReplayResult
-from nftsync.replay.work import Follow, Job, Work, follow_object, plan_reads, subject_of
+from nftsync.replay.triggered_sync import TriggeredSync
+from nftsync.replay.work import Job, Work, plan_named, plan_reads
 from nftsync.store import queue, runs
-from nftsync.store.mirror import Mirror, Transaction, store_object
-from nftsync.store.queue import Claim, ObjectKey, Settlement
-from nftsync.times import now, shifted
+from nftsync.store.inbox import WebhookState
+from nftsync.store.mirror import BatchSize, Mirror, Transaction, store_object
+from nftsync.store.queue import Settlement
+from nftsync.times import format_time, now, shifted
 
 __all__ = ["Worker"]
 
 _log = logging.getLogger("nftsync.replay")
 
-#: Objects whose webhooks wait for a sync in memory; a sync may take an hour.
-_MOST_WAITING_FOR_SYNC = 10_000
-#: How often it is looked for webhooks that a wrong clock has put off, in seconds.
-_LOOK_FOR_LATE_EVERY = 30.0
-#: Seconds after which a webhook that the next sync is too early for is looked at again at the
-#: latest; a clock that was wrong may have said when it is due.
-_LONGEST_WAIT_FOR_SYNC = 3_600.0
-
 
 class Worker:
-    """Works on webhooks under one lease; used by one thread.
+    """Works on webhooks, for as long as the database gives no trouble; used by one thread."""
 
-    Attributes:
-        work: what it has in hand.
-        result: what it came to.
-        wants_sync: jobs that ask for a sync of all wallets.
-        outcomes: decides what becomes of webhooks, and knows which objects were put off.
-    """
-
-    def __init__(
-        self,
-        mirror: Mirror,
-        lease: Lease,
-        routes: Routes,
-        *,
-        organization_id: str | None = None,
-        look_again_after: float | None = None,
-    ) -> None:
+    def __init__(self, mirror: Mirror, config: ReplayConfig, *, rechecks: bool = False) -> None:
         """Begin with nothing in hand.
 
         Args:
             mirror: where reads are applied.
-            lease: its own.
-            routes: how types are followed.
-            organization_id: webhooks of others are quarantined; None: there is no such check.
-            look_again_after: seconds after which an object is read once more that had not
-                changed; None: it is not.
+            config: what to work with.
+            rechecks: read an object that had not changed once more, a while later.
+
+        Raises:
+            SettingsError: the provider cannot be read with these settings.
         """
-        self.work = Work()
-        self.result = ReplayResult()
-        self.wants_sync: list[Job] = []
-        self.outcomes = Outcomes(look_again_after)
-        self._applying = Applying(lease, self.work)
-        self._look_for_late_at = 0.0
         self._mirror = mirror
-        self._routes = routes
-        self._organization_id = organization_id
-        self._look_again_after = look_again_after
-        self._lease = lease
-        self._unsettled: list[Settlement] = []
-        self._in_sync: set[Job] = set()
+        self._config = config
+        self._timing = config.timing
+        self._rechecks = rechecks
+        self._lease = LeasedRun(mirror, config.timing, config.organization_id, self._forget)
+        self._work = Work()
+        self._pool = self._new_pool()
+        self._breaker = CircuitBreaker(config.timing)
+        self._sync = TriggeredSync(config.run_sync, config.timing)
+        self._batch = BatchSize()
+        self._look_at = 0.0
+        self._renew_at = 0.0
+        self._told = ReplayResult()
+        self._before_run = ReplayResult()
+
+    def _new_pool(self) -> Pool[AnyTask, AnyRead]:
+        config = self._config
+        return Pool(
+            config.client, self._mirror.tickets, config.concurrency, config.access, urgent=True
+        )
+
+    @property
+    def result(self) -> ReplayResult:
+        """What it came to."""
+        return self._lease.result
+
+    @property
+    def awaits_reads(self) -> bool:
+        """Reads are under way."""
+        return not self._pool.idle
 
     @property
     def busy(self) -> bool:
-        """Something is in hand that is not settled."""
-        return bool(len(self.work) or self.wants_sync or self._unsettled)
+        """Something is in hand."""
+        return bool(
+            len(self._work) or self._lease.settlements or self._sync.is_busy or self.awaits_reads
+        )
 
-    # Claiming --------------------------------------------------------------------------------
+    @property
+    def is_paused(self) -> bool:
+        """The provider counts as down."""
+        return self._breaker.is_open
 
-    def claim(self, room: int, *, due: str | None = None) -> bool:
-        """Take on objects, and plan their reads.
+    @property
+    def reason(self) -> str | None:
+        """Why webhooks wait that were due, or None."""
+        return self._breaker.reason
+
+    def look_now(self) -> None:
+        """Look into the inbox with the next step."""
+        self._look_at = 0.0
+
+    def news(self) -> ReplayResult:
+        """What was added to the result since the last call."""
+        news, self._told = self.result - self._told, copy(self.result)
+        return news
+
+    # A step, and the end ---------------------------------------------------------------------
+
+    def step(self, due: str | None = None) -> bool:
+        """Claim what there is room for, and apply what has been read.
 
         Args:
-            room: how many at most.
             due: only webhooks due by this time; None: by now.
 
         Returns:
-            Whether there were any; another worker may have been quicker.
+            Whether anything was done.
         """
-        at = now()
-        connection = self._mirror.connection
-        late = time.monotonic() >= self._look_for_late_at
-        if late:
-            self._look_for_late_at = time.monotonic() + _LOOK_FOR_LATE_EVERY
-        keys = queue.due_objects(connection, due or at, at, room, late=late)
-        claims = self._claim_all(keys, due or at, at) if keys else {}
-        # After the claim: what starts from here on knows what those webhooks announced.
-        since = self._mirror.tickets.take()
-        follows = plan_reads(connection, self._routes, list(claims))
-        for claim in claims.values():
-            self._begin(claim, follows[claim.key], since)
-        looks = self._looks(room - len(claims)) if self._look_again_after is not None else []
-        follows = plan_reads(connection, self._routes, [look.key for look in looks])
-        for look in looks:
-            job = Job(look.key, look.webhook_id, since, look=True)
-            if follows[look.key].tasks:
-                self.work.add(job, follows[look.key].tasks)
+        if time.monotonic() >= self._renew_at:
+            self._renew_at = time.monotonic() + self._timing.renew
+            self._lease.renew()
+        claimed = self._claim(due)
+        self._update_sync()
+        self._lease.acknowledge_all()
+        self._pool.submit(self._work.submit())
+        reads = self._take()
+        if reads:
+            refused = self._apply(reads)
+            entries = sum(len(x.entries) if isinstance(x, WalletRead) else 1 for x in reads)
+            self._batch.learn(entries, self._mirror.held_seconds)
+            self._judge(reads, refused)
+        return claimed or bool(reads)
+
+    def end_run(self, *, interrupted: bool = False) -> None:
+        """Close the run in the ledger, and make new tokens searchable."""
+        if not self._lease.is_held:
+            return
+        self._mirror.index_tokens()
+        result, self._before_run = self.result - self._before_run, copy(self.result)
+        status: runs.RunStatus = "ok"
+        if interrupted:
+            status = "interrupted"
+        elif self.reason or result.failed or result.dead:
+            status = "partial" if result.done else "failed"
+        self._lease.end(status, self.reason)
+        _log.info("replayed", extra=result.as_counts())
+
+    def close(self, *, interrupted: bool = False) -> None:
+        """Apply what has been read, let the rest wait again, and end."""
+        try:
+            self._sync.stop()
+            self._pool.stop()
+            with suppress(SettingsError):  # no token is to be had
+                while reads := self._pool.take(self._batch.entries, timeout=0.0):
+                    self._apply(reads)
+            self._work.forget_reads()
+            self._release_idle()
+            self._forget()
+            self._lease.forget()
+            self.end_run(interrupted=interrupted)
+        finally:
+            self._pool.close()
+
+    def abandon(self) -> None:
+        """End without the database, after trouble: what is in hand may not be stored as it seems.
+
+        It waits again when the lease has run out.
+        """
+        self._pool.close()
+        self._sync.stop()
+
+    def _forget(self) -> None:
+        """Forget what is in hand; it waits again, or others work on it."""
+        self._work.clear()
+        self._sync.forget_jobs()
+
+    # Claiming --------------------------------------------------------------------------------
+
+    def _claim(self, due: str | None) -> bool:
+        """Take on objects, and plan their reads; whether there were any."""
+        if time.monotonic() < self._look_at or self._breaker.is_paused:
+            return False
+        in_hand = len(self._work)
+        # While the provider is down, one object tells whether it answers again.
+        most = 1 if self._breaker.is_open else self._config.most_objects
+        room = most - in_hand
+        if room < (self._config.most_objects // 8 if in_hand else 1):
+            return False
+        found, jobs = self._lease.claim(room, due)
+        if self._rechecks:
+            jobs += self._lease.claim_rechecks(room - len(jobs))
+        self._begin(jobs)
+        found |= bool(jobs)
+        self._look_at = 0.0 if found else time.monotonic() + self._timing.poll
+        return found
+
+    def _begin(self, jobs: Sequence[Job]) -> None:
+        """Plan the reads of jobs; those that need none are over."""
+        connection, routes = self._mirror.connection, self._config.routes
+        plans = plan_reads(connection, routes, [job.key for job in jobs])
+        for job in jobs:
+            route, tasks = plans[job.key]
+            if tasks:
+                self._work.add(job, tasks)
+            elif job.recheck or (route is not None and route.kind != "sync"):
+                self._settle(job, "done")  # a wallet that the operator has untracked
+            elif route is None:
+                error = f"no route for the type {job.key.resource_type[:80]!r}"
+                self._settle(job, "unrouted", error)
             else:
-                self._unsettled.append(self.outcomes.of(job))
-        return bool(keys or looks)
+                self._ask_for_sync(job, route)
 
-    def _claim_all(self, keys: Sequence[ObjectKey], due: str, at: str) -> dict[ObjectKey, Claim]:
-        claims: dict[ObjectKey, Claim] = {}
-        more, under = True, None
-        while more:
-            with self._mirror.transaction() as transaction:
-                lease_no = self._hold(transaction.connection)
-                if under not in {None, lease_no}:
-                    return {}  # what was claimed under the lease that is gone waits again
-                claimed = queue.claim(
-                    transaction.connection,
-                    *(lease_no, keys, due, at),
-                    organization_id=self._organization_id,
-                    going_on=under is not None,
-                )
-            self.result.count({"quarantined": claimed.quarantined})
-            for claim in claimed.claims:
-                before = claims.get(claim.key)
-                count = claim.webhooks + (before.webhooks if before else 0)
-                claims[claim.key] = claim._replace(webhooks=count)
-            # Only what this claim has begun: another worker's may be running by now.
-            keys = [key for key in keys if key in claims]
-            more, under = claimed.more and bool(keys), lease_no
-        return claims
-
-    def _begin(self, claim: Claim, follow: Follow, since: int) -> None:
-        job = Job(claim.key, claim.webhook_id, since)
-        if follow.route is None:
-            error = f"no route for the type {claim.key.resource_type[:80]!r}"
-            self._unsettled.append(Settlement(claim.key, "unrouted", error))
-        elif follow.route.kind == "sync":
-            self._ask_for_sync(job, follow.route)
-        elif follow.tasks:
-            self.work.add(job, follow.tasks)
-        else:  # a wallet that the operator has untracked
-            self._unsettled.append(Settlement(claim.key, "done"))
+    # Syncs of all wallets --------------------------------------------------------------------
 
     def _ask_for_sync(self, job: Job, route: Route) -> None:
         connection = self._mirror.connection
         if runs.all_read_since_webhook(connection, job.webhook_id):
-            self._unsettled.append(Settlement(job.key, "done"))
+            self._settle(job, "done")
             return
         if route.at_most_every is not None:
             at = now()
             last = runs.last_full_sync_began(connection, shifted(at, -route.at_most_every))
             if last is not None and last <= at:
                 due_at = shifted(last, route.at_most_every)
-                due_at = min(due_at, after(_LONGEST_WAIT_FOR_SYNC))
-                self._unsettled.append(Settlement(job.key, "pending", due_at=due_at))
+                due_at = min(due_at, _in_seconds(self._timing.sync_check))
+                self._settle(job, "pending", due_at=due_at)
                 return
-        if len(self.wants_sync) >= _MOST_WAITING_FOR_SYNC:
-            self._unsettled.append(given_back(job, None, PUT_OFF))
+        if not self._sync.ask(job):
+            self._release(job, wait=self._timing.first_deferral)
+
+    def _update_sync(self) -> None:
+        """Begin a sync that webhooks ask for, and acknowledge them when it is over."""
+        outcome = self._sync.update()
+        if outcome is None:
             return
-        self.wants_sync.append(job)
+        self._breaker.sync_error = outcome.error
+        for job in outcome.jobs:
+            if outcome.wait is None:
+                self._settle(job, "done")
+            else:
+                self._release(job, outcome.error, outcome.wait)
 
-    def _looks(self, room: int) -> list[queue.Recheck]:
-        at = now()
-        (due,) = self._mirror.connection.execute(
-            "SELECT EXISTS (SELECT 1 FROM webhooks"
-            " WHERE look_again_at IS NOT NULL AND look_again_at <= ?)",
-            (at,),
-        ).fetchone()
-        if not due or room <= 0:
+    # Reading ---------------------------------------------------------------------------------
+
+    def _take(self) -> list[AnyRead]:
+        if self._pool.idle:
             return []
-        with self._mirror.transaction() as transaction:
-            self._hold(transaction.connection)
-            return queue.due_rechecks(transaction.connection, at, room)
+        try:
+            reads = self._pool.take(1, timeout=self._timing.read_timeout)
+            if reads:
+                reads += self._pool.take(self._batch.entries, timeout=0.0)
+        except SettingsError as error:  # no token is to be had: the provider lets nobody in
+            self._pool.close()
+            self._pool = self._new_pool()
+            self._work.forget_reads()
+            self._breaker.open(str(error))
+            self._release_idle()
+            return []
+        return reads
 
-    # Applying --------------------------------------------------------------------------------
-
-    def apply(self, reads: Sequence[AnyRead]) -> list[AnyRead]:
-        """Apply reads, and settle the webhooks that have all theirs.
+    def _apply(self, reads: Sequence[AnyRead]) -> list[AnyRead]:
+        """Apply reads, and acknowledge the webhooks that have all theirs.
 
         Returns:
             The reads that say that the provider is down or refuses, less those of objects that it
             has refused before, and those of what may be none of ours.
         """
-        refused: list[AnyRead] = []
-        with self._mirror.transaction() as transaction:
-            lease_no = self._hold(transaction.connection)
-            for read, applied in self._applying.apply(transaction, reads):
-                if self._serve(transaction.connection, read, applied):
-                    refused.append(read)
-            if self._applying.doubts:
-                self._ask_another(transaction)
-            self._settle(transaction.connection, lease_no)
+        with self._lease.transaction() as (transaction, number, run):
+            refused = self._apply_in(transaction, run, reads)
+            if self._lease.guard.pending:
+                control = self._lease.control(transaction.connection)
+                if control is not None:  # a wallet that should not be empty
+                    self._work.want(control)
+                else:
+                    self._apply_in(transaction, run, [], accept=True)
+            self._lease.acknowledge(transaction.connection, number, run)
         self.result.fetches += len(reads)
         return refused
 
-    def _ask_another(self, transaction: Transaction) -> None:
-        """Ask for a wallet that should not be empty; where there is none, believe what was read."""
-        control = self._applying.control(transaction.connection)
-        if control is not None:
-            self.work.want(control)
-            return
-        for read, applied in self._applying.apply(transaction, [], believe=True):
-            self._serve(transaction.connection, read, applied)
+    def _apply_in(
+        self,
+        transaction: Transaction,
+        run: runs.Run,
+        reads: Sequence[AnyRead],
+        *,
+        accept: bool = False,
+    ) -> list[AnyRead]:
+        connection, behind = transaction.connection, self._work.webhook_behind
+        applied = self._lease.apply(transaction, run, reads, behind, accept=accept)
+        return [read for read, result in applied if self._fulfil(connection, read, result)]
 
-    def settle(self) -> None:
-        """Settle what is ready without a read."""
-        while self._unsettled:
-            with self._mirror.transaction() as transaction:
-                lease_no = self._hold(transaction.connection)
-                self._settle(transaction.connection, lease_no)
-
-    def _serve(
+    def _fulfil(
         self, connection: sqlite3.Connection, read: AnyRead, applied: Applied | None
     ) -> bool:
         """Let jobs have a read they wait for; whether it is news that the provider refuses."""
-        overtaken = applied is not None and applied.result == "stale"
-        jobs = self.work.served(read, self._again(read), overtaken=overtaken)
+        stale = applied is not None and applied.result == "stale"
+        jobs = self._work.fulfilled(read, stale=stale)
         changed = applied is not None and not applied.changed_nothing
         if isinstance(read, ObjectRead) and read.outcome == "ok":
             changed = store_object(connection, read)
@@ -234,104 +303,86 @@ class Worker:
                 if subject_of(read) not in job.named or (read.provider_down and read.status != 403):
                     job.error = read.error
                     job.down |= read.provider_down
-                    refused |= read.provider_down and not self.outcomes.has_put_off(job.key)
-            elif overtaken:
+                    refused |= read.provider_down and job.key not in self._breaker.deferred
+            elif stale:
                 job.error = "other reads of it kept overtaking this one"
             else:
                 job.changed |= changed
             if isinstance(read, ObjectRead) and read.body is not None:
-                self._follow(connection, job, read.body)
+                self._read_named(connection, job, read.body)
             if job.down or not job.waits_for:
                 self._finish(job)
         return refused
 
-    def _follow(self, connection: sqlite3.Connection, job: Job, body: str) -> None:
+    def _read_named(self, connection: sqlite3.Connection, job: Job, body: str) -> None:
         """Read the wallets and tokens that an object names."""
-        route = self._routes.find(job.key.resource_type)
-        if route is None:
-            return
-        ours, others = follow_object(connection, route, body)
-        job.named.update(subject_of(task) for task in others)
-        self.work.add(job, [*ours, *others])
+        route = self._config.routes.find(job.key.resource_type)
+        if route is not None:
+            ours, others = plan_named(connection, route, body)
+            job.named.update(subject_of(task) for task in others)
+            self._work.add(job, [*ours, *others])
 
-    def _again(self, read: AnyRead) -> AnyTask:
-        """The task that asks the same, without conditions."""
-        if isinstance(read, WalletRead):
-            return WalletTask(read.wallet_id)
-        if isinstance(read, TokenRead):
-            return TokenTask(read.token_id)
-        route = self._routes.find(read.resource_type) or Route(path="/{resourceId}")
-        path = path_for(route, read.resource_id)
-        return ObjectTask(read.resource_type, read.resource_id, path)
+    def _judge(self, reads: Sequence[AnyRead], refused: Sequence[AnyRead]) -> None:
+        """Pause when the provider is down, and go on when it answers again."""
+        change = self._breaker.update(reads, refused, others=bool(len(self._work)))
+        if change == "opened":
+            self._work.withdrawn(self._pool.withdraw())
+            self._release_idle()
+        elif change == "closed" and self._breaker.deferred:
+            with self._mirror.transaction() as transaction:
+                queue.make_due(transaction.connection, self._breaker.deferred, now())
 
-    # Settling --------------------------------------------------------------------------------
+    # Acknowledging ---------------------------------------------------------------------------
 
     def _finish(self, job: Job) -> None:
-        self.work.drop(job)
-        self._unsettled.append(self.outcomes.of(job))
+        """Decide on a job whose reads are over, or one of whose reads the provider refused."""
+        self._work.drop(job)
+        if job.down:
+            self._release(job, job.error, self._breaker.defer(job.key, job.error))
+            return
+        self._breaker.answered(job.key)
+        if job.error is not None:
+            told = {"webhook_id": job.webhook_id, "error": job.error}
+            _log.warning("a webhook's read failed", extra=job.key._asdict() | told)
+            self._settle(job, "failed", job.error)
+        elif self._rechecks and not (job.changed or job.recheck):
+            self._settle(job, "done", recheck_at=_in_seconds(self._timing.recheck))
+        else:
+            self._settle(job, "done")
 
-    def _settle(self, connection: sqlite3.Connection, lease_no: int) -> None:
-        """Settle as many rows as fit in a transaction."""
-        counts, self._unsettled = queue.acknowledge(
-            connection, lease_no, self._unsettled, now(), self._lease.run.run_id
-        )
-        self.result.count(counts)
-
-    def _hold(self, connection: sqlite3.Connection) -> int:
-        """Renew the lease; where it has been taken away, forget what was done under it."""
-        kept, lease_no = self._lease.hold(connection)
-        if not kept:
-            _log.warning("lease lost; its webhooks wait again")
-            self.drop_all()
-        return lease_no
-
-    def take_jobs_for_sync(self) -> Sequence[Job]:
-        """The jobs that a sync is made for now; `settle_syncs` ends them."""
-        jobs, self.wants_sync = self.wants_sync, []
-        self._in_sync.update(jobs)
-        return jobs
-
-    def settle_syncs(self, jobs: Sequence[Job], error: str | None, wait: float | None) -> None:
-        """Settle webhooks that asked for a sync.
+    def _release(self, job: Job, error: str | None = None, wait: float | None = None) -> None:
+        """Let a job's webhooks wait again.
 
         Args:
-            jobs: theirs; those that were dropped since are others' by now.
-            error: why it was not made, or None.
-            wait: seconds until it is tried again; None: it was made.
+            job: the job.
+            error: why, or None to leave its webhooks the error that they had.
+            wait: seconds until it is due; None: as it was.
         """
-        self.outcomes.sync_was_not_made(error)
-        for job in self._in_sync.intersection(jobs):
-            self._in_sync.discard(job)
-            if wait is None:
-                self._unsettled.append(Settlement(job.key, "done"))
-            else:
-                self._unsettled.append(given_back(job, error, wait))
+        due_at = None if wait is None else _in_seconds(wait)
+        recheck_at = _in_seconds(wait or 0.0) if job.recheck else None
+        self._settle(job, "pending", error, due_at=due_at, recheck_at=recheck_at)
 
-    def give_back(self, *, everything: bool = False) -> None:
-        """Let webhooks wait again: all, or those whose object is not being read."""
-        if everything:
-            self.work.forget_reads()
-        for job in self.work.not_begun():
-            self.work.drop(job)
-            self._unsettled.append(given_back(job, None, None))
-        self.settle()
+    def _settle(
+        self,
+        job: Job,
+        state: WebhookState,
+        error: str | None = None,
+        *,
+        due_at: str | None = None,
+        recheck_at: str | None = None,
+    ) -> None:
+        self._lease.settlements.append(
+            Settlement(job.key, state, error, due_at, job.recheck, job.webhook_id, recheck_at)
+        )
 
-    def hasten(self) -> None:
-        """The provider answers again: what was put off is due at once."""
-        keys = self.outcomes.put_off()
-        if keys:
-            with self._mirror.transaction() as transaction:
-                queue.make_due(transaction.connection, keys, now())
+    def _release_idle(self) -> None:
+        """Let the webhooks of objects that are not being read wait again."""
+        for job in self._work.not_begun():
+            self._work.drop(job)
+            self._release(job)
+        self._lease.acknowledge_all()
 
-    def renew(self) -> None:
-        """Renew the lease."""
-        with self._mirror.transaction() as transaction:
-            self._hold(transaction.connection)
 
-    def drop_all(self) -> None:
-        """Forget what is in hand; it waits again, or others work on it."""
-        self.work.clear()
-        self.wants_sync.clear()
-        self._in_sync.clear()
-        self._unsettled.clear()
-        self._applying.forget()
+def _in_seconds(seconds: float) -> str:
+    """The time so many seconds from now, in the stored form."""
+    return format_time(datetime.now(UTC) + timedelta(seconds=seconds))

@@ -26,6 +26,7 @@ from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.replay import run
+from nftsync.replay.config import ReplayConfig, Timing
 from nftsync.replay.result import ReplayResult
 from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
@@ -130,8 +131,10 @@ class Place:
         run_sync: Callable[[threading.Event], SyncResult] | None = None,
         organization_id: str | None = None,
         concurrency: int = 8,
+        most_objects: int = 512,
+        timing: Timing | None = None,
         **client: Any,
-    ) -> run.ReplayConfig:
+    ) -> ReplayConfig:
         config = ClientConfig(
             base_url=self.url, **{"attempts": 2, "timeout": 5.0, "first_wait": 0.01, **client}
         )
@@ -141,13 +144,15 @@ class Place:
                 self.database, config, SyncRequest(), concurrency=4, progress=False, stopped=stopped
             )
 
-        return run.ReplayConfig(
+        return ReplayConfig(
             client=config,
             access=config.access(),
             routes=merged(routes or {}),
             run_sync=run_sync or sync,
             organization_id=organization_id,
             concurrency=concurrency,
+            most_objects=most_objects,
+            timing=timing or Timing(),
         )
 
     def replay(self, routes: Mapping[str, Route] | None = None, **more: Any) -> ReplayResult:
@@ -182,7 +187,7 @@ class Place:
 class Following:
     """`follow` in a thread; what ends it is raised at the end."""
 
-    def __init__(self, place: Place, config: run.ReplayConfig) -> None:
+    def __init__(self, place: Place, config: ReplayConfig) -> None:
         self.counts: Counter[str] = Counter()
         self._wake = threading.Event()
         self._stopped = threading.Event()
@@ -190,7 +195,7 @@ class Following:
         self._thread = threading.Thread(target=self._run, args=(place, config), daemon=True)
         self._thread.start()
 
-    def _run(self, place: Place, config: run.ReplayConfig) -> None:
+    def _run(self, place: Place, config: ReplayConfig) -> None:
         try:
             run.follow(place.database, config, self._stopped, self._wake, self)
         except BaseException as error:  # noqa: BLE001 - raised again by end()

@@ -10,7 +10,7 @@ from provider import Provider, balances, entry, reply, token, uuid, wallet
 from replay_world import Place
 
 from nftsync.provider.routes import Route
-from nftsync.replay import outcomes, run
+from nftsync.replay.config import Timing
 
 EMPTY = reply(balances())
 
@@ -119,17 +119,16 @@ def test_a_named_wallet_of_somebody_else_that_is_403_does_no_harm(
 def test_an_object_that_is_refused_again_and_again_does_not_hold_up_the_others(
     place: Place,
     provider: Provider,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Only the first refusal may be the provider's; the others are known to be the object's."""
-    monkeypatch.setattr(outcomes, "PUT_OFF", 0.02)
-    monkeypatch.setattr(run, "_FIRST_PAUSE", 0.05)
     caplog.set_level(logging.INFO, "nftsync.replay")
     provider.on(path_of(1), reply(b"", 500))
     provider.holds(wallet(2), entry(token(2)))
     place.receive("Wallet", wallet(1))
-    with place.following(attempts=1) as following:
+    with place.following(
+        attempts=1, timing=Timing(first_deferral=0.02, first_pause=0.05)
+    ) as following:
         following.until(lambda: len(provider.requests(path_of(1))) >= 4)
         for _ in range(3):
             (good,) = place.receive("Wallet", wallet(2))

@@ -13,7 +13,7 @@ from replay_world import Place, in_time
 from nftsync.errors import StoreError
 from nftsync.provider.routes import Route
 from nftsync.records import ObjectRead
-from nftsync.replay import outcomes, run, worker
+from nftsync.replay.config import Timing
 from nftsync.store import database as store_connection
 from nftsync.store.mirror import Mirror, store_object
 
@@ -42,12 +42,11 @@ def reads(provider: Provider, number: int = 1) -> int:
 
 
 def test_what_had_not_changed_is_read_once_more_and_no_more(
-    known: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+    known: Place, provider: Provider
 ) -> None:
-    monkeypatch.setattr(run, "_LOOK_AGAIN_AFTER", 0.3)
     before = reads(provider)
     (name,) = known.receive("Wallet", wallet(1))
-    with known.following() as following:
+    with known.following(timing=Timing(recheck=0.3)) as following:
         following.until(lambda: known.webhook(name)["state"] == "done")
         provider.holds(wallet(1), entry(token(1), "2"))  # what answered was behind
         following.until(lambda: known.run("SELECT amount FROM balances") == [("2",)])
@@ -113,16 +112,16 @@ def test_a_second_look_that_is_cut_off_is_made_after_the_restart(
 
 
 def test_a_second_look_at_a_provider_that_refuses_is_made_later(
-    known: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+    known: Place, provider: Provider
 ) -> None:
-    monkeypatch.setattr(outcomes, "PUT_OFF", 0.1)
-    monkeypatch.setattr(run, "_FIRST_PAUSE", 0.05)
     (name,) = known.receive("Wallet", wallet(1))
     known.run(
         "UPDATE webhooks SET state = 'done', next_attempt_at = NULL, look_again_at = ?", in_time(-1)
     )
     provider.on(path_of(1), reply(b"", 403), reply(balances(entry(token(1), "9"))))
-    with known.following(attempts=1) as following:
+    with known.following(
+        attempts=1, timing=Timing(first_deferral=0.1, first_pause=0.05)
+    ) as following:
         following.until(lambda: known.run("SELECT amount FROM balances") == [("9",)])
     row = known.webhook(name)
     assert (row["state"], row["attempts"]) == ("done", 0)
@@ -173,9 +172,8 @@ def test_an_object_that_was_read_earlier_does_not_replace_what_was_read_later(
 
 
 def test_a_lease_that_was_taken_away_midway_costs_a_read_and_no_webhook(
-    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+    place: Place, provider: Provider
 ) -> None:
-    monkeypatch.setattr(run, "_RENEW_EVERY", 0.05)
     go_on = threading.Event()
 
     def slow(peer):
@@ -184,7 +182,7 @@ def test_a_lease_that_was_taken_away_midway_costs_a_read_and_no_webhook(
 
     provider.on(path_of(1), slow, OK)
     (name,) = place.receive("Wallet", wallet(1))
-    with place.following() as following:
+    with place.following(timing=Timing(renew=0.05)) as following:
         following.until(lambda: reads(provider) == 1)
         lease = place.webhook(name)["lease_no"]
         place.run("DELETE FROM leases")
@@ -201,22 +199,18 @@ def test_a_lease_that_was_taken_away_midway_costs_a_read_and_no_webhook(
 
 
 def test_what_a_vanished_worker_had_is_worked_off_when_its_lease_has_run_out(
-    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+    place: Place, provider: Provider
 ) -> None:
-    monkeypatch.setattr(run, "_RENEW_EVERY", 0.05)
     provider.always(OK)
     place.receive("Wallet", wallet(1), wallet(2))
     place.run("INSERT INTO leases (expires_at) VALUES (?)", in_time(0.5))
     place.run("UPDATE webhooks SET state = 'running', lease_no = 1")
-    with place.following() as following:
+    with place.following(timing=Timing(renew=0.05)) as following:
         assert place.states() == {"running": 2}
         following.until(lambda: place.states() == {"done": 2})
 
 
-def test_a_lease_outlives_reads_that_take_longer_than_it(
-    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run, "_RENEW_EVERY", 0.05)
+def test_a_lease_outlives_reads_that_take_longer_than_it(place: Place, provider: Provider) -> None:
     go_on = threading.Event()
 
     def slow(peer):
@@ -225,7 +219,7 @@ def test_a_lease_outlives_reads_that_take_longer_than_it(
 
     provider.on(path_of(1), slow)
     (name,) = place.receive("Wallet", wallet(1))
-    with place.following() as following:
+    with place.following(timing=Timing(renew=0.05)) as following:
         following.until(lambda: reads(provider) == 1)
         expires = place.run("SELECT expires_at FROM leases")
         following.until(lambda: place.run("SELECT expires_at FROM leases") > expires)
@@ -235,29 +229,19 @@ def test_a_lease_outlives_reads_that_take_longer_than_it(
 
 
 def test_a_worker_whose_lease_ended_between_two_steps_of_a_claim_lets_it_go(
-    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+    place: Place, provider: Provider
 ) -> None:
-    """Another worker has taken over since; what it works on is not read here too."""
     provider.always(OK)
-    place.receive("Wallet", *[wallet(1)] * 8)
-    real = worker.queue.claim
-    calls = []
-
-    def claim(connection, lease_no, *arguments, **named):
-        claimed = real(connection, lease_no, *arguments, **named, most=3)
-        calls.append(lease_no)
-        if len(calls) == 1:  # and now the process sleeps for a minute
-            connection.execute("DELETE FROM leases")
-            connection.execute("INSERT INTO leases (expires_at) VALUES (?)", (in_time(20),))
-            connection.execute(
-                "UPDATE webhooks SET state = 'running', lease_no = (SELECT lease_no FROM leases)"
-            )
-        return claimed
-
-    monkeypatch.setattr(worker.queue, "claim", claim)
+    place.receive("Wallet", *[wallet(1)] * 5_000)  # more than one transaction claims
+    place.run(
+        "CREATE TRIGGER lost AFTER UPDATE OF lease_no ON webhooks WHEN new.state = 'running'"
+        " BEGIN DELETE FROM leases; END"
+    )
     result = place.replay()
     assert (result.settled, result.fetches) == (0, 0)
-    assert place.run("SELECT DISTINCT state, lease_no FROM webhooks") == [("running", calls[0] + 1)]
+    place.run("DROP TRIGGER lost")
+    result = place.replay()
+    assert (result.done, result.fetches) == (5_000, 1)
 
 
 def test_what_is_given_back_at_the_end_keeps_why_it_failed_before(
@@ -292,8 +276,6 @@ def test_a_database_that_is_locked_for_long_delays_and_loses_nothing(
 ) -> None:
     """Longer than a writer waits, so that replay begins anew; what it had in hand comes back."""
     monkeypatch.setattr(store_connection.begin_immediate, "__defaults__", (0.2,))
-    monkeypatch.setattr(run, "_BEGIN_AGAIN", 0.05)
-    monkeypatch.setattr(run, "_RENEW_EVERY", 0.05)
     arrived, go_on = threading.Event(), threading.Event()
 
     def slow(peer):
@@ -303,7 +285,7 @@ def test_a_database_that_is_locked_for_long_delays_and_loses_nothing(
 
     provider.on(path_of(1), slow, OK)
     place.receive("Wallet", wallet(1))
-    with place.following() as following:
+    with place.following(timing=Timing(restart=0.05, renew=0.05)) as following:
         assert arrived.wait(10)
         with closing(sqlite3.connect(place.database, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -344,11 +326,9 @@ def test_a_step_that_could_not_be_stored_settles_nothing(full_disk: Place) -> No
 
 
 def test_follow_settles_nothing_that_could_not_be_stored(
-    full_disk: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    full_disk: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(run, "_BEGIN_AGAIN", 0.05)
-    monkeypatch.setattr(run, "_RENEW_EVERY", 0.05)
-    with full_disk.following() as following:
+    with full_disk.following(timing=Timing(restart=0.05, renew=0.05)) as following:
         following.until(lambda: "no room left" in caplog.text)
         assert full_disk.states() == {"running": 1}
         full_disk.run("DROP TRIGGER full_disk")
@@ -361,12 +341,11 @@ def test_follow_settles_nothing_that_could_not_be_stored(
 
 
 def test_each_run_in_the_ledger_says_what_it_came_to_itself(
-    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+    place: Place, provider: Provider
 ) -> None:
-    monkeypatch.setattr(run, "_QUIET", 0.05)
     provider.always(OK)
     provider.on(path_of(1), reply(b"", 404))
-    with place.following() as following:
+    with place.following(timing=Timing(quiet=0.05)) as following:
         for count, number in enumerate([2, 1, 3], start=1):
             place.receive("Wallet", wallet(number))
             following.wake()
@@ -376,15 +355,10 @@ def test_each_run_in_the_ledger_says_what_it_came_to_itself(
     assert all(ledger["finished_at"] for ledger in place.runs())
 
 
-def test_quiet_times_write_nothing(
-    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run, "_QUIET", 0.05)
-    monkeypatch.setattr(run, "_RENEW_EVERY", 0.01)
-    monkeypatch.setattr(run, "_POLL", 0.01)
+def test_quiet_times_write_nothing(place: Place, provider: Provider) -> None:
     provider.always(OK)
     place.receive("Wallet", wallet(1))
-    with place.following() as following:
+    with place.following(timing=Timing(quiet=0.05, renew=0.01, poll=0.01)) as following:
         following.until(lambda: place.states() == {"done": 1} and place.is_quiet())
         with closing(sqlite3.connect(place.database)) as other:
             version = other.execute("PRAGMA data_version").fetchone()

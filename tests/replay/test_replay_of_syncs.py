@@ -16,7 +16,8 @@ from nftsync.daemon.setup import replay_config
 from nftsync.errors import InputError
 from nftsync.provider.routes import Route
 from nftsync.pull.result import BalanceCounts, SyncResult, TokenCounts, WalletCounts
-from nftsync.replay import run, triggered_sync
+from nftsync.replay.config import Timing
+from nftsync.replay.run import replay_once
 from nftsync.settings import load
 from nftsync.store.database import sync_lock
 
@@ -139,7 +140,7 @@ def test_a_wallets_file_that_cannot_be_read_is_no_sync(
     monkeypatch.setenv("NFTSYNC_DATABASE", str(tracked.database))
     settings = load()
     tracked.receive("Whatever", uuid(1))
-    result = run.replay_once(
+    result = replay_once(
         tracked.database, replay_config(settings), threading.Event(), progress=False
     )
     assert (result.settled, tracked.states()) == (0, {"pending": 1})
@@ -147,7 +148,7 @@ def test_a_wallets_file_that_cannot_be_read_is_no_sync(
     (tmp_path / "wallets.txt").write_text(wallet(3))
     provider.holds(wallet(3))
     tracked.make_due()
-    result = run.replay_once(
+    result = replay_once(
         tracked.database, replay_config(settings), threading.Event(), progress=False
     )
     assert result.done == 1
@@ -155,11 +156,9 @@ def test_a_wallets_file_that_cannot_be_read_is_no_sync(
 
 
 def test_webhooks_go_on_while_a_sync_that_others_asked_for_is_under_way(
-    tracked: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+    tracked: Place, provider: Provider
 ) -> None:
     """However many ask for the next sync meanwhile, and though nobody knows how long it takes."""
-    monkeypatch.setattr(run, "_MOST_OBJECTS", 8)
-    monkeypatch.setattr(run, "_WORTH_A_CLAIM", 1)
     syncing, go_on, syncs = threading.Event(), threading.Event(), []
 
     def sync(stopped: threading.Event) -> SyncResult:
@@ -169,7 +168,7 @@ def test_webhooks_go_on_while_a_sync_that_others_asked_for_is_under_way(
         raise InputError("no wallet")
 
     tracked.receive("Whatever", uuid(0))
-    with tracked.following(ANY, run_sync=sync) as following:
+    with tracked.following(ANY, run_sync=sync, most_objects=8) as following:
         assert syncing.wait(10)
         tracked.receive("Whatever", *(uuid(number) for number in range(1, 40)))
         tracked.receive("Wallet", wallet(1), wallet(2))
@@ -201,7 +200,7 @@ def test_when_replay_ends_amid_a_sync_its_webhooks_wait_again(tracked: Place) ->
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_sync_that_broke_off_in_an_unforeseen_way_is_not_taken_for_made(
-    tracked: Place, monkeypatch: pytest.MonkeyPatch
+    tracked: Place,
 ) -> None:
     def sync(stopped: threading.Event) -> SyncResult:
         raise ValueError("nobody foresaw this")
@@ -210,13 +209,9 @@ def test_a_sync_that_broke_off_in_an_unforeseen_way_is_not_taken_for_made(
     with pytest.raises(RuntimeError, match="broke off"):
         tracked.replay(ANY, run_sync=sync)
     assert tracked.states() == {"running": 1}  # until the lease runs out
-    assert triggered_sync.AskedSync(sync).outcome() is None
 
 
-def test_the_lease_taken_away_amid_a_sync_settles_nothing(
-    tracked: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run, "_RENEW_EVERY", 0.05)
+def test_the_lease_taken_away_amid_a_sync_settles_nothing(tracked: Place) -> None:
     started, go_on = threading.Semaphore(0), threading.Semaphore(0)
 
     def sync(stopped: threading.Event) -> SyncResult:
@@ -225,7 +220,7 @@ def test_the_lease_taken_away_amid_a_sync_settles_nothing(
         raise InputError("no wallet")
 
     (name,) = tracked.receive("Whatever", uuid(0))
-    with tracked.following(ANY, run_sync=sync) as following:
+    with tracked.following(ANY, run_sync=sync, timing=Timing(renew=0.05)) as following:
         assert started.acquire(timeout=10)
         lease = tracked.webhook(name)["lease_no"]
         tracked.run("DELETE FROM leases")

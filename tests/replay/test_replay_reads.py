@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
-from typing import Any
 
 import pytest
 from provider import Provider, balances, entry, raw, reply, token, uuid, wallet
 from replay_world import OURS, THEIRS, Place, in_time
 
 from nftsync.provider.routes import Paging, Route
-from nftsync.replay import run
-from nftsync.store import queue
 
 TRANSFER = Route(
     kind="object",
@@ -289,35 +285,6 @@ def test_more_objects_than_are_in_hand_at_once_are_all_read_once(
     (run,) = place.runs()
     assert (run["status"], run["wallets_ok"], run["requests"]) == ("ok", count, count)
     assert place.is_quiet()
-
-
-def test_what_another_worker_was_quicker_to_claim_does_not_end_a_replay(
-    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run, "_MOST_OBJECTS", 5)
-    provider.always(reply(balances()))
-    place.receive("Wallet", *(wallet(number) for number in range(20)))
-    place.run("INSERT INTO leases (expires_at) VALUES (?)", in_time(20))
-    look = queue.due_objects
-    taken: list[queue.ObjectKey] = []
-
-    def look_late(
-        connection: sqlite3.Connection, *arguments: Any, **more: Any
-    ) -> list[queue.ObjectKey]:
-        found = look(connection, *arguments, **more)
-        if not taken:
-            taken.extend(found)
-            for key in found:
-                place.run(
-                    "UPDATE webhooks SET state = 'running', lease_no = 1 WHERE resource_id = ?",
-                    key.resource_id,
-                )
-        return found
-
-    monkeypatch.setattr(queue, "due_objects", look_late)
-    result = place.replay()
-    assert (len(taken), result.done, result.fetches) == (5, 15, 15)
-    assert place.states() == {"running": 5, "done": 15}
 
 
 def test_a_broken_answer_of_one_object_leaves_the_others_alone(

@@ -10,7 +10,7 @@ import pytest
 from provider import Peer, Provider, Sender, balances, entry, reply, token, wallet
 from replay_world import Place, in_time
 
-from nftsync.replay import outcomes, run
+from nftsync.replay.config import Timing
 from nftsync.store.inbox import MOST_ATTEMPTS
 
 OK = reply(balances())
@@ -103,13 +103,14 @@ def test_a_token_command_that_fails_costs_no_attempts(
 
 
 def test_follow_outlives_a_token_command_that_fails_for_a_while(
-    place: Place, provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, provider: Provider, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(run, "_FIRST_PAUSE", 0.05)
     provider.always(OK)
     place.receive("Wallet", *(wallet(number) for number in range(20)))
     token_file = tmp_path / "token"
-    with place.following(token_command=f"cat {token_file}") as following:
+    with place.following(
+        token_command=f"cat {token_file}", timing=Timing(first_pause=0.05)
+    ) as following:
         following.until(lambda: place.run("SELECT 1 FROM leases"))
         token_file.write_text("secret")
         following.until(lambda: place.states() == {"done": 20})
@@ -117,14 +118,13 @@ def test_follow_outlives_a_token_command_that_fails_for_a_while(
 
 
 def test_follow_goes_on_by_itself_when_the_provider_answers_again(
-    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+    place: Place, provider: Provider
 ) -> None:
-    monkeypatch.setattr(run, "_FIRST_PAUSE", 0.05)
-    monkeypatch.setattr(run, "_LONGEST_PAUSE", 0.2)
-    monkeypatch.setattr(outcomes, "PUT_OFF", 0.2)
     provider.always(reply(b"", 503))
     place.receive("Wallet", *(wallet(number) for number in range(100)))
-    with place.following() as following:
+    with place.following(
+        timing=Timing(first_pause=0.05, longest_pause=0.2, first_deferral=0.2)
+    ) as following:
         provider.wait_for(30)
         provider.always(OK)
         following.until(lambda: place.states() == {"done": 100})
@@ -137,14 +137,13 @@ def refuse_slowly(peer: Peer) -> bool:
 
 
 def test_while_the_provider_is_down_one_object_at_a_time_is_tried(
-    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+    place: Place, provider: Provider
 ) -> None:
-    monkeypatch.setattr(run, "_FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(run, "_LONGEST_PAUSE", 0.02)
-    monkeypatch.setattr(run, "_POLL", 0.01)
     provider.always(refuse_slowly)
     place.receive("Wallet", *(wallet(number) for number in range(400)))
-    with place.following(concurrency=2) as following:
+    with place.following(
+        concurrency=2, timing=Timing(first_pause=0.01, longest_pause=0.02, poll=0.01)
+    ) as following:
         provider.wait_for(60, 20)  # the first ones came before it was known to be down
         seen = len(provider.requests())
         while len(provider.requests()) < seen + 20:
@@ -157,15 +156,14 @@ def test_while_the_provider_is_down_one_object_at_a_time_is_tried(
 
 
 def test_what_was_put_off_is_due_when_the_provider_answers_again(
-    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+    place: Place, provider: Provider
 ) -> None:
-    monkeypatch.setattr(run, "_FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(run, "_LONGEST_PAUSE", 0.02)
-    monkeypatch.setattr(run, "_POLL", 0.01)
-    monkeypatch.setattr(outcomes, "PUT_OFF", 600.0)
     provider.always(refuse_slowly)
     place.receive("Wallet", *(wallet(number) for number in range(40)))
-    with place.following(concurrency=1) as following:
+    with place.following(
+        concurrency=1,
+        timing=Timing(first_pause=0.01, longest_pause=0.02, poll=0.01, first_deferral=600.0),
+    ) as following:
         provider.wait_for(10)
         following.until(lambda: len(place.run("SELECT 1 FROM webhooks WHERE last_error > ''")) > 9)
         provider.always(OK)
@@ -197,16 +195,14 @@ def test_objects_that_alone_are_refused_are_put_off_and_the_others_done(
 
 
 def test_a_refused_objects_waits_grow_up_to_a_bound_and_cost_no_attempts(
-    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+    place: Place, provider: Provider
 ) -> None:
-    monkeypatch.setattr(outcomes, "PUT_OFF", 100.0)
-    monkeypatch.setattr(run, "_FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(run, "_LONGEST_PAUSE", 0.02)
-    monkeypatch.setattr(run, "_POLL", 0.05)
     provider.on(path_of(1), reply(b"", 403))
     provider.holds(wallet(1))
     (bad,) = place.receive("Wallet", wallet(1))
-    with place.following() as following:
+    with place.following(
+        timing=Timing(first_deferral=100.0, first_pause=0.01, longest_pause=0.02, poll=0.05)
+    ) as following:
         for wait in (100, 200, 400, 800, 900, 900):
             following.until(
                 lambda w=wait: in_time(w - 50) < place.webhook(bad)["next_attempt_at"] <= in_time(w)

@@ -26,8 +26,8 @@ def read(number: int, ticket: int) -> WalletRead:
     return WalletRead(wallet_id=wallet(number), ticket=ticket, started_at="", outcome="ok")
 
 
-def serve(work: Work, number: int, ticket: int, *, overtaken: bool = False) -> Sequence[Job]:
-    return work.served(read(number, ticket), WalletTask(wallet(number)), overtaken=overtaken)
+def serve(work: Work, number: int, ticket: int, *, stale: bool = False) -> Sequence[Job]:
+    return work.fulfilled(read(number, ticket), stale=stale)
 
 
 def test_one_read_serves_all_jobs_that_wait_for_it() -> None:
@@ -89,21 +89,21 @@ def test_a_read_is_not_made_again_for_ever_because_others_overtake_it() -> None:
     while not served:
         assert len(work.submit()) == 1
         made += 1
-        served = serve(work, 1, made, overtaken=True)
+        served = serve(work, 1, made, stale=True)
     assert (served, made) == ([waiting], 4)
     # The next job has as many tries, and so has one after a job that was dropped.
     again = job(2)
     work.add(again, tasks(1))
     work.submit()
-    assert serve(work, 1, 10, overtaken=True) == []
+    assert serve(work, 1, 10, stale=True) == []
     work.drop(again)
-    assert serve(work, 1, 11, overtaken=True) == []
+    assert serve(work, 1, 11, stale=True) == []
     work.add(last := job(3), tasks(1))
     for ticket in (12, 13, 14):
         work.submit()
-        assert serve(work, 1, ticket, overtaken=True) == []
+        assert serve(work, 1, ticket, stale=True) == []
     work.submit()
-    assert serve(work, 1, 15, overtaken=True) == [last]
+    assert serve(work, 1, 15, stale=True) == [last]
 
 
 @given(st.data())
@@ -140,11 +140,8 @@ def test_every_job_that_is_not_dropped_gets_all_its_reads(data: st.DataObject) -
 
 def end_read(work: Work, task: AnyTask, ticket: int) -> None:
     assert isinstance(task, WalletTask)
-    for served in work.served(
-        WalletRead(wallet_id=task.wallet_id, ticket=ticket, started_at="", outcome="ok"),
-        WalletTask(task.wallet_id),
-        overtaken=False,
-    ):
+    ended = WalletRead(wallet_id=task.wallet_id, ticket=ticket, started_at="", outcome="ok")
+    for served in work.fulfilled(ended, stale=False):
         assert served.since < ticket
         if not served.waits_for:
             work.drop(served)

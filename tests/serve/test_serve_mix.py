@@ -26,7 +26,8 @@ from nftsync.provider.routes import merged
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
-from nftsync.replay.run import ReplayConfig, replay_once
+from nftsync.replay.config import ReplayConfig
+from nftsync.replay.run import replay_once
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.store.schema import open_store
