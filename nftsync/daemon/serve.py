@@ -18,16 +18,11 @@ from nftsync.replay.config import ReplayConfig, RunSync
 from nftsync.replay.result import ReplayResult
 from nftsync.replay.run import follow
 from nftsync.store import STATES
-from nftsync.wsgi import HttpServer, Listener, stop_signals
+from nftsync.wsgi import HttpServer, Listener, enough_threads, stop_signals
 
 __all__ = ["Receiving", "ServeConfig", "receiving", "serve"]
 
 _log = logging.getLogger("nftsync.daemon.serve")
-
-#: Bytes. A body is taken in before its signature can be looked at, from anybody, and lies on the
-#: disk where it is large: all connections together must not fill that. Yet it is more than the app
-#: takes, as the app's 413 arrives whole, and the server's may not.
-_LARGEST_BODY = 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,24 +58,59 @@ class ServeConfig:
 
 
 class Receiving:
-    """What runs.
+    """What runs: the receiver, and threads beside it.
+
+    Args:
+        give_up: is called, from another thread, when a part cannot go on.
 
     Attributes:
         url: where webhooks are received.
+        stopped: set when the threads are to end.
+        wake: set when there is something new for replay, or the end has come.
     """
 
-    def __init__(self, url: str, threads: _Threads) -> None:
-        self.url = url
-        self._threads = threads
+    url = ""
+
+    def __init__(self, give_up: Callable[[], None]) -> None:
+        self.stopped = threading.Event()
+        self.wake = threading.Event()
+        self._give_up = give_up
+        self._error: Exception | None = None
+        self._threads: list[threading.Thread] = []
+
+    def start(self, name: str, work: Callable[[], None]) -> None:
+        """Have a part work in a thread."""
+
+        def run() -> None:
+            try:
+                work()
+            except Exception as error:  # noqa: BLE001 - raised again in the main thread
+                self.fail(error)
+
+        thread = threading.Thread(target=run, name=f"nftsync-{name}", daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def fail(self, error: Exception) -> None:
+        """A part met what it cannot go on after; the first to do so tells why all ends."""
+        self._error = self._error or error
+        self._give_up()
 
     def raise_what_ended_it(self) -> None:
         """Raise what a part met that it could not go on after, if one did."""
-        if self._threads.error is not None:
-            raise self._threads.error
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """End the threads."""
+        self.stopped.set()
+        self.wake.set()
+        for thread in self._threads:
+            thread.join()
 
 
 def serve(config: ServeConfig, ready: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C or SIGTERM, then finish what is in flight; for the main thread.
+    """Serve until Ctrl-C, SIGTERM or SIGHUP, then finish what is in flight; for the main thread.
 
     Args:
         config: what to run.
@@ -114,77 +144,38 @@ def receiving(config: ServeConfig, give_up: Callable[[], None]) -> Iterator[Rece
     Raises:
         NftsyncError: it cannot start.
     """
-    metrics = Metrics()
-    wake = threading.Event()
-    threads = _Threads(wake, give_up)
+    parts = Receiving(give_up)
     with ExitStack() as stack:
-        app = create_app(
-            database=config.database,
-            secrets=config.secrets,
-            organization_id=config.organization_id,
-            path=config.path,
-            on_stored=wake.set,
-            metrics=metrics,
-            on_broken=threads.fail,
-        )
-        stack.callback(close_app, app)
-        if config.metrics_port is not None:
-            stack.callback(serve_metrics(metrics, config.metrics_port))
-        stack.callback(threads.stop)
-        listener = Listener(config.host, config.port)
-        server = stack.enter_context(HttpServer(app, listener, largest_body=_LARGEST_BODY))
-        _start_work(config, threads, wake, metrics)
-        yield Receiving(server.url + config.path, threads)
+        with enough_threads():
+            _start(config, parts, stack)
+        yield parts
 
 
-def _start_work(
-    config: ServeConfig, threads: _Threads, wake: threading.Event, metrics: Metrics
-) -> None:
-    stopped, replay = threads.stopped, config.replay
+def _start(config: ServeConfig, parts: Receiving, stack: ExitStack) -> None:
+    """Start everything, and note on the stack how it ends."""
+    metrics = Metrics()
+    app = create_app(
+        database=config.database,
+        secrets=config.secrets,
+        organization_id=config.organization_id,
+        path=config.path,
+        on_stored=parts.wake.set,
+        metrics=metrics,
+        on_broken=parts.fail,
+    )
+    stack.callback(close_app, app)
+    if config.metrics_port is not None:
+        stack.callback(serve_metrics(metrics, config.metrics_port))
+    stack.callback(parts.stop)
+    server = stack.enter_context(HttpServer(app, Listener(config.host, config.port)))
+    parts.url = server.url + config.path
+    database, stopped = config.database, parts.stopped
+    replay, every, run_sync = config.replay, config.sync_every, config.run_sync
     if replay is not None:
-        observer = _Counting(metrics)
-        threads.start("replay", lambda: follow(config.database, replay, stopped, wake, observer))
-    every, run_sync = config.sync_every, config.run_sync
+        counting = _Counting(metrics)
+        parts.start("replay", lambda: follow(database, replay, stopped, parts.wake, counting))
     if every is not None and run_sync is not None:
-        threads.start("sync", lambda: keep_syncing(config.database, every, run_sync, stopped))
-
-
-class _Threads:
-    """The parts beside the receiver.
-
-    Attributes:
-        stopped: set when they are to end.
-        error: what one of them met that it could not go on after.
-    """
-
-    def __init__(self, wake: threading.Event, give_up: Callable[[], None]) -> None:
-        self.stopped = threading.Event()
-        self.error: Exception | None = None
-        self._wake = wake
-        self._give_up = give_up
-        self._threads: list[threading.Thread] = []
-
-    def start(self, name: str, work: Callable[[], None]) -> None:
-        def run() -> None:
-            try:
-                work()
-            except Exception as error:  # noqa: BLE001 - raised again in the main thread
-                self.fail(error)
-
-        thread = threading.Thread(target=run, name=f"nftsync-{name}", daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def fail(self, error: Exception) -> None:
-        """A part met what it cannot go on after; the first to do so tells why all ends."""
-        self.error = self.error or error
-        self._give_up()
-
-    def stop(self) -> None:
-        self.stopped.set()
-        self._wake.set()
-        for thread in self._threads:
-            thread.join()
+        parts.start("sync", lambda: keep_syncing(database, every, run_sync, stopped))
 
 
 class _Counting:

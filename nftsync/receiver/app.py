@@ -17,7 +17,7 @@ from nftsync.errors import InputError, SettingsError
 from nftsync.provider import webhooks
 from nftsync.provider.webhooks import Unusable, Webhook, read_webhook
 from nftsync.receiver.committer import Committer, Outcome
-from nftsync.receiver.telemetry import REFUSED, Metrics
+from nftsync.receiver.telemetry import Metrics, log_refused
 from nftsync.store.inbox import Delivery
 
 __all__ = ["LARGEST_BODY", "close_app", "create_app"]
@@ -98,8 +98,7 @@ def create_app(
 
     def refused(reason: str, body: bytes, status: int, error: str) -> Response:
         counts.refused(reason)
-        fields = {"reason": reason, "remote": request.remote_addr, "bytes": len(body)}
-        _log.warning(REFUSED, extra=fields)
+        log_refused(reason, request.remote_addr, len(body))
         return _reply(status, f'{{"error":"{error}"}}\n'.encode())
 
     for rule, method, view in (

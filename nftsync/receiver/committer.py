@@ -39,9 +39,6 @@ _MOST_AT_ONCE = 1_000
 #: Between two tries for a lock that another process holds. SQLite's own waiting sleeps up to
 #: 0.1 s between tries, in which a busy writer comes first again and again.
 _RETRY = 0.003
-#: How long a commit waits for those on their way, where they come in numbers. Many small commits
-#: cost more than the wait.
-_GATHERING = 0.0005
 #: How long the last write tells whether the database takes writes.
 _KNOWN = 1.0
 
@@ -99,12 +96,12 @@ class Committer:
         self._on_stored = on_stored
         self._observe_commit = observe_commit
         self._on_broken = on_broken
-        self._trouble = _Trouble()
+        self._trouble: str | None = None
+        self._trouble_since = 0.0
         # What requests put in, and what the thread has taken out of it.
         self._incoming: deque[_Waiting] = deque()
         self._bell = threading.Event()
         self._queue: deque[_Waiting] = deque()
-        self._last_batch = 0
         self._closing = False
         self._trying_since: float | None = None  # when it began what it has not got done
         self._last_write = (0.0, False)
@@ -172,11 +169,7 @@ class Committer:
             self._bell.wait()
         if self._trying_since is None:
             self._trying_since = time.monotonic()
-        if self._last_batch > 1 and not closing:
-            time.sleep(_GATHERING)
-            self._gather()
-        count = self._last_batch = min(len(self._queue), _MOST_AT_ONCE)
-        return [self._queue.popleft() for _ in range(count)]
+        return [self._queue.popleft() for _ in range(min(len(self._queue), _MOST_AT_ONCE))]
 
     def _gather(self) -> None:
         """Take in what has come, and forget who no longer waits."""
@@ -207,7 +200,7 @@ class Committer:
                 self._trying_since = None
                 self._refuse(batch, str(error))
         else:
-            self._trouble.over()
+            self._tell(None)
             self._answer(batch, outcomes)
             if self._on_stored is not None and any(
                 x.delivery is not None and x.outcome == "stored" for x in batch
@@ -232,7 +225,7 @@ class Committer:
         return ["stored" if x.delivery is None else next(stored) for x in batch]
 
     def _refuse(self, batch: list[_Waiting], reason: str) -> None:
-        self._trouble.met(reason)
+        self._tell(reason)
         self._answer(batch, ["not stored"] * len(batch))
 
     def _answer(self, batch: list[_Waiting], outcomes: list[Outcome]) -> None:
@@ -241,13 +234,26 @@ class Committer:
             waiting.outcome = outcome
             waiting.answered.release()
 
+    def _tell(self, trouble: str | None) -> None:
+        """Log that webhooks cannot be stored, and that they are again; once each."""
+        if trouble == self._trouble:
+            return
+        moment = time.monotonic()
+        if self._trouble is None:
+            self._trouble_since = moment
+        if trouble is not None:
+            _log.warning("cannot store webhooks", extra={"error": trouble})
+        else:
+            seconds = round(moment - self._trouble_since, 3)
+            fields = {"error": self._trouble, "seconds": seconds}
+            _log.warning("webhooks are stored again", extra=fields)
+        self._trouble = trouble
+
     def _connected(self) -> sqlite3.Connection:
-        """The connection; commits on it survive a power cut, and nothing on it waits."""
         if self._connection is None:
-            connection = self._connection = self._file.open()
-            for setting in ("synchronous = FULL", "busy_timeout = 0"):
-                connection.execute(f"PRAGMA {setting}")
+            connection = self._file.open()
             self._checkpoints = Checkpoints(self._file.path, connection)
+            self._connection = connection
         return self._connection
 
     def _roll_back(self, error: Exception | None) -> None:
@@ -299,13 +305,14 @@ class _DatabaseFile:
             StoreError: there is no file at its path now, or another one.
         """
         if self._identity is None or file_at(self.path) != self._identity:
+            name = self.path.name
             raise StoreError(
                 f"{self.path} was moved, removed or replaced while it was in use; put it back, or "
-                "start again with what is there"
+                f"stop nftsync, move {name}-wal and {name}-shm away too, and start it again"
             )
 
     def open(self) -> sqlite3.Connection:
-        """Open it to write it.
+        """Open it so that commits survive a power cut, and nothing waits for a lock.
 
         Raises:
             StoreError: what `check` raises, or it is not nftsync's, or cannot be written.
@@ -314,35 +321,12 @@ class _DatabaseFile:
         connection = open_store(self.path)
         try:
             self.check()
-        except StoreError:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA busy_timeout = 0")
+        except BaseException:
             connection.close()
             raise
         return connection
-
-
-class _Trouble:
-    """What the log knows about the state of storage; used by one thread."""
-
-    def __init__(self) -> None:
-        self._kind: str | None = None
-        self._since = 0.0
-
-    def met(self, kind: str) -> None:
-        """A request was told that its webhook is not stored, and why."""
-        if kind != self._kind:
-            if self._kind is None:
-                self._since = time.monotonic()
-            self._kind = kind
-            _log.warning("cannot store webhooks", extra={"error": kind})
-
-    def over(self) -> None:
-        """A write succeeded."""
-        if self._kind is not None:
-            seconds = round(time.monotonic() - self._since, 3)
-            _log.warning(
-                "webhooks are stored again", extra={"error": self._kind, "seconds": seconds}
-            )
-            self._kind = None
 
 
 def _code(error: Exception) -> int:

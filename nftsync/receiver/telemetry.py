@@ -10,7 +10,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -27,19 +27,35 @@ from nftsync.wsgi import HttpServer, Listener
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-__all__ = ["REFUSED", "Backlog", "Metrics", "log_json_lines", "serve_metrics", "unblock_stderr"]
+__all__ = [
+    "Backlog",
+    "Metrics",
+    "log_json_lines",
+    "log_refused",
+    "serve_metrics",
+    "unblock_stderr",
+]
 
 
 _log = logging.getLogger("nftsync.receiver")
-
-#: What is logged of each refused webhook, of a bounded number of them a second.
-REFUSED = "refused a webhook"
 
 _LINES_A_SECOND = 10
 #: Bytes that wait to be written to stderr; what comes after them is dropped.
 _WAITING = 256 * 1024
 #: How long the end of the process waits until they are written.
 _LAST_SECONDS = 1.0
+
+
+def log_refused(reason: str, remote: str | None, size: int) -> None:
+    """A webhook was refused, of which `log_json_lines` writes so many a second.
+
+    Args:
+        reason: why.
+        remote: the sender's address.
+        size: bytes of its body, of those that were read.
+    """
+    fields = {"reason": reason, "remote": remote, "bytes": size}
+    _log.warning("refused a webhook", extra=fields)
 
 
 def unblock_stderr() -> None:
@@ -73,7 +89,7 @@ def log_json_lines(level: int = logging.INFO, stream: TextIO | None = None) -> l
     )
     handler.setFormatter(formatter)
     # What anybody can cause: refused webhooks, and what waitress makes of a request's bytes.
-    handler.addFilter(_Bounded(lambda record: record.msg == REFUSED))
+    handler.addFilter(_Bounded(lambda record: record.funcName == log_refused.__name__))
     handler.addFilter(_Bounded(lambda record: record.name.startswith("waitress")))
     root = logging.getLogger()
     root.addHandler(handler)
@@ -202,42 +218,29 @@ class Backlog(Collector):
     def __init__(self, database: Path) -> None:
         self._database = database
 
-    def describe(self) -> list[GaugeMetricFamily]:
-        """Name the figures without reading them."""
-        return list(_families())
-
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Give the figures; none while the database cannot be read."""
-        waiting, age = _families()
-        try:
+        waiting = GaugeMetricFamily(
+            "nftsync_inbox_webhooks", "Webhooks that are not done, by state.", labels=["state"]
+        )
+        age = GaugeMetricFamily(
+            "nftsync_inbox_oldest_pending_seconds",
+            "Time since the oldest pending webhook was received; 0 when there is none.",
+        )
+        with suppress(NftsyncError, sqlite3.Error):
             with closing(connect_reader(self._database)) as connection:
                 connection.execute("PRAGMA busy_timeout = 1000")
                 rows = connection.execute(_COUNTS).fetchall()
-        except (NftsyncError, sqlite3.Error):
-            return
-        counts = {state: (count, since) for state, count, since in rows}
-        for state in _STATES:
-            waiting.add_metric([state], counts.get(state, (0, None))[0])
-        since = counts.get("pending", (0, None))[1]
-        age.add_metric([], 0.0 if since is None else _age(since))
+            counts = {state: count for state, count, _ in rows}
+            for state in _STATES:
+                waiting.add_metric([state], counts.get(state, 0))
+            since = [
+                datetime.fromisoformat(oldest) for state, _, oldest in rows if state == "pending"
+            ]
+            seconds = [(datetime.now(UTC) - oldest).total_seconds() for oldest in since]
+            age.add_metric([], max(0.0, *seconds, 0.0))
         yield waiting
         yield age
-
-
-def _families() -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
-    return (
-        GaugeMetricFamily(
-            "nftsync_inbox_webhooks", "Webhooks that are not done, by state.", labels=["state"]
-        ),
-        GaugeMetricFamily(
-            "nftsync_inbox_oldest_pending_seconds",
-            "Time since the oldest pending webhook was received; 0 when there is none.",
-        ),
-    )
-
-
-def _age(since: str) -> float:
-    return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds())
 
 
 _REASONS = ("missing", "malformed", "wrong", "too large")
@@ -308,11 +311,11 @@ class Metrics:
         """A commit took so long."""
         self._commits.observe(seconds)
 
-    def replayed(self, state: str, count: int = 1) -> None:
+    def replayed(self, state: str, count: int) -> None:
         """Replay brought so many webhooks to this state."""
         self._replayed[state].inc(count)
 
-    def replay_reads(self, count: int = 1) -> None:
+    def replay_reads(self, count: int) -> None:
         """Replay made so many reads of the provider."""
         self._reads.inc(count)
 

@@ -157,7 +157,7 @@ def test_schedules_have_five_fields():
 
 def test_each_metric_is_described():
     (table,) = [table for table in tables(read(PAGE)) if table[0][0] == "metric"]
-    families = [*Metrics().registry.collect(), *Backlog(Path("missing.db")).describe()]
+    families = [*Metrics().registry.collect(), *Backlog(Path("missing.db")).collect()]
     names = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
     assert {row[0].strip("`") for row in table[1:]} == names
     assert set(re.findall(r"\bnftsync_[a-z_]+", read(PAGE))) <= names
