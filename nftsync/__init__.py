@@ -14,7 +14,7 @@ from nftsync.errors import NftsyncError
 if TYPE_CHECKING:
     from nftsync import charts, frames
     from nftsync.lab.gallery import gallery
-    from nftsync.lab.which_database import database
+    from nftsync.lab.notebook import database
     from nftsync.pull.api import sync
     from nftsync.pull.result import SyncResult
 
@@ -33,7 +33,7 @@ __all__ = [
 
 _HOME = {
     "SyncResult": "nftsync.pull.result",
-    "database": "nftsync.lab.which_database",
+    "database": "nftsync.lab.notebook",
     "gallery": "nftsync.lab.gallery",
     "sync": "nftsync.pull.api",
 }

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from nftsync.charts._bars import holders, holding_ages, holdings_by_collection
 from nftsync.charts._concentration import concentration, overlap
-from nftsync.charts._history import holdings_over_time
-from nftsync.charts._movements import arrivals_and_departures
+from nftsync.charts._history import arrivals_and_departures, holdings_over_time
 from nftsync.charts._webhooks import webhook_backlog, webhook_lag
 
 __all__ = [

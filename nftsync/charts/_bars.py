@@ -1,14 +1,11 @@
-"""How long holdings have been there."""
+"""Bars: what collections and wallets hold, and for how long."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from nftsync.charts._look import (
@@ -22,16 +19,16 @@ from nftsync.charts._look import (
     empty_figure,
     figure,
     given_names,
-    name_group,
+    labels_of,
+    missing_of,
     number_of,
-    tell_apart,
-    without,
+    numbered_axis,
 )
 from nftsync.errors import InputError
 from nftsync.frames import holding_ages as read_ages
-from nftsync.frames._columns import Moment, coded, contract_groups
+from nftsync.frames._columns import Moment, contract_groups
 from nftsync.frames._given import Given, given_holdings, need_columns, text_column
-from nftsync.frames._groups import distinct_in_each, first_of_each, sums_in_each
+from nftsync.frames._groups import sums_in_each
 from nftsync.frames._source import Numbers, Store
 from nftsync.frames._tables import WalletIds, wallet_ids
 
@@ -40,20 +37,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Groups",
-    "Held",
-    "Rows",
-    "bars",
-    "codes_of",
-    "folded",
+    "distinct",
     "grouped",
     "holders",
     "holding_ages",
     "holdings_by_collection",
-    "largest",
     "no_holdings",
-    "rows_axis",
-    "rows_of",
-    "values_axis",
 ]
 
 
@@ -69,32 +58,32 @@ class Groups:
     codes: Numbers
     values: list[Any]
 
-    def __len__(self) -> int:
-        return len(self.values)
+    def largest(self, sizes: pd.DataFrame, top: int) -> list[int]:
+        """Number the groups that are shown, the largest first.
 
+        Args:
+            sizes: by group; the first column decides, the others where it is the same, and what
+                the groups have in common in the end.
+            top: how many may be shown.
+        """
+        by = list(sizes.columns)
+        names = [str(self.values[group]) for group in sizes.index]
+        sizes = sizes.assign(last=pd.Series(names, sizes.index, dtype=object))
+        ranked = sizes.sort_values([*by, "last"], ascending=[*(False for _ in by), True])
+        shown: list[int] = ranked.index[:top].tolist()
+        return shown
 
-@dataclass(frozen=True)
-class Held:
-    """Holdings, whose ids are numbered once, as that takes long.
+    def places(self, shown: list[int]) -> Numbers:
+        """Number each row by its group's place among those that are shown; all others come last."""
+        place = np.full(len(self.values), len(shown), dtype=np.int64)
+        place[shown] = np.arange(len(shown))
+        return place[self.codes]
 
-    Attributes:
-        frame: a row per wallet and token.
-        wallets: the number of each row's wallet.
-        tokens: the number of each row's token.
-    """
-
-    frame: pd.DataFrame
-    wallets: Numbers
-    tokens: Numbers
-
-    @classmethod
-    def of(cls, frame: pd.DataFrame) -> Held:
-        """Number the ids of a frame."""
-        return cls(frame, codes_of(frame, "wallet_id"), codes_of(frame, "token_id"))
-
-    def pairs(self) -> Numbers:
-        """A number for each wallet and token, which a caller's frame may name twice."""
-        return self.wallets * (int(self.tokens.max(initial=0)) + 1) + self.tokens
+    def labels(
+        self, shown: list[int], missing: str, names: dict[str, str]
+    ) -> tuple[list[str], list[str]]:
+        """The labels and hovers of groups; see `labels_of`."""
+        return labels_of([self.values[group] for group in shown], missing, names)
 
 
 def grouped(frame: pd.DataFrame, by: str) -> Groups:
@@ -115,125 +104,77 @@ def grouped(frame: pd.DataFrame, by: str) -> Groups:
     return Groups(np.where(codes < 0, len(values) - 1, codes).astype(np.int64), values)
 
 
-def largest(sizes: Sequence[npt.NDArray[np.int64]], names: Sequence[Any], top: int) -> Numbers:
-    """Number the groups that are shown, the largest first; groups without a row are left out.
-
-    Args:
-        sizes: by group; the first decides, the others where it is the same.
-        names: by group; they decide in the end.
-        top: how many may be shown.
-    """
-    first = sizes[0]
-    least = max(1, int(np.sort(first)[-top:].min(initial=1)))
-
-    def rank(group: int) -> tuple[list[int], str]:
-        return [-int(size[group]) for size in sizes], str(names[group])
-
-    return np.array(nsmallest(top, np.flatnonzero(first >= least).tolist(), rank), dtype=np.int64)
-
-
-def folded(codes: Numbers, shown: Numbers, count: int) -> Numbers:
-    """Number each row's group by its place among those that are shown; all others come after."""
-    place = np.full(count, len(shown), dtype=np.int64)
-    place[shown] = np.arange(len(shown))
-    return place[codes]
-
-
-def codes_of(frame: pd.DataFrame, name: str) -> Numbers:
-    """Number the distinct texts of a column, such as ids."""
-    codes, _ = coded(text_column(frame, name))
-    return codes.astype(np.int64)
+def distinct(group: Numbers, **columns: Any) -> pd.DataFrame:
+    """Count the distinct values of columns in each group that has a row."""
+    return pd.DataFrame(columns).groupby(group).nunique()
 
 
 #: A last row that is so many times as long as the longest of the others would squeeze them.
 _MUCH_LONGER = 1.5
 _ROOM = 1.2
+#: Floats are exact up to here.
+_EXACT = 2**53
 
 
-@dataclass(frozen=True)
-class Rows:
-    """What the rows of a bar chart show, the rest last.
-
-    Attributes:
-        labels: escaped, each different.
-        hovers: the first lines of what hovering shows.
-        tokens, wallets, contracts: distinct ones.
-        holdings: pairs of wallet and token.
-        amounts: exact sums of what is known.
-        unknown: holdings whose amount is no number.
-        rest: whether the last row is of all that has no row of its own.
-    """
-
-    labels: list[str]
-    hovers: list[str]
-    tokens: list[int]
-    wallets: list[int]
-    contracts: list[int]
-    holdings: list[int]
-    amounts: list[int]
-    unknown: list[int]
-    rest: bool
-
-    def amount(self, row: int) -> str:
-        """A line for a hover: the exact sum, and what is not in it."""
-        unknown = self.unknown[row]
-        beside = f", and {unknown:,} that are no numbers" if unknown else ""
-        return f"amounts add up to {self.amounts[row]:,}{beside}"
-
-
-def rows_of(
-    held: Held, groups: Groups, shown: Numbers, labels: list[tuple[str, str]], what: str
-) -> Rows:
-    """Work out what rows show.
+def _rows_of(
+    frame: pd.DataFrame,
+    groups: Groups,
+    shown: list[int],
+    labels: tuple[list[str], list[str]],
+    what: str,
+) -> pd.DataFrame:
+    """What a bar chart shows, by row: the groups that are shown, and the rest in a last one.
 
     Args:
-        held: all holdings.
+        frame: holdings.
         groups: of which a row is.
         shown: numbers of the groups with a row of their own.
-        labels: label and hover of each of those.
+        labels: labels and hovers of those.
         what: what a group is called, in the row of the rest.
+
+    Returns:
+        `label` and `hover`, the distinct `tokens`, `wallets`, `contracts` and `holdings` (wallets
+        and tokens, which a caller's frame may name twice), and in `total` what their amounts add
+        up to, of which `says` is the text.
     """
-    codes = folded(groups.codes, shown, len(groups))
-    rest = int(np.count_nonzero(np.bincount(groups.codes))) - len(shown)
-    count = len(shown) + (rest > 0)
-    amounts = held.frame["amount"].to_numpy()
-    unknown = np.fromiter((amount is None for amount in amounts), bool, len(amounts))
-
-    def distinct(numbers: Numbers) -> list[int]:
-        found: list[int] = distinct_in_each(codes, numbers, count).tolist()
-        return found
-
-    contracts = [0] * count
-    if "contract_address" in held.frame.columns:
-        contracts = distinct(grouped(held.frame, "contract_address").codes)
-    ids = [str(groups.values[code] or "") for code in shown]
-    others = [f"{rest:,} other {what}{'s' if rest > 1 else ''}"] * (rest > 0)
-    return Rows(
-        rest=rest > 0,
-        labels=tell_apart([label for label, _ in labels], ids)
-        + [f"<i>{one}</i>" for one in others],
-        hovers=[hover for _, hover in labels] + others,
-        tokens=distinct(held.tokens),
-        wallets=distinct(held.wallets),
-        contracts=contracts,
-        holdings=distinct(held.pairs()),
-        amounts=sums_in_each(codes, amounts, count).tolist(),
-        unknown=np.bincount(codes[unknown], minlength=count).tolist(),
+    places = groups.places(shown)
+    columns = {"tokens": frame["token_id"], "wallets": frame["wallet_id"]}
+    if "contract_address" in frame.columns:
+        columns["contracts"] = grouped(frame, "contract_address").codes
+    table = distinct(places, **columns)
+    count = len(table)
+    rest = len(np.unique(groups.codes)) - len(shown)
+    once = ~frame.duplicated(["wallet_id", "token_id"]).to_numpy()
+    others = [counted(rest, f"other {what}")] * (count - len(shown))
+    totals = sums_in_each(places, frame["amount"].to_numpy(), count)
+    unknown = np.bincount(places, frame["amount"].isna(), count).astype(np.int64)
+    return table.assign(
+        label=labels[0] + [f"<i>{one}</i>" for one in others],
+        hover=labels[1] + others,
+        holdings=np.bincount(places[once], minlength=count),
+        total=totals,
+        says=[
+            f"amounts add up to {total:,}" + f", and {some:,} that are no numbers" * (some > 0)
+            for total, some in zip(totals, unknown.tolist(), strict=True)
+        ],
+        rest=np.arange(count) == len(shown),
     )
 
 
-def bars(rows: Rows, name: str, color: str, values: list[Any], hovers: list[str]) -> dict[str, Any]:
-    """Horizontal bars, one per row; the exact sums of amounts are their custom data.
-
-    Args:
-        rows: what they are of.
-        name: what they measure.
-        color: of the bars.
-        values: how long they are.
-        hovers: what hovering shows, escaped.
-    """
-    cut = _is_cut(rows, values)
-    texts = [""] * (len(values) - 1) + [f"{values[-1]:,.6g} (longer than drawn)"]
+def _bars(
+    rows: pd.DataFrame, name: str, color: str, values: list[Any], hovers: list[str]
+) -> dict[str, Any]:
+    """Horizontal bars, one per row; the exact sums of amounts are their custom data."""
+    cut = {}
+    if _is_cut(rows, values):
+        cut = {
+            "text": [""] * (len(values) - 1) + [f"{values[-1]:,.6g} (longer than drawn)"],
+            "textposition": "inside",
+            "insidetextanchor": "start",
+            "textangle": 0,
+            "constraintext": "none",
+            "textfont": {"color": "#ffffff"},
+        }
     return {
         "type": "bar",
         "orientation": "h",
@@ -242,55 +183,37 @@ def bars(rows: Rows, name: str, color: str, values: list[Any], hovers: list[str]
         "y": list(range(len(values))),
         "hovertext": hovers,
         "hovertemplate": TEXT_ONLY,
-        "customdata": [str(amount) for amount in rows.amounts],
+        "customdata": [str(total) for total in rows["total"]],
         "marker": {"color": color},
-        **(_TEXT | {"text": texts} if cut else {}),
+        **cut,
     }
 
 
-_TEXT = {
-    "textposition": "inside",
-    "insidetextanchor": "start",
-    "textangle": 0,
-    "constraintext": "none",
-    "textfont": {"color": "#ffffff"},
-}
+def _is_cut(rows: pd.DataFrame, values: list[Any]) -> bool:
+    return bool(rows["rest"].iloc[-1]) and values[-1] > _MUCH_LONGER * max(values[:-1]) > 0
 
 
-def values_axis(rows: Rows, title: str, *values: list[Any]) -> dict[str, Any]:
-    """The axis along the bars, which ends before a last bar that would squeeze the others."""
-    axis = {
-        "title": {"text": title},
-        "exponentformat": "power",
-        "minexponent": 9,
-        "separatethousands": True,
-    }
-    if any(_is_cut(rows, one) for one in values):
-        longest = max(max(one[:-1]) for one in values)
-        return {**axis, "range": [0, longest * _ROOM]}
-    return {**axis, "rangemode": "tozero"}
-
-
-def _is_cut(rows: Rows, values: list[Any]) -> bool:
-    return rows.rest and len(values) > 1 and values[-1] > _MUCH_LONGER * max(values[:-1]) > 0
-
-
-def rows_axis(labels: list[str]) -> dict[str, Any]:
-    """The axis across the bars, with a label each."""
-    # Rows are numbered, so that two of the same label stay two.
-    return {
-        "tickmode": "array",
-        "tickvals": list(range(len(labels))),
-        "ticktext": labels,
-        "range": [len(labels) - 0.4, -0.6],
-        "showgrid": False,
-        "zeroline": False,
-        "ticks": "",
-    }
-
-
-#: Floats are exact up to here.
-_EXACT = 2**53
+def _bar_figure(
+    traces: list[dict[str, Any]], rows: pd.DataFrame, title: str, measured: str, **layout: Any
+) -> go.Figure:
+    """Bars, on an axis that ends before a last one that would squeeze the others."""
+    span: dict[str, Any] = {"rangemode": "tozero"}
+    if any(_is_cut(rows, trace["x"]) for trace in traces):
+        span = {"range": [0, _ROOM * max(max(trace["x"][:-1]) for trace in traces)]}
+    return figure(
+        traces,
+        title,
+        x={
+            "title": {"text": measured},
+            "exponentformat": "power",
+            "minexponent": 9,
+            "separatethousands": True,
+            **span,
+        },
+        y={**numbered_axis(rows["label"].tolist()), "range": [len(rows) - 0.4, -0.6]},
+        height=176 + (18 + 8 * len(traces)) * len(rows),
+        **layout,
+    )
 
 
 def holdings_by_collection(
@@ -324,29 +247,24 @@ def holdings_by_collection(
     if frame.empty:
         return empty_figure(title, no_holdings(holdings))
     groups = grouped(frame, "contract_address")
-    held = Held.of(frame)
-    tokens = distinct_in_each(groups.codes, held.tokens, len(groups))
-    wallets = distinct_in_each(groups.codes, held.wallets, len(groups))
-    shown = largest((tokens, wallets), groups.values, number)
-    labels = [name_group(groups.values[code], without("contract_address"), known) for code in shown]
-    rows = rows_of(held, groups, shown, labels, "collection")
+    sizes = distinct(groups.codes, tokens=frame["token_id"], wallets=frame["wallet_id"])
+    shown = groups.largest(sizes, number)
+    labels = groups.labels(shown, missing_of("contract_address"), known)
+    rows = _rows_of(frame, groups, shown, labels, "collection")
     hovers = [
-        f"<b>{hover}</b><br>{counted(rows.tokens[row], 'NFT')} held by"
-        f" {counted(rows.wallets[row], 'wallet')}<br>{rows.amount(row)}"
-        for row, hover in enumerate(rows.hovers)
+        f"<b>{row.hover}</b><br>{counted(row.tokens, 'NFT')} held by"
+        f" {counted(row.wallets, 'wallet')}<br>{row.says}"
+        for row in rows.itertuples()
     ]
-    return figure(
+    return _bar_figure(
         [
-            bars(rows, "NFTs held", BLUE, rows.tokens, hovers),
-            bars(rows, "holders", ORANGE, rows.wallets, hovers),
+            _bars(rows, "NFTs held", BLUE, rows["tokens"].tolist(), hovers),
+            _bars(rows, "holders", ORANGE, rows["wallets"].tolist(), hovers),
         ],
+        rows,
         title,
-        subtitle=_of(rows.tokens, "NFT", int(np.count_nonzero(tokens)), "collection"),
-        x=values_axis(
-            rows, "count of NFTs, and of wallets that hold one", rows.tokens, rows.wallets
-        ),
-        y=rows_axis(rows.labels),
-        height=176 + 34 * len(rows.labels),
+        "count of NFTs, and of wallets that hold one",
+        subtitle=f"{counted(rows['tokens'].sum(), 'NFT')} of {counted(len(sizes), 'collection')}",
     )
 
 
@@ -378,39 +296,38 @@ def holders(
     title = "Largest holders"
     number, known = number_of(top, "top", MOST_BARS), given_names(names)
     by_amount = choice(measure, "measure", ("nfts", "amount")) == "amount"
-    needs = ("wallet_id", "token_id", "amount")
     frame = given_holdings(
-        holdings, exclude, needs=needs, wants=("wallet_label", "contract_address")
+        holdings,
+        exclude,
+        needs=("wallet_id", "token_id", "amount"),
+        wants=("wallet_label", "contract_address"),
     )
     if frame.empty:
         return empty_figure(title, no_holdings(holdings))
     groups = grouped(frame, "wallet_id")
-    held = Held.of(frame)
-    sizes = distinct_in_each(groups.codes, held.tokens, len(groups))
-    order: tuple[Numbers, ...] = (sizes,)
+    sizes = distinct(groups.codes, tokens=frame["token_id"])
     if by_amount:
-        sums = sums_in_each(groups.codes, frame["amount"].to_numpy(), len(groups)).tolist()
-        order = (_places(sums) * (sizes > 0), sizes)
-    shown = largest(order, groups.values, number)
-    labels = _wallet_labels(frame, groups, shown, known)
-    rows = rows_of(held, groups, shown, labels, "wallet")
+        sums = sums_in_each(groups.codes, frame["amount"].to_numpy(), len(sizes))
+        sizes.insert(0, "amount", sums)
+    shown = groups.largest(sizes, number)
+    labels = groups.labels(shown, "", _wallet_labels(frame, groups, shown) | known)
+    rows = _rows_of(frame, groups, shown, labels, "wallet")
+    contracts = rows.get("contracts", pd.Series(0, rows.index))
     hovers = [
-        f"<b>{hover}</b><br>{counted(rows.holdings[row], 'NFT')}"
-        f"{_of_contracts(rows.contracts[row])}<br>{rows.amount(row)}"
-        for row, hover in enumerate(rows.hovers)
+        f"<b>{row.hover}</b><br>{counted(row.holdings, 'NFT')}"
+        + f" of {counted(of, 'collection')}" * (of > 0)
+        + f"<br>{row.says}"
+        for row, of in zip(rows.itertuples(), contracts, strict=True)
     ]
-    values: list[Any] = [float(amount) for amount in rows.amounts] if by_amount else rows.holdings
-    rough = by_amount and max(rows.amounts) > _EXACT
+    values = rows["total"].map(float) if by_amount else rows["holdings"]
     what = "amount held" if by_amount else "NFTs held"
-    return figure(
-        [bars(rows, what, BLUE, values, hovers)],
+    rough = by_amount and max(rows["total"]) > _EXACT
+    return _bar_figure(
+        [_bars(rows, what, BLUE, values.tolist(), hovers)],
+        rows,
         title,
-        subtitle=_of(rows.holdings, "holding", len(groups) - 1, "wallet"),
-        x=values_axis(
-            rows, f"{what} (approximately; hover has it exactly)" if rough else what, values
-        ),
-        y=rows_axis(rows.labels),
-        height=176 + 26 * len(rows.labels),
+        f"{what} (approximately; hover has it exactly)" if rough else what,
+        subtitle=f"{counted(rows['holdings'].sum(), 'holding')} of {counted(len(sizes), 'wallet')}",
         showlegend=False,
     )
 
@@ -422,31 +339,16 @@ def no_holdings(given: object) -> str:
     return "No holdings in what was given yet; nftsync sync reads them."
 
 
-def _wallet_labels(
-    frame: pd.DataFrame, groups: Groups, shown: Numbers, known: dict[str, str]
-) -> list[tuple[str, str]]:
-    names = dict(known)
-    if "wallet_label" in frame.columns:
-        first = first_of_each(groups.codes)
-        for code in shown:
-            label = frame["wallet_label"].iloc[first[code]]
-            if isinstance(label, str):
-                names.setdefault(str(groups.values[code]), label)
-    return [name_group(groups.values[code], "", names) for code in shown]
-
-
-def _places(sums: list[int]) -> Numbers:
-    """Rank sums that fit no machine type: 1 for the least, more for more."""
-    places = {amount: place for place, amount in enumerate(sorted(set(sums)), start=1)}
-    return np.array([places[amount] for amount in sums], dtype=np.int64)
-
-
-def _of(held: list[int], what: str, groups: int, of: str) -> str:
-    return f"{counted(sum(held), what)} of {counted(groups, of)}"
-
-
-def _of_contracts(contracts: int) -> str:
-    return f" of {counted(contracts, 'collection')}" if contracts else ""
+def _wallet_labels(frame: pd.DataFrame, groups: Groups, shown: list[int]) -> dict[str, str]:
+    if "wallet_label" not in frame.columns:
+        return {}
+    rows = frame["wallet_label"].groupby(groups.codes).nth(0)
+    labels = dict(zip(groups.codes[rows.index], rows, strict=True))
+    return {
+        str(groups.values[group]): label
+        for group in shown
+        if isinstance(label := labels[group], str)
+    }
 
 
 #: A frame of ages, or what `frames.holding_ages` reads one from.
@@ -474,31 +376,42 @@ def holding_ages(
         NftsyncError: plotly is not installed.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    frame = _given(db, at, exclude)
+    frame = _given_ages(db, at, exclude)
     if frame.empty:
         return empty_figure(_TITLE, no_holdings(db))
     buckets = frame["bucket"].cat.categories.tolist()
-    codes = frame["bucket"].cat.codes.to_numpy().astype(np.int64)
-    codes, censored = codes[codes >= 0], frame["censored"].to_numpy(dtype=bool)[codes >= 0]
-    seen = np.bincount(codes[~censored], minlength=len(buckets)).tolist()
-    open_ended = np.bincount(codes[censored], minlength=len(buckets)).tolist()
+    counts = frame.groupby(["censored", "bucket"], observed=False).size().unstack(fill_value=0)
+    counts = counts.reindex([False, True], fill_value=0)
+    traces = [
+        {
+            "type": "bar",
+            "name": name,
+            "x": buckets,
+            "y": counts.loc[censored].tolist(),
+            "hovertext": [
+                f"<b>{bucket}</b><br>{counted(count, 'holding')}, {since}"
+                for bucket, count in counts.loc[censored].items()
+            ],
+            "hovertemplate": TEXT_ONLY,
+            "marker": {"color": color, "pattern": {"shape": pattern, "fillmode": "replace"}},
+        }
+        for censored, name, color, pattern, since in (
+            (False, "beginning was seen", BLUE, "", "since a change that was seen"),
+            (True, "at least so old", ORANGE, "/", "since before the first read"),
+        )
+    ]
     return figure(
-        [
-            _bar("beginning was seen", BLUE, "", buckets, seen, "since a change that was seen"),
-            _bar(
-                "at least so old", ORANGE, "/", buckets, open_ended, "since before the first read"
-            ),
-        ],
+        traces,
         _TITLE,
-        subtitle=f"{counted(len(codes), 'holding')}, of which {sum(open_ended):,}"
-        " were there at their wallet's first read",
+        subtitle=f"{counted(counts.to_numpy().sum(), 'holding')}, of which"
+        f" {counts.loc[True].sum():,} were there at their wallet's first read",
         x={"title": {"text": "held for"}, "type": "category", "showgrid": False},
         y={"title": {"text": "holdings (wallet and token)"}, "rangemode": "tozero"},
         barmode="stack",
     )
 
 
-def _given(db: Ages, at: Moment | None, exclude: WalletIds) -> pd.DataFrame:
+def _given_ages(db: Ages, at: Moment | None, exclude: WalletIds) -> pd.DataFrame:
     if not isinstance(db, pd.DataFrame):
         return read_ages(db, at=at, exclude=exclude)
     if at is not None or wallet_ids(exclude):
@@ -509,20 +422,3 @@ def _given(db: Ages, at: Moment | None, exclude: WalletIds) -> pd.DataFrame:
             "the given frame's bucket is no category; give what frames.holding_ages returns"
         )
     return db
-
-
-def _bar(
-    name: str, color: str, pattern: str, buckets: list[str], counts: list[int], since: str
-) -> dict[str, Any]:
-    return {
-        "type": "bar",
-        "name": name,
-        "x": buckets,
-        "y": counts,
-        "hovertext": [
-            f"<b>{bucket}</b><br>{counted(count, 'holding')}, {since}"
-            for bucket, count in zip(buckets, counts, strict=True)
-        ],
-        "hovertemplate": TEXT_ONLY,
-        "marker": {"color": color, "pattern": {"shape": pattern, "fillmode": "replace"}},
-    }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 import pandas as pd
 
-from nftsync.charts._bars import codes_of, folded, grouped, largest, no_holdings
+from nftsync.charts._bars import distinct, grouped, no_holdings
 from nftsync.charts._look import (
     DASHES,
     GREY,
@@ -20,17 +20,17 @@ from nftsync.charts._look import (
     empty_figure,
     figure,
     given_names,
-    name_group,
+    labels_of,
+    line,
+    missing_of,
     number_of,
-    tell_apart,
-    without,
+    numbered_axis,
 )
 from nftsync.errors import InputError
 from nftsync.frames import concentration as measured
 from nftsync.frames import overlap as measured_overlap
 from nftsync.frames._columns import contract_key
 from nftsync.frames._given import Given, given_holdings
-from nftsync.frames._groups import distinct_in_each, sums_in_each
 from nftsync.frames._tables import WalletIds
 
 if TYPE_CHECKING:
@@ -78,73 +78,47 @@ def concentration(
     if frame.empty:
         return empty_figure(_TITLE, no_holdings(holdings))
     groups = grouped(frame, by)
-    holders = distinct_in_each(groups.codes, codes_of(frame, "wallet_id"), len(groups))
-    shown = largest((holders,), groups.values, number)
-    labels, hovers = zip(
-        *(name_group(groups.values[code], without(by), known) for code in shown), strict=True
-    )
+    holders = distinct(groups.codes, wallets=frame["wallet_id"])
+    shown = groups.largest(holders, number)
+    labels, hovers = groups.labels(shown, missing_of(by), known)
+    places = groups.places(shown)
+    gini = measured(frame.assign(group=places)[places < len(shown)], by="group")
+    ginis = gini.set_index("group")["gini"]
     curves = [
-        _curve(frame[groups.codes == code], label, hover, color, dash)
-        for code, label, hover, color, dash in zip(
-            shown,
-            tell_apart(labels, [str(groups.values[code] or "") for code in shown]),
-            hovers,
-            SERIES,
-            DASHES,
-            strict=False,
+        _curve(frame[places == place], f"{label}: Gini {ginis[place]:.3f}", hover, color, dash)
+        for place, (label, hover, color, dash) in enumerate(
+            zip(labels, hovers, SERIES, DASHES, strict=False)
         )
     ]
-    several = int(np.count_nonzero(holders))
-    of = f"{len(shown):,} of {several:,} groups" if several > len(shown) else "all groups"
+    of = f"{len(shown):,} of {len(holders):,}" if len(holders) > len(shown) else "all"
+    equality = line(
+        "equality: Gini 0", GREY, "solid", width=1, x=[0, 100], y=[0, 100], hoverinfo="skip"
+    )
+    inside = {"xref": "paper", "yref": "paper", "yanchor": "top"}
     return figure(
-        [_equality(), *curves],
+        [equality, *curves],
         _TITLE,
-        subtitle=f"{of} by {by.replace('_', ' ')}, those with the most holders",
+        subtitle=f"{of} groups by {by.replace('_', ' ')}, those with the most holders",
         x={"title": {"text": "share of the holders, the smallest first (%)"}, "range": [0, 100]},
         y={"title": {"text": "share of the amount they hold (%)"}, "range": [0, 101]},
         height=520,
-        legend={
-            "orientation": "v",
-            "x": 0.02,
-            "xref": "paper",
-            "y": 0.98,
-            "yref": "paper",
-            "yanchor": "top",
-        },
+        legend={"orientation": "v", "x": 0.02, "y": 0.98, **inside},
     )
 
 
-def _curve(rows: pd.DataFrame, label: str, hover: str, color: str, dash: str) -> dict[str, Any]:
-    (of,) = measured(rows.assign(group=0), by="group").to_dict("records")
-    wallet = codes_of(rows, "wallet_id")
-    amounts = sorted(sums_in_each(wallet, rows["amount"].to_numpy(), int(wallet.max()) + 1))
+def _curve(rows: pd.DataFrame, name: str, hover: str, color: str, dash: str) -> dict[str, Any]:
+    amounts = sorted(rows["amount"].groupby(rows["wallet_id"]).sum())
     sums = np.add.accumulate(np.array([0, *amounts], dtype=object))
-    total = sums[-1]
-    holders = counted(len(amounts), "holder")
     places = np.unique(np.linspace(0, len(amounts), _POINTS).round().astype(np.int64))
-    shares = [100 * int(sums[place]) / total for place in places.tolist()]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": f"{label}: Gini {of['gini']:.3f}",
-        "x": (places / len(amounts) * 100).tolist(),
-        "y": shares,
-        "hovertemplate": f"<b>{hover}</b><br>the smallest %{{x:.4g}} % of {holders}"
-        "<br>have %{y:.4g} % of the amount<extra></extra>",
-        "line": {"color": color, "dash": dash, "width": 2},
-    }
-
-
-def _equality() -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "equality: Gini 0",
-        "x": [0, 100],
-        "y": [0, 100],
-        "hoverinfo": "skip",
-        "line": {"color": GREY, "width": 1},
-    }
+    return line(
+        name,
+        color,
+        dash,
+        x=(places / len(amounts) * 100).tolist(),
+        y=[100 * int(sums[place]) / sums[-1] for place in places.tolist()],
+        hovertemplate=f"<b>{hover}</b><br>the smallest %{{x:.4g}} % of"
+        f" {counted(len(amounts), 'holder')}<br>have %{{y:.4g}} % of the amount<extra></extra>",
+    )
 
 
 _OVERLAP_TITLE = "Holders in common"
@@ -181,28 +155,19 @@ def overlap(
     if frame.empty:
         return empty_figure(_OVERLAP_TITLE, no_holdings(holdings))
     groups = grouped(frame, "contract_address")
-    holders = distinct_in_each(groups.codes, codes_of(frame, "wallet_id"), len(groups))
-    shown = largest((holders,), groups.values, number)
-    addresses = [str(groups.values[code]) for code in shown]
-    short, full = zip(*(name_group(one, "", known) for one in addresses), strict=True)
-    labels = tell_apart(short, addresses)
-    rows = folded(groups.codes, shown, len(groups)) < len(shown)
-    shares, hovers = _fields(measured_overlap(frame[rows]), addresses, full)
-    axis = {
-        "tickmode": "array",
-        "tickvals": list(range(len(labels))),
-        "ticktext": labels,
-        "showgrid": False,
-        "zeroline": False,
-        "ticks": "",
-    }
-    several = int(np.count_nonzero(holders))
+    holders = distinct(groups.codes, wallets=frame["wallet_id"])
+    shown = groups.largest(holders, number)
+    addresses = [str(groups.values[group]) for group in shown]
+    labels, full = labels_of(addresses, "", known)
+    pairs = measured_overlap(frame[groups.places(shown) < len(shown)])
+    shares, hovers = _fields(pairs, addresses, full)
+    axis = numbered_axis(labels)
     # The slanted labels below need room of their own, or plotly takes it from the fields.
-    side = max(240, 26 * len(labels)) + 6 * max(map(len, short))
+    side = max(240, 26 * len(labels)) + 6 * max(map(len, labels))
     return figure(
         [_heatmap(shares, hovers)],
         _OVERLAP_TITLE,
-        subtitle=f"{len(labels):,} of {counted(several, 'collection')}, most holders first",
+        subtitle=f"{len(labels):,} of {counted(len(holders), 'collection')}, most holders first",
         x={**axis, "tickangle": -45},
         y={**axis, "autorange": "reversed"},
         height=side + 120,

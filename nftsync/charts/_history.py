@@ -1,16 +1,17 @@
-"""How many holdings were known of, over time."""
+"""What was held over time, and what came and went, from the change log."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nftsync.charts._bars import Groups, folded, grouped, largest
+from nftsync.charts._bars import Groups, grouped
 from nftsync.charts._look import (
     BLUE,
     DASHES,
@@ -25,46 +26,35 @@ from nftsync.charts._look import (
     empty_figure,
     figure,
     given_names,
-    name_group,
+    line,
+    missing_of,
     number_of,
-    tell_apart,
-    without,
 )
+from nftsync.errors import InputError
 from nftsync.frames import changes, tokens, wallets
-from nftsync.frames._columns import Amounts, Moment, coded, stored_time
+from nftsync.frames._columns import Amounts, Moment, stored_time
 from nftsync.frames._given import text_column
-from nftsync.frames._groups import distinct_in_each
 from nftsync.frames._source import Numbers, Store
 from nftsync.frames._tables import WalletIds, wallet_ids
+from nftsync.times import parse_duration
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 __all__ = [
-    "NO_HISTORY",
-    "Movements",
-    "Ticks",
-    "distinct_times",
+    "arrivals_and_departures",
     "holdings_over_time",
     "microseconds",
-    "movements",
     "plotted",
     "shown_times",
     "standing",
     "step_line",
-    "tick_of",
     "to_the_second",
 ]
 
 
 #: Microseconds since 1970, as `datetime64[us]` or the integers in it.
 Ticks: TypeAlias = npt.NDArray[Any]
-
-
-def distinct_times(ticks: Ticks) -> Ticks:
-    """Each of some ascending times once."""
-    distinct: Ticks = ticks[np.append(True, ticks[1:] != ticks[:-1])[: len(ticks)]]
-    return distinct
 
 
 def shown_times(ticks: Ticks, most: int) -> Ticks:
@@ -78,14 +68,13 @@ def shown_times(ticks: Ticks, most: int) -> Ticks:
         All distinct times if they are few enough. Else the first, and the last within each of
         equal spans: at these the line is exact.
     """
-    distinct = distinct_times(ticks)
+    distinct = np.unique(ticks)
     if len(distinct) <= most:
         return distinct
     since = (distinct - distinct[0]).astype(np.float64)
     spans = (since / since[-1] * (most - 2)).astype(np.int64)
     last = np.append(spans[1:] != spans[:-1], True)
-    chosen: Ticks = np.union1d(distinct[:1], distinct[last])
-    return chosen
+    return np.union1d(distinct[:1], distinct[last])
 
 
 def standing(ticks: Ticks, steps: npt.NDArray[np.int64], at: Ticks) -> npt.NDArray[np.int64]:
@@ -109,126 +98,46 @@ def plotted(ticks: Ticks) -> list[str]:
 
 def to_the_second(time: str) -> str:
     """A time as `plotted` gives it, for a person."""
-    return f"{time[:10]} {time[11:19]} UTC"
+    return f"{time[:10]} {time[11:19]}"
 
 
 def step_line(
-    name: str,
-    color: str,
-    dash: str,
-    times: Ticks,
-    counts: npt.NDArray[np.int64],
-    hover: str,
+    name: str, color: str, dash: str, times: Ticks, counts: Numbers, hover: str
 ) -> dict[str, Any]:
-    """A line that keeps each count until the next time.
-
-    Args:
-        name: what the legend calls it, escaped.
-        color: of the line.
-        dash: how it is drawn.
-        times: where it may step.
-        counts: one per time.
-        hover: what it counts, escaped.
-    """
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": plotted(times),
-        "y": counts.tolist(),
-        "hovertemplate": f"<b>{hover}</b>: %{{y:,}}<br>from %{{x|%Y-%m-%d %H:%M:%S}} UTC on"
+    """A line that keeps each count until the next time; name and hover are escaped."""
+    return line(
+        name,
+        color,
+        dash,
+        shape="hv",
+        x=plotted(times),
+        y=counts.tolist(),
+        hovertemplate=f"<b>{hover}</b>: %{{y:,}}<br>from %{{x|%Y-%m-%d %H:%M:%S}} UTC on"
         "<extra></extra>",
-        "line": {"color": color, "dash": dash, "shape": "hv", "width": 2},
-    }
-
-
-@dataclass(frozen=True)
-class Movements:
-    """The changes that began or ended a holding, in the order they were observed.
-
-    Attributes:
-        at: when, in microseconds since 1970.
-        step: 1 began one, -1 ended one.
-        first_read: whether the wallet's first read showed it, so that nobody knows since when.
-        wallet: index into `wallet_ids`.
-        wallet_ids: ids of wallets.
-        token: index into `token_ids`.
-        token_ids: ids of tokens.
-    """
-
-    at: Ticks
-    step: npt.NDArray[np.int64]
-    first_read: npt.NDArray[np.bool_]
-    wallet: npt.NDArray[np.int64]
-    wallet_ids: list[str]
-    token: npt.NDArray[np.int64]
-    token_ids: list[str]
-
-    def chosen(self, rows: npt.NDArray[np.bool_]) -> Movements:
-        """The rows of a mask."""
-        return Movements(
-            self.at[rows],
-            self.step[rows],
-            self.first_read[rows],
-            self.wallet[rows],
-            self.wallet_ids,
-            self.token[rows],
-            self.token_ids,
-        )
-
-
-def movements(db: Store, exclude: WalletIds = (), since: Moment | None = None) -> Movements:
-    """Read the change log, less changes from one amount above zero to another.
-
-    Args:
-        db: where to read.
-        exclude: wallets to leave out.
-        since: only changes observed at this time or later.
-
-    Raises:
-        InputError: `since` is no time, or an excluded id is no UUID.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
-    """
-    left_out = set(wallet_ids(exclude))
-    log = changes(db, since=since)
-    before = Amounts(text_column(log, "old_amount_text")).nonzero()
-    after = Amounts(text_column(log, "new_amount_text")).nonzero()
-    wallet, wallets = coded(text_column(log, "wallet_id"))
-    token, tokens = coded(text_column(log, "token_id"))
-    known = wallets.to_pylist()
-    stays = np.array([one not in left_out for one in known] + [True])
-    found = Movements(
-        microseconds(log["observed_at"]),
-        after.astype(np.int64) - before,
-        log["baseline"].to_numpy(),
-        wallet.astype(np.int64),
-        known,
-        token.astype(np.int64),
-        tokens.to_pylist(),
     )
-    return found.chosen((found.step != 0) & stays[wallet])
 
 
-def microseconds(times: pd.Series) -> npt.NDArray[np.int64]:
+def microseconds(times: pd.Series) -> Numbers:
     """A column of times as microseconds since 1970; the least integer where one is missing."""
-    column: Any = times
-    ticks: npt.NDArray[np.int64] = (
-        column.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy("M8[us]").view(np.int64)
-    )
+    ticks: Numbers = times.to_numpy("M8[us]").view(np.int64)
     return ticks
 
 
-def tick_of(moment: Moment) -> int:
-    """A time that a caller gave, in microseconds since 1970.
+def _movements(db: Store, exclude: WalletIds, since: Moment | None = None) -> pd.DataFrame:
+    """The changes that began or ended a holding: `at`, `step` (1 or -1), `first_read` and ids."""
+    left_out = wallet_ids(exclude)
+    log = changes(db, since=since)
+    before, after = (
+        Amounts(text_column(log, name)).nonzero().astype(np.int64)
+        for name in ("old_amount_text", "new_amount_text")
+    )
+    log = log[["wallet_id", "token_id"]].assign(
+        at=microseconds(log["observed_at"]), step=after - before, first_read=log["baseline"]
+    )
+    return log[(log["step"] != 0) & ~log["wallet_id"].isin(left_out)]
 
-    Raises:
-        InputError: it names no time.
-    """
-    return int(np.datetime64(stored_time(moment)[:-1], "us").astype(np.int64))
 
-
-NO_HISTORY = "No changes in this database yet; each nftsync sync adds what it finds."
-
+_NO_HISTORY = "No changes in this database yet; each nftsync sync adds what it finds."
 _TITLE = "Holdings over time"
 _MOST_MARKS = 100
 _SOURCES: dict[str, Callable[[Store], pd.DataFrame]] = {
@@ -272,96 +181,79 @@ def holdings_over_time(
     """
     number, known = number_of(top, "top", len(SERIES) - 1), given_names(names)
     chosen = None if by is None else choice(by, "by", _SOURCES)
-    begin = None if since is None else tick_of(since)
-    log = movements(db, exclude)
+    begin = None if since is None else int(np.datetime64(stored_time(since)[:-1], "us").astype(int))
+    log = _movements(db, exclude)
     about = wallets(db)
-    if not len(log.at):
-        return empty_figure(_TITLE, NO_HISTORY)
-    ends = max(int(log.at[-1]), int(microseconds(about["synced_at"]).max()))
-    if chosen == "wallet_id":
-        known = dict(about.set_index("wallet_id")["label"].dropna()) | known
-    begin = int(log.at[0]) if begin is None else begin
+    if log.empty:
+        return empty_figure(_TITLE, _NO_HISTORY)
+    at, step = log["at"].to_numpy(), log["step"].to_numpy()
+    ends = max(int(at[-1]), int(microseconds(about["synced_at"]).max()))
+    begin = int(at[0]) if begin is None else begin
     if begin > ends:
         return empty_figure(_TITLE, "Nothing was read since the given time.")
-    times, thinned = _times(log.at, begin, ends, MOST_POINTS // (number + 1 if by else 1))
+    inside = np.unique(at[(at > begin) & (at < ends)])
+    drawn = shown_times(inside, MOST_POINTS // (number + 1 if by else 1) - 2)
+    times = np.union1d([begin, ends], drawn)
     if chosen is None:
-        counts = standing(log.at, log.step, times)
-        traces = [step_line("holdings", BLUE, "solid", times, counts, "holdings")]
+        traces = [
+            step_line("holdings", BLUE, "solid", times, standing(at, step, times), "holdings")
+        ]
     else:
+        if chosen == "wallet_id":
+            known = dict(about.set_index("wallet_id")["label"].dropna()) | known
         traces = _lines(log, _groups_of(db, log, chosen), chosen, number, times, known)
     # With several lines there is no one line for the marks to stand on.
     traces += _first_reads(log, begin, on_line=chosen is None)
+    thinned = f"; {len(times):,} times are drawn" if len(drawn) < len(inside) else ""
     return figure(
         traces,
         _TITLE,
-        subtitle="as reads found them" + (f"; {len(times):,} times are drawn" if thinned else ""),
+        subtitle=f"as reads found them{thinned}",
         x={"title": {"text": "time (UTC)"}, "type": "date"},
         y={"title": {"text": "holdings (wallet and token)"}, "rangemode": "tozero"},
         height=480,
     )
 
 
-def _times(at: Ticks, begin: int, ends: int, most: int) -> tuple[Ticks, bool]:
-    """Choose at which times lines are drawn, and tell whether some had to be left out."""
-    inside = distinct_times(at[(at > begin) & (at < ends)])
-    shown = shown_times(inside, most - 2)
-    return np.union1d(np.array([begin, ends]), shown), len(shown) < len(inside)
-
-
-def _groups_of(db: Store, log: Movements, by: str) -> Groups:
+def _groups_of(db: Store, log: pd.DataFrame, by: str) -> Groups:
     """Group the rows of the log by what is known of their wallet or token today."""
     about = _SOURCES[by](db)
-    if "wallet_id" in about.columns:
-        place, rows = pd.Index(about["wallet_id"]).get_indexer(log.wallet_ids), log.wallet
-    else:
-        place, rows = pd.Index(about["token_id"]).get_indexer(log.token_ids), log.token
+    key = "wallet_id" if "wallet_id" in about.columns else "token_id"
     groups = grouped(about, by)
-    codes = np.append(groups.codes, len(groups) - 1)[place]
-    return Groups(codes[rows], groups.values)
+    place = pd.Index(about[key]).get_indexer(log[key])
+    return Groups(np.append(groups.codes, len(groups.values) - 1)[place], groups.values)
 
 
 def _lines(
-    log: Movements, groups: Groups, by: str, top: int, times: Ticks, known: dict[str, str]
+    log: pd.DataFrame, groups: Groups, by: str, top: int, times: Ticks, known: dict[str, str]
 ) -> list[dict[str, Any]]:
-    final = np.bincount(groups.codes, log.step, len(groups)).astype(np.int64)
-    seen = np.bincount(groups.codes, minlength=len(groups))
+    steps = log["step"].groupby(groups.codes)
     # A group that holds nothing any more comes after those that do, by its history.
-    shown = largest((final + (seen > 0), seen), groups.values, top)
-    labels, hovers = zip(
-        *(name_group(groups.values[code], without(by), known) for code in shown), strict=True
-    )
-    ids = [str(groups.values[code] or "") for code in shown]
-    codes = folded(groups.codes, shown, len(groups))
-    lines = [
-        step_line(label, color, dash, times, _count(log, codes == place, times), hover)
-        for place, (label, hover, color, dash) in enumerate(
-            zip(tell_apart(labels, ids), hovers, SERIES, DASHES, strict=False)
-        )
-    ]
-    rest = int(np.count_nonzero(seen)) - len(shown)
-    if rest:
-        name = counted(rest, "other")
-        counts = _count(log, codes == len(shown), times)
-        lines.append(step_line(name, GREY, "solid", times, counts, name))
+    sizes = pd.DataFrame({"final": steps.sum(), "seen": steps.size()})
+    shown = groups.largest(sizes, top)
+    looks = list(zip(*groups.labels(shown, missing_of(by), known), SERIES, DASHES, strict=False))
+    if len(sizes) > len(shown):
+        rest = counted(len(sizes) - len(shown), "other")
+        looks.append((rest, rest, GREY, "solid"))
+    at, step, places = log["at"].to_numpy(), log["step"].to_numpy(), groups.places(shown)
+    lines = []
+    for place, (label, hover, color, dash) in enumerate(looks):
+        counts = standing(at[places == place], step[places == place], times)
+        lines.append(step_line(label, color, dash, times, counts, hover))
     return lines
 
 
-def _count(log: Movements, rows: Any, times: Ticks) -> Numbers:
-    return standing(log.at[rows], log.step[rows], times)
-
-
-def _first_reads(log: Movements, begin: int, *, on_line: bool) -> list[dict[str, Any]]:
+def _first_reads(log: pd.DataFrame, begin: int, *, on_line: bool) -> list[dict[str, Any]]:
     """Marks where wallets were read for the first time, few enough to tell apart."""
-    rows = log.first_read & (log.at >= begin)
-    if not rows.any():
+    first = log[log["first_read"] & (log["at"] >= begin)]
+    if first.empty:
         return []
-    at, wallet, step = log.at[rows], log.wallet[rows], log.step[rows]
-    marks = shown_times(at, _MOST_MARKS)
-    of = np.searchsorted(marks, at)
-    found = np.bincount(of, step, len(marks)).astype(np.int64)
-    readers = distinct_in_each(of, wallet, len(marks))
+    marks = shown_times(first["at"].to_numpy(), _MOST_MARKS)
+    found = first.groupby(np.searchsorted(marks, first["at"])).agg(
+        wallets=("wallet_id", "nunique"), holdings=("step", "sum")
+    )
     shown = plotted(marks)
-    heights = standing(log.at, log.step, marks) if on_line else np.zeros(len(marks), np.int64)
+    heights = standing(log["at"].to_numpy(), log["step"].to_numpy(), marks) * on_line
     return [
         {
             "type": "scatter",
@@ -370,12 +262,10 @@ def _first_reads(log: Movements, begin: int, *, on_line: bool) -> list[dict[str,
             "x": shown,
             "y": heights.tolist(),
             "hovertext": [
-                f"<b>{counted(wallets, 'wallet')} read for the first time</b>"
-                f"<br>{counted(count, 'holding')} seen, held since an unknown time"
-                f"<br>by {to_the_second(time)}"
-                for wallets, count, time in zip(
-                    readers.tolist(), found.tolist(), shown, strict=True
-                )
+                f"<b>{counted(row.wallets, 'wallet')} read for the first time</b>"
+                f"<br>{counted(row.holdings, 'holding')} seen, held since an unknown time"
+                f"<br>by {to_the_second(time)} UTC"
+                for row, time in zip(found.itertuples(), shown, strict=True)
             ],
             "hovertemplate": TEXT_ONLY,
             "cliponaxis": False,
@@ -387,3 +277,147 @@ def _first_reads(log: Movements, begin: int, *, on_line: bool) -> list[dict[str,
             },
         }
     ]
+
+
+_CAME_AND_WENT = "Arrivals and departures"
+_DAY = 86_400_000_000
+_UNITS = {"day": _DAY, "hour": _DAY // 24, "minute": 60_000_000, "second": 1_000_000}
+
+#: Periods to choose from; the last for logs of centuries.
+_PERIODS = tuple(
+    _UNITS[unit] * count
+    for unit, counts in (
+        ("second", (1, 5, 15)),
+        ("minute", (1, 5, 15)),
+        ("hour", (1, 3, 6)),
+        ("day", (1, 7, 28, 364, 3_640)),
+    )
+    for count in counts
+)
+_SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
+_MOST_BARS_CHOSEN = 60
+
+#: How much of its period a bar is wide.
+_OF_PERIOD = 0.9
+
+#: 1970 began on a Thursday; weeks begin on Mondays.
+_MONDAY = 4 * _DAY
+_CAPITAL_DAYS = re.compile(r"[0-9]+D", re.ASCII)
+
+
+def arrivals_and_departures(
+    db: Store = None,
+    *,
+    every: str | timedelta | None = None,
+    since: Moment | None = None,
+    exclude: WalletIds = (),
+) -> go.Figure:
+    """Draw how many holdings began and ended in each period, from the change log.
+
+    An arrival is a wallet that came to hold more than zero of a token, a departure one that came
+    to hold none; a transfer between two known wallets is one of each. They count in the period in
+    which a read found them. Left out are the first reads of wallets, which show what was held
+    before, and amounts that changed without becoming zero.
+
+    Args:
+        db: a path, a connection, a `sqlite_utils.Database`, or None for the configured database.
+        every: the length of a period in UTC: text such as `15m`, `6h`, `1d`, `7d` (weeks begin on
+            Mondays) or a timedelta; None chooses one that gives at most 60 bars.
+        since: only what was found at this time or later. Text, a date (its end) or a datetime.
+        exclude: wallets to leave out; one id or several.
+
+    Raises:
+        InputError: an option cannot be used, or gives more than 2,000 periods.
+        NftsyncError: plotly is not installed.
+        StoreError: the database is missing, is not nftsync's or cannot be read.
+    """
+    given = None if every is None else _period(every)
+    log = _movements(db, exclude, since)
+    if log.empty:
+        nothing = "Nothing arrived or left since the given time."
+        return empty_figure(_CAME_AND_WENT, _NO_HISTORY if since is None else nothing)
+    if log["first_read"].all():
+        nothing = "Nothing arrived or left since each wallet's first read."
+        return empty_figure(_CAME_AND_WENT, nothing)
+    first, last = int(log["at"].iloc[0]), int(log["at"].iloc[-1])
+    period = given or next(
+        (one for one in _PERIODS if _bins(first, last, one) <= _MOST_BARS_CHOSEN), _PERIODS[-1]
+    )
+    bins = _bins(first, last, period)
+    if bins > MOST_POINTS:
+        raise InputError(
+            f"every={every!r} makes {bins:,} periods of this log; give a longer one, or since="
+        )
+    start = _floor(first, period)
+    found = log[~log["first_read"]]
+    arrived, left = (found["at"][found["step"] == step].to_numpy() for step in (1, -1))
+    left_out = f"{counted(len(log) - len(found), 'holding')} seen by first reads of wallets"
+    named = _named(period)
+    return figure(
+        [
+            _bars("arrived", BLUE, start, period, arrived, 1),
+            _bars("left", ORANGE, start, period, left, -1),
+        ],
+        _CAME_AND_WENT,
+        subtitle=f"{counted(len(arrived), 'arrival')} and {counted(len(left), 'departure')};"
+        f" {left_out} left out",
+        x={
+            "title": {"text": f"time (UTC), one bar per {named}"},
+            "type": "date",
+            "range": plotted(start + np.array([-1, bins + 1]) * period),
+        },
+        y={"title": {"text": f"holdings per {named}"}},
+        barmode="relative",
+    )
+
+
+def _period(every: str | timedelta) -> int:
+    """The length of a period in microseconds."""
+    if isinstance(every, timedelta):
+        length = every
+    elif isinstance(every, str):
+        # pandas writes days as D; its M is a month, and not to be taken for a minute.
+        length = parse_duration(every.lower() if _CAPITAL_DAYS.fullmatch(every) else every)
+    else:
+        raise InputError(f"every={every!r} is not a duration; write 90s, 15m, 6h or 7d")
+    if not _SHORTEST <= length <= _LONGEST:
+        raise InputError(f"every={every!r} is no period of a second to a century")
+    return length // timedelta(microseconds=1)
+
+
+def _floor(tick: int, period: int) -> int:
+    zero = _MONDAY if period % (7 * _DAY) == 0 else 0
+    return (tick - zero) // period * period + zero
+
+
+def _bins(first: int, last: int, period: int) -> int:
+    return (_floor(last, period) - _floor(first, period)) // period + 1
+
+
+def _bars(name: str, color: str, start: int, period: int, at: Ticks, sign: int) -> dict[str, Any]:
+    # Empty periods have no bar.
+    some, counts = np.unique((at - start) // period, return_counts=True)
+    begins = start + some * period
+    return {
+        "type": "bar",
+        "name": name,
+        "x": plotted(begins + period // 2),
+        "y": (counts * sign).tolist(),
+        "width": [period / 1_000 * _OF_PERIOD] * len(some),
+        "hovertext": [
+            f"<b>{counted(count, 'holding')} {name}</b>"
+            f"<br>{to_the_second(begin)} to {to_the_second(end)} UTC"
+            for count, begin, end in zip(
+                counts.tolist(), plotted(begins), plotted(begins + period), strict=True
+            )
+        ],
+        "hovertemplate": TEXT_ONLY,
+        "marker": {"color": color},
+    }
+
+
+def _named(period: int) -> str:
+    for name, size in _UNITS.items():
+        if period % size == 0:
+            return name if period == size else counted(period // size, name)
+    return f"{period / _UNITS['second']:g} seconds"

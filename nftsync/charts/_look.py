@@ -37,11 +37,11 @@ __all__ = [
     "escaped",
     "figure",
     "given_names",
-    "in_full",
-    "name_group",
+    "labels_of",
+    "line",
+    "missing_of",
     "number_of",
-    "tell_apart",
-    "without",
+    "numbered_axis",
 ]
 
 
@@ -57,7 +57,7 @@ _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff"
     "\ufeff\ufff9-\ufffc\U000e0000-\U000e0fff]+"
 )
-_WITHOUT = {
+_MISSING = {
     "contract_address": "no contract",
     "creator_name": "no creator",
     "name": "no name",
@@ -85,35 +85,39 @@ def escaped(text: str, longest: int = _LONGEST) -> str:
     return shown.translate(_ENTITIES)
 
 
-def in_full(text: str) -> str:
-    """Text for a hover, where there is more room."""
-    return escaped(text, _LONGEST_IN_HOVER)
-
-
-def name_group(value: Any, missing: str, names: Mapping[str, str]) -> tuple[str, str]:
-    """Name what stands for a group: a wallet, a contract, or a value of a column.
+def labels_of(
+    values: Sequence[Any], missing: str, names: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """Name what stands for groups: wallets, contracts, or values of a column.
 
     Args:
-        value: the id or value; None or blank text is missing.
-        missing: what to call the group of what is missing.
+        values: an id or value each; None or blank text is missing.
+        missing: what to call the group of what is missing, such as `missing_of` says.
         names: given names, as `given_names` returns them.
 
     Returns:
-        The label and the longer text for a hover, both escaped.
+        Labels, all different, and longer texts for hovers; both are escaped.
     """
-    if value is None:
-        return escaped(missing), escaped(missing)
-    text = str(value)
-    full = in_full(text) or escaped(missing)
-    given = names.get(_key(text))
-    if given is not None and (label := escaped(_short(given))):
-        return label, f"{label}<br>{full}"
-    return escaped(_short(text)) or escaped(missing), full
+    ids = ["" if value is None else str(value) for value in values]
+    labels, hovers = [], []
+    for text in ids:
+        full = escaped(text, _LONGEST_IN_HOVER) or escaped(missing)
+        given = escaped(_short(names.get(_key(text), "")))
+        labels.append(given or escaped(_short(text)) or escaped(missing))
+        hovers.append(f"{given}<br>{full}" if given else full)
+    # Labels that look the same carry a part of their ids, or all of it if that does not do.
+    for part in (lambda text: _short(text)[-13:], lambda text: text):
+        often = Counter(labels)
+        labels = [
+            label if often[label] == 1 or not text else f"{label} ({escaped(part(text))})"
+            for label, text in zip(labels, ids, strict=True)
+        ]
+    return labels, hovers
 
 
-def without(by: str) -> str:
+def missing_of(by: str) -> str:
     """What to call the group of all for which a column has nothing."""
-    return _WITHOUT.get(by, "none given")
+    return _MISSING.get(by, "none given")
 
 
 def given_names(names: Names) -> dict[str, str]:
@@ -130,23 +134,6 @@ def given_names(names: Names) -> dict[str, str]:
         if not isinstance(key, str) or not isinstance(name, str):
             raise InputError(f"names has {key!r}: {name!r}; give text for both")
     return {_key(key): name for key, name in names.items()}
-
-
-def tell_apart(labels: Sequence[str], ids: Sequence[str]) -> list[str]:
-    """Add a part of their ids to labels that look the same, or all of it if that does not do.
-
-    Args:
-        labels: escaped ones.
-        ids: an id per label; they need no escaping.
-    """
-    told = list(labels)
-    for part in (lambda key: _short(key)[-13:], lambda key: key):
-        often = Counter(told)
-        told = [
-            shown if often[shown] == 1 or not key else f"{label} ({escaped(part(key))})"
-            for shown, label, key in zip(told, labels, ids, strict=True)
-        ]
-    return told
 
 
 def counted(number: int, one: str) -> str:
@@ -218,6 +205,40 @@ TEXT_ONLY = "%{hovertext}<extra></extra>"
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _CLEAR = "rgba(0, 0, 0, 0)"
 _FAINT = "rgba(121, 121, 121, 0.3)"
+
+
+def line(
+    name: str, color: str, dash: str, shape: str = "linear", width: int = 2, **properties: Any
+) -> dict[str, Any]:
+    """A line of a chart.
+
+    Args:
+        name: what the legend calls it, escaped.
+        color: of the line.
+        dash: how it is drawn.
+        shape: `hv` keeps each value until the next one.
+        width: in pixels.
+        properties: further ones of plotly's.
+    """
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "line": {"color": color, "dash": dash, "shape": shape, "width": width},
+        **properties,
+    }
+
+
+def numbered_axis(labels: Sequence[str]) -> dict[str, Any]:
+    """An axis of rows or fields, which are numbered, so that two of the same label stay two."""
+    return {
+        "tickmode": "array",
+        "tickvals": list(range(len(labels))),
+        "ticktext": list(labels),
+        "showgrid": False,
+        "zeroline": False,
+        "ticks": "",
+    }
 
 
 def figure(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from nftsync.charts._history import (
@@ -25,10 +23,11 @@ from nftsync.charts._look import (
     counted,
     empty_figure,
     figure,
+    line,
 )
 from nftsync.frames import webhooks
 from nftsync.frames._given import need_columns
-from nftsync.frames._source import Store
+from nftsync.frames._source import Numbers, Store
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -42,29 +41,27 @@ _LAG = "Webhook lag"
 _BACKLOG = "Webhook backlog"
 _FEW = 8
 _NO_WEBHOOKS = "No webhooks in this database yet; nftsync serve takes them in."
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MISSING = np.iinfo(np.int64).min
 
 #: Lags are drawn on a logarithmic axis, from here on.
 _LEAST_SECONDS = 0.001
-_TICKS = (
-    (0.001, "1 ms"),
-    (0.01, "10 ms"),
-    (0.1, "100 ms"),
-    (1, "1 s"),
-    (10, "10 s"),
-    (60, "1 min"),
-    (600, "10 min"),
-    (3_600, "1 h"),
-    (36_000, "10 h"),
-    (86_400, "1 day"),
-    (864_000, "10 days"),
-    (8_640_000, "100 days"),
-    (315_360_000, "10 years"),
-)
+_TICKS = {
+    0.001: "1 ms",
+    0.01: "10 ms",
+    0.1: "100 ms",
+    1: "1 s",
+    10: "10 s",
+    60: "1 min",
+    600: "10 min",
+    3_600: "1 h",
+    36_000: "10 h",
+    86_400: "1 day",
+    864_000: "10 days",
+    8_640_000: "100 days",
+    315_360_000: "10 years",
+}
 _POINTS = 500
 _PERCENTILES = (50, 90, 99)
-_SYMBOLS = ("circle", "square", "diamond")
 _WAITING = ("pending", "running", "failed")
 _GIVEN_UP = ("dead", "unrouted", "quarantined")
 
@@ -113,8 +110,8 @@ def webhook_lag(db: Webhooks = None) -> go.Figure:
         x={
             "title": {"text": "lag (logarithmic)"},
             "type": "log",
-            "tickvals": [seconds for seconds, _ in _TICKS],
-            "ticktext": [name for _, name in _TICKS],
+            "tickvals": list(_TICKS),
+            "ticktext": list(_TICKS.values()),
         },
         y={"title": {"text": "share of webhooks (%)"}, "range": [0, 103]},
     )
@@ -160,7 +157,7 @@ def webhook_backlog(db: Webhooks = None) -> go.Figure:
     oldest = received[~settled]
     notes = [f"{counted(len(frame), 'webhook')}, {len(oldest):,} waiting at the end"]
     if len(oldest):
-        notes.append(f"the oldest since {to_the_second(plotted(np.sort(oldest)[:1])[0])}")
+        notes.append(f"the oldest since {to_the_second(plotted(np.sort(oldest)[:1])[0])} UTC")
     return figure(
         lines,
         _BACKLOG,
@@ -183,70 +180,54 @@ def _given(db: Webhooks, needs: tuple[str, ...]) -> pd.DataFrame:
     return db
 
 
-def _sent(texts: pd.Series) -> npt.NDArray[np.int64]:
+def _sent(texts: pd.Series) -> Numbers:
     """When webhooks were made, by what the provider says; the least integer where that is no time.
 
     The document has ISO 8601 with an offset of +00:00; what has no offset is taken as UTC, which
-    the field's name says.
+    the field's name says. A bare date is no time.
     """
-    codes, distinct = pd.factorize(texts)
-    ticks = np.array([*(_tick(text) for text in distinct.tolist()), _MISSING], dtype=np.int64)
-    moments: npt.NDArray[np.int64] = ticks[codes]
-    return moments
+    dated = texts.where(texts.str.len() >= len("2026-01-01T00"))
+    return microseconds(pd.to_datetime(dated, format="ISO8601", utc=True, errors="coerce"))
 
 
-def _tick(text: object) -> int:
-    if not isinstance(text, str) or len(text) < len("2026-01-01T00"):
-        return int(_MISSING)
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        return int(_MISSING)
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // timedelta(microseconds=1)
-
-
-def _shares(name: str, color: str, dash: str, lags: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
+def _shares(name: str, color: str, dash: str, lags: Numbers) -> list[dict[str, Any]]:
     """A line of shares, and its percentiles as marks with their lags beside."""
     if not len(lags):
         return []
     lags = np.sort(lags)
     ranks = np.unique(np.linspace(1, len(lags), _POINTS).round().astype(np.int64))
-    marked = [max(1, -(-len(lags) * share // 100)) for share in _PERCENTILES]
-    line = {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": _drawn(lags[ranks - 1]),
-        "y": (ranks / len(lags) * 100).tolist(),
-        "hoverinfo": "skip",
-        "line": {"color": color, "dash": dash, "width": 2, "shape": "hv"},
-        "legendgroup": name,
-    }
-    values = [_duration(int(lags[rank - 1])) for rank in marked]
+    marked = lags[[max(1, -(-len(lags) * share // 100)) - 1 for share in _PERCENTILES]]
+    values = [_duration(int(lag)) for lag in marked]
+    named = zip(("median", "p90", "p99"), values, strict=True)
+    shares = line(
+        name,
+        color,
+        dash,
+        shape="hv",
+        x=_drawn(lags[ranks - 1]),
+        y=(ranks / len(lags) * 100).tolist(),
+        hoverinfo="skip",
+        legendgroup=name,
+        showlegend=False,
+    )
     marks = {
         "type": "scatter",
         "mode": "markers",
-        "name": f"{name}: "
-        + ", ".join(
-            f"{'median' if share == 50 else f'p{share}'} {value}"
-            for share, value in zip(_PERCENTILES, values, strict=True)
-        ),
-        "x": _drawn(lags[[rank - 1 for rank in marked]]),
+        "name": f"{name}: " + ", ".join(f"{which} {value}" for which, value in named),
+        "x": _drawn(marked),
         "y": list(_PERCENTILES),
         "hovertext": [
             f"<b>{name}</b><br>{share} % of {counted(len(lags), 'webhook')} took at most {value}"
             for share, value in zip(_PERCENTILES, values, strict=True)
         ],
         "hovertemplate": TEXT_ONLY,
-        "marker": {"color": color, "size": 10, "symbol": list(_SYMBOLS)},
+        "marker": {"color": color, "size": 10, "symbol": ["circle", "square", "diamond"]},
         "legendgroup": name,
     }
-    return [line | {"showlegend": False}, marks]
+    return [shares, marks]
 
 
-def _drawn(lags: npt.NDArray[np.int64]) -> list[float]:
+def _drawn(lags: Numbers) -> list[float]:
     seconds: list[float] = np.maximum(lags / 1e6, _LEAST_SECONDS).tolist()
     return seconds
 

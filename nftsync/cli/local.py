@@ -162,7 +162,7 @@ def notebook(
     """
     from nftsync import settings
     from nftsync.lab.jupyter import open_notebooks, require_notebook_extra
-    from nftsync.lab.which_database import named_or_demo
+    from nftsync.lab.notebook import named_or_demo
 
     def tell(text: str) -> None:
         say(one_line(text))

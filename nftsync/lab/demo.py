@@ -9,13 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from nftsync.daemon.serve import Receiving, ServeConfig, receiving
+from nftsync.daemon.serve import ServeConfig, receiving
 from nftsync.errors import StoreError
 from nftsync.lab.demo_provider import PORT, begin_provider, create, held
 from nftsync.provider.client import Client, ClientConfig
@@ -33,9 +32,7 @@ from nftsync.times import now
 if TYPE_CHECKING:
     import pandas as pd
 
-    from nftsync.sandbox.server import Sandbox
-
-__all__ = ["NEW_WALLET", "TRANSFERS", "DemoResult", "Happening", "happenings", "run_demo"]
+__all__ = ["NEW_WALLET", "TRANSFERS", "DemoResult", "happenings", "run_demo"]
 
 
 _SEED = 7
@@ -47,70 +44,44 @@ TRANSFERS = _PLAIN_TRANSFERS + 5
 NEW_WALLET = "Customer 041"
 
 
-class Happening(NamedTuple):
-    """One change at the provider.
-
-    Attributes:
-        cause: makes it, and returns the ids of the webhooks that follow.
-        opens: the wallet that is new with it, or None.
-    """
-
-    cause: Callable[[], list[str]]
-    opens: str | None = None
-
-
-def happenings(sandbox: Sandbox) -> Iterator[Happening]:
-    """Each change in turn; the next is made up from what the ones before have left.
+def happenings(sandbox: Sandbox) -> Iterator[tuple[list[str], str | None]]:
+    """Change one thing after the other at the provider; the next is made up from what is left.
 
     Args:
         sandbox: the provider, with the wallets of the demo.
+
+    Yields:
+        The ids of the webhooks that follow, and the wallet that is new, or None.
     """
     rng = random.Random(_SEED)  # noqa: S311 - a simulation, the same each time
-    wallets = sandbox.world.wallets()
+    world = sandbox.world
+    wallets = world.wallets()
     for _ in range(_PLAIN_TRANSFERS):
         giver, taker = rng.sample(wallets, 2)
-        token = rng.choice(list(held(sandbox.world, giver)))
-        yield Happening(partial(sandbox.transfer, giver, taker, token, 1))
-    yield from _goes_on_and_comes_back(sandbox, rng, wallets)
-    yield from _some_copies(sandbox, rng, wallets)
-    yield from _into_a_new_wallet(sandbox, rng, wallets)
-    minted = {"name": "Freshly Minted", "editionId": 0, "totalEdition": 3}
-    yield Happening(lambda: sandbox.mint(wallets[0], 3, minted)[1])
-    renamed = next(iter(held(sandbox.world, wallets[-1])))
-    record = msgspec.json.decode(sandbox.world.token_body(renamed) or b"{}")
-    metadata = {**record.get("metadata", {}), "name": "Renamed after the first sync"}
-    yield Happening(partial(sandbox.edit_metadata, renamed, metadata))
-
-
-def _goes_on_and_comes_back(
-    sandbox: Sandbox, rng: random.Random, wallets: list[str]
-) -> Iterator[Happening]:
-    """One NFT is lent: from the first wallet to another and back."""
+        yield sandbox.transfer(giver, taker, rng.choice(list(held(world, giver))), 1), None
+    # One NFT is lent, from the first wallet to another and back.
     borrower = rng.choice(wallets[1:])
-    amounts = held(sandbox.world, wallets[0])
+    amounts = held(world, wallets[0])
     token = rng.choice([token for token, amount in amounts.items() if amount == 1])
-    yield Happening(partial(sandbox.transfer, wallets[0], borrower, token, 1))
-    yield Happening(partial(sandbox.transfer, borrower, wallets[0], token, 1))
-
-
-def _some_copies(sandbox: Sandbox, rng: random.Random, wallets: list[str]) -> Iterator[Happening]:
-    """A third of the copies of one NFT changes hands, so that an amount changes."""
-    giver = max(wallets, key=lambda wallet: max(held(sandbox.world, wallet).values()))
-    amounts = held(sandbox.world, giver)
+    yield sandbox.transfer(wallets[0], borrower, token, 1), None
+    yield sandbox.transfer(borrower, wallets[0], token, 1), None
+    # A third of the copies of one NFT changes hands, so that an amount changes.
+    giver = max(wallets, key=lambda wallet: max(held(world, wallet).values()))
+    amounts = held(world, giver)
     token = max(amounts, key=lambda token: amounts[token])
     taker = rng.choice([wallet for wallet in wallets if wallet != giver])
-    yield Happening(partial(sandbox.transfer, giver, taker, token, amounts[token] // 3))
-
-
-def _into_a_new_wallet(
-    sandbox: Sandbox, rng: random.Random, wallets: list[str]
-) -> Iterator[Happening]:
-    """A wallet is opened and given two NFTs by others."""
-    new = sandbox.world.add_wallet()
-    for opens in (new, None):
+    yield sandbox.transfer(giver, taker, token, amounts[token] // 3), None
+    # A wallet is opened and given two NFTs by others.
+    new = world.add_wallet()
+    for opened in (new, None):
         giver = rng.choice(wallets)
-        token = rng.choice(list(held(sandbox.world, giver)))
-        yield Happening(partial(sandbox.transfer, giver, new, token, 1), opens)
+        yield sandbox.transfer(giver, new, rng.choice(list(held(world, giver))), 1), opened
+    minted = {"name": "Freshly Minted", "editionId": 0, "totalEdition": 3}
+    yield sandbox.mint(wallets[0], 3, minted)[1], None
+    renamed = next(iter(held(world, wallets[-1])))
+    record = msgspec.json.decode(world.token_body(renamed) or b"{}")
+    metadata = {**record.get("metadata", {}), "name": "Renamed after the first sync"}
+    yield sandbox.edit_metadata(renamed, metadata), None
 
 
 _LABELS = ("Treasury", "Marketing", "Artist royalties", "Cold storage", "Team", "Auctions")
@@ -193,14 +164,9 @@ def run_demo(
 
 
 def _lines(wallets: list[str]) -> list[WalletLine]:
-    return [
-        WalletLine(
-            wallet,
-            _LABELS[number] if number < len(_LABELS) else f"Customer {number:03}",
-            "house" if number < len(_LABELS) else "customers",
-        )
-        for number, wallet in enumerate(wallets)
-    ]
+    house = [WalletLine(*each, "house") for each in zip(wallets, _LABELS, strict=False)]
+    customers = enumerate(wallets[len(house) :], start=len(house))
+    return house + [WalletLine(each, f"Customer {n:03}", "customers") for n, each in customers]
 
 
 @contextmanager
@@ -214,45 +180,31 @@ def _following(database: Path, client: ClientConfig) -> Iterator[str]:
 
     replay = ReplayConfig(client=client, access=access, routes=merged({}), run_sync=run_sync)
     serving = ServeConfig(database=database, secrets=[secret], port=0, replay=replay)
-    with receiving(serving, lambda: None) as receiver, _what_broke(receiver):
-        with Client(client, access) as provider:
-            provider.configure_webhooks(
-                {
-                    "url": receiver.url,
-                    "enabled": True,
-                    "sharedSecret": secret,
-                    "webhookTypes": ["nft"],
-                }
-            )
-        yield receiver.url
-
-
-@contextmanager
-def _what_broke(receiver: Receiving) -> Iterator[None]:
-    """Raise what ended a part of the receiver rather than that its work was waited for in vain."""
-    try:
-        yield
-    finally:
-        receiver.raise_what_ended_it()
+    with receiving(serving, lambda: None) as receiver:
+        try:
+            config = {"enabled": True, "sharedSecret": secret, "webhookTypes": ["nft"]}
+            with Client(client, access) as provider:
+                provider.configure_webhooks({"url": receiver.url, **config})
+            yield receiver.url
+        finally:
+            # Rather than that its work was waited for in vain.
+            receiver.raise_what_ended_it()
 
 
 def _let_change_hands(sandbox: Sandbox, database: Path) -> list[float]:
     """Change things at the provider; how long each took until the database said so, in seconds."""
     seconds = []
     with closing(connect_reader(database)) as connection:
-        for happening in happenings(sandbox):
+        for webhook_ids, opened in happenings(sandbox):
             began = time.monotonic()
-            _wait_until_done(connection, happening.cause())
+            _wait_until_done(connection, webhook_ids)
             seconds.append(time.monotonic() - began)
-            if happening.opens is not None:
-                _label(database, WalletLine(happening.opens, NEW_WALLET, "customers"))
+            if opened is not None:
+                line = WalletLine(opened, NEW_WALLET, "customers")
+                with Mirror(database) as mirror, mirror.transaction() as transaction:
+                    register(transaction.connection, [line], now())
             time.sleep(_PAUSE)
     return seconds
-
-
-def _label(database: Path, line: WalletLine) -> None:
-    with Mirror(database) as mirror, mirror.transaction() as transaction:
-        register(transaction.connection, [line], now())
 
 
 def _wait_until_done(connection: sqlite3.Connection, webhook_ids: list[str]) -> None:

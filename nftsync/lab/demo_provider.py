@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import random
 import re
 import sqlite3
-import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import ProxyHandler, build_opener
 
 import msgspec
 
-from nftsync.errors import InputError, NftsyncError, StoreError
+from nftsync.errors import InputError, StoreError
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.state import State
@@ -58,7 +54,8 @@ def is_demo(database: Path) -> bool:
     """Whether a demo has made this database; False where there is none that can be read."""
     try:
         with closing(connect_reader(database)) as connection, explained(database):
-            return _mark(connection) == _MARK
+            mark: int = connection.execute("PRAGMA application_id").fetchone()[0]
+            return mark == _MARK
     except StoreError:
         return False
 
@@ -123,13 +120,11 @@ def begin_afresh(database: Path) -> None:
             uses it; see `in_use`.
         StoreError: the file of the provider's address cannot be opened.
     """
-    if database.exists():
-        with closing(connect_reader(database)) as connection, explained(database):
-            if _mark(connection) != _MARK:
-                raise InputError(
-                    f"{database} was not made by a demo and is left as it is; "
-                    "name another file with --database"
-                )
+    if database.exists() and not is_demo(database):
+        raise InputError(
+            f"{database} was not made by a demo and is left as it is; "
+            "name another file with --database"
+        )
     with explained(address_file(database)), _alone(database):
         _remove(database)
 
@@ -144,18 +139,9 @@ def _remove(database: Path) -> None:
                 f"{state} cannot be begun afresh: another program uses it, or no demo has made it; "
                 "end `nftsync notebook`, or name another file with --database"
             ) from error
-    for path, suffixes in (
-        (database, ("", "-wal", "-shm", ".sync-lock")),
-        (state, ("", "-wal", "-shm")),
-        (address_file(database), ("",)),
-    ):
-        for suffix in suffixes:
+    for path in (database, state, address_file(database)):
+        for suffix in ("", "-wal", "-shm", ".sync-lock"):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
-
-
-def _mark(connection: sqlite3.Connection) -> int:
-    mark: int = connection.execute("PRAGMA application_id").fetchone()[0]
-    return mark
 
 
 #: How many NFTs have changed hands before the first sync.
@@ -168,10 +154,6 @@ _NFTS = 25
 _SEED = 7
 
 _ADDRESS = re.compile(r"(?P<url>http://127\.0\.0\.1:[0-9]{1,5})\s*")
-#: Seconds for a provider on this machine to tell which one it is.
-_PATIENCE = 10.0
-#: Seconds until a provider that others ran is run from here.
-_LOOK_EVERY = 0.2
 
 
 @contextmanager
@@ -221,13 +203,14 @@ def held(world: World, wallet_id: str) -> dict[str, int]:
 
 
 @contextmanager
-def provider_again(database: Path) -> Iterator[str]:
+def provider_again(database: Path, tell: Callable[[str], object] = lambda _: None) -> Iterator[str]:
     """See that a demo's provider runs during a block.
 
-    Where another program runs it already, it is shared, and run from here once that one ends.
+    Where another program runs it already, that one is used, for as long as it runs.
 
     Args:
         database: the demo's.
+        tell: is told where it answers.
 
     Yields:
         Its base URL.
@@ -235,41 +218,29 @@ def provider_again(database: Path) -> Iterator[str]:
     Raises:
         InputError: it was not kept, or its port or its state is in use by something else.
     """
-    url = _kept(database)
+    url, state = kept_address(database), state_file(database)
+    if url is None or not state.is_file():
+        raise InputError(f"the provider of {database} was not kept; `nftsync demo` makes both anew")
     try:
-        server = _start(database)
+        server = SandboxServer(_nothing_kept, port=int(url.rpartition(":")[2]), state=state)
     except InputError:
-        if not _answers(url, database):
+        if not _runs(state):
             raise
-        with _taken_over(database):
-            yield url
+        tell(f"The demo's provider runs already, at {url}, until the session that began it ends.")
+        yield url
         return
     with server:
+        tell(f"The demo's provider answers at {url}.")
         yield url
 
 
-def _start(database: Path) -> SandboxServer:
-    port = int(_kept(database).rpartition(":")[2])
-    return SandboxServer(_nothing_kept, port=port, state=state_file(database))
-
-
-@contextmanager
-def _taken_over(database: Path) -> Iterator[None]:
-    """Run the provider during the block as soon as nobody else does: once its port is free."""
-    ended = threading.Event()
-
-    def run() -> None:
-        while not ended.wait(_LOOK_EVERY):
-            with suppress(NftsyncError), _start(database):
-                ended.wait()
-
-    thread = threading.Thread(target=run, name="nftsync-demo-provider", daemon=True)
-    thread.start()
+def _runs(state: Path) -> bool:
+    """Whether a provider runs: it holds its state."""
     try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+        State(state).close()
+    except InputError as error:
+        return isinstance(error.__cause__, sqlite3.OperationalError)
+    return False
 
 
 def kept_address(database: Path) -> str | None:
@@ -281,32 +252,5 @@ def kept_address(database: Path) -> str | None:
     return found and found["url"]
 
 
-def _kept(database: Path) -> str:
-    url = kept_address(database)
-    if url is None or not state_file(database).is_file():
-        raise InputError(f"the provider of {database} was not kept; `nftsync demo` makes both anew")
-    return url
-
-
 def _nothing_kept(_url: str) -> World:
     raise InputError("its state is empty; `nftsync demo` makes it anew")
-
-
-def _answers(url: str, database: Path) -> bool:
-    """Whether the provider of this very database answers there."""
-    try:
-        with build_opener(ProxyHandler({})).open(
-            f"{url}/sandbox/wallets", timeout=_PATIENCE
-        ) as answer:
-            wallets = json.loads(answer.read())
-    except (URLError, OSError, ValueError):
-        return False
-    return isinstance(wallets, list) and bool(_known(database) & {str(each) for each in wallets})
-
-
-def _known(database: Path) -> set[str]:
-    try:
-        with closing(connect_reader(database)) as connection, explained(database):
-            return {wallet for (wallet,) in connection.execute("SELECT wallet_id FROM wallets")}
-    except (StoreError, sqlite3.Error):
-        return set()

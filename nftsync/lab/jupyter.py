@@ -146,12 +146,11 @@ def _provider(database: Path, tell: Callable[[str], object]) -> Iterator[str | N
     with ExitStack() as stack:
         try:
             stack.enter_context(in_use(database))
-            url = stack.enter_context(provider_again(database))
+            url = stack.enter_context(provider_again(database, tell))
         except NftsyncError as error:
             tell(f"The demo's provider does not run, so there are no pictures: {error}")
             yield None
             return
-        tell(f"The demo's provider answers at {url}.")
         yield url
 
 

@@ -29,7 +29,7 @@ from nftsync.lab.demo_provider import (
     state_file,
 )
 from nftsync.lab.jupyter import notebook_environment
-from nftsync.lab.which_database import provider_address
+from nftsync.lab.notebook import provider_address
 from nftsync.sandbox.state import State
 from nftsync.sandbox.webhooks import Outbox
 
@@ -127,11 +127,14 @@ def test_it_shows_the_pictures_again(demo: Path) -> None:
         assert picture.read().startswith(b"<svg")
 
 
-def test_it_is_shared_with_who_runs_it_already(copied: Path) -> None:
+def test_one_that_runs_already_is_used_and_goes_on(copied: Path) -> None:
+    told: list[str] = []
     with provider_again(copied) as url:
-        with provider_again(copied) as again:
+        with provider_again(copied, told.append) as again:
             assert again == url
+        assert "runs already" in told[0]
         assert nftsync.sync(base_url=url, database=copied, progress=False).status == "ok"
+    begin_afresh(copied)
 
 
 def comes(happens: Callable[[], bool]) -> bool:
@@ -142,49 +145,11 @@ def comes(happens: Callable[[], bool]) -> bool:
     return happened
 
 
-def syncs(url: str, database: Path) -> bool:
-    return nftsync.sync(base_url=url, database=database, progress=False).status == "ok"
-
-
-def answers(url: str) -> bool:
-    try:
-        urlopen(f"{url}/sandbox/wallets", timeout=_PATIENCE).close()
-    except OSError:
-        return False
-    return True
-
-
-def test_who_shares_it_runs_it_once_the_first_has_ended(copied: Path) -> None:
-    with ExitStack() as first, ExitStack() as second, ExitStack() as third:
-        url = first.enter_context(provider_again(copied))
-        assert second.enter_context(provider_again(copied)) == url
-        assert third.enter_context(provider_again(copied)) == url
-        first.close()
-        assert comes(lambda: answers(url))
-        assert syncs(url, copied)
-        second.close()
-        assert comes(lambda: answers(url))
-        assert syncs(url, copied)
-    assert not answers(url)
-    with provider_again(copied) as again:
-        assert syncs(again, copied)
-
-
-def test_who_shared_it_in_vain_leaves_nothing_running(copied: Path) -> None:
-    with provider_again(copied) as url:
-        with provider_again(copied):
-            pass
-        assert answers(url)
-    assert not answers(url)
-    begin_afresh(copied)
-
-
 def test_the_demo_does_not_begin_afresh_under_any_session(copied: Path) -> None:
     with ExitStack() as first, ExitStack() as second:
         first.enter_context(notebook_environment(copied, None, lambda _: None))
         second.enter_context(notebook_environment(copied, None, lambda _: None))
         first.close()
-        # At once, before the second runs the provider.
         with pytest.raises(InputError, match="nftsync notebook"):
             begin_afresh(copied)
         assert is_demo(copied)
@@ -196,8 +161,9 @@ def test_nor_under_a_session_whose_provider_does_not_run(copied: Path) -> None:
     state_file(copied).unlink()
     address_file(copied).unlink()
     told: list[str] = []
-    with notebook_environment(copied, None, told.append):
+    with notebook_environment(copied, None, told.append) as environment:
         assert "no pictures" in told[0]
+        assert "NFTSYNC_BASE_URL" not in environment
         with pytest.raises(InputError, match="nftsync notebook"):
             begin_afresh(copied)
     begin_afresh(copied)
@@ -271,15 +237,6 @@ def test_a_provider_that_was_not_kept_is_an_error_that_says_so(copied: Path, los
         pass
 
 
-def test_the_demo_does_not_begin_afresh_under_a_provider_that_runs(copied: Path) -> None:
-    with provider_again(copied):
-        with pytest.raises(InputError, match="nftsync notebook"):
-            begin_afresh(copied)
-        assert is_demo(copied)
-    begin_afresh(copied)
-    assert list(copied.parent.iterdir()) == []
-
-
 def test_the_demo_leaves_a_state_alone_that_is_none(tmp_path: Path) -> None:
     database = tmp_path / "mine.db"
     with closing(sqlite3.connect(state_file(database))) as connection:
@@ -315,16 +272,6 @@ def test_notebooks_of_the_demo_know_its_provider_and_nothing_of_another(
         "NFTSYNC_CONFIG": os.devnull,
     }
     assert told == [f"The demo's provider answers at {url}."]
-
-
-def test_notebooks_of_the_demo_open_without_its_provider(copied: Path) -> None:
-    state_file(copied).unlink()
-    told: list[str] = []
-    with notebook_environment(copied, None, told.append) as environment:
-        assert environment["NFTSYNC_DATABASE"] == str(copied)
-        assert "NFTSYNC_BASE_URL" not in environment
-    (line,) = told
-    assert "no pictures" in line
 
 
 def test_notebooks_of_another_database_have_its_settings(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from nftsync import frames
-from nftsync.lab.report import short_times
+from nftsync.lab.notebook import short_times
 
 
 def test_times_are_cut_to_the_second_and_all_else_stays() -> None:
