@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias
 
 import numpy as np
@@ -66,12 +67,11 @@ class Groups:
                 the groups have in common in the end.
             top: how many may be shown.
         """
-        by = list(sizes.columns)
-        names = [str(self.values[group]) for group in sizes.index]
-        sizes = sizes.assign(last=pd.Series(names, sizes.index, dtype=object))
-        ranked = sizes.sort_values([*by, "last"], ascending=[*(False for _ in by), True])
-        shown: list[int] = ranked.index[:top].tolist()
-        return shown
+        ranks = {
+            group: ([-size for size in row], str(self.values[group]))
+            for group, *row in sizes.itertuples()
+        }
+        return nsmallest(top, ranks, ranks.__getitem__)
 
     def places(self, shown: list[int]) -> Numbers:
         """Number each row by its group's place among those that are shown; all others come last."""
