@@ -18,5 +18,5 @@ def own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No settings of this machine: a working directory of its own, and no variables."""
     monkeypatch.chdir(tmp_path)
     for name in os.environ:
-        if name.startswith("NFTSYNC_"):
+        if name.startswith(("NFTSYNC_", "SSL_CERT_")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)

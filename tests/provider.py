@@ -131,7 +131,9 @@ class Peer:
 class Provider:
     """The provider. What no script is set for is answered from `bodies`, and else with 404."""
 
-    def __init__(self, *, certificate: str | None = None) -> None:
+    def __init__(
+        self, *, certificate: str | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.bodies: dict[str, bytes] = {}
         self.seen: list[Seen] = []
         self.connections = 0
@@ -143,13 +145,13 @@ class Provider:
         self._closing = threading.Event()
         self._sockets: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
-        self._tls: ssl.SSLContext | None = None
+        self._tls = tls
         if certificate is not None:
             self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self._tls.load_cert_chain(certificate)
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = self._listener.getsockname()[1]
-        scheme = "http" if certificate is None else "https"
+        scheme = "http" if self._tls is None else "https"
         self.url = f"{scheme}://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:

@@ -169,7 +169,7 @@ def _check_api(settings: Settings, wallet_id: str | None) -> list[Check]:
         client = Client(config)
     except SettingsError as error:
         return [checks.Check("FAILED", "API", str(error))]
-    results = checks.check_base_url(settings.base_url or "")
+    results = checks.check_base_url(settings.base_url or "") + checks.check_proxy(client)
     with client:
         if wallet_id is None:
             with suppress(NftsyncError):  # the line on the database says what is wrong with it

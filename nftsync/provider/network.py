@@ -100,7 +100,8 @@ def _chosen_proxy(base_url: httpx.URL, configured: str | None, source: str) -> P
         problem = _PROXY_FORM
     except ImportError:
         problem = "is a SOCKS proxy, which needs one more package: pip install 'httpx[socks]'"
-    raise SettingsError(f"proxy (NFTSYNC_PROXY) {problem} (from {source})")
+    name = "the proxy" if configured is None else "proxy (NFTSYNC_PROXY)"
+    raise SettingsError(f"{name} {problem} (from {source})")
 
 
 def _variable(name: str) -> str:

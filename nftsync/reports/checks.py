@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import quote, urlsplit
 
-from nftsync.errors import AccessRefused, NftsyncError, NoConnection, ReadError
+from nftsync.errors import AccessRefused, NftsyncError, NoConnection, ProxyFailed, ReadError
 from nftsync.provider.client import Client
 from nftsync.records import Effort
 from nftsync.store.database import BUSY_SECONDS, connect_reader, explained
@@ -22,6 +22,7 @@ __all__ = [
     "check_api",
     "check_base_url",
     "check_database",
+    "check_proxy",
     "check_secret",
     "first_tracked_wallet",
     "is_this_machine",
@@ -121,6 +122,11 @@ def check_base_url(base_url: str) -> list[Check]:
     ]
 
 
+def check_proxy(client: Client) -> list[Check]:
+    """Say which proxy stands between us and the provider, if one does."""
+    return [] if client.proxy is None else [Check("ok", "proxy", f"through {client.proxy}")]
+
+
 def is_this_machine(host: str) -> bool:
     """Whether a host's name or address stays on this machine."""
     if host == "localhost" or host.endswith(".localhost"):
@@ -154,6 +160,8 @@ def _advice(error: NftsyncError) -> str:
         if error.status == 401:
             return "; check api_token, token_command or headers"
         return "; the credentials are known but may not read this: ask for the right to"
+    if isinstance(error, ProxyFailed):
+        return ""  # it says which, and where it was configured
     if isinstance(error, NoConnection):
         return "; check base_url, and that this machine reaches it"
     if isinstance(error, ReadError) and error.status == 404:

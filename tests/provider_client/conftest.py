@@ -21,10 +21,8 @@ from nftsync.provider.rate_limiter import RateLimiter
 
 
 @pytest.fixture(autouse=True)
-def no_proxy_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
+def _own_settings(own_settings: None) -> None:
+    pass
 
 
 @pytest.fixture

@@ -1,0 +1,366 @@
+"""The way to the provider: through a company's proxy, with its own CA and client certificates."""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from forward_proxy import HOST, ForwardProxy
+from provider import MakeClient, Provider, balances, entry, head, raw, reply, token, uuid, wallet
+
+from nftsync.cli import main
+from nftsync.errors import NoConnection, ProxyFailed, SettingsError
+from nftsync.provider.webhooks import read_webhook
+from nftsync.records import Effort
+from nftsync.store.inbox import Delivery, store
+from nftsync.store.mirror import Mirror
+from nftsync.times import now
+
+GOOD = balances(entry(token(1)))
+PASSWORD = "hu%3Ash"  # as an URL has it
+CREDENTIALS = "me:hu:sh"
+
+
+@pytest.fixture
+def proxy() -> Iterator[ForwardProxy]:
+    with ForwardProxy() as running:
+        running.credentials = CREDENTIALS
+        yield running
+
+
+@pytest.fixture
+def secure(certificates: Any) -> Iterator[Provider]:
+    """The provider over TLS, known as `provider.test` to the proxy alone."""
+    with Provider(certificate=certificates.server) as running:
+        running.always(reply(GOOD))
+        yield running
+
+
+def named(provider: Provider) -> str:
+    return provider.url.replace("127.0.0.1", HOST)
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def said(self) -> str:
+        return self.out + self.err
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command with these variables, as the command line does."""
+
+    def run(*words: str, **environ: str) -> Ran:
+        with monkeypatch.context() as patch:
+            for name, value in {"NFTSYNC_RETRIES": "1", **environ}.items():
+                patch.setenv(name, value)
+            with pytest.raises(SystemExit) as ended:
+                main(words)
+        return Ran(int(str(ended.value.code)), *capsys.readouterr())
+
+    return run
+
+
+def one_webhook(database: Path) -> None:
+    """Put a webhook on a token into the inbox."""
+    fields = {"organizationId": uuid(1), "action": "update", "id": uuid(2), "changes": None}
+    fields |= {"resourceId": token(1), "resourceType": "Token", "createdAtUtc": "2026-01-01T00:00Z"}
+    body = json.dumps(fields).encode()
+    with closing(Mirror(database)) as mirror, mirror.transaction() as transaction:
+        store(transaction.connection, [Delivery(body, read_webhook(body, None))], now())
+
+
+# Proxies ----------------------------------------------------------------------------------------
+
+COMMANDS = [
+    ("sync", wallet(1)),
+    ("check", wallet(1)),
+    ("replay",),
+    ("webhook-config", "--enable", "--yes"),
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "where", ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "NFTSYNC_PROXY", "file"]
+)
+def test_every_command_that_asks_the_provider_goes_through_the_proxy(
+    proxy: ForwardProxy,
+    provider: Provider,
+    tmp_path: Path,
+    words: tuple[str, ...],
+    where: str,
+    run: Run,
+) -> None:
+    """By its name, which only the proxy can look up."""
+    provider.always(reply(GOOD))
+    if words[0] == "replay":
+        one_webhook(tmp_path / "data/nftsync.db")
+        provider.always(reply(b"{}"))
+    url = proxy.with_credentials(f"me:{PASSWORD}")
+    lines = f'base_url = "{named(provider)}"\n'
+    environ = {}
+    if where == "file":
+        lines += f'proxy = "{url}"\n'
+    else:
+        environ[where] = url
+    Path("nftsync.toml").write_text(lines)
+    ran = run(*words, **environ)
+    assert ran.code == 0, ran.said
+    assert len(proxy.asked) == 1 == len(provider.requests())
+    assert f"{named(provider)}/" in proxy.asked[0]
+    source = f"file {tmp_path}/nftsync.toml" if where == "file" else f"environment {where}"
+    if words[0] == "check":
+        assert f"through {proxy.address} (from {source})" in ran.said
+    assert "hu%3Ash" not in ran.said
+    assert "hu:sh" not in ran.said
+
+
+def test_over_tls_the_proxy_sees_a_tunnel_that_is_kept_and_no_request(
+    proxy: ForwardProxy, secure: Provider, certificates: Any, make_client: MakeClient
+) -> None:
+    client = make_client(
+        base_url=named(secure),
+        proxy=proxy.with_credentials(f"me:{PASSWORD}"),
+        ca_file=certificates.ca,
+    )
+    for number in range(3):
+        assert client.balances(wallet(number), Effort()).entries
+    assert proxy.asked == [f"CONNECT {HOST}:{secure.port}"]
+    assert "proxy-authorization" not in secure.requests()[0].headers
+
+
+def test_the_reading_process_gets_the_proxy_too(
+    proxy: ForwardProxy, provider: Provider, run: Run
+) -> None:
+    provider.always(reply(balances()))
+    Path("wallets").write_text("\n".join(wallet(number) for number in range(600)))
+    url = proxy.with_credentials(f"me:{PASSWORD}")
+    settings = {"NFTSYNC_PROXY": url, "NFTSYNC_BASE_URL": named(provider)}
+    ran = run("sync", "--wallets-file", "wallets", "--json", **settings)
+    assert json.loads(ran.out)["wallets"]["ok"] == 600 == len(proxy.asked)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"HTTP_PROXY": "PROXY", "NO_PROXY": "example.com,127.0.0.1"},
+        {"http_proxy": "PROXY", "no_proxy": "*"},
+        {"HTTP_PROXY": "PROXY", "NFTSYNC_PROXY": ""},
+        {"HTTPS_PROXY": "PROXY"},
+    ],
+)
+def test_no_proxy_is_asked_where_none_is_meant(
+    proxy: ForwardProxy, provider: Provider, environ: dict[str, str], run: Run
+) -> None:
+    provider.always(reply(GOOD))
+    settings = {name: value.replace("PROXY", proxy.address) for name, value in environ.items()}
+    ran = run("check", wallet(1), NFTSYNC_BASE_URL=provider.url, **settings)
+    assert "was read" in ran.said
+    assert "proxy: through" not in ran.said
+    assert proxy.asked == []
+
+
+@pytest.mark.parametrize("secure_way", [True, False])
+def test_a_proxy_that_refuses_is_named_without_its_password_and_asked_once(
+    proxy: ForwardProxy, provider: Provider, make_client: MakeClient, secure_way: bool
+) -> None:
+    url = named(provider).replace("http:", "https:") if secure_way else named(provider)
+    given = proxy.with_credentials("me:wrong")
+    client = make_client(base_url=url, proxy=given, proxy_source="file x", timeout=5.0)
+    with pytest.raises(ProxyFailed) as caught:
+        client.balances(wallet(1), Effort())
+    assert str(caught.value).startswith(f"the proxy {proxy.address} (from file x) refused: 407")
+    assert caught.value.provider_down
+    assert "wrong" not in repr(caught.value.__context__)
+    assert (len(proxy.asked), provider.requests()) == (1, [])
+
+
+def test_a_proxy_that_is_not_there_is_named_and_tried_again(
+    make_client: MakeClient, run: Run
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    client = make_client(proxy=f"127.0.0.1:{port}", attempts=3, proxy_source="environment X")
+    effort = Effort()
+    with pytest.raises(NoConnection) as caught:
+        client.balances(wallet(1), effort)
+    where = f"http://127.0.0.1:{port} (from environment X)"
+    assert str(caught.value).startswith(f"no connection to the proxy {where}: ")
+    assert effort == Effort(3, 2)
+    ran = run("check", wallet(1), NFTSYNC_BASE_URL="http://x.test", HTTP_PROXY=f"127.0.0.1:{port}")
+    assert "no connection to the proxy" in ran.said
+    assert "check base_url" not in ran.said
+
+
+def test_a_gateway_that_the_proxy_cannot_reach_is_tried_again(
+    proxy: ForwardProxy, make_client: MakeClient
+) -> None:
+    proxy.credentials, proxy.refuse_with = None, 502
+    client = make_client(base_url="https://x.test", proxy=proxy.address, attempts=2)
+    with pytest.raises(ProxyFailed, match="refused: 502"):
+        client.balances(wallet(1), Effort())
+    assert len(proxy.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("ftp://me:hush@h:1", "is no proxy's URL"),
+        ("http://me:hush@", "is no proxy's URL"),
+        ("http://me:hush@h:x", "is no proxy's URL"),
+        ("socks5://me:hush@h:1", "is a SOCKS proxy, which needs one more package"),
+    ],
+)
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+def test_a_proxy_that_cannot_be_used_is_an_error_of_the_settings(
+    value: str, problem: str, words: tuple[str, ...], run: Run
+) -> None:
+    ran = run(*words, NFTSYNC_BASE_URL="http://x.test", NFTSYNC_PROXY=value)
+    assert ran.code == (1 if words[0] == "check" else 2), ran.said
+    assert f"proxy (NFTSYNC_PROXY) {problem}" in ran.said
+    assert "(from environment NFTSYNC_PROXY)" in ran.said
+    assert "hush" not in ran.said
+
+
+def test_a_proxy_over_tls_and_a_provider_over_tls_within(
+    secure: Provider, certificates: Any, make_client: MakeClient
+) -> None:
+    with ForwardProxy(certificates.server) as proxy:
+        client = make_client(
+            base_url=named(secure), proxy=proxy.address, ca_file=certificates.ca, attempts=1
+        )
+        assert client.balances(wallet(1), Effort()).entries
+        assert proxy.asked == [f"CONNECT {HOST}:{secure.port}"]
+
+
+# Certificates -----------------------------------------------------------------------------------
+
+
+def test_a_certificate_of_nobody_that_is_trusted_is_refused(
+    secure: Provider, make_client: MakeClient
+) -> None:
+    with pytest.raises(NoConnection, match=r"^no connection: .*certificate"):
+        make_client(base_url=secure.url, attempts=1).balances(wallet(1), Effort())
+    assert secure.requests() == []
+
+
+@pytest.mark.parametrize("where", ["SSL_CERT_FILE", "NFTSYNC_CA_FILE", "file"])
+def test_an_own_ca_is_trusted(secure: Provider, certificates: Any, where: str, run: Run) -> None:
+    lines = f'base_url = "{secure.url}"\n'
+    lines += f'ca_file = "{certificates.ca}"\n' if where == "file" else ""
+    Path("nftsync.toml").write_text(lines)
+    ran = run("sync", wallet(1), **({} if where == "file" else {where: certificates.ca}))
+    assert ran.code == 0, ran.said
+    Path("wallets").write_text("\n".join(wallet(number) for number in range(600)))
+    ran = run(  # by the reading process
+        "sync", "--wallets-file", "wallets", **({} if where == "file" else {where: certificates.ca})
+    )
+    assert ran.code == 0, ran.said
+
+
+def test_a_response_over_tls_may_drip_and_its_connection_is_kept(
+    secure: Provider, certificates: Any, make_client: MakeClient
+) -> None:
+    whole = head(f"content-length: {len(GOOD)}") + GOOD
+    parts = raw(whole[:30], whole[30:90], whole[90:], pause=0.2, then="keep")
+    stalls = raw(whole[:30], then="hold")
+    secure.always(parts, reply(GOOD), stalls)
+    client = make_client(base_url=secure.url, ca_file=certificates.ca, timeout=2.0, attempts=1)
+    for number in range(2):
+        assert client.balances(wallet(number), Effort()).entries
+    assert secure.connections == 1
+    with pytest.raises(NoConnection, match=r"^no whole answer within 2 s$"):
+        client.balances(wallet(1), Effort())
+
+
+def test_a_handshake_that_takes_too_long_is_no_connection(make_client: MakeClient) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"https://127.0.0.1:{mute.getsockname()[1]}"
+        client = make_client(base_url=url, timeout=0.6, attempts=1)
+        with pytest.raises(NoConnection, match=r"^no connection: .*timed out"):
+            client.balances(wallet(1), Effort())
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_client_certificate_is_shown(
+    certificates: Any, make_client: MakeClient, apart: bool
+) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificates.server)
+    tls.load_verify_locations(certificates.ca)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    own = {"client_certificate": certificates.client}
+    if apart:
+        own = {
+            "client_certificate": certificates.client_certificate_alone,
+            "client_key": certificates.client_key_alone,
+        }
+    with Provider(tls=tls) as strict:
+        strict.always(reply(GOOD))
+        given = {"base_url": strict.url, "ca_file": certificates.ca, "attempts": 1}
+        assert make_client(**given, **own).balances(wallet(1), Effort()).entries
+        with pytest.raises(NoConnection):
+            make_client(**given).balances(wallet(1), Effort())
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "NFTSYNC_CA_FILE", "NFTSYNC_CLIENT_CERTIFICATE"])
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_a_certificate_that_cannot_be_used_is_an_error_that_names_setting_and_file(
+    tmp_path: Path, words: tuple[str, ...], name: str, content: str | None, run: Run
+) -> None:
+    file = tmp_path / "x.pem"
+    if content is not None:
+        file.write_text(content)
+    ran = run(*words, **{"NFTSYNC_BASE_URL": "https://x.test", name: str(file)})
+    assert ran.code == (1 if words[0] == "check" else 2), ran.said
+    assert name in ran.said
+    assert str(file) in ran.said.replace("\n", "")
+    assert "Traceback" not in ran.said
+    assert "FAILED   database" not in ran.said
+
+
+@pytest.mark.parametrize("files", [("locked", None), ("client_certificate_alone", None),
+                                   (None, "client_key_alone"), ("client", "ca")])  # fmt: skip
+def test_a_key_that_does_not_go_with_the_certificate_is_an_error(
+    certificates: Any, make_client: MakeClient, files: tuple[str | None, str | None]
+) -> None:
+    certificate, key = (None if name is None else getattr(certificates, name) for name in files)
+    with pytest.raises(SettingsError, match=r"^client_.*NFTSYNC_CLIENT_KEY"):
+        make_client(base_url="https://x.test", client_certificate=certificate, client_key=key)
+
+
+# Few descriptors --------------------------------------------------------------------------------
+
+
+def test_few_descriptors_end_a_sync_without_a_traceback(provider: Provider) -> None:
+    provider.always(reply(status=503))
+    Path("wallets").write_text("\n".join(wallet(number) for number in range(100)))
+    words = ["sync", "--base-url", provider.url, "--wallets-file", "wallets"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "nftsync", *words, "--concurrency", "64", "--retries", "2"],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 1, ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert "Too many open files" in ran.stdout + ran.stderr
