@@ -56,6 +56,13 @@ def _wallets(run: Run) -> list[str]:
     return run("sync", "--base-url", UNUSED) + run("sync", "0xabc", "--base-url", UNUSED)
 
 
+def _proxy(run: Run) -> list[str]:
+    Path("nftsync.toml").write_text(f'proxy = "{UNUSED}"\n')
+    said = run("sync", WALLET, "--retries", "1", "--base-url", "http://api.example.com")
+    Path("nftsync.toml").unlink()
+    return said
+
+
 def _provider(run: Run) -> list[str]:
     answers = {
         "refused": fake.reply(status=401),
@@ -179,6 +186,7 @@ def test_each_message_is_a_real_one(run: Run, tmp_path: Path, monkeypatch: pytes
         *_settings(run),
         *_wallets(run),
         *_provider(run),
+        *_proxy(run),
         *_empty_lists(run),
         *_database(run, tmp_path, monkeypatch),
         *_serve(run, monkeypatch),
