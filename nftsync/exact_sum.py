@@ -1,7 +1,8 @@
 """Exact arithmetic on amounts in SQL: functions that a SQLite connection is given.
 
 An amount is text, as it can be as large as 2**256 - 1; SQLite's own `sum` would make a float of it,
-and `CAST(amount AS INTEGER)` would cut it off at 2**63 - 1 without a word.
+and `CAST(amount AS INTEGER)` would cut it off at 2**63 - 1 without a word. Datasette and
+sqlite-utils find this module by its entry points, so queries there have the functions too.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import sqlite3
 from typing import TypeAlias
 
-__all__ = ["ExactSum", "amount_key", "register"]
+from pluggy import HookimplMarker
+
+__all__ = ["ExactSum", "amount_key", "prepare_connection", "register"]
 
 #: What SQLite hands to a function.
 _Value: TypeAlias = str | int | float | bytes | None
@@ -70,6 +73,13 @@ def register(connection: sqlite3.Connection) -> None:
     """
     connection.create_window_function("exact_sum", 1, ExactSum)
     connection.create_function("amount_key", 1, amount_key, deterministic=True)
+
+
+@HookimplMarker("datasette")
+@HookimplMarker("sqlite_utils")
+def prepare_connection(conn: sqlite3.Connection) -> None:
+    """Give each connection that Datasette or sqlite-utils opens the functions."""
+    register(conn)
 
 
 def _exact(amount: _Value) -> int | None:

@@ -207,7 +207,7 @@ class _SyncRun:
         self._run.counts = counts
         self._unwritten -= len(reads)
         entries = sum(len(x.entries) if isinstance(x, WalletRead) else 1 for x in reads)
-        self._batch.learn(entries, self._mirror.held_seconds)
+        self._batch.learn(entries, self._mirror.lock_seconds)
         for each in applied:
             if each.result in {"failed", "incomplete"}:
                 self._note_failure(each.read)

@@ -125,7 +125,7 @@ class Worker:
         if reads:
             refused = self._apply(reads)
             entries = sum(len(x.entries) if isinstance(x, WalletRead) else 1 for x in reads)
-            self._batch.learn(entries, self._mirror.held_seconds)
+            self._batch.learn(entries, self._mirror.lock_seconds)
             self._judge(reads, refused)
         return claimed or bool(reads)
 

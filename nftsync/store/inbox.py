@@ -6,7 +6,6 @@ The receiver stores `pending` or `quarantined`; all other states are replay's.
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import sqlite3
 from collections import Counter
@@ -16,7 +15,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from nftsync.provider.webhooks import Unusable, Webhook
 from nftsync.store import STATES, WebhookState
-from nftsync.store.database import statement_of
+from nftsync.store.database import over_keys, statement_of
 
 __all__ = [
     "MOST_ATTEMPTS",
@@ -162,7 +161,7 @@ def _known(
         webhook = content.webhook if isinstance(content, Unusable) else content
         if webhook is not None:
             names.append(webhook.webhook_id)
-    return dict(connection.execute(_KNOWN, (json.dumps(names),)))
+    return dict(over_keys(connection, _KNOWN, names))
 
 
 def _row(

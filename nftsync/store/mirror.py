@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Self
 
 from nftsync.records import Applied, ObjectRead, TokenRead, WalletRead
-from nftsync.store.checkpoints import Checkpoints
 from nftsync.store.clock import TicketClock
-from nftsync.store.database import begin_immediate, explained
+from nftsync.store.database import Checkpoints, begin_immediate, explained
 from nftsync.store.schema import open_store
 from nftsync.store.wallet_batch import Batch
 from nftsync.times import now
@@ -81,7 +80,7 @@ def store_object(connection: sqlite3.Connection, read: ObjectRead) -> bool:
 
 #: Room that a writer leaves other writers between two of its transactions; back to back ones
 #: starve the inbox.
-AIR_SECONDS = 0.02
+WRITE_GAP_SECONDS = 0.02
 
 #: New tokens that one step of the full-text index takes in; about a tenth of a second in a database
 #: of millions.
@@ -152,16 +151,16 @@ class Mirror:
         connection: the writing connection.
         path: the database.
         tickets: where each read takes its number.
-        held_seconds: for how long the last transaction kept others from writing; what it waited
+        lock_seconds: for how long the last transaction kept others from writing; what it waited
             for them is no part of it.
     """
 
-    def __init__(self, path: Path, *, air: float = AIR_SECONDS) -> None:
+    def __init__(self, path: Path, *, write_gap: float = WRITE_GAP_SECONDS) -> None:
         """Open, create or migrate the database.
 
         Args:
             path: the database.
-            air: seconds that other writers are left between two transactions.
+            write_gap: seconds that other writers are left between two transactions.
 
         Raises:
             StoreError: it cannot be opened, or is not nftsync's.
@@ -171,9 +170,9 @@ class Mirror:
         with explained(path):
             self.tickets = TicketClock.of(self.connection)
             self._checkpoints = Checkpoints(path, self.connection)
-        self._air = air
+        self._write_gap = write_gap
         self._free_at = 0.0
-        self.held_seconds = 0.0
+        self.lock_seconds = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -206,8 +205,8 @@ class Mirror:
                 raise
             finally:
                 ended = time.monotonic()
-                self._free_at = ended + self._air
-                self.held_seconds = ended - began
+                self._free_at = ended + self._write_gap
+                self.lock_seconds = ended - began
             self._checkpoints.after_commit()
 
     def index_tokens(self) -> None:

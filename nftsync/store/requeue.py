@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
 from nftsync.errors import InputError
 from nftsync.records import normalize_uuid
+from nftsync.store.database import over_keys
 from nftsync.store.inbox import REQUEUED_FROM
 from nftsync.store.mirror import BatchSize
 from nftsync.times import now
@@ -48,7 +47,7 @@ _QUARANTINE_ID_LENGTH = len("q-") + 64
 
 #: As if the webhook had just come in; a worker that still held it would find its lease gone.
 _AFRESH = (
-    "state = 'pending', attempts = 0, next_attempt_at = ?1, last_error = NULL,"
+    "state = 'pending', attempts = 0, next_attempt_at = ?2, last_error = NULL,"
     " finished_at = NULL, lease_no = NULL, look_again_at = NULL"
 )
 
@@ -133,10 +132,11 @@ def numbers_of_ids(connection: sqlite3.Connection, webhook_ids: Iterable[str]) -
     numbers: dict[int, None] = {}
     rest = iter(webhook_ids)
     while step := list(islice(rest, _IDS_AT_ONCE)):
-        rows = connection.execute(
+        rows = over_keys(
+            connection,
             "SELECT k.value, w.webhook_no FROM json_each(?) k"
             " LEFT JOIN webhooks w ON w.webhook_id = k.value ORDER BY k.key",
-            (msgspec.json.encode(step).decode(),),
+            step,
         ).fetchall()
         for webhook_id, number in rows:
             if number is None:
@@ -197,24 +197,27 @@ def _put_back(
 ) -> tuple[Requeued, list[tuple[int, str]]]:
     """One step: the result, and the quarantined webhooks, which are still to be read."""
     with mirror.transaction() as transaction:
-        execute = transaction.connection.execute
         at = now()
-        rows = execute(
+        rows = over_keys(
+            transaction.connection,
             "SELECT w.webhook_no, w.webhook_id,"
             # One that waits for its time is put back like one that failed.
             " iif(w.state = 'pending' AND w.next_attempt_at > ?3, 'failed', w.state)"
             " FROM json_each(?1) k"
             " JOIN webhooks w ON w.webhook_no = k.value WHERE ?2 IS NULL OR w.state = ?2"
             " ORDER BY k.key",
-            (_as_json(numbers), only, at),
+            numbers,
+            *(only, at),
         ).fetchall()
         back = [n for n, _, state in rows if state in REQUEUED_FROM and state != "quarantined"]
-        execute(
+        over_keys(
+            transaction.connection,
             f"UPDATE webhooks SET {_AFRESH}"  # noqa: S608 - no value is in it
-            " WHERE webhook_no IN (SELECT value FROM json_each(?2))",
-            (at, _as_json(back)),
+            " WHERE webhook_no IN (SELECT value FROM json_each(?1))",
+            back,
+            at,
         )
-    size.learn(len(back), mirror.held_seconds)
+    size.learn(len(back), mirror.lock_seconds)
     quarantined = [(n, webhook_id) for n, webhook_id, state in rows if state == "quarantined"]
     already = sum(state == "pending" for _, _, state in rows)
     busy = "it is being worked on; try again in a moment"
@@ -252,16 +255,16 @@ def _accept(mirror: Mirror, usable: Sequence[tuple[int, Webhook]]) -> Requeued:
     at = now()
     rows: list[tuple[Any, ...]] = [
         (
-            *(at, each.organization_id, each.action, each.resource_type, each.resource_id),
-            *(each.created_at_utc, each.changes, number),
+            *(number, at, each.organization_id, each.action, each.resource_type),
+            *(each.resource_id, each.created_at_utc, each.changes),
         )
         for number, each in usable
     ]
     with mirror.transaction() as transaction:
         done = transaction.connection.executemany(
-            f"UPDATE webhooks SET {_AFRESH}, organization_id = ?2, action = ?3,"  # noqa: S608
-            " resource_type = ?4, resource_id = ?5, created_at_utc = ?6, changes = ?7"
-            " WHERE webhook_no = ?8 AND state = 'quarantined'",
+            f"UPDATE webhooks SET {_AFRESH}, organization_id = ?3, action = ?4,"  # noqa: S608
+            " resource_type = ?5, resource_id = ?6, created_at_utc = ?7, changes = ?8"
+            " WHERE webhook_no = ?1 AND state = 'quarantined'",
             rows,
         )
         return Requeued(done.rowcount, 0, [])
@@ -280,20 +283,22 @@ def prune(mirror: Mirror, rows: Iterable[Prunable], before: str) -> Iterator[Pru
     """
     size = BatchSize()
     for step in _steps(rows, size):
-        numbers = _as_json([row.number for row in step])
+        numbers = [row.number for row in step]
         which = (
             "webhook_no IN (SELECT value FROM json_each(?1))"
             " AND state = 'done' AND finished_at < ?2 AND body IS NOT NULL"
         )
         with mirror.transaction() as transaction:
-            execute = transaction.connection.execute
-            count, freed = execute(
+            connection = transaction.connection
+            count, freed = over_keys(
+                connection,
                 "SELECT count(*), coalesce(sum(length(body)), 0) FROM webhooks"  # noqa: S608
                 f" WHERE {which}",
-                (numbers, before),
+                numbers,
+                before,
             ).fetchone()
-            execute(f"UPDATE webhooks SET body = NULL WHERE {which}", (numbers, before))  # noqa: S608
-        size.learn(count, mirror.held_seconds)
+            over_keys(connection, f"UPDATE webhooks SET body = NULL WHERE {which}", numbers, before)  # noqa: S608
+        size.learn(count, mirror.lock_seconds)
         yield Pruned(len(step), count, freed)
 
 
@@ -308,7 +313,3 @@ def _steps(rows: Iterable[Prunable], size: BatchSize) -> Iterator[list[Prunable]
             step, freed = [], 0
     if step:
         yield step
-
-
-def _as_json(numbers: Iterable[int]) -> str:
-    return msgspec.json.encode(list(numbers)).decode()

@@ -5,16 +5,14 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from nftsync.errors import InputError
-from nftsync.store.database import connect_reader, explained
-from nftsync.store.schema import check_schema
+from nftsync.store.catalog import TABLES
+from nftsync.store.database import over_keys
+from nftsync.store.schema import reading
 from nftsync.times import now
 
 __all__ = [
@@ -39,8 +37,8 @@ _STEP = 2_000
 #: The columns of a KnownWallet.
 _KNOWN = "w.wallet_id, w.etag, w.body_sha256, w.ticket, w.status, w.tracked"
 
-#: Of ?1, the current time, and ?2, a time or NULL. A read in the future had a wrong clock.
-_READ_BEFORE = "(?2 IS NULL OR synced_at IS NULL OR synced_at < ?2 OR synced_at > ?1)"
+#: Of ?2, a time or NULL, and ?3, the current time. A read in the future had a wrong clock.
+_READ_BEFORE = "(?2 IS NULL OR synced_at IS NULL OR synced_at < ?2 OR synced_at > ?3)"
 
 
 class WalletLine(NamedTuple):
@@ -117,17 +115,13 @@ def register(
 
 
 def list_wallets(path: Path) -> list[tuple[Any, ...]]:
-    """All known wallets: the columns of `wallets` from `wallet_id` to `error`.
+    """All known wallets: the public columns of `wallets`.
 
     Raises:
         StoreError: there is no database, or it is not nftsync's.
     """
-    with closing(connect_reader(path)) as connection, explained(path):
-        check_schema(connection, path)
-        return connection.execute(
-            "SELECT wallet_id, label, wallet_group, tracked, first_seen_at, synced_at, status,"
-            " error FROM wallets ORDER BY wallet_no"
-        ).fetchall()
+    with reading(path) as connection:
+        return connection.execute(TABLES["wallets"].select()).fetchall()
 
 
 def label_wallet(connection: sqlite3.Connection, wallet_id: str, label: str) -> None:
@@ -164,7 +158,7 @@ def tracked_numbers(
     rows = connection.execute(
         f"SELECT wallet_no FROM wallets WHERE tracked AND {_READ_BEFORE}"  # noqa: S608
         " ORDER BY wallet_no",
-        (now(), read_before),
+        (None, read_before, now()),
     )
     return array("q", (row[0] for row in rows))
 
@@ -182,10 +176,12 @@ def numbers_of(
     numbers: dict[int, None] = {}
     wallet_ids = iter(wallet_ids)
     while step := list(islice(wallet_ids, _STEP)):
-        rows = connection.execute(
-            "SELECT w.wallet_no FROM json_each(?3) k"  # noqa: S608 - the condition is ours
+        rows = over_keys(
+            connection,
+            "SELECT w.wallet_no FROM json_each(?1) k"  # noqa: S608 - the condition is ours
             f" JOIN wallets w ON w.wallet_id = k.value WHERE {_READ_BEFORE} ORDER BY k.key",
-            (now(), read_before, msgspec.json.encode(step).decode()),
+            step,
+            *(read_before, now()),
         )
         numbers |= dict.fromkeys(row[0] for row in rows)
     return array("q", numbers)
@@ -196,10 +192,11 @@ def wallets_to_read(
 ) -> Iterator[KnownWallet]:
     """Look up wallets a step at a time, as late as possible."""
     for start in range(0, len(numbers), _STEP):
-        rows = connection.execute(
+        rows = over_keys(
+            connection,
             f"SELECT {_KNOWN} FROM json_each(?) k"  # noqa: S608 - the columns are ours
             " JOIN wallets w ON w.wallet_no = k.value ORDER BY k.key",
-            (msgspec.json.encode(list(numbers[start : start + _STEP])).decode(),),
+            numbers[start : start + _STEP],
         ).fetchall()
         yield from map(KnownWallet._make, rows)
 
@@ -208,10 +205,11 @@ def wallets_by_id(
     connection: sqlite3.Connection, wallet_ids: Iterable[str]
 ) -> dict[str, KnownWallet]:
     """Look up wallets by their ids; those that are not known are missing."""
-    rows = connection.execute(
+    rows = over_keys(
+        connection,
         f"SELECT {_KNOWN} FROM json_each(?) k"  # noqa: S608 - the columns are ours
         " JOIN wallets w ON w.wallet_id = k.value",
-        (msgspec.json.encode(list(wallet_ids)).decode(),),
+        wallet_ids,
     )
     return {row[0]: KnownWallet._make(row) for row in rows}
 
@@ -226,16 +224,18 @@ def another_holder(
         besides: wallets that are not meant.
         near: which of them; any number.
     """
-    names = msgspec.json.encode(list(besides)).decode()
+    besides = list(besides)
     (most,) = connection.execute("SELECT coalesce(max(wallet_no), 0) FROM wallets").fetchone()
     for start in (near % (most + 1), 0):
-        row = connection.execute(
-            f"SELECT {_KNOWN} FROM wallets w WHERE w.wallet_no >= ?1 AND w.tracked"  # noqa: S608
+        row = over_keys(
+            connection,
+            f"SELECT {_KNOWN} FROM wallets w WHERE w.wallet_no >= ?2 AND w.tracked"  # noqa: S608
             " AND w.status IN ('ok', 'incomplete')"
-            " AND w.wallet_id NOT IN (SELECT value FROM json_each(?2))"
+            " AND w.wallet_id NOT IN (SELECT value FROM json_each(?1))"
             " AND EXISTS (SELECT 1 FROM balance_rows b WHERE b.wallet_no = w.wallet_no)"
             " ORDER BY w.wallet_no LIMIT 1",
-            (start, names),
+            besides,
+            start,
         ).fetchone()
         if row is not None:
             return KnownWallet._make(row)
@@ -244,20 +244,18 @@ def another_holder(
 
 def known_tokens(connection: sqlite3.Connection, token_ids: Iterable[str]) -> set[str]:
     """Those of some tokens that the mirror knows."""
-    rows = connection.execute(
-        "SELECT t.token_id FROM json_each(?) k JOIN tokens t ON t.token_id = k.value",
-        (msgspec.json.encode(list(token_ids)).decode(),),
-    )
-    return {row[0] for row in rows}
+    query = "SELECT t.token_id FROM json_each(?) k JOIN tokens t ON t.token_id = k.value"
+    return {row[0] for row in over_keys(connection, query, token_ids)}
 
 
 def holders_of(connection: sqlite3.Connection, token_ids: Iterable[str]) -> dict[str, list[str]]:
     """The tracked wallets that are known to hold each of some tokens."""
-    rows = connection.execute(
+    rows = over_keys(
+        connection,
         "SELECT t.token_id, w.wallet_id FROM json_each(?) k"
         " JOIN tokens t ON t.token_id = k.value JOIN balance_rows b USING (token_no)"
         " JOIN wallets w USING (wallet_no) WHERE w.tracked",
-        (msgspec.json.encode(list(token_ids)).decode(),),
+        token_ids,
     )
     holders: dict[str, list[str]] = {}
     for token_id, wallet_id in rows:

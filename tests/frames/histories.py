@@ -75,7 +75,7 @@ class Histories:
             self.path.with_name(name).unlink(missing_ok=True)
         shutil.copyfile(self._template, self.path)
         clock = 0
-        with Mirror(self.path, air=0.0) as mirror:
+        with Mirror(self.path, write_gap=0.0) as mirror:
             self._apply(mirror, Read(0, _SENTINEL, {}, True))
             for read in reads:
                 clock += read.wait

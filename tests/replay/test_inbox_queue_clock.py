@@ -26,7 +26,7 @@ def moved(**by: float) -> str:
 
 @pytest.fixture
 def mirror(place: Place):
-    with Mirror(place.database, air=0.0) as mirror:
+    with Mirror(place.database, write_gap=0.0) as mirror:
         yield mirror
 
 

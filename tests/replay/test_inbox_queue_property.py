@@ -50,7 +50,7 @@ class Queue(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
-        self.mirror = Mirror(Path(self._folder.name) / "nftsync.db", air=0.0)
+        self.mirror = Mirror(Path(self._folder.name) / "nftsync.db", write_gap=0.0)
         self.connection = self.mirror.connection
         self.at = _START
         self.workers = [Worker() for _ in range(3)]

@@ -17,7 +17,7 @@ T, U = (f"bbbbbbbb-0000-4000-8000-00000000000{n}" for n in range(2))
 
 @pytest.fixture
 def mirror(tmp_path: Path):
-    with Mirror(tmp_path / "nftsync.db", air=0.0) as mirror:
+    with Mirror(tmp_path / "nftsync.db", write_gap=0.0) as mirror:
         yield mirror
 
 

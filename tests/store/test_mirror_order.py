@@ -203,7 +203,7 @@ def test_the_read_that_started_later_wins_whatever_order_they_end_in(
 ) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
-        Mirror(Path(shutil.copy(template(), folder)), air=0.0) as mirror,
+        Mirror(Path(shutil.copy(template(), folder)), write_gap=0.0) as mirror,
     ):
         model = Model(versions)
         # Tickets grow with the ticks; conditional reads know what the mirror held when planned.

@@ -80,7 +80,7 @@ def test_applying_a_read_takes_as_many_steps_of_sqlite_in_a_large_database(
     kind: str, tmp_path: Path
 ) -> None:
     def steps(wallets: int) -> int:
-        with Mirror(tmp_path / f"{wallets}.db", air=0.0) as mirror:
+        with Mirror(tmp_path / f"{wallets}.db", write_gap=0.0) as mirror:
             apply(mirror, [found(mirror, number) for number in range(wallets)])
             number = wallets if kind == "new" else wallets // 2
             read = found(mirror, number, "2" if kind == "changed" else "1", kind)
