@@ -18,7 +18,7 @@ import msgspec
 from nftsync.pull.reads import AnyRead, Read, WalletTask
 from nftsync.pull.removals import RemovalGuard
 from nftsync.records import Applied, ObjectRead, WalletRead
-from nftsync.replay.config import Timing
+from nftsync.replay.config import ReplayConfig
 from nftsync.replay.result import ReplayResult
 from nftsync.replay.work import Job
 from nftsync.store import leases, queue, runs
@@ -41,37 +41,29 @@ class LeasedRun:
         settlements: what became of claimed webhooks, and is yet to be acknowledged.
     """
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        timing: Timing,
-        organization_id: str | None,
-        on_lost: Callable[[], None],
-    ) -> None:
+    def __init__(self, mirror: Mirror, config: ReplayConfig, on_lost: Callable[[], None]) -> None:
         """Hold nothing yet.
 
         Args:
             mirror: where reads are applied.
-            timing: how often webhooks are looked for that a wrong clock has deferred.
-            organization_id: webhooks of others are quarantined; None: there is no such check.
+            config: whose webhooks are worked on, and its timing.
             on_lost: is called when the lease has been taken away.
         """
         self.result = ReplayResult()
         self.guard = RemovalGuard()
         self.settlements: list[Settlement] = []
         self._mirror = mirror
-        self._timing = timing
-        self._organization_id = organization_id
+        self._config = config
         self._on_lost = on_lost
-        self._number: int | None = None
+        self._number: int | None = None  # the fencing token
         self._run: runs.Run | None = None
         self._look_for_late_at = 0.0
 
     # The lease -------------------------------------------------------------------------------
 
     @contextmanager
-    def transaction(self) -> Iterator[tuple[Transaction, int, runs.Run]]:
-        """A transaction that takes or renews the lease; its number is the fencing token."""
+    def transaction(self) -> Iterator[Transaction]:
+        """A transaction that takes the lease or renews it."""
         with self._mirror.transaction() as transaction:
             connection, at = transaction.connection, now()
             if self._run is None:
@@ -88,7 +80,13 @@ class LeasedRun:
             if lost or self._number is None:
                 self._number = leases.take_lease(connection, at)
                 leases.renew_lease(connection, self._number, at, run_id=run_id)
-            yield transaction, self._number, self._run
+            yield transaction
+
+    @property
+    def _under_way(self) -> tuple[int, runs.Run]:
+        if self._number is None or self._run is None:
+            raise AssertionError("there is a run only under a lease")
+        return self._number, self._run
 
     @property
     def is_held(self) -> bool:
@@ -135,19 +133,20 @@ class LeasedRun:
         at = now()
         late = time.monotonic() >= self._look_for_late_at
         if late:
-            self._look_for_late_at = time.monotonic() + self._timing.late_check
+            self._look_for_late_at = time.monotonic() + self._config.timing.late_check
         keys = queue.due_objects(self._mirror.connection, due or at, at, room, late=late)
         found = more = bool(keys)
         claims: dict[queue.ObjectKey, str] = {}
         under = None
         while more:
-            with self.transaction() as (transaction, number, _):
+            with self.transaction() as transaction:
+                number, _ = self._under_way
                 if under not in {None, number}:
                     return True, []  # what was claimed under the lease that is gone waits again
                 claimed = queue.claim(
                     transaction.connection,
                     *(number, keys, due or at, at),
-                    organization_id=self._organization_id,
+                    organization_id=self._config.organization_id,
                     going_on=under is not None,
                 )
             self.result.count({"quarantined": claimed.quarantined})
@@ -169,7 +168,7 @@ class LeasedRun:
         ).fetchone()
         if not due or room <= 0:
             return []
-        with self.transaction() as (transaction, _, _):
+        with self.transaction() as transaction:
             found = queue.due_rechecks(transaction.connection, at, room)
         since = self._mirror.tickets.take()
         return [Job(each.key, each.webhook_id, since, recheck=True) for each in found]
@@ -185,7 +184,6 @@ class LeasedRun:
     def apply(
         self,
         transaction: Transaction,
-        run: runs.Run,
         reads: Sequence[AnyRead],
         webhook_behind: Callable[[AnyRead], str | None],
         *,
@@ -195,7 +193,6 @@ class LeasedRun:
 
         Args:
             transaction: the lease's.
-            run: the run under way.
             reads: any reads.
             webhook_behind: one of the webhooks that caused a read.
             accept: the empty lists that wait are true.
@@ -204,6 +201,7 @@ class LeasedRun:
             Each read that does not wait, those that no longer do among them, and what became of
             it in the mirror; None for one that is not of it.
         """
+        _, run = self._under_way
         known: list[Read] = []
         aside: list[AnyRead] = []
         for read in reads:
@@ -231,8 +229,9 @@ class LeasedRun:
         runs.save_counts(transaction.connection, run.run_id, run.counts)
         return [*((read, None) for read in aside), *((each.read, each) for each in applied)]
 
-    def acknowledge(self, connection: sqlite3.Connection, number: int, run: runs.Run) -> None:
+    def acknowledge(self, connection: sqlite3.Connection) -> None:
         """Acknowledge as many webhooks as fit in a transaction."""
+        number, run = self._under_way
         counts, self.settlements = queue.acknowledge(
             connection, number, self.settlements, now(), run.run_id
         )
@@ -241,8 +240,8 @@ class LeasedRun:
     def acknowledge_all(self) -> None:
         """Acknowledge all that is settled."""
         while self.settlements:
-            with self.transaction() as (transaction, number, run):
-                self.acknowledge(transaction.connection, number, run)
+            with self.transaction() as transaction:
+                self.acknowledge(transaction.connection)
 
 
 def _strangers(connection: sqlite3.Connection, reads: Sequence[Read]) -> list[WalletRead]:

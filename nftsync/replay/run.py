@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Protocol
 
@@ -52,27 +52,25 @@ def replay_once(
     """
     began = time.monotonic()
     with explained(database), closing(Mirror(database)) as mirror:
-        worker = Worker(mirror, config)
         due = now()
         total = count_due(mirror.connection, due)
-        with progress_bar("webhooks", total, unit="webhooks", done=0, shown=progress) as bar:
-            try:
-                while not (stopped.is_set() or worker.is_paused):
-                    before = worker.result.settled
-                    idle = not worker.step(due)
-                    bar.update(worker.result.settled - before)
-                    if idle and not worker.busy:
-                        break
-                    if idle and not worker.awaits_reads:
-                        stopped.wait(config.timing.read_timeout)  # for a sync
-            except BaseException:
-                worker.abandon()
-                raise
-            worker.close(interrupted=stopped.is_set())
-        result = worker.result
-        result.error = worker.reason
-        result.seconds = round(time.monotonic() - began, 3)
-        return result
+        with (
+            progress_bar("webhooks", total, unit="webhooks", done=0, shown=progress) as bar,
+            Worker(mirror, config) as worker,
+        ):
+            while not (stopped.is_set() or worker.breaker.is_open):
+                before = worker.result.settled
+                idle = not worker.step(due)
+                bar.update(worker.result.settled - before)
+                if idle and not worker.busy:
+                    break
+                if idle and not worker.awaits_reads:
+                    stopped.wait(config.timing.read_timeout)  # for a sync
+            worker.interrupted = stopped.is_set()
+    result = worker.result
+    result.error = worker.breaker.reason
+    result.seconds = round(time.monotonic() - began, 3)
+    return result
 
 
 def follow(
@@ -94,7 +92,7 @@ def follow(
     while not stopped.is_set():
         try:
             with explained(database), closing(Mirror(database)) as mirror:
-                _follow(mirror, config, stopped, wake, observer)
+                _follow(Worker(mirror, config, rechecks=True), stopped, wake, observer)
         except StoreError as error:
             # What was in hand waits again when the lease runs out.
             _log.error("database trouble: %s", error)
@@ -102,16 +100,13 @@ def follow(
 
 
 def _follow(
-    mirror: Mirror,
-    config: ReplayConfig,
-    stopped: threading.Event,
-    wake: threading.Event,
-    observer: Observer,
+    worker: Worker, stopped: threading.Event, wake: threading.Event, observer: Observer
 ) -> None:
-    timing = config.timing
-    worker = Worker(mirror, config, rechecks=True)
+    timing = worker.timing
     quiet_since = time.monotonic()
-    try:
+    with ExitStack() as stack:
+        stack.callback(lambda: observer.settled(worker.news()))
+        stack.enter_context(worker)
         while not stopped.is_set():
             if wake.is_set():
                 wake.clear()
@@ -123,9 +118,3 @@ def _follow(
                 worker.end_run()
             if not worker.awaits_reads:
                 wake.wait(timing.read_timeout if worker.busy else timing.poll)
-        worker.close()
-    except BaseException:
-        worker.abandon()
-        raise
-    finally:
-        observer.settled(worker.news())

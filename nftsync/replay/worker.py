@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime, timedelta
+from typing import Self
 
 from nftsync.errors import SettingsError
 from nftsync.provider.routes import Route
@@ -23,7 +24,7 @@ from nftsync.replay.triggered_sync import TriggeredSync
 from nftsync.replay.work import Job, Work, plan_named, plan_reads
 from nftsync.store import queue, runs
 from nftsync.store.inbox import WebhookState
-from nftsync.store.mirror import BatchSize, Mirror, Transaction, store_object
+from nftsync.store.mirror import BatchSize, Mirror, store_object
 from nftsync.store.queue import Settlement
 from nftsync.times import format_time, now, shifted
 
@@ -33,7 +34,14 @@ _log = logging.getLogger("nftsync.replay")
 
 
 class Worker:
-    """Works on webhooks, for as long as the database gives no trouble; used by one thread."""
+    """Works on webhooks, for as long as the database gives no trouble; used by one thread.
+
+    Attributes:
+        result: what it came to.
+        timing: how long it waits for what.
+        breaker: knows whether the provider is down, and why webhooks wait.
+        interrupted: the run under way ends before its work does.
+    """
 
     def __init__(self, mirror: Mirror, config: ReplayConfig, *, rechecks: bool = False) -> None:
         """Begin with nothing in hand.
@@ -46,14 +54,16 @@ class Worker:
         Raises:
             SettingsError: the provider cannot be read with these settings.
         """
+        self.interrupted = False
         self._mirror = mirror
         self._config = config
-        self._timing = config.timing
+        self.timing = config.timing
         self._rechecks = rechecks
-        self._lease = LeasedRun(mirror, config.timing, config.organization_id, self._forget)
+        self._lease = LeasedRun(mirror, config, self._forget)
+        self.result = self._lease.result
         self._work = Work()
         self._pool = self._new_pool()
-        self._breaker = CircuitBreaker(config.timing)
+        self.breaker = CircuitBreaker(config.timing)
         self._sync = TriggeredSync(config.run_sync, config.timing)
         self._batch = BatchSize()
         self._look_at = 0.0
@@ -68,11 +78,6 @@ class Worker:
         )
 
     @property
-    def result(self) -> ReplayResult:
-        """What it came to."""
-        return self._lease.result
-
-    @property
     def awaits_reads(self) -> bool:
         """Reads are under way."""
         return not self._pool.idle
@@ -83,16 +88,6 @@ class Worker:
         return bool(
             len(self._work) or self._lease.settlements or self._sync.is_busy or self.awaits_reads
         )
-
-    @property
-    def is_paused(self) -> bool:
-        """The provider counts as down."""
-        return self._breaker.is_open
-
-    @property
-    def reason(self) -> str | None:
-        """Why webhooks wait that were due, or None."""
-        return self._breaker.reason
 
     def look_now(self) -> None:
         """Look into the inbox with the next step."""
@@ -115,7 +110,7 @@ class Worker:
             Whether anything was done.
         """
         if time.monotonic() >= self._renew_at:
-            self._renew_at = time.monotonic() + self._timing.renew
+            self._renew_at = time.monotonic() + self.timing.renew
             self._lease.renew()
         claimed = self._claim(due)
         self._update_sync()
@@ -129,43 +124,47 @@ class Worker:
             self._judge(reads, refused)
         return claimed or bool(reads)
 
-    def end_run(self, *, interrupted: bool = False) -> None:
+    def end_run(self) -> None:
         """Close the run in the ledger, and make new tokens searchable."""
         if not self._lease.is_held:
             return
         self._mirror.index_tokens()
         result, self._before_run = self.result - self._before_run, copy(self.result)
         status: runs.RunStatus = "ok"
-        if interrupted:
+        if self.interrupted:
             status = "interrupted"
-        elif self.reason or result.failed or result.dead:
+        elif self.breaker.reason or result.failed or result.dead:
             status = "partial" if result.done else "failed"
-        self._lease.end(status, self.reason)
+        self._lease.end(status, self.breaker.reason)
         _log.info("replayed", extra=result.as_counts())
 
-    def close(self, *, interrupted: bool = False) -> None:
-        """Apply what has been read, let the rest wait again, and end."""
-        try:
-            self._sync.stop()
-            self._pool.stop()
-            with suppress(SettingsError):  # no token is to be had
-                while reads := self._pool.take(self._batch.entries, timeout=0.0):
-                    self._apply(reads)
-            self._work.forget_reads()
-            self._release_idle()
-            self._forget()
-            self._lease.forget()
-            self.end_run(interrupted=interrupted)
-        finally:
-            self._pool.close()
+    def __enter__(self) -> Self:
+        return self
 
-    def abandon(self) -> None:
-        """End without the database, after trouble: what is in hand may not be stored as it seems.
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close; after trouble what is in hand may not be stored as it seems, and is left.
 
         It waits again when the lease has run out.
         """
-        self._pool.close()
+        try:
+            if kind is None:
+                self._close()
+        finally:
+            self._pool.close()
+            self._sync.stop()
+
+    def _close(self) -> None:
+        """Apply what has been read, let the rest wait again, and end."""
         self._sync.stop()
+        self._pool.stop()
+        with suppress(SettingsError):  # no token is to be had
+            while reads := self._pool.take(self._batch.entries, timeout=0.0):
+                self._apply(reads)
+        self._work.forget_reads()
+        self._release_idle()
+        self._forget()
+        self._lease.forget()
+        self.end_run()
 
     def _forget(self) -> None:
         """Forget what is in hand; it waits again, or others work on it."""
@@ -176,11 +175,11 @@ class Worker:
 
     def _claim(self, due: str | None) -> bool:
         """Take on objects, and plan their reads; whether there were any."""
-        if time.monotonic() < self._look_at or self._breaker.is_paused:
+        if time.monotonic() < self._look_at or self.breaker.is_paused:
             return False
         in_hand = len(self._work)
         # While the provider is down, one object tells whether it answers again.
-        most = 1 if self._breaker.is_open else self._config.most_objects
+        most = 1 if self.breaker.is_open else self._config.most_objects
         room = most - in_hand
         if room < (self._config.most_objects // 8 if in_hand else 1):
             return False
@@ -189,7 +188,7 @@ class Worker:
             jobs += self._lease.claim_rechecks(room - len(jobs))
         self._begin(jobs)
         found |= bool(jobs)
-        self._look_at = 0.0 if found else time.monotonic() + self._timing.poll
+        self._look_at = 0.0 if found else time.monotonic() + self.timing.poll
         return found
 
     def _begin(self, jobs: Sequence[Job]) -> None:
@@ -220,18 +219,18 @@ class Worker:
             last = runs.last_full_sync_began(connection, shifted(at, -route.at_most_every))
             if last is not None and last <= at:
                 due_at = shifted(last, route.at_most_every)
-                due_at = min(due_at, _in_seconds(self._timing.sync_check))
+                due_at = min(due_at, _in_seconds(self.timing.sync_check))
                 self._settle(job, "pending", due_at=due_at)
                 return
         if not self._sync.ask(job):
-            self._release(job, wait=self._timing.first_deferral)
+            self._release(job, wait=self.timing.first_deferral)
 
     def _update_sync(self) -> None:
         """Begin a sync that webhooks ask for, and acknowledge them when it is over."""
         outcome = self._sync.update()
         if outcome is None:
             return
-        self._breaker.sync_error = outcome.error
+        self.breaker.sync_error = outcome.error
         for job in outcome.jobs:
             if outcome.wait is None:
                 self._settle(job, "done")
@@ -244,14 +243,14 @@ class Worker:
         if self._pool.idle:
             return []
         try:
-            reads = self._pool.take(1, timeout=self._timing.read_timeout)
+            reads = self._pool.take(1, timeout=self.timing.read_timeout)
             if reads:
                 reads += self._pool.take(self._batch.entries, timeout=0.0)
         except SettingsError as error:  # no token is to be had: the provider lets nobody in
             self._pool.close()
             self._pool = self._new_pool()
             self._work.forget_reads()
-            self._breaker.open(str(error))
+            self.breaker.open(str(error))
             self._release_idle()
             return []
         return reads
@@ -263,29 +262,20 @@ class Worker:
             The reads that say that the provider is down or refuses, less those of objects that it
             has refused before, and those of what may be none of ours.
         """
-        with self._lease.transaction() as (transaction, number, run):
-            refused = self._apply_in(transaction, run, reads)
+        with self._lease.transaction() as transaction:
+            connection, behind = transaction.connection, self._work.webhook_behind
+            applied = self._lease.apply(transaction, reads, behind)
+            refused = [read for read, result in applied if self._fulfil(connection, read, result)]
             if self._lease.guard.pending:
-                control = self._lease.control(transaction.connection)
+                control = self._lease.control(connection)
                 if control is not None:  # a wallet that should not be empty
                     self._work.want(control)
                 else:
-                    self._apply_in(transaction, run, [], accept=True)
-            self._lease.acknowledge(transaction.connection, number, run)
+                    for read, result in self._lease.apply(transaction, [], behind, accept=True):
+                        self._fulfil(connection, read, result)
+            self._lease.acknowledge(connection)
         self.result.fetches += len(reads)
         return refused
-
-    def _apply_in(
-        self,
-        transaction: Transaction,
-        run: runs.Run,
-        reads: Sequence[AnyRead],
-        *,
-        accept: bool = False,
-    ) -> list[AnyRead]:
-        connection, behind = transaction.connection, self._work.webhook_behind
-        applied = self._lease.apply(transaction, run, reads, behind, accept=accept)
-        return [read for read, result in applied if self._fulfil(connection, read, result)]
 
     def _fulfil(
         self, connection: sqlite3.Connection, read: AnyRead, applied: Applied | None
@@ -303,7 +293,7 @@ class Worker:
                 if subject_of(read) not in job.named or (read.provider_down and read.status != 403):
                     job.error = read.error
                     job.down |= read.provider_down
-                    refused |= read.provider_down and job.key not in self._breaker.deferred
+                    refused |= read.provider_down and job.key not in self.breaker.deferred
             elif stale:
                 job.error = "other reads of it kept overtaking this one"
             else:
@@ -324,13 +314,13 @@ class Worker:
 
     def _judge(self, reads: Sequence[AnyRead], refused: Sequence[AnyRead]) -> None:
         """Pause when the provider is down, and go on when it answers again."""
-        change = self._breaker.update(reads, refused, others=bool(len(self._work)))
+        change = self.breaker.update(reads, refused, others=bool(len(self._work)))
         if change == "opened":
             self._work.withdrawn(self._pool.withdraw())
             self._release_idle()
-        elif change == "closed" and self._breaker.deferred:
+        elif change == "closed" and self.breaker.deferred:
             with self._mirror.transaction() as transaction:
-                queue.make_due(transaction.connection, self._breaker.deferred, now())
+                queue.make_due(transaction.connection, self.breaker.deferred, now())
 
     # Acknowledging ---------------------------------------------------------------------------
 
@@ -338,15 +328,15 @@ class Worker:
         """Decide on a job whose reads are over, or one of whose reads the provider refused."""
         self._work.drop(job)
         if job.down:
-            self._release(job, job.error, self._breaker.defer(job.key, job.error))
+            self._release(job, job.error, self.breaker.defer(job.key, job.error))
             return
-        self._breaker.answered(job.key)
+        self.breaker.answered(job.key)
         if job.error is not None:
             told = {"webhook_id": job.webhook_id, "error": job.error}
             _log.warning("a webhook's read failed", extra=job.key._asdict() | told)
             self._settle(job, "failed", job.error)
         elif self._rechecks and not (job.changed or job.recheck):
-            self._settle(job, "done", recheck_at=_in_seconds(self._timing.recheck))
+            self._settle(job, "done", recheck_at=_in_seconds(self.timing.recheck))
         else:
             self._settle(job, "done")
 

@@ -47,17 +47,6 @@ def test_empty_lists_for_everyone_take_nothing_away(place: Place, provider: Prov
     assert not place.run("SELECT 1 FROM balance_changes WHERE new_amount IS NULL")
 
 
-def test_one_webhook_is_not_believed_either_while_all_others_are_empty_too(
-    place: Place, provider: Provider
-) -> None:
-    hold(place, provider, 40)
-    for number in range(40):
-        provider.on(path_of(number), EMPTY)
-    place.receive("Wallet", wallet(7))
-    assert place.replay().failed == 1
-    assert held(place) == 40
-
-
 def test_a_wallet_that_has_sold_its_last_is_empty_once_another_is_seen_not_to_be(
     place: Place, provider: Provider
 ) -> None:

@@ -10,7 +10,6 @@ import pytest
 from provider import Provider, balances, entry, reply, token, uuid, wallet
 from replay_world import Place, in_time
 
-from nftsync.errors import StoreError
 from nftsync.provider.routes import Route
 from nftsync.records import ObjectRead
 from nftsync.replay.config import Timing
@@ -59,20 +58,6 @@ def test_what_had_not_changed_is_read_once_more_and_no_more(
     )
     assert following.counts["done"] == 2
     assert known.run("SELECT count(*) FROM webhooks WHERE look_again_at IS NOT NULL") == [(0,)]
-
-
-def test_what_changed_is_not_looked_at_again(known: Place, provider: Provider) -> None:
-    provider.holds(wallet(1), entry(token(1), "2"))
-    (name,) = known.receive("Wallet", wallet(1))
-    with known.following() as following:
-        following.until(lambda: known.webhook(name)["state"] == "done")
-    assert known.webhook(name)["look_again_at"] is None
-
-
-def test_replay_once_does_not_look_again(known: Place) -> None:
-    (name,) = known.receive("Wallet", wallet(1))
-    known.replay()
-    assert known.webhook(name)["look_again_at"] is None
 
 
 def test_a_second_look_outlives_a_restart(known: Place, provider: Provider) -> None:
@@ -310,19 +295,6 @@ def full_disk(place: Place, provider: Provider) -> Place:
         " BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
     )
     return place
-
-
-def test_a_step_that_could_not_be_stored_settles_nothing(full_disk: Place) -> None:
-    """What was read is not stored, so its webhook must not come out as done."""
-    with pytest.raises(StoreError, match="no room left"):
-        full_disk.replay()
-    assert full_disk.states() == {"running": 1}
-    assert full_disk.run("SELECT count(*) FROM balances") == [(0,)]
-    full_disk.run("DROP TRIGGER full_disk")
-    full_disk.run("UPDATE leases SET expires_at = ?", in_time(-1))
-    assert full_disk.replay().done == 1
-    assert full_disk.run("SELECT count(*) FROM balances") == [(1,)]
-    assert [ledger["status"] for ledger in full_disk.runs()] == ["interrupted", "ok"]
 
 
 def test_follow_settles_nothing_that_could_not_be_stored(

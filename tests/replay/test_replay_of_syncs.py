@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from provider import Provider, balances, entry, reply, token, uuid, wallet
+from provider import Provider, entry, token, uuid, wallet
 from replay_world import Place, in_time
 
 from nftsync.daemon.setup import replay_config
@@ -46,11 +46,6 @@ def test_webhooks_of_any_other_type_make_one_sync(tracked: Place, provider: Prov
     assert tracked.run("SELECT status FROM sync_runs WHERE kind = 'sync'") == [("ok",)]
 
 
-def test_with_no_wallet_tracked_there_is_nothing_to_read(place: Place) -> None:
-    place.receive("Whatever", uuid(1))
-    assert place.replay(ANY).done == 1
-
-
 def test_a_sync_that_is_too_early_waits_and_says_until_when(tracked: Place) -> None:
     tracked.receive("Whatever", uuid(1))
     assert tracked.replay(SELDOM).done == 1
@@ -72,15 +67,6 @@ def test_a_webhook_from_a_clock_that_was_ahead_waits_for_a_sync_like_others(
     tracked.replay(SELDOM)
     tracked.receive("Whatever", uuid(2), at=in_time(86_400))
     assert tracked.replay(SELDOM).settled == 0  # and it comes to an end
-
-
-def test_a_long_time_between_syncs_is_looked_at_again_each_hour(tracked: Place) -> None:
-    weekly = {"*": Route(kind="sync", at_most_every=timedelta(days=7))}
-    tracked.receive("Whatever", uuid(1))
-    tracked.replay(weekly)
-    (name,) = tracked.receive("Whatever", uuid(2), at=in_time(0))
-    tracked.replay(weekly)
-    assert in_time(3_500) < tracked.webhook(name)["next_attempt_at"] < in_time(3_601)
 
 
 def test_a_sync_of_one_wallet_holds_nothing_back(tracked: Place) -> None:
@@ -118,16 +104,6 @@ def test_a_sync_of_another_process_makes_webhooks_wait_and_is_told(tracked: Plac
     assert in_time(3) < row["next_attempt_at"] < in_time(20)
     tracked.make_due()
     assert tracked.replay(ANY).done == 1
-
-
-def test_a_sync_that_fails_makes_webhooks_wait_and_is_told(
-    tracked: Place, provider: Provider
-) -> None:
-    provider.always(reply(b"", 401))
-    tracked.receive("Whatever", uuid(1))
-    result = tracked.replay(ANY)
-    assert (result.settled, tracked.states()) == (0, {"pending": 1})
-    assert result.error is not None
 
 
 def test_a_wallets_file_that_cannot_be_read_is_no_sync(
@@ -230,14 +206,6 @@ def test_the_lease_taken_away_amid_a_sync_settles_nothing(tracked: Place) -> Non
         assert tracked.webhook(name)["state"] == "running"
         go_on.release()
         following.until(lambda: tracked.webhook(name)["state"] == "done")
-
-
-def test_a_sync_reads_what_it_should(tracked: Place, provider: Provider) -> None:
-    provider.always(reply(balances(entry(token(7), "3"))))
-    provider.bodies.clear()
-    tracked.receive("Whatever", uuid(0))
-    tracked.replay(ANY)
-    assert tracked.run("SELECT amount FROM balances") == [("3",), ("3",)]
 
 
 def test_a_sync_made_since_a_webhook_came_is_enough_for_it(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import threading
-from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -17,25 +16,6 @@ from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 
 OK = reply(balances())
-
-
-def test_two_replays_beside_each_other_read_each_object_once(
-    place: Place, provider: Provider
-) -> None:
-    provider.always(OK)
-    place.receive("Wallet", *[wallet(number) for number in range(1_200)] * 3)
-    results, threads = [], []
-    for _ in range(2):
-        threads.append(threading.Thread(target=lambda: results.append(place.replay())))
-        threads[-1].start()
-    for thread in threads:
-        thread.join(60)
-    assert sum(result.done for result in results) == 3_600
-    assert sum(result.fetches for result in results) == 1_200
-    assert Counter(seen.path for seen in provider.requests()).most_common(1)[0][1] == 1
-    assert place.states() == {"done": 3_600}
-    assert place.run("SELECT DISTINCT attempts FROM webhooks") == [(1,)]
-    assert place.is_quiet()
 
 
 def test_two_replay_commands_share_a_backlog(place: Place, provider: Provider) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 
-import pytest
 from provider import Provider, balances, entry, raw, reply, token, uuid, wallet
-from replay_world import OURS, THEIRS, Place, in_time
+from replay_world import OURS, THEIRS, Place
 
 from nftsync.provider.routes import Paging, Route
 
@@ -201,15 +200,6 @@ def test_holders_are_read_beside_their_token(place: Place, provider: Provider) -
     }
 
 
-def test_what_is_not_due_waits(place: Place, provider: Provider) -> None:
-    provider.holds(wallet(1))
-    place.receive("Wallet", wallet(1))
-    (later,) = place.receive("Wallet", wallet(1))
-    place.run("UPDATE webhooks SET next_attempt_at = ? WHERE webhook_id = ?", in_time(600), later)
-    assert place.replay().done == 1
-    assert place.webhook(later)["state"] == "pending"
-
-
 def test_a_webhook_that_comes_while_its_object_is_read_causes_another_read(
     place: Place, provider: Provider
 ) -> None:
@@ -272,19 +262,6 @@ def test_an_incomplete_list_fails_its_webhook_and_removes_nothing(
     place.make_due()
     assert place.replay(ignore_fields=["nextPage"]).done == 1
     assert place.run("SELECT count(*) FROM balances") == [(1,)]
-
-
-@pytest.mark.parametrize("count", [1_300])
-def test_more_objects_than_are_in_hand_at_once_are_all_read_once(
-    place: Place, provider: Provider, count: int
-) -> None:
-    provider.always(reply(balances()))
-    place.receive("Wallet", *(wallet(number) for number in range(count)))
-    result = place.replay()
-    assert (result.done, result.fetches, len(provider.requests())) == (count, count, count)
-    (run,) = place.runs()
-    assert (run["status"], run["wallets_ok"], run["requests"]) == ("ok", count, count)
-    assert place.is_quiet()
 
 
 def test_a_broken_answer_of_one_object_leaves_the_others_alone(

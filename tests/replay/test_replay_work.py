@@ -30,19 +30,6 @@ def serve(work: Work, number: int, ticket: int, *, stale: bool = False) -> Seque
     return work.fulfilled(read(number, ticket), stale=stale)
 
 
-def test_one_read_serves_all_jobs_that_wait_for_it() -> None:
-    work, first, second = Work(), job(1), job(2)
-    work.add(first, tasks(1, 1, 3))
-    work.add(second, tasks(2, 3))
-    assert work.submit() == tasks(1, 3, 2)
-    assert work.submit() == []
-    assert serve(work, 3, 10) == [first, second]
-    assert (first.waits_for, second.waits_for) == (
-        {("wallet", wallet(1))},
-        {("wallet", wallet(2))},
-    )
-
-
 def test_a_read_that_began_before_a_job_does_not_serve_it_and_is_made_again() -> None:
     work, early, late = Work(), job(1, since=5), job(2, since=10)
     work.add(early, tasks(1))
@@ -53,32 +40,6 @@ def test_a_read_that_began_before_a_job_does_not_serve_it_and_is_made_again() ->
     assert work.submit() == [WalletTask(wallet(1))]  # without conditions
     assert serve(work, 1, 11) == [late]
     assert work.submit() == []
-
-
-def test_a_job_with_a_read_under_way_still_gets_those_that_were_withdrawn() -> None:
-    work, held, token = Work(), job(1), job(2)
-    work.add(held, tasks(1, 2))
-    work.add(token, tasks(3))
-    work.submit()
-    work.withdrawn(tasks(2, 3))  # wallet 1 is being read
-    assert work.not_begun() == [token]
-    work.drop(token)
-    assert serve(work, 1, 1) == [held]
-    assert work.submit() == tasks(2)
-    assert serve(work, 2, 2) == [held]
-    assert not held.waits_for
-
-
-def test_a_dropped_jobs_reads_are_not_made_unless_others_wait_for_them() -> None:
-    work, dropped, other = Work(), job(1), job(2)
-    work.add(dropped, tasks(1, 2))
-    work.add(other, tasks(2))
-    work.drop(dropped)
-    assert work.submit() == tasks(2)
-    assert len(work) == 1
-    work.clear()
-    assert len(work) == 0
-    assert serve(work, 2, 1) == []
 
 
 def test_a_read_is_not_made_again_for_ever_because_others_overtake_it() -> None:
