@@ -26,7 +26,7 @@ from nftsync.lab.gallery_cards import Cards, Column, Images, cards_of, clean
 from nftsync.provider.images import DEFAULT_GATEWAY, origin
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 __all__ = ["Gallery", "gallery"]
 
@@ -92,45 +92,6 @@ class Gallery:
         return target
 
 
-def make_gallery(
-    holdings: pd.DataFrame | Any,
-    *,
-    title: str | None,
-    page_size: int,
-    limit: int,
-    hide_zero: bool,
-    images: Images,
-) -> Gallery:
-    """Make a gallery of a frame, or of what `frames.holdings` reads from a database.
-
-    Args:
-        holdings: a frame with `token_id` and any other column of `frames.holdings`, or what
-            `frames.holdings` takes as a database.
-        title: the heading; None: a plain one.
-        page_size: NFTs shown at a time, 1 to 500.
-        limit: NFTs that the page holds at most, 1 or more.
-        hide_zero: leave out rows with an amount of 0.
-        images: where images may come from.
-
-    Raises:
-        InputError: an argument or the frame cannot be used.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
-    """
-    import pandas as pd
-
-    from nftsync.frames import holdings as read_holdings
-
-    _check("page_size", page_size, _MOST_PAGE_SIZE)
-    _check("limit", limit, None)
-    for url in (images.gateway, images.provider):
-        if url is not None:
-            origin(url)
-    frame = holdings if isinstance(holdings, pd.DataFrame) else read_holdings(holdings)
-    cards = cards_of(frame, images, limit=limit, hide_zero=hide_zero)
-    heading = _TITLE if title is None else clean(title, 200) or _TITLE
-    return Gallery(cards, images, title=heading, page_size=page_size)
-
-
 def _check(name: str, value: object, most: int | None) -> None:
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or value < 1 or (most is not None and value > most):  # type: ignore[operator]
@@ -172,18 +133,24 @@ def gallery(
         StoreError: the database is missing, is not nftsync's or cannot be read.
         SettingsError: no usable database is configured, and none was given.
     """
+    import pandas as pd
+
+    from nftsync.frames import holdings as read_holdings
+
+    _check("page_size", page_size, _MOST_PAGE_SIZE)
+    _check("limit", limit, None)
     gateway, provider = ipfs_gateway, base_url
     if gateway is None or provider is None:
         configured = _image_sources()
         gateway, provider = gateway or configured[0], provider or configured[1]
-    return make_gallery(
-        holdings,
-        title=title,
-        page_size=page_size,
-        limit=limit,
-        hide_zero=hide_zero,
-        images=Images(gateway, provider),
-    )
+    for url in (gateway, provider):
+        if url is not None:
+            origin(url)
+    images = Images(gateway, provider)
+    frame = holdings if isinstance(holdings, pd.DataFrame) else read_holdings(holdings)
+    cards = cards_of(frame, images, limit=limit, hide_zero=hide_zero)
+    heading = _TITLE if title is None else clean(title, 200) or _TITLE
+    return Gallery(cards, images, title=heading, page_size=page_size)
 
 
 def _image_sources() -> tuple[str, str | None]:

@@ -264,11 +264,6 @@ def test_an_older_file_stays_whole_when_the_disk_takes_no_more(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_the_same_frame_gives_the_same_output() -> None:
-    """So that a notebook under version control changes only where its data did."""
-    assert nftsync.gallery(many(9))._repr_html_() == nftsync.gallery(many(9))._repr_html_()
-
-
 def test_a_notebook_stays_small_at_the_default_limit() -> None:
     given = many(10_000).assign(
         image=[f"https://images.example/collection/{number}.png" for number in range(10_000)],

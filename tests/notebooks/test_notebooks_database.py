@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import socket
 import sqlite3
-import time
-from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Thread
 from urllib.request import urlopen
@@ -19,11 +16,10 @@ from notebook_worlds import count
 
 import nftsync
 from nftsync import frames
-from nftsync.errors import InputError, SettingsError
+from nftsync.errors import InputError
 from nftsync.lab.demo_provider import (
     address_file,
     begin_afresh,
-    in_use,
     is_demo,
     provider_again,
     state_file,
@@ -32,8 +28,6 @@ from nftsync.lab.jupyter import notebook_environment
 from nftsync.lab.notebook import provider_address
 from nftsync.sandbox.state import State
 from nftsync.sandbox.webhooks import Outbox
-
-_PATIENCE = 60.0
 
 
 @pytest.fixture
@@ -58,25 +52,6 @@ def test_the_environment_names_one(here: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_settings_file_above_names_one_whatever_else_is_wrong_with_it(here: Path) -> None:
     (here.parent / "nftsync.toml").write_text('database = "kept/all.db"\nbase_url = 5\n')
     assert nftsync.database() == here.parent / "kept" / "all.db"
-
-
-def test_a_settings_file_can_be_named_by_the_environment(
-    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (here.parent / "nftsync.toml").write_text('database = "nearest.db"\n')
-    other = tmp_path / "other" / "settings.toml"
-    other.parent.mkdir()
-    other.write_text('database = "named.db"\n')
-    monkeypatch.setenv("NFTSYNC_CONFIG", str(other))
-    assert nftsync.database() == other.parent / "named.db"
-
-
-def test_a_settings_file_that_is_named_and_missing_is_an_error(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NFTSYNC_CONFIG", "nowhere.toml")
-    with pytest.raises(SettingsError, match=r"nowhere\.toml"):
-        nftsync.database()
 
 
 def test_the_nearest_of_the_default_name_is_taken_from_the_folder_upwards(
@@ -137,14 +112,6 @@ def test_one_that_runs_already_is_used_and_goes_on(copied: Path) -> None:
     begin_afresh(copied)
 
 
-def comes(happens: Callable[[], bool]) -> bool:
-    """Whether something happens before patience ends."""
-    deadline = time.monotonic() + _PATIENCE
-    while not (happened := happens()) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return happened
-
-
 def test_the_demo_does_not_begin_afresh_under_any_session(copied: Path) -> None:
     with ExitStack() as first, ExitStack() as second:
         first.enter_context(notebook_environment(copied, None, lambda _: None))
@@ -168,32 +135,6 @@ def test_nor_under_a_session_whose_provider_does_not_run(copied: Path) -> None:
             begin_afresh(copied)
     begin_afresh(copied)
     assert list(copied.parent.iterdir()) == []
-
-
-def test_a_session_does_not_use_what_is_being_removed(copied: Path) -> None:
-    address = address_file(copied)
-    held = os.open(address, os.O_RDWR)
-    fcntl.flock(held, fcntl.LOCK_EX)
-
-    def remove() -> None:
-        comes(lambda: times_open(address) == 2)  # the other waits for the lock
-        address.unlink()
-        os.close(held)
-
-    thread = Thread(target=remove)
-    thread.start()
-    with pytest.raises(InputError, match="nftsync demo"), in_use(copied):
-        pass
-    thread.join()
-
-
-def times_open(path: Path) -> int:
-    """How many descriptors of this process a file has."""
-    number = 0
-    for descriptor in Path("/dev/fd").iterdir():
-        with suppress(OSError):
-            number += descriptor.samefile(path)
-    return number
 
 
 @pytest.mark.parametrize("settings", ["", "base_url = 5\n", "no toml"])
