@@ -24,7 +24,7 @@ from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.replay.config import ReplayConfig
 from nftsync.sandbox.server import Sandbox
-from nftsync.store.database import connect_reader
+from nftsync.store.database import connect_reader, over_keys
 from nftsync.store.mirror import Mirror
 from nftsync.store.wallets import WalletLine, register
 from nftsync.times import now
@@ -215,10 +215,11 @@ def _wait_until_done(connection: sqlite3.Connection, webhook_ids: list[str]) -> 
     """
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
-        (done,) = connection.execute(
+        (done,) = over_keys(
+            connection,
             "SELECT count(*) FROM webhooks WHERE state = 'done'"
             " AND webhook_id IN (SELECT value FROM json_each(?))",
-            (msgspec.json.encode(webhook_ids).decode(),),
+            webhook_ids,
         ).fetchone()
         if done == len(webhook_ids):
             return

@@ -12,12 +12,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import msgspec
-
 from nftsync.errors import InputError
 from nftsync.pull.reads import TokenTask, WalletTask
 from nftsync.records import normalize_uuid
 from nftsync.store import runs
+from nftsync.store.database import over_keys
 from nftsync.store.mirror import Mirror
 from nftsync.store.wallets import (
     WalletLine,
@@ -217,8 +216,9 @@ def unread_tokens(connection: sqlite3.Connection, run: runs.Run) -> tuple[int, I
 
 def _token_tasks(connection: sqlite3.Connection, numbers: array[int]) -> Iterator[TokenTask]:
     for start in range(0, len(numbers), _STEP):
-        step = msgspec.json.encode(list(numbers[start : start + _STEP])).decode()
-        rows = connection.execute(
-            "SELECT t.token_id FROM json_each(?) k JOIN tokens t ON t.token_no = k.value", (step,)
+        rows = over_keys(
+            connection,
+            "SELECT t.token_id FROM json_each(?) k JOIN tokens t ON t.token_no = k.value",
+            numbers[start : start + _STEP],
         ).fetchall()
         yield from (TokenTask(row[0]) for row in rows)

@@ -10,6 +10,7 @@ import msgspec
 
 from nftsync.pull.reads import Read
 from nftsync.records import TokenRead, WalletRead
+from nftsync.store.database import over_keys
 
 __all__ = ["RemovalGuard"]
 
@@ -88,9 +89,10 @@ def _is_empty(read: Read) -> TypeGuard[WalletRead]:
 
 def _holders(connection: sqlite3.Connection, wallet_ids: list[str]) -> set[str]:
     """Those of the wallets for which the mirror lists anything."""
-    rows = connection.execute(
+    rows = over_keys(
+        connection,
         "SELECT w.wallet_id FROM json_each(?) k JOIN wallets w ON w.wallet_id = k.value"
         " WHERE EXISTS (SELECT 1 FROM balance_rows b WHERE b.wallet_no = w.wallet_no)",
-        (msgspec.json.encode(wallet_ids).decode(),),
+        wallet_ids,
     )
     return {row[0] for row in rows}

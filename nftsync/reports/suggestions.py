@@ -19,6 +19,7 @@ import msgspec
 
 from nftsync.provider.routes import Route, Routes
 from nftsync.records import are_uuids
+from nftsync.store.database import over_keys
 from nftsync.store.schema import reading
 
 __all__ = [
@@ -206,10 +207,11 @@ def _webhooks(
 ) -> Iterator[tuple[list[str], list[str]]]:
     """The `changes` that there are, and the resource ids, some webhooks at a time."""
     for start in range(0, len(numbers), _CHUNK):
-        rows = connection.execute(
+        rows = over_keys(
+            connection,
             "SELECT w.changes, w.resource_id FROM json_each(?) k JOIN webhooks w"
             " ON w.rowid = k.value",
-            (msgspec.json.encode(list(numbers[start : start + _CHUNK])).decode(),),
+            numbers[start : start + _CHUNK],
         ).fetchall()
         yield [row[0] for row in rows if row[0]], [row[1] for row in rows if row[1]]
 
@@ -278,14 +280,14 @@ def _known(connection: sqlite3.Connection, ids: Iterable[str]) -> tuple[set[str]
     tokens: set[str] = set()
     rest = iter(ids)
     while step := list(islice(rest, _IDS_AT_ONCE)):
-        given = (msgspec.json.encode(step).decode(),)
         for found, table, column in (
             (wallets, "wallets", "wallet_id"),
             (tokens, "tokens", "token_id"),
         ):
-            rows = connection.execute(
+            rows = over_keys(
+                connection,
                 f"SELECT {column} FROM json_each(?) k JOIN {table} ON {column} = k.value",  # noqa: S608
-                given,
+                step,
             )
             found.update(row[0] for row in rows)
     return wallets, tokens
