@@ -27,9 +27,8 @@ from nftsync.charts._look import (
 )
 from nftsync.errors import InputError
 from nftsync.frames import holding_ages as read_ages
-from nftsync.frames._columns import Moment, contract_groups
+from nftsync.frames._columns import Moment, contract_groups, sums_in_each
 from nftsync.frames._given import Given, given_holdings, need_columns, text_column
-from nftsync.frames._groups import sums_in_each
 from nftsync.frames._source import Numbers, Store
 from nftsync.frames._tables import WalletIds, wallet_ids
 

@@ -10,8 +10,8 @@ Python integers in object columns (missing, or not 1 to 100 ASCII digits: None).
 
 from __future__ import annotations
 
-from nftsync.frames._changes import changes, token_changes
-from nftsync.frames._concentration import concentration
+from nftsync.frames._balances import changes
+from nftsync.frames._concentration import concentration, overlap
 from nftsync.frames._diff import diff
 from nftsync.frames._editions import editions
 from nftsync.frames._explain import explain
@@ -19,9 +19,15 @@ from nftsync.frames._files import load, save
 from nftsync.frames._freshness import freshness
 from nftsync.frames._holding_ages import holding_ages
 from nftsync.frames._holdings import holdings
-from nftsync.frames._overlap import overlap
 from nftsync.frames._quality import quality
-from nftsync.frames._tables import collections, runs, wallet_states, wallets, webhooks
+from nftsync.frames._tables import (
+    collections,
+    runs,
+    token_changes,
+    wallet_states,
+    wallets,
+    webhooks,
+)
 from nftsync.frames._tokens import tokens
 
 __all__ = [

@@ -1,15 +1,43 @@
-"""The log of balances, as frames read it."""
+"""The log of balances, balances now or at a time, and how certain they are."""
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 
-from nftsync.frames._columns import INTEGER, TEXT, Amounts, Times, coded, is_hex_address, moments
-from nftsync.frames._source import IN_JSON, Numbers, Parameters, Source, as_json, positions
+from nftsync.errors import InputError
+from nftsync.frames._columns import (
+    INTEGER,
+    TEXT,
+    Amounts,
+    Moment,
+    Times,
+    coded,
+    frame_of,
+    integers,
+    is_hex_address,
+    moments,
+    stored_time,
+    text,
+    times,
+)
+from nftsync.frames._source import (
+    IN_JSON,
+    Numbers,
+    Parameters,
+    Source,
+    Store,
+    as_json,
+    need_database,
+    positions,
+    reading,
+)
 
 __all__ = [
     "GREATEST",
@@ -17,6 +45,7 @@ __all__ = [
     "Confirmations",
     "balances_at",
     "change_log",
+    "changes",
     "read_balances",
     "read_confirmations",
 ]
@@ -55,6 +84,74 @@ def change_log(
         [_TYPES[name] for name in names],
         (first, last),
     )
+
+
+def changes(
+    db: Store = None, since: Moment | None = None, after: SupportsIndex | None = None
+) -> pd.DataFrame:
+    """The log of balances, the oldest change first.
+
+    Args:
+        db: what to read, as `nftsync.frames` tells.
+        since: only changes observed at this time or later. Text, a date (its end) or a datetime.
+        after: only changes with a greater `change_id`, to go on where the last call ended.
+
+    Returns:
+        `change_id`, `wallet_id`, `token_id`, `old_amount` and `new_amount` (exact Python
+        integers in object columns; None where the text is not 1 to 100 ASCII digits), each
+        followed by its text as sent (`old_amount_text`, missing: was not listed;
+        `new_amount_text`, missing: no longer listed), `observed_at`, `baseline` (bool: by the
+        wallet's first read), `run_id` (`Int64`), `webhook_id`.
+
+    Raises:
+        InputError: `since` is no time, `after` is no integer, or `db` is neither a path nor a
+            connection.
+        StoreError: the database is missing, is not nftsync's or cannot be read.
+    """
+    need_database(db, "frames.changes reads a database's log of changes")
+    moment = None if since is None else stored_time(since)
+    first = 0 if after is None else _following(after)
+    with reading(db) as source:
+        if moment is not None:
+            first = max(first, source.first_change("balance_change_rows", moment, later=False))
+        change, wallet_no, token_no, old, new, observed, baseline, run, webhook = change_log(
+            source,
+            *("change_id", "wallet_no", "token_no", "old_amount", "new_amount"),
+            *("observed_at", "baseline", "run_id", "webhook_id"),
+            first=first,
+        )
+        wallets = _ids(source, "wallets", "wallet", wallet_no.to_numpy())
+        tokens = _ids(source, "tokens", "token", token_no.to_numpy())
+    old_amounts, new_amounts = Amounts(old), Amounts(new)
+    return frame_of(
+        {
+            "change_id": change.to_numpy().copy(),
+            "wallet_id": wallets,
+            "token_id": tokens,
+            "old_amount": old_amounts.exact(),
+            "old_amount_text": old_amounts.text(),
+            "new_amount": new_amounts.exact(),
+            "new_amount_text": new_amounts.text(),
+            "observed_at": times(moments(observed)),
+            "baseline": baseline.to_numpy() != 0,
+            "run_id": integers(run),
+            "webhook_id": text(webhook),
+        }
+    )
+
+
+def _following(after: SupportsIndex) -> int:
+    try:
+        number = operator.index(after)
+    except TypeError as error:
+        raise InputError(f"{after!r} is not a change_id; give an integer") from error
+    return max(min(number, GREATEST - 1), -1) + 1
+
+
+def _ids(source: Source, table: str, what: str, numbers: Numbers) -> object:
+    known, (ids,) = source.numbered(table, f"{what}_no", [(f"{what}_id", TEXT)], np.unique(numbers))
+    place = positions(known, numbers)
+    return text(ids.take(pa.array(place, mask=place < 0)))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import date, datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,30 +16,33 @@ import pyarrow.compute as pc
 
 from nftsync.errors import InputError, StoreError
 from nftsync.frames._source import Numbers, Parameters, Source
+from nftsync.store.catalog import TABLES, Column, ColumnKind
 from nftsync.times import parse_time
 
 __all__ = [
-    "ARROW_TYPES",
     "INTEGER",
     "TEXT",
     "Amounts",
-    "Kind",
     "Moment",
     "Times",
     "approximate",
     "coded",
     "contract_groups",
     "contract_key",
+    "distinct_in_each",
     "exact",
+    "first_of_each",
     "frame_of",
     "integers",
     "is_hex_address",
     "is_zero",
     "moments",
     "names_contract",
-    "read_frame",
+    "numbered_together",
+    "read_table",
     "shown",
     "stored_time",
+    "sums_in_each",
     "text",
     "times",
 ]
@@ -48,13 +51,9 @@ __all__ = [
 TEXT = pa.large_string()
 INTEGER = pa.int64()
 
-#: `integer` may be missing, `count` never is.
-Kind: TypeAlias = Literal["text", "time", "count", "integer", "flag", "real"]
-
-ARROW_TYPES: dict[Kind, pa.DataType] = {
+_ARROW_TYPES: dict[ColumnKind, pa.DataType] = {
     "text": TEXT,
     "time": TEXT,
-    "count": INTEGER,
     "integer": INTEGER,
     "flag": INTEGER,
     "real": pa.float64(),
@@ -134,16 +133,16 @@ def integers(column: pa.Array) -> Any:
     return pd.arrays.IntegerArray(column.fill_null(0).to_numpy().copy(), missing)
 
 
-def _finished(kind: Kind, column: pa.Array) -> Any:
-    if kind == "text":
-        return text(column)
-    if kind == "time":
-        return times(moments(column))
-    if kind == "integer":
-        return integers(column)
-    if kind == "flag":
-        return column.to_numpy() != 0
-    return column.to_numpy().copy()
+def _finished(column: Column, values: pa.Array) -> Any:
+    if column.kind == "text":
+        return text(values)
+    if column.kind == "time":
+        return times(moments(values))
+    if column.kind == "flag":
+        return values.to_numpy() != 0
+    if column.kind == "integer" and not column.always:
+        return integers(values)
+    return values.to_numpy().copy()
 
 
 def frame_of(columns: Mapping[str, Any]) -> pd.DataFrame:
@@ -151,30 +150,26 @@ def frame_of(columns: Mapping[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(dict(columns), copy=False)
 
 
-def read_frame(
-    source: Source,
-    columns: Mapping[str, Kind],
-    origin: str,
-    parameters: Parameters = (),
+def read_table(
+    source: Source, name: str, where: str = "", parameters: Parameters = ()
 ) -> pd.DataFrame:
-    """Read a frame whose columns are those of a table or join.
+    """Read a frame whose columns are those of a public table or view without amounts.
 
     Args:
         source: where to read.
-        columns: the name and kind of each.
-        origin: what follows FROM.
+        name: of the table.
+        where: a condition, with its WHERE; none is all rows.
         parameters: for the placeholders in it.
     """
+    table = TABLES[name]
+    columns = {name: column for name, column in table.columns.items() if column.kind != "bytes"}
     arrays = source.columns(
-        f"SELECT {', '.join(columns)} FROM {origin}",  # noqa: S608
-        [ARROW_TYPES[kind] for kind in columns.values()],
+        f"SELECT {', '.join(columns)} FROM {table.rows} {where} ORDER BY {table.order}",  # noqa: S608
+        [_ARROW_TYPES[column.kind] for column in columns.values()],
         parameters,
     )
     return frame_of(
-        {
-            name: _finished(kind, array)
-            for (name, kind), array in zip(columns.items(), arrays, strict=True)
-        }
+        {name: _finished(columns[name], array) for name, array in zip(columns, arrays, strict=True)}
     )
 
 
@@ -284,3 +279,48 @@ def contract_groups(addresses: pa.Array) -> tuple[Numbers, pa.Array]:
     first = np.searchsorted(np.maximum.accumulate(number_of), np.arange(len(keys)))
     numbers = np.append(number_of, len(keys)).astype(np.int64)[codes]
     return numbers, pa.concat_arrays([distinct.take(pa.array(first)), pa.nulls(1, distinct.type)])
+
+
+def numbered_together(*columns: npt.NDArray[np.integer]) -> Numbers:
+    """Give the same number, from 0 in the order they come, to rows that agree in some columns.
+
+    Args:
+        columns: numbers; from -1 up in all columns but the first.
+    """
+    first, *rest = columns
+    numbers: Numbers = pd.factorize(first)[0]
+    for column in rest:
+        width = int(column.max(initial=-1)) + 2
+        numbers, _ = pd.factorize(numbers * width + column + 1)
+    return numbers
+
+
+def first_of_each(group: Numbers) -> Numbers:
+    """The first row of each group, of groups that are numbered from 0 without a gap."""
+    first = np.zeros(group.max(initial=-1) + 1, dtype=np.int64)
+    # Of several rows the last that is written stays: the first of the column.
+    first[group[::-1]] = np.arange(len(group))[::-1]
+    return first
+
+
+def distinct_in_each(group: Numbers, number: npt.NDArray[np.integer], count: int) -> Numbers:
+    """Count the distinct numbers, from 0 up, of each of `count` groups."""
+    width = int(number.max(initial=0)) + 1
+    # Sorted by hand, as np.unique hashes, which takes five times as long here.
+    key = np.sort(group * width + number)
+    first = np.append(True, key[1:] != key[:-1])[: len(key)]
+    return np.bincount(key[first] // width, minlength=count)
+
+
+def sums_in_each(
+    group: Numbers, amounts: npt.NDArray[np.object_], count: int
+) -> npt.NDArray[np.object_]:
+    """Sum the known amounts of each of `count` groups, exactly; 0 where none is known."""
+    known = np.flatnonzero(pd.notna(amounts))
+    known = known[np.argsort(group[known], kind="stable")]
+    sums = np.zeros(count, dtype=object)
+    if len(known):
+        group = group[known]
+        starts = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
+        sums[group[starts]] = np.add.reduceat(amounts[known], starts)
+    return sums

@@ -11,14 +11,18 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nftsync.frames._columns import TEXT, coded, contract_groups, frame_of, text
-from nftsync.frames._given import Given, given_holdings, integer_column, text_column
-from nftsync.frames._groups import (
+from nftsync.frames._columns import (
+    TEXT,
+    coded,
+    contract_groups,
     distinct_in_each,
     first_of_each,
+    frame_of,
     numbered_together,
     sums_in_each,
+    text,
 )
+from nftsync.frames._given import Given, given_holdings, integer_column, text_column
 from nftsync.frames._source import Numbers
 from nftsync.frames._tables import WalletIds
 

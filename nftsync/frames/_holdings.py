@@ -40,6 +40,7 @@ from nftsync.frames._source import (
 from nftsync.frames._tables import WalletIds, wallet_ids
 from nftsync.frames._tokens import Tokens, finished, read_tokens
 from nftsync.records import CONTENT_COLUMNS
+from nftsync.store.catalog import TABLES
 
 __all__ = ["Readable", "holdings", "read_holdings"]
 
@@ -71,18 +72,12 @@ class Readable(pd.DataFrame):  # type: ignore[misc]
         return shown
 
 
-_BEFORE_AMOUNT = ("contract_address", "blockchain_token_id")
-_AFTER_AMOUNT = tuple(
-    name for name in CONTENT_COLUMNS if name not in {"organization_id", "extra", *_BEFORE_AMOUNT}
-)
-_COLUMNS = frozenset(
-    (
-        *("wallet_id", "wallet_label", "wallet_group", "token_id", *_BEFORE_AMOUNT),
-        *("amount", "amount_text", "amount_float", *_AFTER_AMOUNT),
-        *("held_since", "balance_updated_at", "token_updated_at"),
-        *("wallet_synced_at", "wallet_status"),
-    )
-)
+#: All columns in their order; an amount shows as three.
+_COLUMNS = [
+    shown
+    for name in TABLES["holdings"].columns
+    for shown in ((name, "amount_text", "amount_float") if name == "amount" else (name,))
+]
 _WALLET_COLUMNS = ("wallet_id", "label", "wallet_group", "synced_at", "status")
 
 
@@ -150,9 +145,9 @@ def read_holdings(
     moment = None if as_of is None else stored_time(as_of)
     if not isinstance(contract, str | None):
         raise InputError(f"{contract!r} is not a contract address; give text")
-    if needs is None or not _COLUMNS.issuperset(needs):
+    if needs is None or not set(_COLUMNS).issuperset(needs):
         needs = _COLUMNS
-    content = [name for name in (*_BEFORE_AMOUNT, *_AFTER_AMOUNT) if name in needs]
+    content = [name for name in CONTENT_COLUMNS if name in needs]
     if contract is not None:
         content = list(dict.fromkeys(("contract_address", *content)))
     with reading(db) as source:
@@ -219,11 +214,10 @@ def _joined(
         "wallet_label": of_holder("label"),
         "wallet_group": of_holder("wallet_group"),
         "token_id": lambda: text(tokens.token_ids.take(by_token)),
-        **{name: of_token(name) for name in _BEFORE_AMOUNT},
+        **{name: of_token(name) for name in tokens.content},
         "amount": balances.amounts.exact,
         "amount_text": balances.amounts.text,
         "amount_float": balances.amounts.approximate,
-        **{name: of_token(name) for name in _AFTER_AMOUNT},
         "held_since": lambda: times(balances.held_since),
         "balance_updated_at": lambda: times(balances.updated_at),
         "token_updated_at": lambda: times(tokens.updated_at[token]),
@@ -232,7 +226,7 @@ def _joined(
         ),
         "wallet_status": of_holder("status"),
     }
-    made = {name: make() for name, make in columns.items() if name in needs}
+    made = {name: columns[name]() for name in _COLUMNS if name in needs}
     if around is not None:
         made["confirmed_before"] = times(around.before[holder])
         made["confirmed_after"] = times(around.after[holder])

@@ -1,4 +1,4 @@
-"""Wallets by number: the numbers that ids have, and what the wallets of numbers are called."""
+"""Tables of the database as frames, and wallets by number: their ids and what they are called."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from nftsync.frames._columns import (
     INTEGER,
     TEXT,
     Amounts,
-    Kind,
     Times,
     contract_groups,
+    distinct_in_each,
     frame_of,
     moments,
-    read_frame,
+    read_table,
+    sums_in_each,
     text,
     times,
 )
-from nftsync.frames._groups import distinct_in_each, sums_in_each
 from nftsync.frames._source import (
     IN_JSON,
     Numbers,
-    Parameters,
     Source,
     Store,
     need_database,
@@ -45,6 +44,7 @@ __all__ = [
     "WalletNames",
     "collections",
     "runs",
+    "token_changes",
     "wallet_ids",
     "wallet_names",
     "wallet_numbers",
@@ -102,62 +102,6 @@ def wallet_numbers(source: Source, ids: list[str]) -> Numbers:
 #: One wallet id, or several.
 WalletIds: TypeAlias = "str | UUID | Iterable[str | UUID]"
 
-_WALLETS: dict[str, Kind] = {
-    "wallet_id": "text",
-    "label": "text",
-    "wallet_group": "text",
-    "tracked": "flag",
-    "first_seen_at": "time",
-    "synced_at": "time",
-    "status": "text",
-    "error": "text",
-}
-_WALLET_STATES: dict[str, Kind] = {
-    "wallet_id": "text",
-    "first_read_at": "time",
-    "last_read_at": "time",
-    "reads": "count",
-    "body_sha256": "text",
-    "run_id": "integer",
-}
-_RUNS: dict[str, Kind] = {
-    "run_id": "count",
-    "kind": "text",
-    "status": "text",
-    "started_at": "time",
-    "finished_at": "time",
-    "wallets_total": "count",
-    "wallets_ok": "count",
-    "wallets_unchanged": "count",
-    "wallets_failed": "count",
-    "tokens_added": "count",
-    "tokens_changed": "count",
-    "balances_added": "count",
-    "balances_changed": "count",
-    "balances_removed": "count",
-    "requests": "count",
-    "retries": "count",
-    "seconds": "real",
-    "error": "text",
-}
-_WEBHOOKS: dict[str, Kind] = {
-    "webhook_id": "text",
-    "organization_id": "text",
-    "action": "text",
-    "resource_type": "text",
-    "resource_id": "text",
-    "created_at_utc": "text",
-    "changes": "text",
-    "received_at": "time",
-    "state": "text",
-    "attempts": "count",
-    "next_attempt_at": "time",
-    "last_error": "text",
-    "finished_at": "time",
-    "deliveries": "count",
-    "run_id": "integer",
-}
-
 
 def wallet_ids(wallet: WalletIds) -> list[str]:
     """Check one wallet id or several, and lower-case them.
@@ -188,7 +132,7 @@ def wallets(db: Store = None) -> pd.DataFrame:
     """
     need_database(db, "frames.wallets reads the wallets of a database, with or without holdings")
     with reading(db) as source:
-        return read_frame(source, _WALLETS, "wallets ORDER BY wallet_no")
+        return read_table(source, "wallets")
 
 
 def wallet_states(db: Store = None, wallet: WalletIds | None = None) -> pd.DataFrame:
@@ -207,15 +151,11 @@ def wallet_states(db: Store = None, wallet: WalletIds | None = None) -> pd.DataF
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     need_database(db, "frames.wallet_states reads the states of wallets that a database recorded")
-    where = ""
-    parameters: Parameters = ()
-    if wallet is not None:
-        where = f" WHERE wallet_id {IN_JSON}"
-        parameters = (json.dumps(wallet_ids(wallet)),)
+    ids = None if wallet is None else json.dumps(wallet_ids(wallet))
     with reading(db) as source:
-        return read_frame(
-            source, _WALLET_STATES, f"wallet_states{where} ORDER BY state_id", parameters
-        )
+        if ids is None:
+            return read_table(source, "wallet_states")
+        return read_table(source, "wallet_states", f"WHERE wallet_id {IN_JSON}", (ids,))
 
 
 def runs(db: Store = None) -> pd.DataFrame:
@@ -234,7 +174,7 @@ def runs(db: Store = None) -> pd.DataFrame:
     """
     need_database(db, "frames.runs reads the runs that a database recorded")
     with reading(db) as source:
-        return read_frame(source, _RUNS, "sync_runs ORDER BY run_id")
+        return read_table(source, "sync_runs")
 
 
 def webhooks(db: Store = None) -> pd.DataFrame:
@@ -257,7 +197,26 @@ def webhooks(db: Store = None) -> pd.DataFrame:
     """
     need_database(db, "frames.webhooks reads the webhooks that a database recorded")
     with reading(db) as source:
-        return read_frame(source, _WEBHOOKS, "webhooks ORDER BY rowid")
+        return read_table(source, "webhooks")
+
+
+def token_changes(db: Store = None) -> pd.DataFrame:
+    """The log of token metadata, the oldest change first; a token's first sight is no change.
+
+    Args:
+        db: what to read, as `nftsync.frames` tells.
+
+    Returns:
+        `change_id`, `token_id`, `before` and `after` (JSON text: objects of just the changed
+        columns), `observed_at`, `run_id` (`Int64`), `webhook_id`.
+
+    Raises:
+        InputError: `db` is neither a path nor a connection.
+        StoreError: the database is missing, is not nftsync's or cannot be read.
+    """
+    need_database(db, "frames.token_changes reads a database's log of changes")
+    with reading(db) as source:
+        return read_table(source, "token_changes")
 
 
 def collections(db: Store = None) -> pd.DataFrame:
