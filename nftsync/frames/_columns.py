@@ -216,12 +216,37 @@ class Amounts:
             rows = np.flatnonzero(rows)
         return Amounts(self._column.take(pa.array(rows)), (self.codes[rows], self._distinct))
 
+    def sizes(self) -> npt.NDArray[np.object_]:
+        """By code: 0 where it is no holding, None where it is no whole number, else how much.
+
+        Code -1, of what is missing, finds the 0 that stands last.
+        """
+        sizes = np.empty(len(self._texts) + 1, dtype=object)
+        sizes[:-1] = [0 if is_zero(amount) else exact(amount) for amount in self._texts]
+        sizes[-1] = 0
+        return sizes
+
+    def meanings(self) -> Numbers:
+        """A number per row that is equal where amounts mean the same; 0 is no holding."""
+        numbers: dict[int | str, int] = {0: 0}
+        meant = [
+            numbers.setdefault(amount if size is None else size, len(numbers))
+            for amount, size in zip([*self._texts, ""], self.sizes(), strict=True)
+        ]
+        return np.array(meant)[self.codes]
+
     def exact(self) -> npt.NDArray[np.object_]:
         """Python integers; None where the text is missing or not 1 to 100 ASCII digits."""
         # None stands last, where code -1 finds it.
         values = np.empty(len(self._texts) + 1, dtype=object)
         values[:-1] = [exact(amount) for amount in self._texts]
         return values[self.codes]
+
+    def held(self) -> npt.NDArray[np.object_]:
+        """The same, but None also where it is no holding."""
+        values = self.exact()
+        values[~self.nonzero()] = None
+        return values
 
     def approximate(self) -> npt.NDArray[np.float64]:
         """Floats; NaN where the text is missing or no plain decimal number."""

@@ -11,14 +11,102 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.errors import InputError
-from nftsync.frames._columns import TEXT, Moment, frame_of, names_contract, stored_time, text, times
-from nftsync.frames._holding_ages import Window, read_window
+from nftsync.frames._balances import GREATEST, change_log
+from nftsync.frames._columns import (
+    TEXT,
+    Amounts,
+    Moment,
+    Times,
+    frame_of,
+    moments,
+    names_contract,
+    stored_time,
+    text,
+    times,
+)
 from nftsync.frames._source import Numbers, Source, Store, need_database, positions, reading
 from nftsync.frames._tables import WalletIds, WalletNames, wallet_ids, wallet_names, wallet_numbers
 from nftsync.frames._tokens import Tokens, read_tokens
 from nftsync.times import now, shifted
 
 __all__ = ["counterparties", "diff"]
+
+
+@dataclass(frozen=True)
+class Window:
+    """A row per wallet and token whose amount is not the same before and after.
+
+    Attributes:
+        wallets: the wallet's number.
+        tokens: the token's number.
+        before: the amounts when the window begins.
+        after: the amounts when it ends, with codes of the same distinct texts.
+        by_first_read: whether the first change was of the wallet's first read, and showed a
+            holding.
+        changed_at: when the last change was stored.
+    """
+
+    wallets: Numbers
+    tokens: Numbers
+    before: Amounts
+    after: Amounts
+    by_first_read: npt.NDArray[np.bool_]
+    changed_at: Times
+
+    def rows(self, which: npt.NDArray[np.bool_] | Numbers) -> Window:
+        """Some rows, by mask or position."""
+        return Window(
+            self.wallets[which],
+            self.tokens[which],
+            self.before.chosen(which),
+            self.after.chosen(which),
+            self.by_first_read[which],
+            self.changed_at[which],
+        )
+
+
+def read_window(source: Source, start: str, end: str | None) -> Window:
+    """Compare two times by the changes in between.
+
+    Args:
+        source: where to read.
+        start: the time before, in the stored form; changes of that time are not in between.
+        end: the time after; changes of that time are in between. None is now.
+    """
+    log = "balance_change_rows"
+    first_change = source.first_change(log, start, later=True)
+    last_change = GREATEST
+    if end is not None:
+        last_change = source.first_change(log, end, later=True) - 1
+    wallet, token, old, new, observed, baseline = change_log(
+        source,
+        *("wallet_no", "token_no", "old_amount", "new_amount", "observed_at", "baseline"),
+        first=first_change,
+        last=last_change,
+    )
+    wallets, tokens = wallet.to_numpy(), token.to_numpy()
+    first, last = _ends(wallets, tokens)
+    both = Amounts(pa.concat_arrays([old.take(pa.array(first)), new.take(pa.array(last))]))
+    before, after = (both.chosen(half) for half in np.split(np.arange(len(both)), 2))
+    shown = Amounts(new.take(pa.array(first))).nonzero()
+    whole = Window(
+        wallets=wallets[first],
+        tokens=tokens[first],
+        before=before,
+        after=after,
+        by_first_read=(baseline.to_numpy()[first] != 0) & shown,
+        changed_at=moments(observed.take(pa.array(last))),
+    )
+    return whole.rows(before.meanings() != after.meanings())
+
+
+def _ends(wallets: Numbers, tokens: Numbers) -> tuple[Numbers, Numbers]:
+    """Where the first and the last change of each wallet and token stand, which come in order."""
+    pairs = wallets * (tokens.max(initial=0) + 1) + tokens
+    order = np.argsort(pairs, kind="stable")
+    differs = np.diff(pairs[order]) != 0
+    edge = np.ones(min(len(order), 1), dtype=bool)
+    return order[np.concatenate([edge, differs])], order[np.concatenate([differs, edge])]
 
 
 def counterparties(window: Window) -> Numbers:
@@ -60,7 +148,7 @@ def _movements(window: Window) -> tuple[Numbers, npt.NDArray[np.bool_]]:
 
     Each distinct pair of amounts is subtracted once: they are integers of any size.
     """
-    sizes = window.before.meanings.sizes
+    sizes = window.before.sizes()
     pairs = window.before.codes.astype(np.int64) * len(sizes) + window.after.codes
     distinct, first, row = np.unique(pairs, return_index=True, return_inverse=True)
     numbers: dict[int, int] = {}
@@ -203,7 +291,7 @@ class _Differences:
 
 
 def _differences(window: Window) -> _Differences:
-    held_before, held_after = window.before.held(), window.after.held()
+    held_before, held_after = window.before.nonzero(), window.after.nonzero()
     kind = np.select(
         [held_before & held_after, held_before, window.by_first_read],
         ["changed", "left", "first_seen"],
@@ -227,9 +315,9 @@ def _frame(found: _Differences, tokens: Tokens, names: WalletNames) -> pd.DataFr
             "token_id": text(tokens.token_ids.take(token)),
             "contract_address": text(tokens.content["contract_address"].take(token)),
             "name": text(tokens.content["name"].take(token)),
-            "before": window.before.exact(),
+            "before": window.before.held(),
             "before_text": window.before.text(),
-            "after": window.after.exact(),
+            "after": window.after.held(),
             "after_text": window.after.text(),
             "kind": text(pa.array(found.kind, TEXT)),
             "counterparty_wallet_id": names.id_column(found.counterparty),
