@@ -25,7 +25,7 @@ from nftsync.frames._given import Given, given_holdings, text_column
 from nftsync.frames._source import Numbers
 from nftsync.frames._tables import WalletIds
 
-__all__ = ["concentration", "overlap"]
+__all__ = ["concentration", "overlap", "overlap_by"]
 
 _MEASURES = (
     "tokens",
@@ -265,12 +265,17 @@ def overlap(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame:
         InputError: the frame lacks a column or has an unusable one, or an excluded id is no UUID.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
+    return overlap_by(holdings, exclude, _PAIRS_AT_ONCE)
+
+
+def overlap_by(holdings: Given, exclude: WalletIds, at_once: int) -> pd.DataFrame:
+    """The same, looking at so many pairs together."""
     frame = given_holdings(holdings, exclude, needs=("wallet_id", "contract_address", "amount"))
     contract, spellings = contract_groups(text_column(frame, "contract_address"))
     wallet, _ = coded(text_column(frame, "wallet_id"))
     names, contract = _by_name(spellings, contract)
     held = _Held.of(wallet[contract < len(names)], contract[contract < len(names)], len(names))
-    first, second, both = _common(held)
+    first, second, both = _common(held, at_once)
     order = np.argsort(-both, kind="stable")
     first, second, both = first[order], second[order], both[order]
     wallets_a, wallets_b = held.wallets[first], held.wallets[second]
@@ -320,17 +325,20 @@ class _Held:
         return cls(contract, later, np.bincount(contract, minlength=count))
 
 
-def _common(held: _Held) -> tuple[Numbers, Numbers, Numbers]:
+def _common(held: _Held, at_once: int) -> tuple[Numbers, Numbers, Numbers]:
     """Count common wallets by pair of contracts: the lesser, the greater, how many; in order."""
     width = len(held.wallets)
     none = np.empty(0, dtype=np.int64)
-    parts = [(none, none), *(_counted(held, rows, width) for rows in _spans(held))]
+    parts = [
+        (none, none),
+        *(_counted(held, rows, width, at_once) for rows in _spans(held, at_once)),
+    ]
     keys, both = (np.concatenate(part) for part in zip(*parts, strict=True))
     first, second = np.divmod(keys, max(width, 1))
     return first, second, both
 
 
-def _spans(held: _Held) -> Iterator[Numbers]:
+def _spans(held: _Held, at_once: int) -> Iterator[Numbers]:
     """Cut what is held, ordered by contract, where a contract ends and enough pairs are made."""
     rows = np.argsort(held.contract, kind="stable")
     rows = rows[held.later[rows] > 0]
@@ -339,14 +347,14 @@ def _spans(held: _Held) -> Iterator[Numbers]:
     made = np.cumsum(held.later[rows])[ends - 1]
     start = first = 0
     while first < len(ends):
-        most = _PAIRS_AT_ONCE + (made[first - 1] if first else 0)
+        most = at_once + (made[first - 1] if first else 0)
         # One contract at least, even if it makes more.
         first = max(first + 1, int(np.searchsorted(made, most, side="right")))
         yield rows[start : ends[first - 1]]
         start = ends[first - 1]
 
 
-def _counted(held: _Held, rows: Numbers, width: int) -> tuple[Numbers, Numbers]:
+def _counted(held: _Held, rows: Numbers, width: int, at_once: int) -> tuple[Numbers, Numbers]:
     """Count the pairs whose lesser contract is that of one of these rows.
 
     Returns:
@@ -355,12 +363,12 @@ def _counted(held: _Held, rows: Numbers, width: int) -> tuple[Numbers, Numbers]:
     lowest = held.contract[rows[0]] * width
     cells = (held.contract[rows[-1]] + 1) * width - lowest
     made = np.cumsum(held.later[rows])
-    if made[-1] * 2 < cells and made[-1] <= _PAIRS_AT_ONCE:
+    if made[-1] * 2 < cells and made[-1] <= at_once:
         keys = np.sort(_pairs(held, rows, width))
         starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
         return keys[starts], np.diff(starts, append=len(keys))
     counts = np.zeros(cells, dtype=np.int64)
-    cuts = np.searchsorted(made, np.arange(_PAIRS_AT_ONCE, made[-1], _PAIRS_AT_ONCE))
+    cuts = np.searchsorted(made, np.arange(at_once, made[-1], at_once))
     for part in np.split(rows, np.unique(cuts)):
         counts += np.bincount(_pairs(held, part, width) - lowest, minlength=cells)
     keys = np.flatnonzero(counts)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
-from frames_database import Builder, token_id, wallet_id
+from frames_database import token_id, wallet_id
 from hypothesis import strategies as st
 
 from nftsync.frames._columns import exact, is_zero
@@ -58,16 +58,6 @@ def frame_of_held(
     frame = frame.astype(kinds)
     frame.insert(2, "amount", amounts)
     return frame
-
-
-def fill(build: Builder, held: dict[tuple[int, int], str], about: Callable[[int], Any]) -> None:
-    """Put the same into a real database."""
-    for wallet in sorted({wallet for wallet, _ in held}):
-        build.wallet(wallet)
-    for token in sorted({token for _, token in held}):
-        build.token(token, **about(token))
-    for (wallet, token), amount in held.items():
-        build.balance(wallet, token, amount)
 
 
 def counted(held: dict[tuple[int, int], str], exclude: set[int]) -> list[Held]:

@@ -6,11 +6,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from frames_database import Builder, wallet_id
-from held_frames import CONTRACTS, Held, counted, fill, frame_of_held, holdings_of
+from held_frames import CONTRACTS, Held, counted, frame_of_held, holdings_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -106,18 +105,6 @@ def test_agrees_where_groups_have_many_holders(held: dict[tuple[int, int], str])
     assert frame["edition_id"].dtype == "Int64"
 
 
-@settings(deadline=None, max_examples=20)
-@given(held=holdings_of())
-def test_agrees_through_a_database(
-    held: dict[tuple[int, int], str], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    build = Builder(tmp_path_factory.mktemp("held") / "nftsync.db")
-    fill(build, held, about)
-    rows = counted(dict(sorted(held.items())), {1})
-    frame = frames.concentration(build.close(), exclude=wallet_id(1))
-    assert shown(frame) == expected(rows, contract_of)
-
-
 @settings(deadline=None)
 @given(st.lists(st.integers(1, MOST) | st.integers(MOST - 3, MOST), min_size=1, max_size=30))
 def test_a_group_is_the_same_as_its_amounts(amounts: list[int]) -> None:
@@ -185,11 +172,6 @@ def test_a_name_that_is_returned_or_none_at_all_is_refused(by: Any) -> None:
         frames.concentration(frame_of_held({(1, 1): "1"}, about), by=by)
 
 
-def test_an_unknown_column_is_refused_with_near_ones() -> None:
-    with pytest.raises(InputError, match=r"'contract_adress'; near ones it has: contract_address"):
-        frames.concentration(frame_of_held({(1, 1): "1"}, about), by="contract_adress")
-
-
 def test_values_that_cannot_be_compared_are_refused() -> None:
     frame = frame_of_held({(1, 1): "1"}, about)
     frame["tags"] = [["a", "list"]]
@@ -205,20 +187,3 @@ def test_nothing_held_gives_the_columns(build: Builder, tmp_path: Path) -> None:
         assert len(frame) == 0
         assert list(frame.columns) == COLUMNS
         assert list(frame.dtypes) == list(some.dtypes)
-
-
-def test_the_frame_that_was_given_stays_as_it_is() -> None:
-    frame = frame_of_held({(1, 1): "1", (2, 1): "0", (3, 2): "x"}, about)
-    before = frame.copy(deep=True)
-    frames.concentration(frame, exclude=wallet_id(3))
-    pd.testing.assert_frame_equal(frame, before)
-
-
-def test_amounts_are_python_integers_and_counts_machine_ones(small_database: Path) -> None:
-    frame = frames.concentration(small_database)
-    assert [type(amount) for amount in frame["amount"]] == [int, int]
-    assert list(frame["amount"]) == [2**256 + 2, 0]
-    assert {str(frame[name].dtype) for name in ("tokens", "holders", "unknown_amounts")} == {
-        "int64"
-    }
-    assert {frame[name].dtype for name in ("hhi", "gini")} == {np.dtype(float)}

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from frames_database import START, Builder, at, token_id, wallet_id
-from histories import READS, TOKENS, WALLETS, Change, Histories, Read, moment, size
+from histories import READS, WALLETS, Change, Histories, Read, moment, size
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -115,34 +115,6 @@ def test_diff_is_its_definition(
     assert sorted(found, key=order) == expected
 
 
-@settings(max_examples=75)
-@given(reads=READS, times=st.tuples(st.integers(-1, 20), st.integers(-1, 20)))
-def test_diff_agrees_with_comparing_the_holdings_of_both_times(
-    histories: Histories, reads: list[Read], times: tuple[int, int]
-) -> None:
-    histories.play(reads)
-    start, end = map(moment, sorted(times))
-    then, later = (
-        {
-            (row["wallet_id"], row["token_id"]): row["amount_text"]
-            for row in frames.holdings(histories.path, as_of=time).to_dict("records")
-            if size(row["amount_text"]) != 0
-        }
-        for time in (start, end)
-    )
-    differing = {pair for pair in then | later if size(then.get(pair)) != size(later.get(pair))}
-    frame = frames.diff(histories.path, start, end)
-    assert len(frame) == len(differing)
-    for row in rows(frame):
-        pair = row["wallet_id"], row["token_id"]
-        assert pair in differing
-        before, after = size(then.get(pair)), size(later.get(pair))
-        assert row["before"] == (before if type(before) is int and before else None)
-        assert row["after"] == (after if type(after) is int and after else None)
-        assert (row["kind"] == "left") == (pair not in later)
-        assert (row["kind"] in {"arrived", "first_seen"}) == (pair not in then)
-
-
 @settings(max_examples=40)
 @given(reads=READS, start=st.integers(-1, 20))
 def test_leaving_out_rows_changes_none_of_the_others(
@@ -161,22 +133,6 @@ def test_leaving_out_rows_changes_none_of_the_others(
          whole["wallet_id"] != some[0]),
     ):  # fmt: skip
         pd.testing.assert_frame_equal(frame, whole[mask].reset_index(drop=True))
-
-
-def test_until_now_is_until_the_last_change(histories: Histories) -> None:
-    reads = [
-        Read(1, wallet, {token: str(step * token) for token in TOKENS}, True)
-        for step in range(4)
-        for wallet in WALLETS
-    ]
-    clock = histories.play(reads)
-    for start in (0, 5, clock - 1):
-        pd.testing.assert_frame_equal(
-            frames.diff(histories.path, moment(start)),
-            frames.diff(histories.path, moment(start), moment(clock)),
-        )
-    assert frames.diff(histories.path, moment(clock)).empty
-    assert len(frames.diff(histories.path, moment(clock - 1))) == len(TOKENS)
 
 
 def _world(build: Builder) -> Path:
@@ -308,19 +264,6 @@ def test_what_cannot_be_compared(small_database: Path) -> None:
         frames.diff(small_database, at(0), exclude="Treasury")
     with pytest.raises(InputError, match="contract"):
         frames.diff(small_database, at(0), contract=7)  # type: ignore[arg-type]
-
-
-def test_a_frame_is_no_database_and_no_time(small_database: Path) -> None:
-    now = frames.holdings(small_database)
-    for start in (now, at(0), None):
-        with pytest.raises(InputError) as raised:
-            frames.diff(now, start)  # type: ignore[arg-type]
-        assert str(raised.value) == (
-            "frames.diff compares two times by a database's log of changes, which a DataFrame"
-            " does not hold; give the database's path"
-        )
-    with pytest.raises(InputError, match=r"^a DataFrame is not a time; give text, a date"):
-        frames.diff(small_database, now)  # type: ignore[arg-type]
 
 
 def test_a_start_to_come_is_refused(small_database: Path) -> None:

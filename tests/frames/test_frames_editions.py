@@ -2,13 +2,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 from frames_database import Builder, wallet_id
-from held_frames import CONTRACTS, Held, counted, fill, frame_of_held, holdings_of
+from held_frames import CONTRACTS, Held, counted, frame_of_held, holdings_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -176,19 +175,6 @@ def test_agrees_with_the_definitions(
     assert shown(found) == expected(counted(held, out), tokens)
 
 
-@settings(deadline=None, max_examples=20)
-@given(tokens=TOKENS_DRAWN, held=holdings_of(wallets=4, tokens=TOKENS))
-def test_agrees_through_a_database(
-    tokens: dict[int, dict[str, Any]],
-    held: dict[tuple[int, int], str],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    build = Builder(tmp_path_factory.mktemp("held") / "nftsync.db")
-    fill(build, held, lambda number: columns_of(tokens, number))
-    found = frames.editions(build.close(), exclude=wallet_id(1))
-    assert shown(found) == expected(counted(dict(sorted(held.items())), {1}), tokens)
-
-
 def of_tokens(*tokens: tuple[str | None, int | None, int | None], amount: str = "1") -> Any:
     """One wallet that holds one of each token: name, edition and total."""
     names = ("name", "edition_id", "total_edition")
@@ -334,16 +320,3 @@ def test_nothing_held_gives_the_columns(build: Builder) -> None:
         assert len(found) == 0
         assert list(found.columns) == COLUMNS
         assert list(found.dtypes) == list(some.dtypes)
-
-
-def test_through_the_small_database(small_database: Path) -> None:
-    assert shown(frames.editions(small_database)) == [
-        ["0x" + "aB" * 20, "One", True, None, 1, None, 2**63 - 1, 2**63 - 1, 0, "", None, 2, 0]
-    ]
-
-
-def test_the_frame_that_was_given_stays_as_it_is() -> None:
-    frame = of_tokens(("A #1", 1, 5), ("A", None, 5), ("B", None, None))
-    before = frame.copy(deep=True)
-    frames.editions(frame)
-    pd.testing.assert_frame_equal(frame, before)

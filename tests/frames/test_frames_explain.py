@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from frames_database import at
+from frames_database import Builder, at
 
 from nftsync import frames
 from nftsync.errors import InputError
@@ -42,15 +42,25 @@ def test_every_frame_is_explained() -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_explained_are_just_the_columns_there_are(name: str, small_database: Path) -> None:
-    real = frame(name, small_database)
+def test_explained_are_just_the_columns_there_are_also_of_an_empty_database(
+    name: str, small_database: Path, build: Builder
+) -> None:
+    full, empty = frame(name, small_database), frame(name, build.path)
     told = frames.explain(name)
-    assert dict(zip(told["column"], told["type"], strict=True)) == {
-        column: str(kind) for column, kind in real.dtypes.items()
-    }
-    assert told["column"].tolist() == list(real.columns)
+    for real in (full, empty):
+        types = [(column, str(kind)) for column, kind in real.dtypes.items()]
+        assert types == list(zip(told["column"], told["type"], strict=True))
+    assert len(full) > 0
+    assert full.index.equals(pd.RangeIndex(len(full)))
     assert list(told.columns) == ["column", "type", "unit", "meaning", "source"]
     assert (told[["meaning", "source"]].map(len) > 3).all().all()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_frames_can_be_written_to(name: str, small_database: Path) -> None:
+    full = frame(name, small_database)
+    for column in full.columns:
+        full.loc[0, column] = full.loc[len(full) - 1, column]
 
 
 def test_columns_of_other_calls_are_explained_too(small_database: Path) -> None:

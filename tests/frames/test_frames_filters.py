@@ -86,11 +86,6 @@ def test_contract_is_the_one_of_that_time(build: Builder) -> None:
     assert len(frames.holdings(build.path, contract="new", as_of=at(5))) == 1
 
 
-def test_contract_must_be_text(small_database: Path) -> None:
-    with pytest.raises(InputError):
-        frames.holdings(small_database, contract=5)  # type: ignore[arg-type]
-
-
 def test_changes_since_keeps_those_of_the_same_moment(small_database: Path) -> None:
     assert list(frames.changes(small_database, since=at(4))["change_id"]) == [5, 6, 7]
     assert list(frames.changes(small_database, since=at(4.5))["change_id"]) == [7]
@@ -134,17 +129,6 @@ def test_forms_of_a_time(small_database: Path, given_time: object) -> None:
 def test_a_date_is_its_end(small_database: Path) -> None:
     assert len(frames.holdings(small_database, as_of=date(2026, 3, 1))) == 4
     assert len(frames.holdings(small_database, as_of="2026-02-28")) == 0
-
-
-@pytest.mark.parametrize("wrong", ["soon", 5, pd.NaT, np.datetime64("NaT"), "", float("nan")])
-def test_what_is_no_time(small_database: Path, wrong: object) -> None:
-    for call in (
-        lambda: frames.holdings(small_database, as_of=wrong),  # type: ignore[arg-type]
-        lambda: frames.tokens(small_database, as_of=wrong),  # type: ignore[arg-type]
-        lambda: frames.changes(small_database, since=wrong),  # type: ignore[arg-type]
-    ):
-        with pytest.raises(InputError):
-            call()
 
 
 @given(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -12,12 +11,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-import sqlite_utils
 from frames_database import token_id, wallet_id
 
 from nftsync import frames
-from nftsync.errors import InputError, StoreError
-from nftsync.frames._given import exact_amounts, given_holdings, integer_column, text_column
+from nftsync.errors import InputError
+from nftsync.frames._given import given_holdings, integer_column, text_column
 
 MOST = 2**256 - 1
 
@@ -115,17 +113,6 @@ def test_a_column_that_stands_twice_is_refused() -> None:
         given_holdings(frame)
 
 
-def test_a_column_of_amounts_as_sent_that_stands_twice_is_refused() -> None:
-    frame = frame_of(objects(None), amount_text=["0"], other=["1"])
-    with pytest.raises(InputError, match="2 columns named 'amount_text'"):
-        given_holdings(frame.rename(columns={"other": "amount_text"}))
-
-
-def test_columns_may_have_names_of_any_kind() -> None:
-    frame = frame_of(objects(1), more=[1]).rename(columns={"more": 7})
-    assert given_holdings(frame)[7].tolist() == [1]
-
-
 @pytest.mark.parametrize("name", ["wallet_id", "token_id"])
 def test_a_missing_id_is_refused(name: str) -> None:
     frame = frame_of(objects(1, 2))
@@ -163,33 +150,12 @@ def test_excluded_wallets_match_whatever_their_case() -> None:
         given_holdings(frame, ["0xdead"])
 
 
-def test_a_database_in_each_of_its_forms(small_database: Path) -> None:
-    connection = sqlite3.connect(small_database)
-    forms = [small_database, str(small_database), connection, sqlite_utils.Database(connection)]
-    found = [given_holdings(form) for form in forms]
-    connection.close()
-    for one in found:
-        pd.testing.assert_frame_equal(one, found[0])
-        assert one["amount"].tolist() == [MOST, 3, None]
-
-
-def test_what_is_neither_a_frame_nor_a_database_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="list"):
-        given_holdings([1, 2])  # type: ignore[arg-type]
-    with pytest.raises(StoreError, match="missing.db"):
-        given_holdings(tmp_path / "missing.db")
-
-
 @pytest.mark.parametrize("function", [frames.concentration, frames.overlap, frames.editions])
 def test_each_analysis_refuses_a_frame_of_something_else(
     function: Callable[[Any], pd.DataFrame], small_database: Path
 ) -> None:
     with pytest.raises(InputError, match=r"give what frames\.holdings returns"):
         function(frames.wallets(small_database))
-
-
-def test_exact_amounts_are_as_many_as_rows() -> None:
-    assert exact_amounts(frame_of(objects(0, None, MOST))).tolist() == [0, None, MOST]
 
 
 @pytest.mark.parametrize(
@@ -243,9 +209,3 @@ def test_integers_that_may_be_missing(column: Any) -> None:
 def test_what_is_no_machine_integer_is_refused(values: list[Any]) -> None:
     with pytest.raises(InputError, match="'edition_id' holds something else than 64-bit"):
         integer_column(pd.DataFrame({"edition_id": values}), "edition_id")
-
-
-def test_no_integers_at_all() -> None:
-    values, missing = integer_column(pd.DataFrame({"edition_id": [None, None]}), "edition_id")
-    assert values.tolist() == [0, 0]
-    assert missing.tolist() == [True, True]

@@ -9,13 +9,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from frames_database import Builder, token_id, wallet_id
-from held_frames import CONTRACTS, Held, counted, fill, frame_of_held, holdings_of
+from held_frames import CONTRACTS, Held, counted, frame_of_held, holdings_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nftsync import frames
-from nftsync.frames import _overlap
 from nftsync.frames._columns import contract_groups, contract_key
+from nftsync.frames._concentration import overlap_by
 
 NEARLY_HEX = tuple(
     before + digits * 20 + after
@@ -57,31 +57,14 @@ def test_agrees_with_the_definition(
 ) -> None:
     """However few pairs are looked at together."""
     frame = frame_of_held(held, about)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_overlap, "_PAIRS_AT_ONCE", at_once)
-        found = frames.overlap(frame, exclude=[wallet_id(number) for number in out])
+    found = overlap_by(frame, [wallet_id(number) for number in out], at_once)
     assert list(found.columns) == COLUMNS
     assert found.to_numpy(dtype=object).tolist() == expected(counted(held, out))
 
 
-@settings(deadline=None, max_examples=20)
-@given(held=holdings_of(wallets=6, tokens=20))
-def test_agrees_through_a_database(
-    held: dict[tuple[int, int], str], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    build = Builder(tmp_path_factory.mktemp("held") / "nftsync.db")
-    fill(build, held, about)
-    found = frames.overlap(build.close(), exclude=wallet_id(2))
-    rows = counted(dict(sorted(held.items())), {2})
-    assert found.to_numpy(dtype=object).tolist() == expected(rows)
-
-
 @pytest.mark.parametrize("at_once", [100, 1 << 22])
-def test_many_contracts_that_few_wallets_hold(
-    at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_contracts_that_few_wallets_hold(at_once: int) -> None:
     """Sparse and dense parts are counted differently, with the same result."""
-    monkeypatch.setattr(_overlap, "_PAIRS_AT_ONCE", at_once)
     rng = np.random.default_rng(4)
     wallet = np.concatenate([rng.integers(0, 400, 1_500), np.full(300, 500), np.full(300, 501)])
     contract = np.concatenate([rng.integers(0, 900, 1_500), np.arange(300), np.arange(300)])
@@ -101,7 +84,7 @@ def test_many_contracts_that_few_wallets_hold(
         for a, b in combinations(sorted(held), 2)
         if held[a] & held[b]
     }
-    found = frames.overlap(frame)
+    found = overlap_by(frame, (), at_once)
     assert len(pairs) > 40_000
     assert (
         dict(
@@ -117,14 +100,11 @@ def test_many_contracts_that_few_wallets_hold(
     assert order == sorted(order)
 
 
-def test_one_contract_makes_more_pairs_than_are_looked_at_together(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(_overlap, "_PAIRS_AT_ONCE", 10)
+def test_one_contract_makes_more_pairs_than_are_looked_at_together() -> None:
     held = {(wallet, token): "1" for wallet in range(1, 30) for token in (4, 5, 6)}
     names = {4: "a", 5: "b", 6: "c"}
     frame = frame_of_held(held, lambda token: {"contract_address": names.get(token)})
-    assert frames.overlap(frame).to_numpy(dtype=object).tolist() == [
+    assert overlap_by(frame, (), 10).to_numpy(dtype=object).tolist() == [
         ["a", "b", 29, 29, 29, 1.0],
         ["a", "c", 29, 29, 29, 1.0],
         ["b", "c", 29, 29, 29, 1.0],
@@ -178,10 +158,3 @@ def test_through_the_small_database(small_database: Path) -> None:
     assert frames.overlap(small_database).to_numpy(dtype=object).tolist() == [
         ["0x" + "aB" * 20, "KT1abc", 2, 1, 1, 0.5]
     ]
-
-
-def test_the_frame_that_was_given_stays_as_it_is() -> None:
-    frame = frame_of_held({(1, 4): "1", (1, 5): "0", (1, 6): "x"}, about)
-    before = frame.copy(deep=True)
-    frames.overlap(frame)
-    pd.testing.assert_frame_equal(frame, before)
