@@ -72,28 +72,18 @@ BREAKS: dict[str, Sender] = {
 
 
 @pytest.mark.parametrize("fault", BREAKS)
-def test_a_broken_connection_is_tried_again(
-    provider: Provider, make_client: MakeClient, fault: str
-) -> None:
-    provider.always(BREAKS[fault], BREAKS[fault], reply(GOOD))
-    effort = Effort()
-    found = make_client().balances(wallet(1), effort)
-    assert found.entries is not None
-    assert effort == Effort(3, 2)
-    assert len(provider.requests()) == 3
-
-
-@pytest.mark.parametrize("fault", BREAKS)
-def test_a_connection_that_always_breaks_fails_the_read_after_all_attempts(
+def test_a_connection_that_breaks_is_tried_again_until_no_attempt_is_left(
     provider: Provider, make_client: MakeClient, fault: str
 ) -> None:
     provider.always(BREAKS[fault])
-    effort = Effort()
+    client, effort = make_client(attempts=3), Effort()
     with pytest.raises(NoConnection, match=r"^the connection broke: ") as caught:
-        make_client(attempts=3).balances(wallet(1), effort)
+        client.balances(wallet(1), effort)
     assert caught.value.status is None
     assert effort == Effort(3, 2)
     assert len(provider.requests()) == 3
+    provider.always(BREAKS[fault], BREAKS[fault], reply(GOOD))
+    assert client.balances(wallet(1), Effort()).entries
 
 
 def test_a_refused_connection_is_tried_again(make_client: MakeClient) -> None:
@@ -160,24 +150,16 @@ def test_a_host_that_can_have_no_address_is_an_error_of_ours(make_client: MakeCl
 # What is not tried again ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [400, 402, 404, 405, 408, 409, 410, 418, 422, 499])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 409, 422])
 def test_another_4xx_is_final(provider: Provider, make_client: MakeClient, status: int) -> None:
     provider.always(reply(b"no", status, retry_after="1"))
     effort = Effort()
     with pytest.raises(ReadError, match=f"^the provider answered {status}") as caught:
         make_client().balances(wallet(1), effort)
     assert (caught.value.status, effort) == (status, Effort(1, 0))
-    assert not isinstance(caught.value, (AccessRefused, NoConnection, UnusableAnswer))
+    assert isinstance(caught.value, AccessRefused) == (status in {401, 403})
+    assert not isinstance(caught.value, (NoConnection, UnusableAnswer))
     assert len(provider.requests()) == 1
-
-
-@pytest.mark.parametrize("status", [401, 403])
-def test_401_and_403_are_final(provider: Provider, make_client: MakeClient, status: int) -> None:
-    provider.always(reply(b"no", status))
-    effort = Effort()
-    with pytest.raises(AccessRefused) as caught:
-        make_client().balances(wallet(1), effort)
-    assert (caught.value.status, effort) == (status, Effort(1, 0))
 
 
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
@@ -351,17 +333,6 @@ def test_the_status_of_a_refusal_counts_whatever_becomes_of_its_body(
     assert effort.requests == requests
 
 
-def test_what_drips_in_within_the_timeout_is_read(
-    provider: Provider, make_client: MakeClient
-) -> None:
-    """Also where a pause is longer than the slices in which the client waits."""
-    whole = head(f"content-length: {len(GOOD)}") + GOOD
-    provider.always(raw(whole[:30], whole[30:90], whole[90:], pause=0.4, then="keep"))
-    effort = Effort()
-    assert make_client().balances(wallet(1), effort).entries
-    assert effort == Effort(1, 0)
-
-
 # "Not now" --------------------------------------------------------------------------------------
 
 
@@ -417,14 +388,6 @@ def test_more_than_five_minutes_fails_the_read_at_once(
 def test_any_retry_after_is_a_time_or_nothing(text: str) -> None:
     seconds = retry_after(text)
     assert seconds is None or seconds >= 0
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["Mon, 01 Jan 99999999999999999999 00:00:00 GMT", "Mon, 01 Jan 2024 00:00:00 +99999999999999"],
-)
-def test_a_date_beyond_all_calendars_says_nothing(text: str) -> None:
-    assert retry_after(text) is None
 
 
 # Rate limit --------------------------------------------------------------------------------------
@@ -521,11 +484,3 @@ def test_a_fault_of_one_wallet_never_shows_in_another(
     for number, effort in enumerate(efforts):
         asked = provider.requests(f"/v1/wallets/{wallet(number)}/nft-balances")
         assert effort == Effort(len(asked), len(asked) - 1)
-
-
-def test_no_cookie_is_kept(provider: Provider, make_client: MakeClient) -> None:
-    provider.always(reply(GOOD, set_cookie="session=1; Path=/"))
-    client = make_client()
-    client.balances(wallet(1), Effort())
-    client.balances(wallet(1), Effort())
-    assert all("cookie" not in seen.headers for seen in provider.requests())

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from provider import MakeClient, Provider, Sender, raw, reply, silence, token, uuid, wallet
 
-from nftsync.errors import InputError, NoConnection, UnusableAnswer
+from nftsync.errors import InputError, UnusableAnswer
 from nftsync.provider.client import Client
 from nftsync.provider.wire import CutShort, check_object
 from nftsync.pull.reads import AnyTask, ObjectTask, TokenTask, WalletTask, read
@@ -55,13 +55,6 @@ def test_an_object_is_kept_as_it_was_sent(
     assert (seen.method, seen.path, seen.body) == ("GET", PATH, b"")
 
 
-def test_a_lone_surrogate_in_an_object_is_replaced(
-    provider: Provider, make_client: MakeClient
-) -> None:
-    provider.bodies[PATH] = b'{"a": "\\ud800", "b": "\\\\ud800"}'
-    assert make_client().object(PATH, Effort()) == b'{"a": "\\ufffd", "b": "\\\\ud800"}'
-
-
 LIES: dict[str, tuple[Sender, str]] = {
     "no object": (reply(b"[1]"), r"^\$: expected `?object"),
     "null": (reply(b"null"), r"^\$: expected `?object"),
@@ -93,11 +86,6 @@ def test_what_is_no_object_fails_the_read_and_not_the_provider(
     assert isinstance(found, ObjectRead)
     assert (found.outcome, found.body, found.provider_down) == ("failed", None, False)
     assert found.error
-
-
-def test_brackets_in_texts_nest_nothing() -> None:
-    body = json.dumps({"a": "[" * 1_000 + '"{'}).encode()
-    assert check_object(body) == body
 
 
 @settings(deadline=None)
@@ -193,17 +181,3 @@ def test_an_object_that_is_unknown_or_unusable_says_nothing_of_the_provider(
     provider.always(NOT_DOWN[fault])
     found = read_one(make_client(attempts=1, max_bytes=1_000_000), task)
     assert (found.outcome, found.provider_down) == ("failed", False)
-
-
-@each_kind
-def test_a_read_that_went_well_has_a_provider_that_is_up(
-    provider: Provider, make_client: MakeClient, task: AnyTask
-) -> None:
-    provider.always(reply(b'{"nftTokenBalances": []}'))
-    found = read_one(make_client(), task)
-    assert (found.outcome, found.provider_down) == ("ok", False)
-
-
-def test_no_connection_is_down_whatever_was_connected() -> None:
-    assert NoConnection("x").provider_down
-    assert NoConnection("x", connected=False).provider_down

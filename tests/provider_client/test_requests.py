@@ -100,16 +100,6 @@ def test_the_provider_may_live_below_a_path(
     assert provider.requests()[0].path == f"/api/v1/wallets/{wallet(1)}/nft-balances"
 
 
-def test_a_token_is_read_by_its_id_whatever_its_case(
-    provider: Provider, make_client: MakeClient
-) -> None:
-    record = b'{"id": "%s", "contractAddress": "0xAb"}' % token(1).upper().encode()
-    provider.on(f"/v1/tokens/{token(1)}", reply(record))
-    client = make_client()
-    for asked in (token(1), token(1).upper()):
-        assert client.token(asked, Effort())[1] == "0xAb"
-
-
 def test_the_record_of_another_token_fails_the_read(
     provider: Provider, make_client: MakeClient
 ) -> None:
@@ -234,16 +224,6 @@ def test_a_new_token_that_is_refused_too_fails_the_read(
     assert (command.count, effort.requests, effort.retries) == (2, 2, 1)
 
 
-def test_a_403_does_not_run_the_token_command(
-    provider: Provider, make_client: MakeClient, tmp_path: Path
-) -> None:
-    command = Counting(tmp_path)
-    provider.always(reply(status=403))
-    with pytest.raises(AccessRefused, match="403"):
-        make_client(token_command=command.line).balances(wallet(1), Effort())
-    assert (command.count, len(provider.requests())) == (1, 1)
-
-
 def test_a_command_that_fails_is_run_once_for_all_waiting_threads_and_again_later(
     tmp_path: Path,
 ) -> None:
@@ -302,12 +282,6 @@ def test_a_token_command_that_fails_says_so_and_shows_none_of_its_output(
     assert re.match(rf"token_command \(NFTSYNC_TOKEN_COMMAND\) {message}", str(caught.value))
     assert SECRET not in everything_known_of(caught.value)
     assert provider.requests() == []
-
-
-def test_a_token_command_that_is_no_command_line_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"token_command .* is no command line") as caught:
-        Auth(token_command=f'print "{SECRET}')
-    assert SECRET not in everything_known_of(caught.value)
 
 
 @pytest.mark.parametrize(

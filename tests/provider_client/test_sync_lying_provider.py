@@ -137,12 +137,6 @@ def test_an_etag_spares_the_next_body(provider: Provider, sync: Sync) -> None:
     assert sent == [None, 'W/"v1"', 'W/"v1"']
 
 
-def test_a_validator_that_no_header_can_carry_stops_no_sync(provider: Provider, sync: Sync) -> None:
-    fill(provider, 1)
-    provider.on(path(0), reply(provider.bodies[path(0)], etag='"\u00e9"'))
-    assert [sync([wallet(0)]).status for _ in range(3)] == ["ok"] * 3
-
-
 def test_pages_are_put_together(provider: Provider, sync: Sync, held: Any) -> None:
     pages = {
         "": balances(entry(token(1)), cursor="two"),
@@ -224,20 +218,6 @@ def test_a_failed_read_removes_nothing(
     assert held()[wallet(1)] == {token(2): "9"}
 
 
-def test_a_sync_in_which_all_wallets_failed_failed(provider: Provider, sync: Sync) -> None:
-    result = sync([wallet(number) for number in range(3)])
-    assert (result.status, result.wallets.failed, result.wallets.ok) == ("failed", 3, 0)
-    assert result.error is None
-
-
-def test_a_token_listed_twice_with_one_amount_is_held_once(
-    provider: Provider, sync: Sync, held: Any
-) -> None:
-    provider.holds(wallet(1), entry(token(1), "3"), entry(token(2)), entry(token(1).upper(), "3"))
-    assert sync([wallet(1)]).balances.added == 2
-    assert held() == {wallet(1): {token(1): "3", token(2): "1"}}
-
-
 # Incomplete reads -------------------------------------------------------------------------------
 
 
@@ -261,27 +241,6 @@ def test_an_incomplete_read_stores_what_it_shows_and_removes_nothing(
     assert (again.status, again.balances.removed) == ("ok", 1)
     assert held() == {wallet(1): {token(1): "7", token(3): "1"}}
     assert query("SELECT status, error FROM wallets") == [("ok", None)]
-
-
-def test_an_incomplete_wallet_among_others_makes_the_run_partial(
-    provider: Provider, sync: Sync, held: Any
-) -> None:
-    wallets = fill(provider, 3)
-    provider.holds(wallet(1), entry(token(1)), total=1)
-    result = sync(wallets)
-    assert (result.status, result.wallets.ok, list(errors(result))) == ("partial", 2, [wallet(1)])
-    assert held()[wallet(1)] == {token(1): "1"}
-
-
-def test_an_empty_list_with_an_unknown_field_removes_nothing(
-    provider: Provider, sync: Sync, held: Any
-) -> None:
-    wallets = fill(provider, 2)
-    sync(wallets)
-    before = held()
-    provider.holds(wallet(1), maintenance=True)
-    assert list(errors(sync())) == [wallet(1)]
-    assert held() == before
 
 
 # Empty lists for everyone -----------------------------------------------------------------------
@@ -371,15 +330,6 @@ def test_an_unreachable_provider_stops_the_run(sync: Sync, query: Any) -> None:
     assert "50 requests in a row got no connection (no connection: " in result.error
     assert 50 <= result.requests < 5_000
     assert query("SELECT status, error FROM sync_runs") == [("failed", result.error)]
-
-
-def test_a_token_command_that_fails_is_an_error_and_nothing_is_asked(
-    provider: Provider, sync: Sync
-) -> None:
-    wallets = fill(provider, 40)
-    with pytest.raises(SettingsError, match="token_command .*ended with exit code 1"):
-        sync(wallets, toml='token_command = "false"\n')
-    assert provider.requests() == []
 
 
 def test_without_a_base_url_or_wallets_there_is_nothing_to_do(
