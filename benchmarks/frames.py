@@ -1,11 +1,10 @@
-"""Measures `nftsync.frames` against `pandas.read_sql` and SQLite's own join, also after a year.
+"""Measures `nftsync.frames` against `pandas.read_sql`, also after a year.
 
     python -m benchmarks.frames                      # 50,000 wallets x 20, 500,000 tokens
     python -m benchmarks.frames --wallets 5000 --tokens 50000 --later-changes 100000
 
 With `--database FILE` the database is kept there and used again by the next run. `figures` measures
-what has a target. SQLite's own join is the `holdings` view with an aggregate over each column:
-every value is found and made, and no Python object but those of one row.
+what has a target.
 """
 
 from __future__ import annotations
@@ -164,14 +163,6 @@ def fill(
     connection.close()
 
 
-def joined(path: Path) -> None:
-    """Let SQLite join `holdings`, and look at every value of every column."""
-    with closing(sqlite3.connect(path)) as connection:
-        cursor = connection.execute("SELECT * FROM holdings LIMIT 0")
-        values = ", ".join(f"total(length({column[0]}))" for column in cursor.description)
-        connection.execute(f"SELECT {values} FROM holdings").fetchall()
-
-
 def read_sql(path: Path) -> pd.DataFrame:
     with closing(sqlite3.connect(path)) as connection:
         return pd.read_sql("SELECT * FROM holdings", connection)
@@ -196,7 +187,6 @@ def measured(work: Callable[[], object], repeats: int) -> float:
 #: What is timed, by name; each is given a database and one of its wallets.
 TIMED: dict[str, Callable[[Path, str], object]] = {
     "holdings": lambda path, _: frames.holdings(path),
-    "join": lambda path, _: joined(path),
     "read_sql": lambda path, _: read_sql(path),
     "one wallet": lambda path, one: frames.holdings(path, wallet=one),
     "as_of the end": lambda path, _: frames.holdings(path, as_of="2028-01-01"),
@@ -282,7 +272,6 @@ def figures_of(path: Path, year: Path, rounds: int, after: str) -> list[Figure]:
         compared(
             "`frames.holdings`", (now, took["read_sql", path]), "`pandas.read_sql`", least=2.5
         ),
-        compared("`frames.holdings`", (now, took["join", path]), "SQLite's own join", most=1.7),
         Figure("`holdings(wallet=)`", f"{single * 1000:.0f} ms", "", "under 50 ms", single < 0.05),
         compared("`holdings(as_of=)`", (took["as_of the start", path], now), "`holdings`", most=3),
         *(

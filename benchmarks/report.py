@@ -76,7 +76,7 @@ def machine() -> str:
     """What all this ran on, in a sentence or two."""
     ours = ["nftsync", "pandas", "pyarrow", "httpx", "msgspec"]
     parts = [f"{name} {number}" for name in ours if (number := _version(name))]
-    peers = _peers(["dlt", "httpx", "sqlite-utils", "msgspec"])
+    peers = _peers(["dlt", "pyarrow", "httpx", "sqlite-utils"])
     return (
         f"{platform.system()} {platform.machine()} with {os.cpu_count()} cores, "
         f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {_nginx()}. "

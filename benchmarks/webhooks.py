@@ -35,7 +35,7 @@ from nftsync.store.database import connect_writer
 from nftsync.times import now
 
 SECRET = "a-secret-for-benchmarks"
-TARGET = 800
+TARGET = 400
 
 
 def free_port() -> int:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from os import PathLike
 from random import Random
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import msgspec
 from flask import Flask, Response, current_app, request
@@ -26,14 +24,12 @@ from werkzeug.exceptions import (
 
 from nftsync.errors import InputError, StoreError
 from nftsync.records import normalize_uuid
+from nftsync.sandbox.control import Sandbox
 from nftsync.sandbox.generator import draw
 from nftsync.sandbox.state import State
-from nftsync.sandbox.webhooks import FAULTS_TEXT, Changes, Outbox, Sender, WebhookConfig
-from nftsync.sandbox.world import Metadata, World, decode
+from nftsync.sandbox.webhooks import FAULTS_TEXT, Changes, Outbox
+from nftsync.sandbox.world import World, decode
 from nftsync.wsgi import HttpServer, Listener, stop_signals
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 __all__ = ["EXTENSION", "Faults", "Sandbox", "SandboxServer", "create_app", "serve_forever"]
 
@@ -105,144 +101,6 @@ class Faults:
         return None
 
 
-class Sandbox:
-    """The provider's state, its faults, and its webhooks.
-
-    The edits here send the webhooks that follow; those of `world` send none. Which edit sends what
-    is the sandbox's own (provider's document, section Events, 9: not shown).
-
-    Args:
-        world: the provider's state.
-        faults: what goes wrong with answers on purpose.
-        outbox: the webhooks on their way.
-        restored: whether the world is that of a state file.
-
-    Attributes:
-        world: the provider's state.
-        faults: what goes wrong with answers on purpose.
-        restored: whether the world is that of a state file.
-        requests: how many requests each of the provider's calls got, refused ones included, by
-            kind: `balances`, `token`, `webhook_config`, or `other` for no call.
-    """
-
-    def __init__(self, world: World, faults: Faults, outbox: Outbox, *, restored: bool) -> None:
-        self.world = world
-        self.faults = faults
-        self.restored = restored
-        self.requests: Counter[str] = Counter()
-        self._counting = threading.Lock()
-        self._outbox = outbox
-        self._sender = Sender(outbox)
-
-    def start(self) -> None:
-        """Begin to deliver; until then webhooks wait."""
-        self._sender.start()
-
-    def close(self) -> None:
-        """Stop to deliver, and close the state."""
-        self._sender.close()
-        self.world.state.close()
-
-    def count(self, kind: str) -> None:
-        """Count a request."""
-        with self._counting:
-            self.requests[kind] += 1
-
-    def transfer(
-        self, from_wallet: str, to_wallet: str, token_id: str, amount: int | str
-    ) -> list[str]:
-        """Move an amount of a token: `nft`/`Wallet` for both wallets, or the one.
-
-        Returns:
-            The ids of the webhooks that it caused.
-
-        Raises:
-            InputError: see `World.transfer`.
-        """
-        with self._causing():
-            self.world.transfer(from_wallet, to_wallet, token_id, amount)
-            told = dict.fromkeys((from_wallet.lower(), to_wallet.lower()))
-            return [
-                each
-                for wallet in told
-                for each in self._outbox.make("nft", "Wallet", wallet, "update")
-            ]
-
-    def mint(self, wallet_id: str, amount: int | str, metadata: Metadata) -> tuple[str, list[str]]:
-        """Make a token: `nft`/`Token` with the action `create`, then `nft`/`Wallet`.
-
-        Returns:
-            The token's id, and the ids of the webhooks.
-
-        Raises:
-            InputError: see `World.mint`.
-        """
-        with self._causing():
-            token = self.world.mint(wallet_id, amount, metadata)
-            made = self._outbox.make("nft", "Token", token, "create")
-            return token, made + self._outbox.make("nft", "Wallet", wallet_id.lower(), "update")
-
-    def edit_metadata(self, token_id: str, metadata: Metadata) -> list[str]:
-        """Replace a token's metadata: `nft`/`Token`.
-
-        Returns:
-            The ids of the webhooks that it caused.
-
-        Raises:
-            InputError: see `World.edit_metadata`.
-        """
-        with self._causing():
-            self.world.edit_metadata(token_id, metadata)
-            return self._outbox.make("nft", "Token", token_id.lower(), "update")
-
-    def emit(
-        self,
-        webhook_type: str,
-        resource_type: str,
-        resource_id: str,
-        action: str,
-        changes: Changes = None,
-    ) -> list[str]:
-        """Send one webhook of whatever kind; nothing is edited.
-
-        Args:
-            webhook_type: one of the document's six.
-            resource_type: any text.
-            resource_id: any UUID, sent as it is written.
-            action: any text.
-            changes: key/value updates, or None.
-
-        Returns:
-            The webhook's id, or nothing where the configuration wants none of its type.
-
-        Raises:
-            InputError: the type is not allowed, or the id is no UUID.
-        """
-        normalize_uuid(resource_id, "resource id")
-        with self._causing():
-            return self._outbox.make(webhook_type, resource_type, resource_id, action, changes)
-
-    def configure(self, body: bytes) -> WebhookConfig:
-        """Change the webhook configuration by a PATCH's body; see `WebhookConfig.patched`."""
-        with self._causing():
-            return self._outbox.configure(body)
-
-    def script(self, entries: list[Any]) -> None:
-        """Let the next webhooks go wrong; see `Outbox.script`."""
-        self._outbox.script(entries)
-
-    def deliveries(self) -> list[dict[str, object]]:
-        """Each webhook with its attempts; see `Outbox.deliveries`."""
-        return self._outbox.deliveries()
-
-    @contextmanager
-    def _causing(self) -> Iterator[None]:
-        """Edit and make webhooks as one change; they leave once it has been kept."""
-        with self.world.state.transaction():
-            yield
-        self._sender.wake()
-
-
 def create_app(
     world: World | Callable[[], World],
     *,
@@ -290,11 +148,11 @@ def create_app(
         raise
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
-    app.extensions[EXTENSION] = Sandbox(playing, faults, outbox, restored=restored)
+    app.extensions[EXTENSION] = Sandbox(playing, outbox, restored=restored)
     app.register_error_handler(HTTPException, _refused)
     app.register_error_handler(InputError, lambda error: _refused(BadRequest(str(error))))
     app.register_error_handler(StoreError, lambda error: _refused(InternalServerError(str(error))))
-    app.before_request(_meet_faults)
+    app.before_request(partial(_meet_faults, faults))
     for call, (view, _) in _CALLS.items():
         method, path = call.split()
         rule = re.sub(r"\{\w+\}", "<key>", path)
@@ -307,15 +165,13 @@ def _sandbox() -> Sandbox:
     return sandbox
 
 
-def _meet_faults() -> None:
-    if not request.path.startswith(("/v1/", "/api/")):
-        return
-    sandbox = _sandbox()
-    sandbox.count(request.endpoint or "other")
-    refusal = sandbox.faults.draw()
-    time.sleep(sandbox.faults.latency)
-    if refusal is not None:
-        raise refusal
+def _meet_faults(faults: Faults) -> None:
+    if request.path.startswith(("/v1/", "/api/")):
+        _sandbox().count(request.endpoint or "other")
+        refusal = faults.draw()
+        time.sleep(faults.latency)
+        if refusal is not None:
+            raise refusal
 
 
 def _refused(error: HTTPException) -> Response:
@@ -373,37 +229,23 @@ def index() -> Response:
     return _json({"about": "nftsync sandbox: a local stand-in for the provider", "calls": calls})
 
 
-class _Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    pass
+def _form(**fields: object) -> type[msgspec.Struct]:
+    """What the body of a call must be: each field, and no other."""
+    given = [each if isinstance(each, tuple) else (name, each) for name, each in fields.items()]
+    return msgspec.defstruct("Body", given, rename="camel", forbid_unknown_fields=True)
 
 
-class _Transfer(_Body):
-    from_wallet_id: str
-    to_wallet_id: str
-    token_id: str
-    amount: int | str
+_TRANSFER = _form(from_wallet_id=str, to_wallet_id=str, token_id=str, amount=int | str)
+_MINT = _form(wallet_id=str, amount=int | str, metadata=msgspec.Raw)
+_EDIT = _form(metadata=msgspec.Raw)
+_EMIT = _form(
+    type=str, resource_type=str, resource_id=str, action=str, changes=("changes", Changes, None)
+)
+_SCRIPT = _form(webhooks=list[Any])
 
 
-class _Mint(_Body):
-    wallet_id: str
-    amount: int | str
-    metadata: msgspec.Raw
-
-
-class _Edit(_Body):
-    metadata: msgspec.Raw
-
-
-class _Emit(_Body):
-    type: str
-    resource_type: str
-    resource_id: str
-    action: str
-    changes: Changes = None
-
-
-class _Script(_Body):
-    webhooks: list[Any]
+def _given(form: type[msgspec.Struct]) -> tuple[Any, ...]:
+    return msgspec.structs.astuple(decode(request.get_data(), form))
 
 
 def webhook_config() -> Response:
@@ -413,26 +255,23 @@ def webhook_config() -> Response:
 
 def transfer() -> Response:
     """Move NFTs."""
-    given = decode(request.get_data(), _Transfer)
-    return _json({"webhooks": _sandbox().transfer(*msgspec.structs.astuple(given))})
+    return _json({"webhooks": _sandbox().transfer(*_given(_TRANSFER))})
 
 
 def mint() -> Response:
     """Make a token."""
-    made, caused = _sandbox().mint(*msgspec.structs.astuple(decode(request.get_data(), _Mint)))
+    made, caused = _sandbox().mint(*_given(_MINT))
     return _json({"tokenId": made, "webhooks": caused})
 
 
 def edit_metadata(key: str) -> Response:
     """Change a token's metadata."""
-    metadata = decode(request.get_data(), _Edit).metadata
-    return _json({"webhooks": _sandbox().edit_metadata(key, metadata)})
+    return _json({"webhooks": _sandbox().edit_metadata(key, *_given(_EDIT))})
 
 
 def emit() -> Response:
     """Send one webhook."""
-    given = decode(request.get_data(), _Emit)
-    return _json({"webhooks": _sandbox().emit(*msgspec.structs.astuple(given))})
+    return _json({"webhooks": _sandbox().emit(*_given(_EMIT))})
 
 
 def deliveries() -> Response:
@@ -442,9 +281,9 @@ def deliveries() -> Response:
 
 def script() -> Response:
     """Let the next webhooks go wrong."""
-    given = decode(request.get_data(), _Script)
-    _sandbox().script(given.webhooks)
-    return _json({"webhooks": given.webhooks})
+    (webhooks,) = _given(_SCRIPT)
+    _sandbox().script(webhooks)
+    return _json({"webhooks": webhooks})
 
 
 #: What answers each call, and what it is for, as the front page tells it; the provider's calls as
@@ -487,12 +326,7 @@ class SandboxServer:
         world: what it serves, or a function from the base URL to it.
         host: the address to listen on.
         port: the port; 0 takes any free one.
-        latency: see `create_app`.
-        fail_rate: see `create_app`.
-        rate_limit: see `create_app`.
-        seed: see `create_app`.
-        time_scale: see `create_app`.
-        state: see `create_app`.
+        options: see `create_app`.
 
     Attributes:
         url: the base URL, without a slash at its end.
@@ -502,40 +336,21 @@ class SandboxServer:
         app: the Flask app.
 
     Raises:
-        InputError: the port is taken or may not be used, a figure is out of its range, or the
-            state file cannot be used.
+        InputError: the port is taken or may not be used, or see `create_app`.
         StoreError: the state file cannot be written.
     """
 
     def __init__(
-        self,
-        world: WorldSource,
-        *,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        latency: float = 0.0,
-        fail_rate: float = 0.0,
-        rate_limit: float | None = None,
-        seed: int = 0,
-        time_scale: float = 1.0,
-        state: str | PathLike[str] | None = None,
+        self, world: WorldSource, *, host: str = "127.0.0.1", port: int = 0, **options: Any
     ) -> None:
         listener = Listener(host, port)
+        self.port, self.url = listener.port, listener.url
         try:
-            self.app = create_app(
-                world if isinstance(world, World) else partial(world, listener.url),
-                latency=latency,
-                fail_rate=fail_rate,
-                rate_limit=rate_limit,
-                seed=seed,
-                time_scale=time_scale,
-                state=state,
-            )
+            source = world if isinstance(world, World) else partial(world, self.url)
+            self.app = create_app(source, **options)
         except BaseException:
             listener.close()
             raise
-        self.port = listener.port
-        self.url = listener.url
         self.sandbox: Sandbox = self.app.extensions[EXTENSION]
         self.world = self.sandbox.world
         self._server = HttpServer(
@@ -551,12 +366,7 @@ class SandboxServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -14,7 +14,6 @@ from webhook_receiver import CONFIG, SECRET, Receiver, deliveries, enable, finis
 
 from nftsync.errors import InputError
 from nftsync.provider.webhooks import sign
-from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.webhooks import WEBHOOK_TYPES, WebhookConfig
 from nftsync.sandbox.world import World
@@ -120,16 +119,6 @@ def test_any_body_makes_a_configuration_or_is_refused_in_a_line_without_the_secr
     assert config.shared_secret.strip()
 
 
-def test_the_configuration_call_is_counted_and_meets_faults_as_the_providers_others() -> None:
-    with (
-        SandboxServer(generate(wallets=1), fail_rate=1) as server,
-        httpx.Client(base_url=server.url, trust_env=False) as client,
-    ):
-        assert client.patch(CONFIG, json={"enabled": True}).status_code in {500, 503}
-        assert server.sandbox.requests == {"webhook_config": 1}
-        assert client.get("/sandbox/deliveries").json() == []
-
-
 def test_a_transfer_tells_of_both_wallets(
     server: SandboxServer, client: httpx.Client, receiver: Receiver
 ) -> None:
@@ -144,17 +133,6 @@ def test_a_transfer_tells_of_both_wallets(
     assert sorted(caused["webhooks"]) == sorted(
         json.loads(each.body)["id"] for each in receiver.got
     )
-
-
-def test_a_transfer_to_oneself_tells_of_the_one_wallet(
-    server: SandboxServer, client: httpx.Client, receiver: Receiver
-) -> None:
-    enable(client, receiver)
-    ann = server.world.wallets()[0]
-    token = first_token(server.world, ann)
-    body = {"fromWalletId": ann, "toWalletId": ann.upper(), "tokenId": token, "amount": 1}
-    assert len(client.post("/sandbox/transfer", json=body).json()["webhooks"]) == 1
-    assert facts(receiver, 1) == [("Wallet", ann, "update")]
 
 
 def test_a_mint_tells_of_the_token_and_then_of_the_wallet(
@@ -219,14 +197,6 @@ def test_a_webhook_is_as_the_document_has_it_and_verifies(
     assert [(each["status"], each["error"]) for each in listed[0]["attempts"]] == [(200, None)]
 
 
-def test_changes_are_null_where_none_are_given(client: httpx.Client, receiver: Receiver) -> None:
-    enable(client, receiver)
-    emitted = {"type": "nft", "resourceType": "X", "resourceId": UNKNOWN, "action": "create"}
-    for changes in ({}, {"changes": None}):
-        assert client.post("/sandbox/emit", json=emitted | changes).status_code == 200
-    assert [json.loads(each.body)["changes"] for each in receiver.wait_for(2)] == [None, None]
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -244,12 +214,6 @@ def test_what_the_configuration_does_not_want_is_made_but_not_told(
     assert minted.json()["webhooks"] == []
     assert server.world.token_body(minted.json()["tokenId"]) is not None
     assert deliveries(client) == []
-
-
-def test_without_a_url_nothing_is_told(server: SandboxServer, client: httpx.Client) -> None:
-    client.patch(CONFIG, json={"enabled": True, "webhookTypes": ["nft"], "sharedSecret": "x"})
-    ann = server.world.wallets()[0]
-    assert server.sandbox.mint(ann, 1, {})[1] == []
 
 
 def good(world: World) -> dict[str, dict[str, Any]]:

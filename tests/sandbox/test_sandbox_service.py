@@ -8,26 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from webhook_receiver import CONFIG
 
 from nftsync.errors import InputError
 from nftsync.sandbox.generator import generate
-from nftsync.sandbox.server import Faults, SandboxServer, create_app
+from nftsync.sandbox.server import EXTENSION, Faults, SandboxServer, create_app
 
 UNKNOWN = "99999999-9999-4999-8999-999999999999"
-
-
-def test_a_wallet_and_its_tokens_are_answered_from_the_world(
-    server: SandboxServer, client: httpx.Client
-) -> None:
-    for wallet in client.get("/sandbox/wallets").json():
-        response = client.get(f"/v1/wallets/{wallet.upper()}/nft-balances")
-        assert response.status_code == 200
-        assert response.headers["content-type"] == "application/json"
-        assert response.content == server.world.balances_body(wallet)
-        for entry in response.json()["nftTokenBalances"]:
-            single = client.get(f"/v1/tokens/{entry['tokenId']}")
-            assert single.status_code == 200
-            assert single.json() == entry["token"]
 
 
 def test_an_unchanged_answer_is_a_304_until_it_changes(
@@ -97,18 +84,6 @@ def test_the_front_page_lists_calls_that_work(server: SandboxServer, client: htt
         assert answer.status_code == 200, (call, answer.text)
 
 
-def test_images_named_in_metadata_are_served_as_svg(client: httpx.Client) -> None:
-    wallet = client.get("/sandbox/wallets").json()[0]
-    entries = client.get(f"/v1/wallets/{wallet}/nft-balances").json()["nftTokenBalances"]
-    images = [entry["token"].get("metadata", {}).get("image") for entry in entries]
-    assert any(images)
-    for image in filter(None, images):
-        response = client.get(image)
-        assert response.status_code == 200
-        assert response.headers["content-type"].startswith("image/svg+xml")
-        assert response.text.startswith("<svg ")
-
-
 def test_requests_to_the_provider_are_counted_by_kind_and_others_are_not(
     server: SandboxServer, client: httpx.Client
 ) -> None:
@@ -119,16 +94,18 @@ def test_requests_to_the_provider_are_counted_by_kind_and_others_are_not(
     assert server.sandbox.requests == {"balances": 1, "token": 1, "other": 1}
 
 
-def test_failures_hit_the_provider_paths_alone() -> None:
-    with (
-        SandboxServer(generate(wallets=1), fail_rate=1) as server,
-        httpx.Client(base_url=server.url, trust_env=False) as client,
-    ):
-        wallet = client.get("/sandbox/wallets").json()[0]
-        answers = [client.get(f"/v1/wallets/{wallet}/nft-balances") for _ in range(20)]
-        assert {answer.status_code for answer in answers} == {500, 503}
-        assert all(answer.json()["error"] for answer in answers)
-        assert client.get(f"/sandbox/images/{wallet}.svg").status_code == 200
+def test_delays_and_failures_hit_the_provider_paths_alone() -> None:
+    app = create_app(generate(wallets=1), latency=0.05, fail_rate=1)
+    client = app.test_client()
+    wallet = client.get("/sandbox/wallets").get_json()[0]
+    began = time.monotonic()
+    answers = [client.get(f"/v1/wallets/{wallet}/nft-balances") for _ in range(10)]
+    answers.append(client.patch(CONFIG, json={"enabled": True}))
+    assert time.monotonic() - began >= 11 * 0.05
+    assert {answer.status_code for answer in answers} == {500, 503}
+    assert all(answer.get_json()["error"] for answer in answers)
+    assert client.get(f"/sandbox/images/{wallet}.svg").status_code == 200
+    assert app.extensions[EXTENSION].requests == {"balances": 10, "webhook_config": 1}
 
 
 def test_some_requests_fail_and_the_seed_decides_which() -> None:
@@ -165,14 +142,6 @@ def test_requests_within_the_rate_limit_pass() -> None:
         passed += limited.draw() is None
     # 5 seconds at 10 a second, and the second's worth that was saved up.
     assert 58 <= passed <= 61
-
-
-def test_each_provider_answer_waits_for_the_latency() -> None:
-    client = create_app(generate(wallets=1), latency=0.1, fail_rate=0.5).test_client()
-    began = time.monotonic()
-    for _ in range(5):
-        client.get(f"/v1/tokens/{UNKNOWN}")
-    assert time.monotonic() - began >= 0.5
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,6 @@ from nftsync.errors import InputError
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.state import State
-from nftsync.sandbox.webhooks import Outbox
 from nftsync.sandbox.world import Holding, World
 
 COMMAND = [sys.executable, "-c", "from nftsync.cli import main; main()", "sandbox", "--port", "0"]
@@ -135,17 +134,6 @@ def test_configuration_and_undelivered_webhooks_survive_with_their_attempts(
         }
     assert len(ended[0]["attempts"]) >= 2
     assert first_bodies[0] in [each.body for each in receiver.got[len(first_bodies) :]]
-
-
-def test_a_secret_before_the_last_change_is_known_after_a_restart(
-    tmp_path: Path, receiver: Receiver
-) -> None:
-    for secret in (SECRET, "new"):
-        with SandboxServer(generate(wallets=1), state=tmp_path / "s") as server:
-            server.sandbox.configure(json.dumps({"sharedSecret": secret}).encode())
-    with closing(State(tmp_path / "s")) as state:
-        config = Outbox(state, OBJECT).config
-    assert (config.shared_secret, config.previous_secret) == ("new", SECRET)
 
 
 def test_closing_cuts_off_an_attempt_which_is_made_again_after_the_restart(
@@ -306,16 +294,6 @@ def test_a_missing_folder_and_a_file_in_use_are_named(tmp_path: Path) -> None:
         SandboxServer(generate(wallets=1), state=tmp_path / "x")
     with SandboxServer(pytest.fail, state=tmp_path / "x") as server:
         assert server.sandbox.restored
-
-
-def test_a_world_that_cannot_be_made_leaves_a_state_to_begin_with(tmp_path: Path) -> None:
-    def fail(_url: str) -> World:
-        raise InputError("no world")
-
-    with pytest.raises(InputError, match="no world"):
-        SandboxServer(fail, state=tmp_path / "x")
-    with SandboxServer(generate(wallets=1), state=tmp_path / "x") as server:
-        assert not server.sandbox.restored
 
 
 def test_a_full_disk_is_an_error_of_the_call_and_reads_go_on(tmp_path: Path) -> None:

@@ -63,21 +63,6 @@ def test_ids_match_in_any_case_and_are_answered_as_first_written() -> None:
     assert world.token_body(TOKEN) == b"{}"
 
 
-def test_a_wallet_left_with_nothing_of_a_token_no_longer_lists_it() -> None:
-    world = make()
-    world.transfer(ANN, BEN, TOKEN, "5")
-    assert amounts(world, ANN) == {}
-    assert amounts(world, BEN) == {TOKEN: "5"}
-    assert RECORD.encode() in (world.balances_body(BEN) or b"")
-
-
-def test_amounts_up_to_uint256_are_exact() -> None:
-    world = make(amount=str(MAX_AMOUNT))
-    world.transfer(ANN, BEN, TOKEN, MAX_AMOUNT - 1)
-    assert amounts(world, ANN) == {TOKEN: "1"}
-    assert amounts(world, BEN) == {TOKEN: str(MAX_AMOUNT - 1)}
-
-
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
@@ -124,14 +109,6 @@ def test_a_refused_edit_says_why_in_one_line_and_changes_nothing(
     assert world.token_body(TOKEN) == untouched.token_body(TOKEN)
 
 
-def test_a_sum_above_uint256_is_refused() -> None:
-    world = make()
-    world.set_amount(BEN, TOKEN, str(MAX_AMOUNT))
-    with pytest.raises(InputError, match="would hold more than"):
-        world.transfer(ANN, BEN, TOKEN, 1)
-    assert amounts(world, ANN) == {TOKEN: "5"}
-
-
 def test_what_is_no_whole_number_is_served_but_not_moved() -> None:
     world = make(amount="5.0")
     assert amounts(world, ANN) == {TOKEN: "5.0"}
@@ -166,13 +143,6 @@ def test_changed_metadata_of_a_token_without_a_record_shows_in_its_own_read_alon
     world.edit_metadata(TOKEN, {"name": "B"})
     assert json.loads(world.token_body(TOKEN) or b"") == {"id": TOKEN, "metadata": {"name": "B"}}
     assert b'token":' not in (world.balances_body(ANN) or b"")
-
-
-def test_an_added_wallet_without_an_id_gets_a_new_one() -> None:
-    world = make()
-    added = world.add_wallet()
-    assert world.wallets() == [ANN, BEN, added]
-    assert amounts(world, added) == {}
 
 
 class Trade(RuleBasedStateMachine):

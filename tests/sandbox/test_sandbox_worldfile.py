@@ -131,12 +131,6 @@ def test_a_file_cut_short_a_missing_one_and_a_folder_are_refused(tmp_path: Path)
         World.load(tmp_path)
 
 
-def test_a_byte_order_mark_and_blank_lines_do_no_harm(tmp_path: Path) -> None:
-    path = tmp_path / "world.jsonl"
-    path.write_bytes(b"\xef\xbb\xbf" + line().encode() + b"\r\n \r\n")
-    assert World.load(path).wallets() == [WALLET]
-
-
 def test_a_token_shown_by_one_wallet_alone_can_still_be_read_by_its_id(tmp_path: Path) -> None:
     bare = [{"tokenId": TOKEN, "amount": "2"}]
     path = tmp_path / "world.jsonl"
