@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
 
 from nftsync.errors import InputError, SettingsError
 from nftsync.provider.client import Access
 from nftsync.provider.routes import merged
 from nftsync.pull.api import client_config
-from nftsync.pull.plan import SyncRequest, read_wallets_file
+from nftsync.pull.plan import SyncRequest, read_wallets_file, register_all
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.replay.config import ReplayConfig, RunSync
 from nftsync.settings import Settings
 from nftsync.store.mirror import Mirror
-from nftsync.store.wallets import WalletLine, register
-from nftsync.times import now
 
 __all__ = ["full_sync", "replay_config"]
-
-#: Wallets that one transaction registers; more would keep the inbox waiting.
-_STEP = 2_000
 
 
 def replay_config(settings: Settings) -> ReplayConfig:
@@ -62,7 +55,8 @@ def full_sync(settings: Settings, access: Access, *, resume: bool) -> RunSync:
                 lines = read_wallets_file(settings.wallets_file)
             except InputError as error:  # which by itself says that there is no wallet to read
                 raise SettingsError(str(error)) from error
-            _register(settings.database, lines)
+            with closing(Mirror(settings.database)) as mirror:
+                register_all(mirror, lines)
         return sync_wallets(
             settings.database,
             client,
@@ -74,10 +68,3 @@ def full_sync(settings: Settings, access: Access, *, resume: bool) -> RunSync:
         )
 
     return run
-
-
-def _register(database: Path, lines: Sequence[WalletLine]) -> None:
-    with closing(Mirror(database)) as mirror:
-        for start in range(0, len(lines), _STEP):
-            with mirror.transaction() as transaction:
-                register(transaction.connection, lines[start : start + _STEP], now())

@@ -28,10 +28,21 @@ from nftsync.store.wallets import (
 )
 from nftsync.times import format_time, now
 
-__all__ = ["SyncRequest", "begin", "read_wallets_file", "unread_tokens", "unread_wallets"]
+__all__ = [
+    "SyncRequest",
+    "begin",
+    "read_wallets_file",
+    "register_all",
+    "unread_tokens",
+    "unread_wallets",
+]
 
 
 _COLUMNS = {"wallet_id", "label", "group"}
+#: Tokens that are looked up at once.
+_STEP = 2_000
+#: Wallets that one transaction registers; about 15 ms. More would keep the inbox waiting.
+_REGISTERED_AT_ONCE = 2_000
 
 
 def read_wallets_file(source: Path | Literal["-"]) -> list[WalletLine]:
@@ -110,11 +121,6 @@ def _wallet_id(text: str, name: str, number: int) -> str:
         raise InputError(f"{name}, line {number}: {error}") from None
 
 
-_STEP = 2_000
-#: Wallets registered in one transaction; about 30 ms.
-_REGISTERED_AT_ONCE = 5_000
-
-
 class SyncRequest(NamedTuple):
     """What a sync is asked to do.
 
@@ -172,10 +178,7 @@ def _plan(mirror: Mirror, request: SyncRequest) -> array[int]:
     if request.older_than is not None:
         read_before = format_time(datetime.now(UTC) - request.older_than)
     if request.wallets is not None:
-        for start in range(0, len(request.wallets), _REGISTERED_AT_ONCE):
-            step = request.wallets[start : start + _REGISTERED_AT_ONCE]
-            with mirror.transaction() as transaction:
-                register(transaction.connection, step, now())
+        register_all(mirror, request.wallets)
         ids = (line.wallet_id for line in request.wallets)
         return numbers_of(mirror.connection, ids, read_before=read_before)
     plan = tracked_numbers(mirror.connection, read_before=read_before)
@@ -185,6 +188,14 @@ def _plan(mirror: Mirror, request: SyncRequest) -> array[int]:
             "`nftsync wallets add`"
         )
     return plan
+
+
+def register_all(mirror: Mirror, wallets: Sequence[WalletLine]) -> None:
+    """Make any number of wallets known and tracked, in short transactions."""
+    for start in range(0, len(wallets), _REGISTERED_AT_ONCE):
+        with mirror.transaction() as transaction:
+            step = wallets[start : start + _REGISTERED_AT_ONCE]
+            register(transaction.connection, step, now())
 
 
 def unread_wallets(connection: sqlite3.Connection, run: runs.Run) -> Iterator[WalletTask]:

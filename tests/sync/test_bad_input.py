@@ -16,7 +16,7 @@ from worlds import mirrored, replayed
 
 import nftsync
 from nftsync import frames
-from nftsync.errors import InputError, NewerDatabase, SettingsError, StoreError, SyncRunning
+from nftsync.errors import InputError, SettingsError, StoreError, SyncRunning
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
 from nftsync.store.database import sync_lock
@@ -75,28 +75,6 @@ def test_a_file_that_is_no_database_is_left_as_it_was(database: Path) -> None:
     with pytest.raises(StoreError, match="not a SQLite database"):
         nftsync.sync([WALLET], base_url="http://127.0.0.1:9", database=database)
     assert database.read_text() == "not a database, but dear to somebody"
-
-
-def test_another_programs_database_is_left_as_it_was(database: Path) -> None:
-    with closing(sqlite3.connect(database)) as connection:
-        connection.execute("CREATE TABLE theirs (x)")
-    before = database.read_bytes()
-    with pytest.raises(StoreError, match="not an nftsync database"):
-        nftsync.sync([WALLET], base_url="http://127.0.0.1:9", database=database)
-    assert database.read_bytes() == before
-
-
-def test_a_newer_database_is_left_as_it_was(provider: SandboxServer, database: Path) -> None:
-    wallet = provider.world.wallets()[0]
-    nftsync.sync([wallet], base_url=provider.url, database=database, progress=False)
-    with closing(sqlite3.connect(database)) as connection:
-        connection.execute(
-            "INSERT INTO _sqlite_migrations (migration_set, name, applied_at)"
-            " VALUES ('nftsync', 'from_the_future', '')"
-        )
-        connection.commit()
-    with pytest.raises(NewerDatabase, match="update nftsync"):
-        nftsync.sync([wallet], base_url=provider.url, database=database, progress=False)
 
 
 def test_two_syncs_of_one_database_do_not_run_at_once(
