@@ -224,7 +224,7 @@ def test_a_read_whose_clock_was_ahead_does_not_freeze_its_wallet(
 def test_the_demo_leaves_other_files_alone(tmp_path: Path) -> None:
     mine = tmp_path / "thesis.txt"
     mine.write_text("years of work")
-    assert_one_line(run("demo", "-d", str(mine)), 1, "not a SQLite database")
+    assert_one_line(run("demo", "-d", str(mine)), 1, "not made by a demo")
     assert mine.read_text() == "years of work"
 
 
