@@ -92,7 +92,8 @@ def _chosen_proxy(base_url: httpx.URL, configured: str | None, source: str) -> P
         return None
     try:
         made = httpx.Proxy(found if "://" in found else f"http://{found}")
-        if made.url.host:
+        # A path may be the rest of a password that was not percent-encoded.
+        if made.url.host and made.url.raw_path == b"/" and "%" not in made.url.host:
             httpx.HTTPTransport(verify=False, proxy=made).close()
             return Proxy(made, source)
         problem = _PROXY_FORM

@@ -225,6 +225,8 @@ def test_a_gateway_that_the_proxy_cannot_reach_is_tried_again(
         ("ftp://me:hush@h:1", "is no proxy's URL"),
         ("http://me:hush@", "is no proxy's URL"),
         ("http://me:hush@h:x", "is no proxy's URL"),
+        ("http://me/hush@h:1", "is no proxy's URL"),
+        ("http://me:hush@[h", "is no proxy's URL"),
         ("socks5://me:hush@h:1", "is a SOCKS proxy, which needs one more package"),
     ],
 )
