@@ -132,9 +132,10 @@ def save(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Path:
     A file of that name is replaced. Like an export, the file is its owner's only.
 
     Parquet loses nothing, and `load` brings back the same: columns of Python integers become text,
-    as uint256 fits no machine type, with a note on the field; times, durations, categories,
-    `Int64` and the index keep their kinds. In CSV such integers are digits, times have the stored
-    form (`2026-01-31T12:00:00.000000Z`; without a time zone, no Z), durations are seconds, truth
+    as uint256 fits no machine type, with a note on the field; times, durations, categories
+    (but for unused ones), `Int64` and the index keep their kinds. In CSV such integers are digits,
+    times have the stored form
+    (`2026-01-31T12:00:00.000000Z`; without a time zone, no Z), durations are seconds, truth
     values 0 or 1, bytes base64; what is missing is empty; and text that a spreadsheet would run as
     a formula gets a single quote in front.
 
