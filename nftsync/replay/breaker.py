@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import KeysView, Sequence
 from typing import Literal
 
 from nftsync.pull.reads import AnyRead
@@ -60,9 +60,9 @@ class CircuitBreaker:
         return self.outage or (self._refused if self._deferred else None) or self.sync_error
 
     @property
-    def deferred(self) -> list[ObjectKey]:
+    def deferred(self) -> KeysView[ObjectKey]:
         """The objects that were deferred, and not answered for since."""
-        return list(self._deferred)
+        return self._deferred.keys()
 
     def defer(self, key: ObjectKey, error: str | None) -> float:
         """Note that the provider refuses an object; returns how long that is to wait."""

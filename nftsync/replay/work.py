@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from nftsync.provider.routes import Route, Routes, named_ids, path_for
@@ -24,7 +25,7 @@ from nftsync.pull.reads import (
     subject_of,
 )
 from nftsync.store.queue import ObjectKey
-from nftsync.store.wallets import holders_of, known_tokens, wallets_by_id
+from nftsync.store.wallets import KnownWallet, holders_of, known_tokens, wallets_by_id
 
 __all__ = ["Job", "ReadPlan", "Work", "plan_named", "plan_reads"]
 
@@ -185,28 +186,30 @@ def plan_reads(
         routes: how types are followed.
         keys: the objects.
     """
-    found = {key: routes.find(key.resource_type) for key in keys}
-    ids = {"wallet": [], "token": []}  # type: dict[str, list[str]]
-    for key, route in found.items():
-        if route is not None and route.kind == "wallet":
-            ids["wallet"].append(key.resource_id)
-        elif route is not None and route.kind == "token" and route.holders:
-            ids["token"].append(key.resource_id)
-    holders = holders_of(connection, ids["token"]) if ids["token"] else {}
-    wallets = _wallet_tasks(
-        connection, [*ids["wallet"], *(wallet for held in holders.values() for wallet in held)]
-    )
+    routed = {key: routes.find(key.resource_type) for key in keys}
+    wallet_ids = [
+        key.resource_id
+        for key, route in routed.items()
+        if route is not None and route.kind == "wallet"
+    ]
+    token_ids = [
+        key.resource_id
+        for key, route in routed.items()
+        if route is not None and route.kind == "token" and route.holders
+    ]
+    holders = holders_of(connection, token_ids) if token_ids else {}
+    known = wallets_by_id(connection, [*wallet_ids, *chain(*holders.values())])
     plans = {}
-    for key, route in found.items():
+    for key, route in routed.items():
         tasks: list[AnyTask] = []
         if route is None or route.kind == "sync":
             pass
         elif route.kind == "wallet":
-            tasks += wallets.get(key.resource_id, [])
+            tasks += _wallet_task(key.resource_id, known)
         elif route.kind == "token":
             tasks.append(TokenTask(key.resource_id))
             for wallet_id in holders.get(key.resource_id, []) if route.holders else []:
-                tasks += wallets[wallet_id]
+                tasks += _wallet_task(wallet_id, known)
         else:
             path = path_for(route, key.resource_id)
             tasks.append(ObjectTask(key.resource_type, key.resource_id, path))
@@ -227,35 +230,21 @@ def plan_named(
     Returns:
         Reads of what the mirror knows, and reads of what it does not: those may be anyone's.
     """
-    named = named_ids(body, route.wallets)
-    known_wallets = wallets_by_id(connection, named)
-    wallets = _wallet_tasks(connection, named)
-    token_ids = named_ids(body, route.tokens)
-    known = known_tokens(connection, token_ids)
+    wallet_ids, token_ids = named_ids(body, route.wallets), named_ids(body, route.tokens)
+    wallets = wallets_by_id(connection, wallet_ids)
+    tokens = known_tokens(connection, token_ids)
     ours: list[Task] = []
     others: list[Task] = []
-    for wallet_id in named:
-        (ours if wallet_id in known_wallets else others).extend(wallets[wallet_id])
+    for wallet_id in wallet_ids:
+        (ours if wallet_id in wallets else others).extend(_wallet_task(wallet_id, wallets))
     for token_id in token_ids:
-        (ours if token_id in known else others).append(TokenTask(token_id))
+        (ours if token_id in tokens else others).append(TokenTask(token_id))
     return ours, others
 
 
-def _wallet_tasks(
-    connection: sqlite3.Connection, wallet_ids: Iterable[str]
-) -> dict[str, list[Task]]:
-    """A read of each wallet, with what is known of its last answer; none of an untracked one."""
-    wanted = list(dict.fromkeys(wallet_ids))
-    if not wanted:
-        return {}
-    known = wallets_by_id(connection, wanted)
-    tasks: dict[str, list[Task]] = {}
-    for wallet_id in wanted:
-        wallet = known.get(wallet_id)
-        if wallet is None:
-            tasks[wallet_id] = [WalletTask(wallet_id)]
-        elif wallet.tracked:
-            tasks[wallet_id] = [WalletTask(wallet_id, wallet.etag, wallet.digest)]
-        else:
-            tasks[wallet_id] = []
-    return tasks
+def _wallet_task(wallet_id: str, known: Mapping[str, KnownWallet]) -> list[Task]:
+    """A read of a wallet, with what is known of its last response; none of an untracked one."""
+    wallet = known.get(wallet_id)
+    if wallet is None:
+        return [WalletTask(wallet_id)]
+    return [WalletTask(wallet_id, wallet.etag, wallet.digest)] if wallet.tracked else []

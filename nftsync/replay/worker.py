@@ -320,7 +320,7 @@ class Worker:
             self._release_idle()
         elif change == "closed" and self.breaker.deferred:
             with self._mirror.transaction() as transaction:
-                queue.make_due(transaction.connection, self.breaker.deferred, now())
+                queue.make_due(transaction.connection, list(self.breaker.deferred), now())
 
     # Acknowledging ---------------------------------------------------------------------------
 
