@@ -37,47 +37,33 @@ def keep_syncing(
         run_sync: makes one, or goes on with one that was cut off.
         stopped: set it, and this ends; a sync under way is interrupted and goes on the next time.
     """
-    schedule = _Schedule(run_sync)
+    failures = 0  # in a row
+    told: str | None = None
     least = timedelta(0)
     while not stopped.wait(max(least, _until_due(database, every)).total_seconds()):
-        schedule.sync(stopped)
-        least = min(every, _LEAST_WAIT * 2**schedule.failures)
-
-
-class _Schedule:
-    """Makes syncs, and tells how they went.
-
-    Attributes:
-        failures: how many came to nothing since the last that did not, up to 20.
-    """
-
-    def __init__(self, run_sync: RunSync) -> None:
-        self.failures = 0
-        self._run_sync = run_sync
-        self._told: str | None = None
-
-    def sync(self, stopped: threading.Event) -> None:
         failed = False
         try:
-            result = self._run_sync(stopped)
+            result = run_sync(stopped)
         except SyncRunning:
-            self._tell("another process is syncing")
+            told = _tell("another process is syncing", told)
         except InputError as error:  # no wallet is tracked yet, or the wallets file is unusable
-            self._tell(f"no sync: {error}")
+            told = _tell(f"no sync: {error}", told)
         except NftsyncError as error:
             failed = True
             _log.error("sync failed: %s", error)
         else:
             failed = result.status == "failed"
-            self._told = None
+            told = None
             _report(result)
-        self.failures = min(self.failures + 1, 20) if failed else 0
+        failures = min(failures + 1, 20) if failed else 0
+        least = min(every, _LEAST_WAIT * 2**failures)
 
-    def _tell(self, text: str) -> None:
-        """Say it once, not every half minute."""
-        if text != self._told:
-            _log.warning("%s", text)
-            self._told = text
+
+def _tell(text: str, told: str | None) -> str:
+    """Say it once, not every half minute."""
+    if text != told:
+        _log.warning("%s", text)
+    return text
 
 
 def _until_due(database: Path, every: timedelta) -> timedelta:

@@ -186,9 +186,7 @@ class _Counting:
 
     def settled(self, counts: ReplayResult) -> None:
         """Count webhooks by the state they came to, and reads."""
-        by_name = counts.as_counts()
-        for state in STATES:
-            if by_name.get(state):
-                self._metrics.replayed(state, by_name[state])
-        if counts.fetches:
-            self._metrics.replay_reads(counts.fetches)
+        for state, count in counts.as_counts().items():
+            if state in STATES:
+                self._metrics.replayed.labels(state).inc(count)
+        self._metrics.replay_reads.inc(counts.fetches)

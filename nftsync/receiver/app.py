@@ -69,7 +69,10 @@ def create_app(
         )
     counts = metrics or Metrics()
     committer = Committer(
-        Path(database), on_stored=on_stored, observe_commit=counts.commit, on_broken=on_broken
+        Path(database),
+        on_stored=on_stored,
+        observe_commit=counts.commits.observe,
+        on_broken=on_broken,
     )
     counts.watch_backlog(Path(database))
     app = Flask("nftsync.receiver", static_folder=None)
@@ -80,24 +83,24 @@ def create_app(
 
     def receive() -> Response:
         """Read, verify and store one webhook; nothing is stored unless its signature is right."""
-        counts.received()
+        counts.received.inc()
         body = request.stream.read(LARGEST_BODY + 1)
         if len(body) > LARGEST_BODY:
             return refused("too large", body, 413, "body over 256 KiB")
         verdict = webhooks.verify(body, request.headers.get(webhooks.HEADER), secrets)
         if isinstance(verdict, webhooks.Refused):
             return refused(verdict.reason, body, 401, "signature refused")
-        counts.accepted(verdict.which)
+        counts.accepted.labels("previous" if verdict.which else "current").inc()
         content = read_webhook(body, organization_id)
         outcome = committer.submit(Delivery(body, content))
-        counts.outcome(outcome)
+        counts.outcomes[outcome].inc()
         _log_outcome(outcome, content)
         if outcome == "not stored":
             return _reply(503, b'{"error":"cannot store now"}\n')
         return _reply(200, b'{"status":"stored"}\n')
 
     def refused(reason: str, body: bytes, status: int, error: str) -> Response:
-        counts.refused(reason)
+        counts.refused.labels(reason).inc()
         log_refused(reason, request.remote_addr, len(body))
         return _reply(status, f'{{"error":"{error}"}}\n'.encode())
 

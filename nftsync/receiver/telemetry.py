@@ -254,12 +254,19 @@ class Metrics:
 
     Attributes:
         registry: what Prometheus reads.
+        received: requests to the webhooks' path.
+        outcomes: what became of the webhooks whose signature was right.
+        refused: the others, by reason.
+        accepted: right signatures, by secret: `current` or `previous`.
+        commits: the seconds that each commit took.
+        replayed: webhooks by the state that replay brought them to.
+        replay_reads: reads of the provider made by replay.
     """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._received = self._counter("webhooks_received", "Requests to the webhooks' path.")
-        self._outcomes: dict[Outcome, Counter] = {
+        self.received = self._counter("webhooks_received", "Requests to the webhooks' path.")
+        self.outcomes: dict[Outcome, Counter] = {
             "stored": self._counter("webhooks_stored", "New webhooks stored."),
             "duplicate": self._counter("webhooks_duplicate", "Webhooks that came again."),
             "quarantined": self._counter("webhooks_quarantined", "Webhooks put in quarantine."),
@@ -267,57 +274,33 @@ class Metrics:
                 "webhooks_not_stored", "Webhooks answered 503, as they could not be stored in time."
             ),
         }
-        refused = self._counter("webhooks_refused", "Webhooks refused, by reason.", "reason")
-        self._refused = {reason: refused.labels(reason) for reason in _REASONS}
-        matched = self._counter(
-            "webhooks_accepted", "Webhooks with a right signature, by secret.", "secret"
+        self.refused = self._counter(
+            "webhooks_refused", "Webhooks refused, by reason.", reason=_REASONS
         )
-        self._accepted = [matched.labels(name) for name in _SECRETS]
-        self._commits = Histogram(
+        self.accepted = self._counter(
+            "webhooks_accepted", "Webhooks with a right signature, by secret.", secret=_SECRETS
+        )
+        self.commits = Histogram(
             "nftsync_commit_seconds",
             "Time of each commit to the inbox.",
             registry=self.registry,
             buckets=_SECONDS,
         )
-        results = self._counter("replay_webhooks", "Webhooks replayed, by end state.", "state")
-        self._replayed = {state: results.labels(state) for state in _REPLAY_STATES}
-        self._reads = self._counter("replay_reads", "Reads of the provider made by replay.")
+        self.replayed = self._counter(
+            "replay_webhooks", "Webhooks replayed, by end state.", state=_REPLAY_STATES
+        )
+        self.replay_reads = self._counter("replay_reads", "Reads of the provider made by replay.")
 
-    def _counter(self, name: str, text: str, label: str | None = None) -> Counter:
-        labels = () if label is None else (label,)
-        return Counter(f"nftsync_{name}", text, labels, registry=self.registry)
+    def _counter(self, name: str, text: str, **label: tuple[str, ...]) -> Counter:
+        counter = Counter(f"nftsync_{name}", text, list(label), registry=self.registry)
+        for values in label.values():
+            for value in values:
+                counter.labels(value)  # shown as 0 from the start
+        return counter
 
     def watch_backlog(self, database: Path) -> None:
         """Show what waits in a database, too; read whenever Prometheus asks."""
         self.registry.register(Backlog(database))
-
-    def received(self) -> None:
-        """A request came to the webhooks' path."""
-        self._received.inc()
-
-    def refused(self, reason: str) -> None:
-        """A webhook was refused."""
-        self._refused[reason].inc()
-
-    def accepted(self, which: int) -> None:
-        """A signature was right; `which` secret made it."""
-        self._accepted[min(which, 1)].inc()
-
-    def outcome(self, outcome: Outcome) -> None:
-        """A webhook was stored, or not."""
-        self._outcomes[outcome].inc()
-
-    def commit(self, seconds: float) -> None:
-        """A commit took so long."""
-        self._commits.observe(seconds)
-
-    def replayed(self, state: str, count: int) -> None:
-        """Replay brought so many webhooks to this state."""
-        self._replayed[state].inc(count)
-
-    def replay_reads(self, count: int) -> None:
-        """Replay made so many reads of the provider."""
-        self._reads.inc(count)
 
 
 def serve_metrics(metrics: Metrics, port: int) -> Callable[[], None]:

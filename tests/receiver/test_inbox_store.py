@@ -115,31 +115,6 @@ def test_an_id_that_comes_with_another_body_is_quarantined_beside_it(
     assert [row["deliveries"] for row in rows(connection)] == [2, 3]
 
 
-def test_an_unusable_body_is_kept_under_its_digest(connection: sqlite3.Connection) -> None:
-    assert put(connection, b"\xff\x00", b"\xff\x00", b"") == [
-        "quarantined",
-        "duplicate",
-        "quarantined",
-    ]
-    assert [(row["webhook_id"], row["body"], row["deliveries"]) for row in rows(connection)] == [
-        (quarantine_name(b"\xff\x00"), b"\xff\x00", 2),
-        (quarantine_name(b""), b"", 1),
-    ]
-    assert {row["organization_id"] for row in rows(connection)} == {None}
-
-
-def test_another_organizations_webhook_does_not_occupy_its_id(
-    connection: sqlite3.Connection,
-) -> None:
-    content = body()
-    wanted = "00000000-0000-4000-8000-00000000000b"
-    connection.execute("BEGIN IMMEDIATE")
-    assert store(connection, [delivery(content, wanted)], AT) == ["quarantined"]
-    connection.execute("COMMIT")
-    assert put(connection, content) == ["stored"]
-    assert [row["state"] for row in rows(connection)] == ["quarantined", "pending"]
-
-
 def test_a_webhook_stored_before_an_organization_was_set_is_still_the_same(
     connection: sqlite3.Connection,
 ) -> None:

@@ -127,13 +127,6 @@ def test_wallets_from_stdin_cannot_be_read_on_an_interval(tmp_path: Path) -> Non
     assert "wallets_file" in line
 
 
-@pytest.mark.parametrize("path", ["", "webhooks", "/healthz", "/readyz", "/a b", "/a?b", "/é"])
-def test_a_path_that_cannot_be_served_is_refused(tmp_path: Path, path: str) -> None:
-    code, line = refused(tmp_path, "--no-replay", "--path", path)
-    assert code == 2
-    assert "--path" in line
-
-
 @pytest.mark.parametrize("content", [b"not a database at all, but some text" * 40, None])
 def test_a_file_that_is_something_else_is_left_as_it_is(
     tmp_path: Path, content: bytes | None
