@@ -19,7 +19,7 @@
 
 from __future__ import annotations
 
-import re
+from nftsync.text import visible
 
 __all__ = [
     "AccessRefused",
@@ -38,9 +38,6 @@ __all__ = [
 ]
 
 
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
-
-
 class NftsyncError(Exception):
     """The base of all errors that nftsync raises on purpose; its text is one line for a person."""
 
@@ -49,8 +46,7 @@ class NftsyncError(Exception):
 
         The text says what happened and what to do next; frames of nftsync's own would bury it.
         """
-        line = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", str(self))
-        return [f"\x1b[31m{type(self).__name__}\x1b[39m: {line}"]
+        return [f"\x1b[31m{type(self).__name__}\x1b[39m: {visible(str(self))}"]
 
 
 class SettingsError(NftsyncError):

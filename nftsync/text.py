@@ -1,21 +1,92 @@
-"""Text from outside, made to act on nothing where it is printed."""
+"""Text from outside: shown and quoted so that it acts on nothing; usable URLs and headers."""
 
 from __future__ import annotations
 
 import re
 import string
+from typing import TYPE_CHECKING, Literal
 
-__all__ = ["neutralized", "visible"]
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
+
+__all__ = [
+    "header_problem",
+    "http_url",
+    "neutralized",
+    "toml_key",
+    "toml_string",
+    "visible",
+    "without_controls",
+]
 
 
-#: C0 and C1 controls (a terminal obeys them), line and paragraph separators, and the marks that
-#: turn the direction of what follows.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+#: What must not reach a screen: controls (a terminal obeys them), line and paragraph separators,
+#: marks that turn the direction of what follows, characters without width, tags and surrogates.
+#: The two joiners are not among them: emoji and several scripts are written with them.
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\ud800-\udfff\ufeff\ufff9-\ufffc\U000e0000-\U000e0fff]"
+)
 
 
 def visible(text: str) -> str:
-    """Show control and direction characters as escapes, so that they act on nothing."""
-    return _UNSAFE.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+    """Show what must not reach a screen as escapes, so that it acts on nothing."""
+    return _UNSAFE.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def without_controls(text: str, instead: str = "") -> str:
+    """Text as one line, without what must not reach a screen.
+
+    Args:
+        text: anything; line breaks and other white space become single spaces.
+        instead: what takes the place of each character that goes.
+    """
+    return " ".join(_UNSAFE.sub(instead, " ".join(text.split())).split())
+
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def toml_string(text: str) -> str:
+    """A text as a TOML basic string on one line."""
+    return '"' + _UNSAFE.sub(_toml_escape, re.sub(r'["\\]', r"\\\g<0>", text)) + '"'
+
+
+def _toml_escape(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    return f"\\u{number:04X}" if number < 0x10000 else f"\\U{number:08X}"
+
+
+def toml_key(name: str) -> str:
+    """A name as TOML wants it in a table's heading."""
+    return name if _BARE_KEY.fullmatch(name) else toml_string(name)
+
+
+_HOST = re.compile(r"[\w.-]+|[0-9a-f:.]+")
+
+
+def http_url(url: str) -> SplitResult | None:
+    """The parts of an http or https URL that one can connect to; None: it is no such URL."""
+    from urllib.parse import urlsplit  # not at import: all that nftsync raises needs this module
+
+    try:
+        parts = urlsplit(url)
+        usable = parts.port != 0 and _HOST.fullmatch(parts.hostname or "") is not None
+    except ValueError:
+        return None
+    usable = usable and url.isprintable() and re.search(r"[\s\\]", url) is None
+    return parts if usable and parts.scheme in {"http", "https"} else None
+
+
+_HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
+_HEADER_VALUE = re.compile(r"(?:[!-~](?:[ -~]*[!-~])?)?")
+
+
+def header_problem(name: str, value: str) -> Literal["name", "value"] | None:
+    """Which part of a header HTTP cannot carry; None: it carries both."""
+    if _HEADER_NAME.fullmatch(name) is None:
+        return "name"
+    return "value" if _HEADER_VALUE.fullmatch(value) is None else None
 
 
 #: What spreadsheets may skip before a formula: white space, controls, characters without width.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from worlds import Outcome
 
 # How long an example takes says nothing about whether it is right.
 settings.register_profile("nftsync", deadline=None)
@@ -20,3 +22,19 @@ def own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in os.environ:
         if name.startswith(("NFTSYNC_", "SSL_CERT_")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Run a command in this process."""
+    from nftsync.cli import main
+
+    def run(*arguments: object) -> Outcome:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Outcome(ended.value.code, captured.out, captured.err)
+
+    return run

@@ -1,13 +1,27 @@
-"""What a world lists, what the mirror lists, and what its history comes to."""
+"""What a world lists, what the mirror lists, what its history comes to; and what commands print."""
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 
 from nftsync.sandbox.world import World
+
+
+class Outcome(NamedTuple):
+    """What a command came to, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
 
 
 def listed(world: World) -> dict[tuple[str, str], str]:

@@ -1,10 +1,11 @@
-"""The flags that commands share, and the settings that come of them."""
+"""What commands share: flags of settings, tables and JSON, a database that must be there."""
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,15 @@ import click
 from nftsync.text import visible
 
 if TYPE_CHECKING:
-    pass
+    from nftsync.store.mirror import Mirror
 
 __all__ = [
+    "PROVIDER",
+    "json_option",
+    "limit_option",
+    "named",
     "one_line",
+    "open_existing",
     "print_json",
     "print_json_rows",
     "print_table",
@@ -42,6 +48,9 @@ _FLAGS: dict[str, tuple[tuple[str, ...], str, str]] = {
 
 #: What commands that read the provider take.
 PROVIDER = ("base_url", "concurrency", "timeout", "retries", "rate_limit")
+
+#: Columns of characters; a table takes what it needs of it.
+_WIDE = 10_000
 
 
 def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -79,13 +88,47 @@ def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
     return decorate
 
 
-#: Columns of characters; a table takes what it needs of it.
-_WIDE = 10_000
+def json_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command `--json`, as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help=text)
+
+
+def limit_option(text: str, default: int | None) -> Callable[[Callable[..., Any]], Any]:
+    """Give a command `--limit`."""
+    return click.option(
+        "--limit",
+        type=click.IntRange(min=0),
+        default=default,
+        show_default=default is not None,
+        metavar="N",
+        help=text,
+    )
+
+
+@contextmanager
+def open_existing(database: Path) -> Iterator[Mirror]:
+    """Open a database to write it; where there is none, none is made.
+
+    Raises:
+        StoreError: there is none, or it cannot be used.
+    """
+    from nftsync.store.database import connect_reader, explained
+    from nftsync.store.mirror import Mirror
+
+    with explained(database):
+        connect_reader(database).close()
+        with Mirror(database) as mirror:
+            yield mirror
 
 
 def one_line(text: str) -> str:
     """A message as one line."""
     return visible(" ".join(text.splitlines()))
+
+
+def named(wallet_id: str, label: str | None) -> str:
+    """A wallet as a person knows it."""
+    return wallet_id if label is None else f"{one_line(label)} ({wallet_id})"
 
 
 def say(text: str) -> None:
@@ -99,6 +142,23 @@ def print_json(value: Any) -> None:
 
     # As bytes: JSON is UTF-8, whatever the terminal's encoding is.
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+
+def print_json_rows(pages: Iterable[Iterable[Mapping[str, Any]]]) -> None:
+    """Print exactly one JSON value, an array with an object a line.
+
+    Args:
+        pages: the objects, some at a time.
+    """
+    import msgspec
+
+    lead = b"["  # bytes: JSON is UTF-8, whatever the terminal's encoding is
+    for page in pages:
+        lines = [msgspec.json.encode(row) for row in page]
+        if lines:
+            click.echo(lead + b"\n" + b",\n".join(lines), nl=False)
+            lead = b","
+    click.echo(b"[]" if lead == b"[" else b"\n]")
 
 
 def print_table(
@@ -118,33 +178,16 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    rows = list(rows)
+    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for column in columns:
+    for place, column in enumerate(columns):
         is_id = column.endswith("_id") and column != "change_id"
-        width = max([36, *(len(_cell(row.get(column))) for row in rows)]) if is_id else None
+        width = max([36, *(len(line[place]) for line in cells)]) if is_id else None
         table.add_column(column, overflow="fold", no_wrap=is_id, min_width=width)
-    for row in rows:
-        table.add_row(*(Text(_cell(row.get(column))) for column in columns))
+    for line in cells:
+        table.add_row(*map(Text, line))
     Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE).print(table)
 
 
 def _cell(value: Any) -> str:
     return "" if value is None else visible(str(value))
-
-
-def print_json_rows(pages: Iterable[Iterable[Mapping[str, Any]]]) -> None:
-    """Print exactly one JSON value, an array with an object a line.
-
-    Args:
-        pages: the objects, some at a time.
-    """
-    import msgspec
-
-    lead = b"["  # bytes: JSON is UTF-8, whatever the terminal's encoding is
-    for page in pages:
-        lines = [msgspec.json.encode(row) for row in page]
-        if lines:
-            click.echo(lead + b"\n" + b",\n".join(lines), nl=False)
-            lead = b","
-    click.echo(b"[]" if lead == b"[" else b"\n]")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from nftsync.cli.common import (
+    json_option,
+    limit_option,
     one_line,
+    open_existing,
     print_json,
     print_json_rows,
     print_table,
@@ -22,104 +25,30 @@ from nftsync.errors import InputError
 from nftsync.store import STATES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
-    from nftsync.reports.inbox import StoredWebhook
+    from nftsync.reports.logs import StoredWebhook
     from nftsync.settings import Settings
     from nftsync.store.requeue import Refusal, Requeued
 
 __all__ = ["inbox", "print_webhook", "webhook_as_json"]
 
-
-_CHANGES_LISTED = 10
-
-
-def webhook_as_json(webhook: StoredWebhook) -> dict[str, Any]:
-    """What `inbox show --json` prints.
-
-    The body is `body`, as text; where it is no UTF-8, that is null and it is `body_base64`.
-    """
-    body = _text(webhook.body)
-    shown = {**webhook.columns, "body": body, "body_sha256": webhook.body_sha256}
-    if webhook.body is not None and body is None:
-        shown["body_base64"] = base64.b64encode(webhook.body).decode()
-    return {
-        **shown,
-        "pruned": webhook.body is None,
-        "look_again_at": webhook.look_again_at,
-        "balance_changes": webhook.balance_changes,
-        "token_changes": webhook.token_changes,
-    }
-
-
-def _text(body: bytes | None) -> str | None:
-    try:
-        return None if body is None else body.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def print_webhook(webhook: StoredWebhook) -> None:
-    """Print a webhook for a person; nothing in it acts on the terminal."""
-    lines = {
-        **webhook.columns,
-        "body_sha256": webhook.body_sha256,
-        "look_again_at": webhook.look_again_at,
-    }
-    for name, value in lines.items():
-        if value is not None:
-            click.echo(f"{name:<18}{one_line(str(value))}")
-    _print_changes("balance_changes", webhook.balance_changes)
-    _print_changes("token_changes", webhook.token_changes)
-    if webhook.body is None:
-        click.echo("body              pruned: emptied by `nftsync inbox prune`")
-        return
-    click.echo(f"body              {len(webhook.body):,} bytes")
-    for line in _readable(webhook.body).splitlines():
-        click.echo(visible(line))
-
-
-def _print_changes(name: str, changes: list[dict[str, Any]]) -> None:
-    click.echo(f"{name:<18}{len(changes):,}")
-    for change in changes[:_CHANGES_LISTED]:
-        ids = "  ".join(str(value) for key, value in change.items() if key != "change_id")
-        click.echo(f"  {change['change_id']:<16}{visible(ids)}")
-    if len(changes) > _CHANGES_LISTED:
-        click.echo(f"  and {len(changes) - _CHANGES_LISTED:,} more; all with --json")
-
-
-def _readable(body: bytes) -> str:
-    """A JSON body over several lines; another as it is, its strange bytes escaped."""
-    import msgspec
-
-    try:
-        body.decode()
-        return msgspec.json.format(body, indent=2).decode()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return body.decode("utf-8", "backslashreplace")
-
-
+#: What the table shows of a webhook, and how much is listed where `--limit` or `--json` gives all.
 _SHOWN = (
     *("webhook_id", "state", "received_at", "resource_type", "resource_id", "action"),
     *("attempts", "deliveries", "next_attempt_at", "last_error"),
 )
 _TABLE_ROWS = 50
+_CHANGES_LISTED = 10
 _REFUSALS_LISTED = 20
 
 
 def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    command = click.option(
-        "--json",
-        "as_json",
-        is_flag=True,
-        help="Print them as JSON, without the bodies; all of them unless --limit is given.",
+    command = json_option(
+        "Print them as JSON, without the bodies; all of them unless --limit is given."
     )(command)
-    command = click.option(
-        "--limit",
-        type=click.IntRange(min=0, max=2**63 - 1),
-        metavar="N",
-        help=f"Only the newest; 0 shows all. The table shows {_TABLE_ROWS} without it.",
+    command = limit_option(
+        f"Only the newest; 0 shows all. The table shows {_TABLE_ROWS} without it.", None
     )(command)
     return click.option(
         "--state", type=click.Choice(STATES), metavar="STATE", help="Only those in this state."
@@ -132,13 +61,7 @@ def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @with_settings("database")
 @_list_options
-def inbox(
-    settings: Settings,
-    *,
-    state: str | None,
-    limit: int | None,
-    as_json: bool,
-) -> None:
+def inbox(settings: Settings, **which: Any) -> None:
     """Look into stored webhooks; put them back, empty their bodies.
 
     Without a subcommand it lists them, the newest first. STATE is pending (waits for its read),
@@ -153,30 +76,24 @@ def inbox(
       nftsync inbox requeue --state unrouted
       nftsync inbox prune --older-than 30d
     """
-    _list(settings.database, state, limit, as_json=as_json)
+    _list(settings.database, **which)
 
 
 @inbox.command("list")
 @with_settings("database")
 @_list_options
-def list_webhooks(
-    settings: Settings,
-    *,
-    state: str | None,
-    limit: int | None,
-    as_json: bool,
-) -> None:
+def list_webhooks(settings: Settings, **which: Any) -> None:
     """List stored webhooks, the newest first: what `nftsync inbox` does by itself."""
-    _list(settings.database, state, limit, as_json=as_json)
+    _list(settings.database, **which)
 
 
-def _list(database: Path, state: str | None, limit: int | None, *, as_json: bool) -> None:
-    from nftsync.reports.inbox import open_inbox
+def _list(database: Path, *, state: str | None, limit: int | None, as_json: bool) -> None:
+    from nftsync.reports.logs import InboxView
 
-    most = limit or None
+    most = None if not limit else min(limit, 2**63 - 1)
     if limit is None and not as_json:
         most = _TABLE_ROWS
-    with open_inbox(database) as view:
+    with InboxView.open(database) as view:
         numbers = view.newest(state, most)
         if as_json:
             print_json_rows(view.pages(numbers, state))
@@ -192,22 +109,17 @@ def _list(database: Path, state: str | None, limit: int | None, *, as_json: bool
 @inbox.command("show")
 @click.argument("webhook_id", metavar="ID")
 @with_settings("database")
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print it as JSON, the body as text, or as body_base64 where it is not UTF-8.",
-)
+@json_option("Print it as JSON, the body as text, or as body_base64 where it is not UTF-8.")
 def show(settings: Settings, webhook_id: str, *, as_json: bool) -> None:
     """Show one webhook with its body, and the changes that name it as their cause.
 
     ID is the webhook's UUID, or for a quarantined one `q-` and the SHA-256 of its body.
     """
-    from nftsync.reports.inbox import open_inbox
+    from nftsync.reports.logs import InboxView
     from nftsync.store.requeue import normalize_webhook_id
 
     known = normalize_webhook_id(webhook_id)
-    with open_inbox(settings.database) as view:
+    with InboxView.open(settings.database) as view:
         webhook = view.find(known)
     if as_json:
         print_json(webhook_as_json(webhook))
@@ -255,19 +167,12 @@ def requeue(
 def _put_back(settings: Settings, ids: list[str], state: str | None) -> list[Refusal]:
     """Put back the named webhooks, or all of a state; say how many, and return what was refused."""
     from nftsync.provider.webhooks import read_webhook
-    from nftsync.store.database import explained
-    from nftsync.store.mirror import Mirror
     from nftsync.store.requeue import numbers_in_state, numbers_of_ids, requeue
 
-    _require_database(settings.database)
-    with explained(settings.database), Mirror(settings.database) as mirror:
+    organization = settings.organization_id
+    with open_existing(settings.database) as mirror:
         connection = mirror.connection
-        numbers = (
-            numbers_of_ids(connection, ids)
-            if state is None
-            else numbers_in_state(connection, state)
-        )
-        organization = settings.organization_id
+        numbers = numbers_in_state(connection, state) if state else numbers_of_ids(connection, ids)
         steps = requeue(mirror, numbers, lambda body: read_webhook(body, organization), only=state)
         return _followed(steps, len(numbers))
 
@@ -290,13 +195,6 @@ def _followed(steps: Iterable[Requeued], total: int) -> list[Refusal]:
     return refused
 
 
-def _require_database(path: Path) -> None:
-    """Raise a StoreError where there is none, instead of making one with nothing in it."""
-    from nftsync.store.database import connect_reader
-
-    connect_reader(path).close()
-
-
 @inbox.command("prune")
 @click.option(
     "--older-than", required=True, metavar="DURATION", help="Done for longer than 90s, 6h or 7d."
@@ -308,20 +206,14 @@ def prune(settings: Settings, older_than: str) -> None:
     Their ids, times, fields and SHA-256 stay, so that one that comes again is still known. The
     database uses the room again; the file itself only shrinks when SQLite's VACUUM rewrites it.
     """
-    from datetime import UTC, datetime
-
-    from nftsync.store.database import explained
-    from nftsync.store.mirror import Mirror
     from nftsync.store.requeue import prunable
     from nftsync.store.requeue import prune as empty
     from nftsync.terminal import progress_bar
-    from nftsync.times import format_time, parse_duration
+    from nftsync.times import now, parse_duration, shifted
 
-    before = format_time(datetime.now(UTC) - parse_duration(older_than))
-    database = settings.database
-    _require_database(database)
+    before = shifted(now(), -parse_duration(older_than))
     webhooks = size = 0
-    with explained(database), Mirror(database) as mirror:
+    with open_existing(settings.database) as mirror:
         rows = prunable(mirror.connection, before)
         with closing(progress_bar("prune", len(rows), unit="webhooks")) as bar:
             for step in empty(mirror, rows, before):
@@ -331,3 +223,64 @@ def prune(settings: Settings, older_than: str) -> None:
     click.echo(f"Bodies emptied: {webhooks:,}, together {size:,} bytes.")
     if webhooks:
         say("The file keeps its size, and the room is used again; only VACUUM makes it smaller.")
+
+
+def webhook_as_json(webhook: StoredWebhook) -> dict[str, Any]:
+    """What `inbox show --json` prints.
+
+    The body is `body`, as text; where it is no UTF-8, that is null and it is `body_base64`.
+    """
+    body: dict[str, str | None] = {"body": None, "body_sha256": webhook.body_sha256}
+    if webhook.body is not None:
+        try:
+            body["body"] = webhook.body.decode()
+        except UnicodeDecodeError:
+            body["body_base64"] = base64.b64encode(webhook.body).decode()
+    return {
+        **webhook.columns,
+        **body,
+        "pruned": webhook.body is None,
+        "look_again_at": webhook.look_again_at,
+        "balance_changes": webhook.balance_changes,
+        "token_changes": webhook.token_changes,
+    }
+
+
+def print_webhook(webhook: StoredWebhook) -> None:
+    """Print a webhook for a person; nothing in it acts on the terminal."""
+    lines = {
+        **webhook.columns,
+        "body_sha256": webhook.body_sha256,
+        "look_again_at": webhook.look_again_at,
+    }
+    for name, value in lines.items():
+        if value is not None:
+            click.echo(f"{name:<18}{one_line(str(value))}")
+    _print_changes("balance_changes", webhook.balance_changes)
+    _print_changes("token_changes", webhook.token_changes)
+    if webhook.body is None:
+        click.echo("body              pruned: emptied by `nftsync inbox prune`")
+        return
+    click.echo(f"body              {len(webhook.body):,} bytes")
+    for line in _readable(webhook.body).splitlines():
+        click.echo(visible(line))
+
+
+def _print_changes(name: str, changes: list[dict[str, Any]]) -> None:
+    click.echo(f"{name:<18}{len(changes):,}")
+    for change in changes[:_CHANGES_LISTED]:
+        ids = "  ".join(str(value) for key, value in change.items() if key != "change_id")
+        click.echo(f"  {change['change_id']:<16}{visible(ids)}")
+    if len(changes) > _CHANGES_LISTED:
+        click.echo(f"  and {len(changes) - _CHANGES_LISTED:,} more; all with --json")
+
+
+def _readable(body: bytes) -> str:
+    """A JSON body over several lines; another as it is, its strange bytes escaped."""
+    import msgspec
+
+    try:
+        body.decode()
+        return msgspec.json.format(body, indent=2).decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return body.decode("utf-8", "backslashreplace")

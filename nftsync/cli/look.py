@@ -1,24 +1,48 @@
-"""`nftsync holdings`: who holds what."""
+"""Commands that read the database: who holds what and since when, its log, copies of it."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nftsync.cli.common import print_json, print_json_rows, print_table, say, visible, with_settings
+from nftsync.cli.common import (
+    json_option,
+    limit_option,
+    named,
+    print_json,
+    print_json_rows,
+    print_table,
+    say,
+    with_settings,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from nftsync.reports.changes import Change, ChangeFeed
     from nftsync.reports.evidence import Evidence
+    from nftsync.reports.export import ExportFormat
+    from nftsync.reports.logs import ChangeFeed
     from nftsync.settings import Settings
 
-__all__ = ["changes", "evidence", "holdings"]
+__all__ = ["changes", "evidence", "export", "holdings", "snapshot"]
+
+#: What the table of changes shows.
+_CHANGE = ("change_id", "observed_at", "wallet_id", "token_id", "old_amount", "new_amount")
+
+#: Headings of the tables of evidence, and the columns under them.
+_HOLDING = {
+    "token_id": "token_id",
+    "contract": "contract_address",
+    "chain id": "blockchain_token_id",
+    "name": "name",
+    "amount": "amount",
+    "held since": "held_since",
+}
 
 
 @click.command(short_help="Show who holds what.")
@@ -26,23 +50,10 @@ __all__ = ["changes", "evidence", "holdings"]
 @click.option("--wallet", metavar="ID", help="Only what this wallet holds.")
 @click.option("--contract", metavar="ADDR", help="Only NFTs of this contract.")
 @click.option("--as-of", metavar="TIME", help="As it was known at this time, metadata included.")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=0),
-    default=50,
-    show_default=True,
-    metavar="N",
-    help="Rows of the table; 0 shows all.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print all holdings as JSON.")
+@limit_option("Rows of the table; 0 shows all.", 50)
+@json_option("Print all holdings as JSON.")
 def holdings(
-    settings: Settings,
-    *,
-    wallet: str | None,
-    contract: str | None,
-    as_of: str | None,
-    limit: int,
-    as_json: bool,
+    settings: Settings, *, as_of: str | None, limit: int, as_json: bool, **which: Any
 ) -> None:
     """Show who holds what: a row per wallet and NFT that the provider lists.
 
@@ -57,57 +68,44 @@ def holdings(
       nftsync holdings --as-of 2026-01-31 --json
     """
     from nftsync import frames
-    from nftsync.frames._files import rows_of
     from nftsync.store.catalog import columns_of
 
     columns = list(columns_of("holdings", as_of=as_of is not None))
-    frame = frames.holdings(settings.database, wallet=wallet, contract=contract, as_of=as_of)
+    frame = frames.holdings(settings.database, as_of=as_of, **which)
     if as_json:
-        print_json_rows(
-            [dict(zip(columns, row, strict=True)) for row in rows]
-            for rows in rows_of(frame, columns)
-        )
+        print_json_rows(_pages(frame, columns))
     elif frame.empty:
         say("Nothing is held, as far as this database knows; `nftsync sync` reads the wallets.")
     else:
-        _show_holdings(frame, columns, limit)
+        shown = frame.head(limit) if limit else frame
+        lines = [_line(row) for page in _pages(shown, columns) for row in page]
+        print_table(lines, list(lines[0]))
+        if len(shown) < len(frame):
+            say(f"{len(shown):,} of {len(frame):,} holdings; all with --limit 0, or with --json.")
 
 
-def _show_holdings(frame: pd.DataFrame, columns: list[str], limit: int) -> None:
+def _pages(frame: pd.DataFrame, columns: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
     from nftsync.frames._files import rows_of
 
-    shown = frame.head(limit) if limit else frame
-    rows = [
-        dict(zip(columns, row, strict=True)) for part in rows_of(shown, columns) for row in part
-    ]
-    lines = [_line(row) for row in rows]
-    print_table(lines, list(lines[0]))
-    if len(shown) < len(frame):
-        say(f"{len(shown):,} of {len(frame):,} holdings; all with --limit 0, or with --json.")
+    for rows in rows_of(frame, columns):
+        yield [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def _line(row: Mapping[str, Any]) -> dict[str, Any]:
     """What the table shows of a holding."""
     since = row["held_since"]
+    number, total = row["edition_id"], row["total_edition"]
+    edition = [] if number is None else [str(number)]
     line = {
         "wallet": row["wallet_label"] or row["wallet_id"],
         "contract": row["contract_address"],
         "chain id": row["blockchain_token_id"],
         "name": row["name"],
-        "edition": _edition(row["edition_id"], row["total_edition"]),
+        "edition": " ".join(edition if total is None else [*edition, f"of {total}"]),
         "amount": row["amount"],
         "held since": since and f"{since[:19]}Z",
     }
     return line | {"certainty": row["certainty"]} if "certainty" in row else line
-
-
-def _edition(number: int | None, total: int | None) -> str | None:
-    if total is None:
-        return None if number is None else str(number)
-    return f"of {total}" if number is None else f"{number} of {total}"
-
-
-_SHOWN = ("change_id", "observed_at", "wallet_id", "token_id", "old_amount", "new_amount")
 
 
 @click.command()
@@ -120,15 +118,8 @@ _SHOWN = ("change_id", "observed_at", "wallet_id", "token_id", "old_amount", "ne
     help="Only changes with a greater id, to go on where the last call ended.",
 )
 @click.option("--follow", is_flag=True, help="Wait for more; print each change as a line of JSON.")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=0),
-    default=50,
-    show_default=True,
-    metavar="N",
-    help="Rows of the table, the newest; 0 shows all.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print all these changes as JSON.")
+@limit_option("Rows of the table, the newest; 0 shows all.", 50)
+@json_option("Print all these changes as JSON.")
 def changes(
     settings: Settings,
     *,
@@ -152,12 +143,12 @@ def changes(
       nftsync changes --after 4711 --json
       nftsync changes --follow | while read -r change; do notify "$change"; done
     """
-    from nftsync.reports.changes import open_feed
+    from nftsync.reports.logs import ChangeFeed
     from nftsync.times import parse_time
 
     moment = None if since is None else parse_time(since)
-    with open_feed(settings.database) as feed:
-        start = 0 if after is None else after
+    with ChangeFeed.open(settings.database) as feed:
+        start = after or 0
         if moment is not None:
             start = max(start, feed.before(moment))
         if follow:
@@ -174,64 +165,42 @@ def _show_changes(feed: ChangeFeed, after: int, limit: int) -> None:
     if not count:
         say("No changes.")
         return
-    rows = feed.newest_page(after, limit or count)
+    rows = feed.newest_page(after, min(limit or count, count))
     for row in rows:
         row["baseline"] = "first read" if row["baseline"] else ""
-    print_table(rows, [*_SHOWN, "baseline"])
+    print_table(rows, [*_CHANGE, "baseline"])
     if len(rows) < count:
         say(f"The newest {len(rows):,} of {count:,} changes; all with --limit 0, or with --json.")
 
 
 def _follow(feed: ChangeFeed, after: int) -> None:
-    from nftsync.reports.changes import POLL_SECONDS
+    import msgspec
+
+    from nftsync.reports.logs import POLL_SECONDS
 
     try:
-        for page in feed.follow(after, _patience(POLL_SECONDS)):
-            _print_lines(page)
+        for page in feed.follow(after, _wait_while_read(POLL_SECONDS)):
+            lines = (msgspec.json.encode(change) + b"\n" for change in page)
+            click.echo(b"".join(lines), nl=False)
     except BrokenPipeError:
         # Whoever read this has gone; keep Python from complaining when it closes the stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _print_lines(page: Iterable[Change]) -> None:
-    import msgspec
-
-    text = b"".join(msgspec.json.encode(change) + b"\n" for change in page)
-    click.echo(text, nl=False)
-
-
-def _patience(seconds: float) -> Callable[[], bool]:
+def _wait_while_read(seconds: float) -> Callable[[], bool]:
     """What waits between two looks; False once nobody reads standard output any more."""
     import select
 
     watch = select.poll()
     watch.register(sys.stdout.fileno(), 0)  # an error or a hang-up is always told
-
-    def wait() -> bool:
-        return not watch.poll(seconds * 1000)
-
-    return wait
-
-
-_HOLDINGS = {
-    "token_id": "token_id",
-    "contract": "contract_address",
-    "chain id": "blockchain_token_id",
-    "name": "name",
-    "amount": "amount",
-    "held since": "held_since",
-}
-_READS = (
-    *("first_read_at", "last_read_at", "reads", "body_sha256"),
-    *("run_id", "run_started_at", "run_finished_at", "run_status"),
-)
+    return lambda: not watch.poll(seconds * 1000)
 
 
 @click.command()
 @click.argument("wallet_id", metavar="WALLET_ID")
 @with_settings("database")
 @click.option("--at", required=True, metavar="TIME", help="The time in question.")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@json_option("Print it as JSON.")
 def evidence(settings: Settings, wallet_id: str, *, at: str, as_json: bool) -> None:
     """Tell what a wallet held at a time, and how that is known.
 
@@ -261,18 +230,73 @@ def evidence(settings: Settings, wallet_id: str, *, at: str, as_json: bool) -> N
 
 
 def _show_evidence(found: Evidence) -> None:
-    name = found.wallet_id if found.label is None else f"{visible(found.label)} ({found.wallet_id})"
+    name = named(found.wallet_id, found.label)
     click.echo(f"{name} at {found.at}: {found.certainty}\n\n{found.statement}\n")
     if found.holdings:
-        rows = [{head: row[key] for head, key in _HOLDINGS.items()} for row in found.holdings]
-        print_table(rows, list(_HOLDINGS), title=f"Holdings ({len(rows):,})")
+        rows = [{head: row[key] for head, key in _HOLDING.items()} for row in found.holdings]
+        print_table(rows, list(_HOLDING), title=f"Holdings ({len(rows):,})")
     else:
         click.echo("No holdings.\n")
     if found.reads:
         # A run's number is no long id, which the heading would make of it.
-        reads = [{_heading(key): getattr(state, key) for key in _READS} for state in found.reads]
-        print_table(reads, [_heading(key) for key in _READS], title="Reads around that time")
+        heads = {name.replace("run_id", "run"): name for name in found.reads[0].__struct_fields__}
+        reads = [{head: getattr(x, name) for head, name in heads.items()} for x in found.reads]
+        print_table(reads, list(heads), title="Reads around that time")
 
 
-def _heading(key: str) -> str:
-    return key.replace("run_id", "run")
+@click.command(short_help="Write each table and view to a file, all of one moment.")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@with_settings("database")
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["parquet", "csv"]),
+    default="parquet",
+    show_default=True,
+    help="Of the files.",
+)
+@click.option("--as-of", metavar="TIME", help="What was known at this time.")
+def export(
+    settings: Settings, directory: Path, *, file_format: ExportFormat, as_of: str | None
+) -> None:
+    """Write each table and view to a file in DIR, all of one moment, with a manifest.
+
+    DIR must be new, or empty; it appears once it is whole, for its owner's eyes only. Amounts are
+    text, as no machine type holds them all. CSV cells that a spreadsheet would run as a formula
+    get a single quote in front; webhook bodies are base64 there.
+
+    With --as-of: balances, holdings and tokens as they were known then, and the logs up to then;
+    wallets as they are today. TIME is ISO 8601; a bare date is the end of that day.
+
+    \b
+    Examples:
+      nftsync export exports/today
+      nftsync export audit-2025 --format csv --as-of 2025-12-31
+    """
+    from nftsync.reports.export import write_export
+    from nftsync.times import parse_time
+
+    moment = None if as_of is None else parse_time(as_of)
+    manifest = write_export(settings.database, directory, file_format=file_format, as_of=moment)
+    rows = sum(file.rows for file in manifest.files)
+    say(f"{len(manifest.files)} files with {rows:,} rows, and manifest.json, in {directory}")
+
+
+@click.command(short_help="Copy the database while others go on writing it.")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@with_settings("database")
+def snapshot(settings: Settings, file: Path) -> None:
+    """Copy the database to FILE as it is now, while others may go on writing it.
+
+    The copy is one file that opens anywhere, from a read-only directory too. FILE must not exist;
+    it appears once it is whole, and only its owner may read it.
+
+    \b
+    Examples:
+      nftsync snapshot for-ann.db
+      nftsync holdings --database for-ann.db
+    """
+    from nftsync.reports.snapshot import write_snapshot
+
+    size = write_snapshot(settings.database, file)
+    say(f"{file}: {size / 1e6:,.1f} MB")

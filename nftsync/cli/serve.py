@@ -1,19 +1,38 @@
-"""`nftsync serve`."""
+"""Commands about webhooks that come: receive them, work them off, have the provider send them."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from nftsync.cli.common import PROVIDER, one_line, print_json, say, with_settings
+from nftsync.cli.common import (
+    PROVIDER,
+    json_option,
+    one_line,
+    print_json,
+    say,
+    visible,
+    with_settings,
+)
+from nftsync.errors import (
+    AccessRefused,
+    InputError,
+    NoConnection,
+    ReadError,
+    SettingsError,
+    UnusableAnswer,
+)
 
 if TYPE_CHECKING:
     from nftsync.daemon.serve import ServeConfig
     from nftsync.settings import Settings
 
-__all__ = ["replay", "serve"]
+__all__ = ["replay", "serve", "webhook_config"]
+
+#: What can be subscribed to (provider's document, section Webhook configuration).
+_TYPES = ("payment", "transaction", "nft", "kyc", "document", "custodialAccount")
 
 
 @click.command(short_help="Receive webhooks, and read again what has changed.")
@@ -94,7 +113,6 @@ def serve(
 
 def _config(settings: Settings, *, no_replay: bool, sync_every: str | None) -> ServeConfig:
     from nftsync.daemon.serve import ServeConfig
-    from nftsync.errors import InputError, SettingsError
     from nftsync.settings import require_base_url
     from nftsync.times import parse_duration
 
@@ -136,7 +154,7 @@ def _announce(url: str) -> None:
 
 @click.command()
 @with_settings("database", *PROVIDER)
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@json_option("Print the result as JSON.")
 @click.pass_context
 def replay(context: click.Context, settings: Settings, *, as_json: bool) -> None:
     """Work off the webhooks that are due, once.
@@ -179,3 +197,166 @@ def replay(context: click.Context, settings: Settings, *, as_json: bool) -> None
     if result.unrouted:
         say("nftsync: types without a route: nftsync routes suggest")
     context.exit(1 if result.failed or result.dead or result.error is not None else 0)
+
+
+@click.command("webhook-config")
+@click.option("--url", metavar="URL", help="Where webhooks are sent: this server, from outside.")
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    type=click.Choice(_TYPES),
+    metavar="TYPE",
+    help=f"Receive {', '.join(_TYPES[:-1])} or {_TYPES[-1]}; give it several times for several. "
+    "They replace the whole list.",
+)
+@click.option("--enable/--disable", "enabled", default=None, help="Have webhooks sent, or not.")
+@click.option(
+    "--send-secret", is_flag=True, help="Send the configured webhook_secret; it is never shown."
+)
+@click.option(
+    "--yes", is_flag=True, help="Don't ask before another URL takes the present one's place."
+)
+@with_settings("base_url", "timeout", "retries")
+@click.pass_context
+def webhook_config(
+    context: click.Context,
+    settings: Settings,
+    *,
+    url: str | None,
+    types: tuple[str, ...],
+    enabled: bool | None,
+    send_secret: bool,
+    yes: bool,
+) -> None:
+    """Change where the provider sends webhooks, and which.
+
+    Only what is given is sent. An organization has one receiver: a new --url takes the place of the
+    present one, whoever runs it. On a terminal that is asked first.
+
+    \b
+    Examples:
+      nftsync webhook-config --url https://hooks.example.com/webhooks --type nft --send-secret
+      nftsync webhook-config --enable
+      nftsync webhook-config --type nft --type transaction
+    """
+    from nftsync.provider.client import Client
+    from nftsync.pull.api import client_config
+
+    changes = _changes(settings, url, types, enabled=enabled, send_secret=send_secret)
+    config = client_config(settings)
+    if url is not None and not yes and sys.stdin.isatty() and not _confirmed(changes["url"]):
+        say("Nothing was changed.")
+        context.exit(1)
+    with Client(config) as client:
+        try:
+            client.configure_webhooks(changes)
+        except ReadError as error:
+            raise _explained(error) from None
+    _report(config.base_url, changes)
+
+
+def _changes(
+    settings: Settings,
+    url: str | None,
+    types: tuple[str, ...],
+    *,
+    enabled: bool | None,
+    send_secret: bool,
+) -> dict[str, Any]:
+    """What is to be sent, under the names of the provider's document."""
+    changes: dict[str, Any] = {}
+    if url is not None:
+        changes["url"] = _checked_url(url)
+    if enabled is not None:
+        changes["enabled"] = enabled
+    if types:
+        changes["webhookTypes"] = list(dict.fromkeys(types))
+    if send_secret:
+        changes["sharedSecret"] = _secret_to_send(settings)
+    if not changes:
+        raise click.UsageError(
+            "nothing to change; give --url, --type, --enable or --disable, or --send-secret"
+        )
+    return changes
+
+
+def _secret_to_send(settings: Settings) -> str:
+    secret = settings.webhook_secret
+    if secret is None or not secret.strip():
+        raise SettingsError(
+            f"{'no' if secret is None else 'a blank'} webhook_secret: set it with "
+            "NFTSYNC_WEBHOOK_SECRET, NFTSYNC_WEBHOOK_SECRET_FILE or webhook_secret in nftsync.toml"
+        )
+    return secret
+
+
+def _checked_url(given: str) -> str:
+    """Check a receiver's address; a user name or password in it is not repeated.
+
+    Raises:
+        InputError: it cannot be the address of a receiver.
+    """
+    from nftsync.reports.status import is_this_machine
+    from nftsync.text import http_url
+
+    url = given.strip()
+    parts = http_url(url)
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        raise InputError("--url must not contain a user name or password")
+    if parts is None or "#" in url:
+        raise InputError("--url must be an address such as https://hooks.example.com/webhooks")
+    host = parts.hostname or ""
+    if parts.scheme == "http" and not is_this_machine(host):
+        say(
+            f"warning: webhooks to {host} would travel unencrypted over plain http; "
+            "put TLS in front of `nftsync serve` and give an https address"
+        )
+    return url
+
+
+def _confirmed(url: str) -> bool:
+    question = (
+        f"All webhooks of the organization will go to {visible(url)} and nowhere else. Go on?"
+    )
+    return click.confirm(question, err=True)
+
+
+def _explained(error: ReadError) -> ReadError:
+    """The failure in one line that says what to do next."""
+    if isinstance(error, AccessRefused):
+        text = (
+            f"the provider refused the change ({error.status}); check api_token, token_command or "
+            "headers, and that they may change the organization's configuration"
+        )
+    elif error.status == 404:
+        text = "the provider has no webhook configuration at this base_url (404); check base_url"
+    elif isinstance(error, NoConnection):
+        text = f"{error}; whether the change arrived is not known: run it again"
+    elif isinstance(error, UnusableAnswer) or error.status is None:
+        text = f"{error}; nothing is known to have changed"
+    elif error.status == 429 or error.status >= 500:
+        text = f"{error}; run it again later"
+    else:
+        text = f"the provider refused the change ({error.status}); check what you gave"
+    return ReadError(text, status=error.status)
+
+
+def _report(base_url: str, changes: dict[str, Any]) -> None:
+    click.echo(f"Sent to {base_url}:")
+    for name, value in changes.items():
+        if name == "sharedSecret":
+            shown = "the configured webhook_secret"
+        elif isinstance(value, bool):
+            shown = str(value).lower()
+        else:
+            shown = ", ".join(value) if isinstance(value, list) else visible(value)
+        click.echo(f"  {name:<14}{shown}")
+    if changes.get("enabled") is False:
+        say("No webhooks are sent until `nftsync webhook-config --enable`.")
+        return
+    if "sharedSecret" not in changes and "url" in changes:
+        say("If the provider doesn't have the secret yet, send it with --send-secret.")
+    if "url" in changes and "enabled" not in changes:
+        say("Webhooks are sent only while enabled: `nftsync webhook-config --enable`.")
+    say("Receive them with `nftsync serve`.")

@@ -1,4 +1,4 @@
-"""`nftsync status`: how the database stands."""
+"""Commands that tell how things stand: the database, the settings and the routes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,33 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nftsync.cli.common import PROVIDER, one_line, print_json, print_table, say, with_settings
+from nftsync.cli.common import (
+    PROVIDER,
+    json_option,
+    named,
+    one_line,
+    print_json,
+    print_table,
+    say,
+    with_settings,
+)
 
 if TYPE_CHECKING:
-    from nftsync.reports.checks import Check
-    from nftsync.reports.status import StalestWallet, Status
+    from nftsync.provider.routes import Route
+    from nftsync.reports.status import Check, StalestWallet, Status
     from nftsync.settings import Settings
 
-__all__ = ["check", "status"]
+__all__ = ["check", "routes", "status"]
 
+#: Units of an age in words, and of a duration as the settings take it.
+_AGES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_DURATIONS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+#: A check is run by someone who waits; a provider that is down says so at the second try.
+_ATTEMPTS = 2
+
+#: What is listed of a route.
+_ROUTE = ("type", "kind", "path", "holders", "wallets", "tokens", "at_most_every", "source")
 
 
 @click.command(short_help="Show counts, freshness, the last runs and the backlog.")
@@ -30,7 +46,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
     metavar="DURATION",
     help="Exit with 1 when a tracked wallet was not read for longer: 90s, 15m, 6h, 7d",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
+@json_option("Print the status as JSON.")
 @click.pass_context
 def status(
     context: click.Context, settings: Settings, *, max_age: str | None, as_json: bool
@@ -61,16 +77,11 @@ def status(
 
 
 def _is_stale(wallet: StalestWallet, allowed: timedelta) -> bool:
-    name = wallet.wallet_id
-    if wallet.label is not None:
-        name = f"{one_line(wallet.label)} ({wallet.wallet_id})"
-    if wallet.age_s is None:
-        say(f"nftsync: stale: wallet {name} was never read")
-        return True
-    if wallet.age_s > allowed.total_seconds():
-        say(f"nftsync: stale: wallet {name} was last read {_in_words(wallet.age_s)} ago")
-        return True
-    return False
+    if wallet.age_s is not None and wallet.age_s <= allowed.total_seconds():
+        return False
+    read = "never read" if wallet.age_s is None else f"last read {_in_words(wallet.age_s)} ago"
+    say(f"nftsync: stale: wallet {named(wallet.wallet_id, wallet.label)} was {read}")
+    return True
 
 
 def _show(found: Status, stalest: StalestWallet | None, at: str) -> None:
@@ -112,14 +123,10 @@ def _run(run: Mapping[str, Any] | None, at: str) -> str:
 
 def _in_words(seconds: float) -> str:
     """An age in its largest whole unit: `3 min`."""
-    for size, unit in _UNITS:
+    for size, unit in _AGES:
         if seconds >= size:
             return f"{seconds // size:.0f} {unit}"
     return "less than 1 s"
-
-
-#: A check is run by someone who waits; a provider that is down says so at the second try.
-_ATTEMPTS = 2
 
 
 @click.command(short_help="Show each setting and its source, and try them.")
@@ -138,7 +145,7 @@ def check(context: click.Context, settings: Settings, wallet_id: str | None) -> 
       nftsync check 8d1cc10a-7fbf-42e7-b58d-5110899866aa --base-url https://api.example.com
     """
     from nftsync.records import normalize_uuid
-    from nftsync.reports import checks
+    from nftsync.reports import status as checks
     from nftsync.settings import describe
 
     wallet = None if wallet_id is None else normalize_uuid(wallet_id, "wallet id")
@@ -162,7 +169,7 @@ def _check_api(settings: Settings, wallet_id: str | None) -> list[Check]:
     from nftsync.errors import NftsyncError, SettingsError
     from nftsync.provider.client import Client
     from nftsync.pull.api import client_config
-    from nftsync.reports import checks
+    from nftsync.reports import status as checks
 
     try:
         config = client_config(replace(settings, retries=min(settings.retries, _ATTEMPTS)))
@@ -178,3 +185,91 @@ def _check_api(settings: Settings, wallet_id: str | None) -> list[Check]:
             todo = "no wallet to read; name one: nftsync check WALLET_ID"
             return [*results, checks.Check("skipped", "API", todo)]
         return results + checks.check_api(client, wallet_id)
+
+
+@click.group(
+    invoke_without_command=True, short_help="Show which read follows which webhook; suggest more."
+)
+@with_settings("database")
+@json_option("Print them as JSON.")
+def routes(settings: Settings, *, as_json: bool) -> None:
+    """Show which read follows a webhook of which type, or suggest more.
+
+    Without a subcommand it lists the routes in force. Types other than Token, Nft and Wallet need a
+    [routes.TYPE] table in nftsync.toml, as the provider's document shows no paths for them.
+
+    \b
+    Examples:
+      nftsync routes
+      nftsync routes suggest
+    """
+    _list_routes(settings, as_json=as_json)
+
+
+@routes.command("list")
+@with_settings()
+@json_option("Print them as JSON.")
+def list_routes(settings: Settings, *, as_json: bool) -> None:
+    """List the routes in force: what `nftsync routes` does by itself."""
+    _list_routes(settings, as_json=as_json)
+
+
+def _list_routes(settings: Settings, *, as_json: bool) -> None:
+    from nftsync.provider.routes import merged
+
+    rows = [
+        _route(name, route, "nftsync.toml" if name in settings.routes else "built in")
+        for name, route in merged(settings.routes).by_type.items()
+    ]
+    if as_json:
+        print_json(rows)
+    else:
+        for row in rows:
+            row["holders"] = "yes" if row["holders"] else None
+            row["wallets"], row["tokens"] = ", ".join(row["wallets"]), ", ".join(row["tokens"])
+        print_table(rows, _ROUTE)
+
+
+def _route(name: str, route: Route, source: str) -> dict[str, Any]:
+    values = (
+        *(name, route.kind, route.path, route.holders, route.wallets, route.tokens),
+        *(_duration(route.at_most_every), source),
+    )
+    return dict(zip(_ROUTE, values, strict=True))
+
+
+def _duration(value: timedelta | None) -> str | None:
+    """A duration as the settings take it: `15m`."""
+    if value is None:
+        return None
+    seconds = round(value.total_seconds())
+    unit, size = next(each for each in _DURATIONS if seconds % each[1] == 0)
+    return f"{seconds // size}{unit}"
+
+
+@routes.command("suggest")
+@with_settings("database")
+def suggest(settings: Settings) -> None:
+    """Print TOML for webhooks that no route follows, or not wholly.
+
+    Looks for the ids of known wallets and tokens in stored webhooks (their object's id and their
+    changes) and in the objects that were read after them: of each type, the newest 10,000.
+
+    \b
+    Examples:
+      nftsync routes suggest > suggested.toml
+      nftsync inbox requeue --state unrouted
+    """
+    from nftsync.provider.routes import merged
+    from nftsync.reports.suggestions import as_toml
+    from nftsync.reports.suggestions import suggest as look
+
+    found = look(settings.database, merged(settings.routes))
+    if not found.routes:
+        say("Nothing to suggest: each type in the inbox, if there is any, has its route.")
+        return
+    click.echo(as_toml(found), nl=False)
+    say(
+        "Put what is right into nftsync.toml, start `nftsync serve` again, and have waiting "
+        "webhooks read with `nftsync inbox requeue --state unrouted`."
+    )

@@ -1,4 +1,4 @@
-"""`nftsync sync`."""
+"""Commands that read the provider, and say which wallets it is asked for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nftsync.cli.common import PROVIDER, one_line, print_json, print_table, say, with_settings
+from nftsync.cli.common import (
+    PROVIDER,
+    json_option,
+    one_line,
+    open_existing,
+    print_json,
+    print_table,
+    say,
+    with_settings,
+)
 
 if TYPE_CHECKING:
     from nftsync.pull.result import SyncResult
@@ -32,7 +41,7 @@ _SHOWN = 20
     is_flag=True,
     help="Believe a provider that answers with empty lists for one wallet after the other.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@json_option("Print the result as JSON.")
 @click.pass_context
 def sync(
     context: click.Context,
@@ -91,15 +100,9 @@ def _say_what_failed(result: SyncResult) -> None:
         say(f"nftsync: and {len(result.failures) - _SHOWN:,} more; see `nftsync wallets`")
 
 
-_COLUMNS = (
-    *("wallet_id", "label", "wallet_group", "tracked"),
-    *("first_seen_at", "synced_at", "status", "error"),
-)
-
-
 @click.group(invoke_without_command=True)
 @with_settings("database")
-@click.option("--json", "as_json", is_flag=True, help="Print the wallets as JSON.")
+@json_option("Print the wallets as JSON.")
 def wallets(settings: Settings, *, as_json: bool) -> None:
     """List the known wallets; add, label, or stop reading them.
 
@@ -109,13 +112,15 @@ def wallets(settings: Settings, *, as_json: bool) -> None:
       nftsync wallets add 8d1cc10a-7fbf-42e7-b58d-5110899866aa
       nftsync wallets label 8d1cc10a-7fbf-42e7-b58d-5110899866aa "Treasury"
     """
+    from nftsync.store.catalog import TABLES
     from nftsync.store.wallets import list_wallets
 
-    rows = [dict(zip(_COLUMNS, row, strict=True)) for row in list_wallets(settings.database)]
+    columns = list(TABLES["wallets"].columns)
+    rows = [dict(zip(columns, row, strict=True)) for row in list_wallets(settings.database)]
     if as_json:
         print_json(rows)
     elif rows:
-        print_table(rows, _COLUMNS)
+        print_table(rows, columns)
     else:
         say("No wallets yet; add some with `nftsync wallets add ID`.")
 
@@ -131,8 +136,7 @@ def add(settings: Settings, wallet_ids: tuple[str, ...]) -> None:
     from nftsync.times import now
 
     ids = [normalize_uuid(wallet_id, "wallet id") for wallet_id in wallet_ids]
-    database = settings.database
-    with Mirror(database) as mirror, mirror.transaction() as transaction:
+    with Mirror(settings.database) as mirror, mirror.transaction() as transaction:
         lines = [WalletLine(wallet_id) for wallet_id in ids]
         new = register(transaction.connection, lines, now(), track=True)
     say(f"{new} added, {len(set(ids)) - new} known already.")
@@ -145,12 +149,10 @@ def add(settings: Settings, wallet_ids: tuple[str, ...]) -> None:
 def label(settings: Settings, wallet_id: str, text: str) -> None:
     """Give a wallet a name for people; an empty TEXT takes it away."""
     from nftsync.records import normalize_uuid
-    from nftsync.store.mirror import Mirror
     from nftsync.store.wallets import label_wallet
 
-    database = settings.database
     known = normalize_uuid(wallet_id, "wallet id")
-    with Mirror(database) as mirror, mirror.transaction() as transaction:
+    with open_existing(settings.database) as mirror, mirror.transaction() as transaction:
         label_wallet(transaction.connection, known, text.strip())
 
 
@@ -160,10 +162,8 @@ def label(settings: Settings, wallet_id: str, text: str) -> None:
 def untrack(settings: Settings, wallet_ids: tuple[str, ...]) -> None:
     """Stop reading wallets; what is known of them stays."""
     from nftsync.records import normalize_uuid
-    from nftsync.store.mirror import Mirror
     from nftsync.store.wallets import untrack as untrack_wallets
 
     ids = [normalize_uuid(wallet_id, "wallet id") for wallet_id in wallet_ids]
-    database = settings.database
-    with Mirror(database) as mirror, mirror.transaction() as transaction:
+    with open_existing(settings.database) as mirror, mirror.transaction() as transaction:
         untrack_wallets(transaction.connection, ids)

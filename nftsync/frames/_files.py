@@ -6,7 +6,6 @@ import base64
 import csv
 import io
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 from nftsync.errors import InputError, StoreError
 from nftsync.frames._arrow_files import frame_from, table_of
 from nftsync.text import neutralized
+from nftsync.whole_files import whole_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -209,18 +209,8 @@ def _named(path: object, advice: str) -> Path:
 def _write(
     path: Path, frame: pd.DataFrame, write: Callable[[pd.DataFrame, BinaryIO], None]
 ) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(".partial", f".{path.name}.", path.parent)
-        partial = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                write(frame, file)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+    with whole_file(path, replace=True) as partial, partial.open("wb") as file:
+        write(frame, file)
 
 
 def _write_parquet(frame: pd.DataFrame, file: BinaryIO) -> None:

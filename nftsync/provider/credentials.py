@@ -6,20 +6,18 @@ token, a command that prints one, or any headers at all.
 
 from __future__ import annotations
 
-import re
 import shlex
 import subprocess
 import threading
 from collections.abc import Mapping
 
 from nftsync.errors import SettingsError
+from nftsync.text import header_problem
 
 __all__ = ["Auth"]
 
 _COMMAND = "token_command (NFTSYNC_TOKEN_COMMAND)"
 _COMMAND_SECONDS = 60
-_HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
-_HEADER_VALUE = re.compile(r"(?:[!-~](?:[ -~]*[!-~])?)?")
 
 
 def _split(command: str) -> list[str]:
@@ -33,9 +31,10 @@ def _split(command: str) -> list[str]:
 def _refuse_unsendable(headers: Mapping[str, str]) -> None:
     """Refuse what HTTP cannot carry here, where the message need not show it."""
     for number, (name, value) in enumerate(headers.items(), start=1):
-        if _HEADER_NAME.fullmatch(name) is None:
+        problem = header_problem(name, value)
+        if problem == "name":
             raise SettingsError(f"headers: entry {number} has no HTTP header name")
-        if _HEADER_VALUE.fullmatch(value) is None:
+        if problem == "value":
             raise SettingsError(f"the header {name} must be one line of printable ASCII")
 
 

@@ -7,7 +7,6 @@ so a route is a setting; what is built in are the document's own two reads.
 from __future__ import annotations
 
 import json
-import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -18,8 +17,9 @@ import msgspec
 
 from nftsync.errors import SettingsError
 from nftsync.records import are_uuids, normalize_uuid
+from nftsync.text import toml_key
 
-__all__ = ["Paging", "Route", "RouteKind", "Routes", "merged", "named_ids", "path_for", "quoted"]
+__all__ = ["Paging", "Route", "RouteKind", "Routes", "merged", "named_ids", "path_for"]
 
 RouteKind: TypeAlias = Literal["token", "wallet", "object", "sync"]
 
@@ -102,7 +102,7 @@ def _completed(name: str, route: Route) -> Route:
     kind = route.kind or _BUILT_IN.get(name)
     problem = _problem(name, kind, route)
     if problem is not None:
-        raise SettingsError(f"routes.{quoted(name)}{problem}")
+        raise SettingsError(f"routes.{toml_key(name)}{problem}")
     path = route.path if kind is None else _PATHS.get(kind, route.path)
     return msgspec.structs.replace(route, kind=kind, path=path)
 
@@ -140,22 +140,6 @@ def _extra_problem(kind: RouteKind, route: Route) -> str | None:
         if given and kind != belongs_to:
             return f'.{key} only goes with kind = "{belongs_to}"; leave it out of kind = "{kind}"'
     return None
-
-
-def quoted(name: str) -> str:
-    """A type's name as TOML wants it in `[routes.NAME]`, on one line."""
-    if re.fullmatch(r"[A-Za-z0-9_-]+", name):
-        return name
-    return f'"{"".join(map(_escaped, name))}"'
-
-
-def _escaped(character: str) -> str:
-    if character in '"\\':
-        return f"\\{character}"
-    if character.isprintable():
-        return character
-    number = ord(character)
-    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 def path_for(route: Route, resource_id: str) -> str:

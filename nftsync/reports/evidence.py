@@ -89,6 +89,9 @@ def find_evidence(path: Path | str, wallet_id: str, at: str) -> Evidence:
         InputError: the id is no UUID, or no such wallet is known.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
+    from nftsync import frames  # pandas is slow to import
+    from nftsync.frames._files import rows_of
+
     wallet_id = normalize_uuid(wallet_id, "wallet id")
     with reading(path) as connection:
         wallet = connection.execute(
@@ -97,9 +100,8 @@ def find_evidence(path: Path | str, wallet_id: str, at: str) -> Evidence:
         if wallet is None:
             raise InputError(f"wallet {wallet_id} is not known here; see `nftsync wallets`")
         number, label = wallet
-        then, following = _states_around(connection, number, at)
-        unproven = _unproven_changes(connection, number, at)
-        holdings = _holdings(connection, wallet_id, at)
+        then, following, unproven = _states_around(connection, number, at)
+        holdings = frames.holdings(connection, wallet=wallet_id, as_of=at)
     certainty, before, after = _confirmations(then, following, at)
     return Evidence(
         wallet_id=wallet_id,
@@ -109,7 +111,11 @@ def find_evidence(path: Path | str, wallet_id: str, at: str) -> Evidence:
         confirmed_before=before,
         confirmed_after=after,
         statement=_statement(certainty, at, before, after, unproven),
-        holdings=holdings,
+        holdings=[
+            dict(zip(_HOLDING_COLUMNS, row, strict=True))
+            for rows in rows_of(holdings, _HOLDING_COLUMNS)
+            for row in rows
+        ],
         reads=[state for state in (then, following) if state is not None],
     )
 
@@ -118,53 +124,36 @@ _STATE = """
     SELECT s.first_read_at, s.last_read_at, s.reads, s.body_sha256, s.run_id,
         r.started_at, r.finished_at, r.status
     FROM wallet_state_rows s LEFT JOIN sync_runs r USING (run_id)
-    WHERE s.wallet_no = ?"""
-
-#: The last state that had been stored by a time.
-_KNOWN = (
-    "SELECT state_id FROM wallet_state_rows WHERE wallet_no = ? AND observed_at <= ?"
-    " ORDER BY state_id DESC LIMIT 1"
-)
+    WHERE s.wallet_no = ? AND s.state_id"""
 
 
 def _states_around(
     connection: sqlite3.Connection, number: int, at: str
-) -> tuple[State | None, State | None]:
-    """The last state that was stored by a time, and the wallet's next one."""
-    known = connection.execute(_KNOWN, (number, at)).fetchone()
-    state_id = -1 if known is None else known[0]
-    then = connection.execute(f"{_STATE} AND s.state_id = ?", (number, state_id)).fetchone()
+) -> tuple[State | None, State | None, int]:
+    """The last state that was stored by a time, the wallet's next one, and the changes since.
+
+    The changes are those by the time that came after the state: a complete read would have stored
+    one of its own.
+    """
+    state_id, stored_at = connection.execute(
+        "SELECT state_id, observed_at FROM wallet_state_rows WHERE wallet_no = ?"
+        " AND observed_at <= ? ORDER BY state_id DESC LIMIT 1",
+        (number, at),
+    ).fetchone() or (-1, "")
+    then = connection.execute(f"{_STATE} = ?", (number, state_id)).fetchone()
     following = connection.execute(
-        f"{_STATE} AND s.state_id > ? ORDER BY s.state_id LIMIT 1", (number, state_id)
+        f"{_STATE} > ? ORDER BY s.state_id LIMIT 1", (number, state_id)
     ).fetchone()
-    return _state(then), _state(following)
+    (changes,) = connection.execute(
+        "SELECT count(*) FROM balance_change_rows WHERE wallet_no = ? AND observed_at <= ?"
+        " AND observed_at > ?",
+        (number, at, stored_at),
+    ).fetchone()
+    return _state(then), _state(following), int(changes)
 
 
 def _state(row: tuple[Any, ...] | None) -> State | None:
     return None if row is None else State(**dict(zip(State.__struct_fields__, row, strict=True)))
-
-
-def _unproven_changes(connection: sqlite3.Connection, number: int, at: str) -> int:
-    """How many changes came after the last stored state: a complete read would have stored one."""
-    (changes,) = connection.execute(
-        "SELECT count(*) FROM balance_change_rows WHERE wallet_no = ?1 AND observed_at <= ?2 AND"
-        " observed_at > coalesce((SELECT observed_at FROM wallet_state_rows WHERE wallet_no = ?1"
-        " AND observed_at <= ?2 ORDER BY state_id DESC LIMIT 1), '')",
-        (number, at),
-    ).fetchone()
-    return int(changes)
-
-
-def _holdings(connection: sqlite3.Connection, wallet_id: str, at: str) -> list[dict[str, Any]]:
-    from nftsync import frames  # pandas is slow to import
-    from nftsync.frames._files import rows_of
-
-    frame = frames.holdings(connection, wallet=wallet_id, as_of=at)
-    return [
-        dict(zip(_HOLDING_COLUMNS, row, strict=True))
-        for rows in rows_of(frame, _HOLDING_COLUMNS)
-        for row in rows
-    ]
 
 
 def _confirmations(
@@ -214,13 +203,9 @@ def _statement(
         kind = "complete read" if unproven else "read"
         first = "there is none yet" if after is None else f"the first was at {after}"
         what = f"No {kind} of this wallet had been made by then; {first}."
-    return what + _incomplete_reads(unproven)
-
-
-def _incomplete_reads(changes: int) -> str:
-    if not changes:
-        return ""
-    return (
-        f" Of the changes behind these holdings {changes:,} came from incomplete reads after that,"
-        " which prove what they showed but not that it was all."
-    )
+    if unproven:
+        what += (
+            f" Of the changes behind these holdings {unproven:,} came from incomplete reads after"
+            " that, which prove what they showed but not that it was all."
+        )
+    return what

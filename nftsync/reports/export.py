@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-import errno
+import base64
+import csv
 import hashlib
-import os
-import shutil
+import io
+import json
 import sqlite3
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from nftsync import __version__
-from nftsync.errors import InputError, StoreError
-from nftsync.reports.export_files import CsvFile, ParquetFile
+from nftsync.errors import StoreError
+from nftsync.frames._arrow_files import note
 from nftsync.store.catalog import TABLES, ColumnKind, columns_of
 from nftsync.store.schema import reading
 from nftsync.terminal import progress_bar
+from nftsync.text import neutralized
 from nftsync.times import now
+from nftsync.whole_files import create_private, whole_directory
 
-__all__ = [
-    "ExportFormat",
-    "ExportedFile",
-    "Manifest",
-    "Rows",
-    "count_rows",
-    "read_rows",
-    "write_export",
-]
+__all__ = ["CsvFile", "ExportFormat", "ExportedFile", "Manifest", "ParquetFile", "write_export"]
 
+ExportFormat: TypeAlias = Literal["parquet", "csv"]
 
-#: Chunks of rows, each row a tuple of the values of its table's columns.
-Rows: TypeAlias = Iterator[list[tuple[Any, ...]]]
+#: Rows, each a tuple of the values of its table's columns.
+Rows: TypeAlias = Sequence[tuple[Any, ...]]
 
 #: Rows of a chunk. Bodies may be large (a webhook's up to 256 KiB), and a chunk is in memory.
 _CHUNK = 50_000
@@ -54,63 +51,6 @@ _BALANCES_AT = """
     JOIN wallets w USING (wallet_no)
     JOIN tokens t USING (token_no)
     WHERE c.new_amount IS NOT NULL"""
-
-
-def count_rows(connection: sqlite3.Connection, name: str, as_of: str | None) -> int:
-    """How many rows there are, for a progress bar: as of a time it may be somewhat fewer.
-
-    Args:
-        connection: within a read transaction.
-        name: the table.
-        as_of: a time in the stored form, or None.
-    """
-    table = TABLES[name]
-    parameters = () if as_of is None or table.since is None else (as_of,)
-    query = table.select_count(until=as_of is not None)
-    return int(connection.execute(query, parameters).fetchone()[0])
-
-
-def read_rows(connection: sqlite3.Connection, name: str, as_of: str | None) -> Rows:
-    """Read the rows of a table.
-
-    Args:
-        connection: within a read transaction, so that all tables are of one moment.
-        name: the table.
-        as_of: a time in the stored form: balances, holdings and tokens as they were known then,
-            logs up to then, wallets as they are; None: all as it is.
-    """
-    if as_of is not None and name in {"tokens", "holdings"}:
-        return _from_frame(connection, name, as_of)
-    chunk = _CHUNK_OF_BODIES if "body" in TABLES[name].columns else _CHUNK
-    if as_of is not None and name == "balances":
-        return _chunks(connection.execute(_BALANCES_AT, (as_of,)), chunk)
-    table = TABLES[name]
-    parameters = () if as_of is None or table.since is None else (as_of,)
-    return _chunks(connection.execute(table.select(until=as_of is not None), parameters), chunk)
-
-
-def _chunks(cursor: sqlite3.Cursor, size: int) -> Rows:
-    while rows := cursor.fetchmany(size):
-        yield rows
-
-
-def _from_frame(connection: sqlite3.Connection, name: str, as_of: str) -> Rows:
-    from nftsync import frames  # pandas is slow to import
-    from nftsync.frames._files import rows_of
-
-    if name == "tokens":
-        frame = frames.tokens(connection, as_of=as_of)
-    else:
-        frame = frames.holdings(connection, as_of=as_of)
-    return rows_of(frame, list(columns_of(name, as_of=True)), step=_CHUNK)
-
-
-ExportFormat: TypeAlias = Literal["parquet", "csv"]
-
-_WRITERS: dict[ExportFormat, Callable[[BinaryIO, dict[str, ColumnKind]], Any]] = {
-    "parquet": ParquetFile,
-    "csv": CsvFile,
-}
 
 
 class ExportedFile(msgspec.Struct, kw_only=True):
@@ -158,6 +98,7 @@ def write_export(
     file_format: ExportFormat = "parquet",
     as_of: str | None = None,
     progress: bool | None = None,
+    chunk_rows: int = _CHUNK,
 ) -> Manifest:
     """Write each public table and view to a file, and a manifest; or nothing at all.
 
@@ -169,14 +110,13 @@ def write_export(
             logs up to it; wallets are today's, and so is how often a state that began by then was
             read.
         progress: show a progress bar; None shows it on a terminal.
+        chunk_rows: rows that are in memory at once.
 
     Raises:
         InputError: `directory` is there and not empty, or no directory.
         StoreError: the database cannot be read, or the files cannot be written.
     """
-    directory = directory.resolve()
-    _refuse_in_use(directory)
-    with reading(database) as connection, _written(directory) as partial:
+    with reading(database) as connection, whole_directory(directory.resolve()) as partial:
         manifest = Manifest(
             nftsync=__version__,
             exported_at=now(),
@@ -185,102 +125,172 @@ def write_export(
             format=file_format,
             files=[],
         )
-        total = sum(count_rows(connection, name, as_of) for name in TABLES)
-        bar = progress_bar("Exporting", total, unit="rows", shown=progress)
-        try:
+        total = sum(_count(connection, name, as_of) for name in TABLES)
+        with closing(progress_bar("Exporting", total, unit="rows", shown=progress)) as bar:
             for name in TABLES:
+                rows = _rows(connection, name, as_of, chunk_rows)
+                columns = columns_of(name, as_of=as_of is not None)
+                kinds = {column: each.kind for column, each in columns.items()}
                 path = partial / f"{name}.{file_format}"
-                columns = {
-                    column: each.kind
-                    for column, each in columns_of(name, as_of=as_of is not None).items()
-                }
-                rows = _counted(read_rows(connection, name, as_of), bar.update)
-                manifest.files.append(_write(path, columns, rows, _WRITERS[file_format]))
-        finally:
-            bar.close()
-        with _private(partial / "manifest.json") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+                manifest.files.append(_written(path, kinds, rows, bar))
+        create_private(partial / "manifest.json")
+        text = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+        (partial / "manifest.json").write_bytes(text)
     return manifest
 
 
-def _write(
-    path: Path,
-    columns: dict[str, ColumnKind],
-    rows: Rows,
-    writer_of: Callable[[BinaryIO, dict[str, ColumnKind]], Any],
+def _count(connection: sqlite3.Connection, name: str, as_of: str | None) -> int:
+    """How many rows there are, for a progress bar: as of a time it may be somewhat fewer."""
+    parameters = () if as_of is None or TABLES[name].since is None else (as_of,)
+    query = TABLES[name].select_count(until=as_of is not None)
+    return int(connection.execute(query, parameters).fetchone()[0])
+
+
+def _rows(
+    connection: sqlite3.Connection, name: str, as_of: str | None, chunk: int
+) -> Iterator[Rows]:
+    """The rows of a table, as it is or as of a time."""
+    table = TABLES[name]
+    if as_of is not None and name in {"tokens", "holdings"}:
+        from nftsync import frames  # pandas is slow to import
+        from nftsync.frames._files import rows_of
+
+        read = frames.tokens if name == "tokens" else frames.holdings
+        yield from rows_of(
+            read(connection, as_of=as_of), list(columns_of(name, as_of=True)), step=chunk
+        )
+        return
+    parameters = () if as_of is None or table.since is None else (as_of,)
+    query = table.select(until=as_of is not None)
+    if as_of is not None and name == "balances":
+        query, parameters = _BALANCES_AT, (as_of,)
+    cursor = connection.execute(query, parameters)
+    while rows := cursor.fetchmany(_CHUNK_OF_BODIES if "body" in table.columns else chunk):
+        yield rows
+
+
+def _written(
+    path: Path, kinds: dict[str, ColumnKind], rows: Iterator[Rows], bar: Any
 ) -> ExportedFile:
+    create_private(path)
     count = 0
-    with _private(path) as file:
-        writer = writer_of(file, columns)
+    with path.open("wb") as file:
+        writer = (ParquetFile if path.suffix == ".parquet" else CsvFile)(file, kinds)
         try:
             for chunk in rows:
                 writer.write(chunk)
                 count += len(chunk)
+                bar.update(len(chunk))
             writer.close()
         except BaseException:
-            writer.abandon()
+            with suppress(Exception):  # it will not be kept
+                writer.close()
             raise
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return ExportedFile(
         name=path.name,
         rows=count,
-        columns=list(columns),
-        kinds=list(columns.values()),
+        columns=list(kinds),
+        kinds=list(kinds.values()),
         sha256=digest,
     )
 
 
-def _counted(rows: Rows, tell: Callable[[int], object]) -> Rows:
-    for chunk in rows:
-        yield chunk
-        tell(len(chunk))
+_TIME = pa.timestamp("us", "UTC")
+_TYPES: dict[ColumnKind, pa.DataType] = {
+    "text": pa.string(),
+    "amount": pa.string(),
+    "time": _TIME,
+    "integer": pa.int64(),
+    "flag": pa.bool_(),
+    "real": pa.float64(),
+    "bytes": pa.binary(),
+}
 
 
-@contextmanager
-def _private(path: Path) -> Iterator[BinaryIO]:
-    """Create a file that only its owner may read."""
-    with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-        yield file
+class ParquetFile:
+    """A Parquet file with declared types."""
 
-
-@contextmanager
-def _written(directory: Path) -> Iterator[Path]:
-    """A directory beside that one, which takes its place once the block is through.
-
-    Raises:
-        InputError: something came to its place meanwhile.
-        StoreError: what was to be written could not be.
-    """
-    try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(".partial", f".{directory.name}.", directory.parent))
-        try:
-            yield partial
-            partial.rename(directory)  # over an empty directory, but over nothing else
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-    except OSError as error:
-        if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
-            _refuse_in_use(directory)
-        hint = ""
-        if error.errno == errno.EBUSY:
-            hint = "; a mount point cannot be replaced, so name a new directory in it"
-        raise StoreError(
-            f"cannot write {directory}: {error.strerror or error}{hint}; nothing was exported"
-        ) from error
-
-
-def _refuse_in_use(directory: Path) -> None:
-    """Refuse what an export would have to write over, or pull away under someone's feet."""
-    if not directory.exists():
-        return
-    if not directory.is_dir():
-        raise InputError(f"{directory} is there and is no directory; name a new one")
-    if directory == Path.cwd():
-        raise InputError("the working directory cannot be exported to; name a new one in it")
-    if any(directory.iterdir()):
-        raise InputError(
-            f"{directory} is not empty; name a new directory, so that no other export's files"
-            " are mixed with this one's"
+    def __init__(self, file: BinaryIO, columns: Mapping[str, ColumnKind]) -> None:
+        self._schema = pa.schema(
+            [
+                pa.field(name, _TYPES[kind], metadata=note("amount") if kind == "amount" else None)
+                for name, kind in columns.items()
+            ],
+            {b"nftsync": __version__.encode(), b"pandas": _for_pandas(columns)},
         )
+        self._kinds = list(columns.values())
+        self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
+
+    def write(self, rows: Rows) -> None:
+        """Append rows, one at least, as the tables have them; they become one row group."""
+        columns = zip(*rows, strict=True)
+        arrays = [_array(kind, values) for kind, values in zip(self._kinds, columns, strict=True)]
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
+
+    def close(self) -> None:
+        """Write the footer; without it the file is none."""
+        try:
+            self._writer.close()
+        finally:
+            self._writer.is_open = False  # or it tries again when it is collected, and complains
+
+
+def _for_pandas(columns: Mapping[str, ColumnKind]) -> bytes:
+    """What makes pandas read integers that may be missing as such, and not as floats."""
+    integers = [
+        {
+            "name": name,
+            "field_name": name,
+            "pandas_type": "int64",
+            "numpy_type": "Int64",
+            "metadata": None,
+        }
+        for name, kind in columns.items()
+        if kind == "integer"
+    ]
+    return json.dumps({"columns": integers, "index_columns": [], "column_indexes": []}).encode()
+
+
+def _array(kind: ColumnKind, values: tuple[Any, ...]) -> pa.Array:
+    if kind == "time":
+        try:
+            return pa.array(values, pa.string()).cast(_TIME)
+        except pa.ArrowInvalid as error:
+            raise StoreError(
+                f"the database holds a time that nftsync did not write: {error}"
+            ) from None
+    if kind == "flag":
+        return pa.array([None if value is None else value != 0 for value in values], pa.bool_())
+    return pa.array(values, _TYPES[kind])
+
+
+class CsvFile:
+    """A CSV file (UTF-8, RFC 4180): missing values are empty, flags 0 or 1, bytes base64."""
+
+    def __init__(self, file: BinaryIO, columns: Mapping[str, ColumnKind]) -> None:
+        self._text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+        self._writer = csv.writer(self._text)
+        self._writer.writerow(map(neutralized, columns))
+        self._kinds = list(columns.values())
+
+    def write(self, rows: Rows) -> None:
+        """Append rows, one at least, as the tables have them."""
+        columns = zip(*rows, strict=True)
+        cells = [_cells(kind, values) for kind, values in zip(self._kinds, columns, strict=True)]
+        self._writer.writerows(zip(*cells, strict=True))
+
+    def close(self) -> None:
+        """Write what is left, and leave the file open."""
+        self._text.detach()
+
+
+def _cells(kind: ColumnKind, values: tuple[Any, ...]) -> Sequence[Any]:
+    if kind == "bytes":
+        values = tuple(
+            None if value is None else base64.b64encode(value).decode("ascii") for value in values
+        )
+    elif kind not in {"text", "amount"}:
+        return values
+    return [None if value is None else neutralized(value) for value in values]

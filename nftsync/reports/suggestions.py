@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -21,21 +20,13 @@ from nftsync.provider.routes import Route, Routes
 from nftsync.records import are_uuids
 from nftsync.store.database import over_keys
 from nftsync.store.schema import reading
+from nftsync.text import toml_key, toml_string
 
-__all__ = [
-    "SAMPLE",
-    "Fields",
-    "Found",
-    "Suggestion",
-    "Suggestions",
-    "as_toml",
-    "quoted_text",
-    "suggest",
-]
+__all__ = ["Fields", "Found", "Suggestion", "Suggestions", "as_toml", "suggest"]
 
 
 #: Webhooks and objects of a type that are looked at, the newest.
-SAMPLE = 10_000
+_SAMPLE = 10_000
 _MOST_TYPES = 100
 _MOST_FIELDS = 20
 _LONGEST_BODY = 1_000_000
@@ -107,42 +98,49 @@ class Suggestions(NamedTuple):
 
     Attributes:
         routes: one for each type, the most frequent first.
-        sampled: of some types only the newest webhooks or objects were looked at.
+        sample: how many webhooks and objects of a type were looked at, where some have more.
         passed_over: types that were not looked at, being too many.
     """
 
     routes: list[Suggestion]
-    sampled: bool
+    sample: int | None
     passed_over: int
 
 
-class _Seen(NamedTuple):
-    """The webhooks of a type: how many there are, and the numbers of the newest."""
-
-    webhooks: int
-    newest: array[int]
-
-
-def suggest(path: Path, routes: Routes) -> Suggestions:
+def suggest(
+    path: Path, routes: Routes, *, sample: int = _SAMPLE, most_types: int = _MOST_TYPES
+) -> Suggestions:
     """Look for known ids in the stored webhooks and objects of each type.
 
     Args:
         path: the database.
         routes: those in force.
+        sample: how many webhooks and objects of a type are looked at, the newest.
+        most_types: how many types are looked at, the most frequent.
 
     Raises:
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
+    found: list[Suggestion] = []
     with reading(path) as connection:
-        types, passed_over = _types(connection, routes)
-        found: list[Suggestion] = []
+        counts = connection.execute(
+            "SELECT resource_type, count(*) FROM webhooks WHERE state <> 'quarantined'"
+            " AND resource_type IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, max(rowid) DESC"
+        ).fetchall()
+        types = [(name, count) for name, count in counts if _may_need_route(name, routes)]
         sampled = False
-        for name, seen in sorted(types.items(), key=lambda item: -item[1].webhooks):
-            suggestion = _look_at(connection, name, seen, routes.by_type.get(name))
-            sampled = sampled or seen.webhooks > SAMPLE or suggestion.objects.documents >= SAMPLE
-            if _is_worth_it(suggestion, routes.find(name)):
-                found.append(suggestion)
-    return Suggestions(found, sampled, passed_over)
+        for name, count in types[:most_types]:
+            looked_at = _look_at(connection, name, count, routes.by_type.get(name), sample)
+            sampled = sampled or count > sample or looked_at.objects.documents >= sample
+            if _is_worth_it(looked_at, routes.find(name)):
+                found.append(looked_at)
+    return Suggestions(found, sample if sampled else None, max(0, len(types) - most_types))
+
+
+def _may_need_route(name: str, routes: Routes) -> bool:
+    own = routes.by_type.get(name)
+    # A type of the name "*" is the provider's; its route would catch every other type too.
+    return name != "*" and (own is None or own.kind == "object")
 
 
 def _is_worth_it(suggestion: Suggestion, route: Route | None) -> bool:
@@ -157,86 +155,45 @@ def _is_worth_it(suggestion: Suggestion, route: Route | None) -> bool:
     )
 
 
-def _types(connection: sqlite3.Connection, routes: Routes) -> tuple[dict[str, _Seen], int]:
-    """The types to look at, and how many others there are."""
-    counts: Counter[str] = Counter()
-    newest: dict[str, array[int]] = {}
-    # A type of the name "*" is the provider's; its route would catch every other type too.
-    settled = {"*": True}
-    rows = connection.execute(
-        "SELECT rowid, resource_type FROM webhooks NOT INDEXED WHERE state <> 'quarantined'"
-        " AND resource_type IS NOT NULL ORDER BY rowid DESC"
-    )
-    for number, name in rows:
-        if name not in settled:
-            own = routes.by_type.get(name)
-            settled[name] = own is not None and own.kind != "object"
-        if settled[name]:
-            continue
-        counts[name] += 1
-        if name in newest or len(newest) < _MOST_TYPES:
-            numbers = newest.setdefault(name, array("q"))
-            if len(numbers) < SAMPLE:
-                numbers.append(number)
-    found = {name: _Seen(counts[name], numbers) for name, numbers in newest.items()}
-    return found, len(counts) - len(found)
+#: The numbers of the newest webhooks of a type, and of the objects that were read last.
+_NEWEST = (
+    "SELECT rowid FROM webhooks WHERE resource_type = ? AND state <> 'quarantined'"
+    " ORDER BY rowid DESC LIMIT ?"
+)
+_LAST_READ = "SELECT rowid FROM resources WHERE resource_type = ? ORDER BY fetched_at DESC LIMIT ?"
 
 
 def _look_at(
-    connection: sqlite3.Connection, name: str, seen: _Seen, own: Route | None
+    connection: sqlite3.Connection, name: str, count: int, own: Route | None, sample: int
 ) -> Suggestion:
-    ids: set[str] = set()
-    for _, step in _webhooks(connection, seen.newest):
-        ids.update(step)
+    def read(query: str) -> Iterator[str]:
+        return (text for (text,) in connection.execute(query, (name, sample)) if text)
+
+    ids = set(read(f"SELECT resource_id FROM webhooks WHERE rowid IN ({_NEWEST})"))  # noqa: S608
     wallets, tokens = _known(connection, ids)
-    changes = (text for texts, _ in _webhooks(connection, seen.newest) for text in texts)
+    objects = read(
+        f"SELECT body FROM resources WHERE rowid IN ({_LAST_READ})"  # noqa: S608
+        f" AND length(body) <= {_LONGEST_BODY}"
+    )
+    changes = read(f"SELECT changes FROM webhooks WHERE rowid IN ({_NEWEST})")  # noqa: S608
     return Suggestion(
         name,
-        seen.webhooks,
+        count,
         len(ids),
         len(wallets),
         len(tokens),
-        _fields(connection, _objects(connection, name)),
+        _fields(connection, objects),
         _fields(connection, changes),
         own,
     )
 
 
-def _webhooks(
-    connection: sqlite3.Connection, numbers: Sequence[int]
-) -> Iterator[tuple[list[str], list[str]]]:
-    """The `changes` that there are, and the resource ids, some webhooks at a time."""
-    for start in range(0, len(numbers), _CHUNK):
-        rows = over_keys(
-            connection,
-            "SELECT w.changes, w.resource_id FROM json_each(?) k JOIN webhooks w"
-            " ON w.rowid = k.value",
-            numbers[start : start + _CHUNK],
-        ).fetchall()
-        yield [row[0] for row in rows if row[0]], [row[1] for row in rows if row[1]]
-
-
-def _objects(connection: sqlite3.Connection, name: str) -> Iterator[str]:
-    numbers = connection.execute(
-        "SELECT rowid FROM resources WHERE resource_type = ? ORDER BY fetched_at DESC LIMIT ?",
-        (name, SAMPLE),
-    ).fetchall()
-    for (number,) in numbers:
-        row = connection.execute(
-            "SELECT body FROM resources WHERE rowid = ? AND length(body) <= ?",
-            (number, _LONGEST_BODY),
-        ).fetchone()
-        if row is not None:
-            yield row[0]
-
-
-def _fields(connection: sqlite3.Connection, documents: Iterable[str]) -> Fields:
+def _fields(connection: sqlite3.Connection, documents: Iterator[str]) -> Fields:
     """The fields of JSON objects in which known ids stand."""
     count = 0
     wallets: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
-    rest = iter(documents)
-    while chunk := list(islice(rest, _CHUNK)):
+    while chunk := list(islice(documents, _CHUNK)):
         count += len(chunk)
         read = [set(_ids_in(document)) for document in chunk]
         known_wallets, known_tokens = _known(connection, {each for ids in read for _, each in ids})
@@ -293,34 +250,12 @@ def _known(connection: sqlite3.Connection, ids: Iterable[str]) -> tuple[set[str]
     return wallets, tokens
 
 
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
-
-#: What a TOML string must escape, and what a terminal would obey: controls, line and paragraph
-#: separators, marks that turn the direction of text or take no room, and surrogates.
-_ESCAPED = re.compile(
-    '["\\\\\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]'
-)
-
-
-def quoted_text(text: str) -> str:
-    """A text as a TOML basic string on one line."""
-    return '"' + _ESCAPED.sub(_escape, text) + '"'
-
-
-def _escape(found: re.Match[str]) -> str:
-    letter = found[0]
-    return f"\\{letter}" if letter in '"\\' else f"\\u{ord(letter):04X}"
-
-
-def _table(name: str) -> str:
-    return f"[routes.{name if _BARE.fullmatch(name) else quoted_text(name)}]"
-
-
 def as_toml(suggestions: Suggestions) -> str:
     """Write suggestions as TOML, with comments on what they are taken from."""
     head = []
-    if suggestions.sampled:
-        head.append(f"# Of each type, the newest {SAMPLE:,} webhooks and objects were looked at.")
+    if suggestions.sample is not None:
+        sample = f"{suggestions.sample:,}"
+        head.append(f"# Of each type, the newest {sample} webhooks and objects were looked at.")
     if suggestions.passed_over:
         head.append(f"# {suggestions.passed_over:,} more types were not looked at.")
     blocks = ["\n".join(head)] if head else []
@@ -330,7 +265,7 @@ def as_toml(suggestions: Suggestions) -> str:
 
 def _block(suggestion: Suggestion) -> Iterator[str]:
     name = suggestion.resource_type
-    stored = f"# {quoted_text(name)}: {_counted(suggestion.webhooks, 'webhook')} stored"
+    stored = f"# {toml_string(name)}: {_counted(suggestion.webhooks, 'webhook')} stored"
     ids = _counted(suggestion.ids, "object")
     if suggestion.route is not None:
         yield f"{stored}. Its route leaves out some fields; this is to take its place."
@@ -340,7 +275,7 @@ def _block(suggestion: Suggestion) -> Iterator[str]:
         known = suggestion.wallets if wallet else suggestion.tokens
         kind = "wallet" if wallet else "token"
         yield f"{stored}, on {ids}; known {kind}s among them: {known:,}."
-        yield _table(name)
+        yield f"[routes.{toml_key(name)}]"
         yield f'kind = "{kind}"'
     else:
         yield f"{stored}, on {ids}; none is a known wallet or token."
@@ -354,9 +289,9 @@ def _object(suggestion: Suggestion) -> Iterator[str]:
     # Names in `changes` are those of the object's fields, as far as anyone can tell.
     fields = objects if objects or own is not None else suggestion.changes
     yield from _evidence(fields, "objects" if fields is objects else "changes")
-    yield _table(suggestion.resource_type)
+    yield f"[routes.{toml_key(suggestion.resource_type)}]"
     path = "/FILL/THIS/IN/{resourceId}" if own is None or own.path is None else own.path
-    yield f"path = {quoted_text(path)}"
+    yield f"path = {toml_string(path)}"
     yield 'kind = "object"'
     yield from _list("wallets", own.wallets if own else [], fields.wallets)
     yield from _list("tokens", own.tokens if own else [], fields.tokens)
@@ -365,14 +300,14 @@ def _object(suggestion: Suggestion) -> Iterator[str]:
 def _evidence(fields: Fields, source: str) -> Iterator[str]:
     for what, found in (("wallets", fields.wallets), ("tokens", fields.tokens)):
         if found:
-            places = ", ".join(f"{quoted_text(each.field)} ({each.times:,})" for each in found)
+            places = ", ".join(f"{toml_string(each.field)} ({each.times:,})" for each in found)
             yield f"# Known {what} in {fields.documents:,} {source}: {places}"
 
 
 def _list(key: str, own: Sequence[str], found: Sequence[Found]) -> Iterator[str]:
     names = list(dict.fromkeys(chain(own, (each.field for each in found))))
     if names:
-        yield f"{key} = [{', '.join(map(quoted_text, names))}]"
+        yield f"{key} = [{', '.join(map(toml_string, names))}]"
 
 
 def _counted(count: int, noun: str) -> str:

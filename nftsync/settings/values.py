@@ -14,14 +14,14 @@ from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
 from nftsync.errors import InputError, SettingsError
-from nftsync.provider.routes import Paging, Route, RouteKind, merged, quoted
+from nftsync.provider.routes import Paging, Route, RouteKind, merged
 from nftsync.records import normalize_uuid
+from nftsync.text import header_problem, http_url, toml_key
 from nftsync.times import parse_duration
 
 __all__ = [
@@ -45,8 +45,6 @@ __all__ = [
     "uuid",
 ]
 
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HOST = re.compile(r"[\w.-]+|[0-9a-f:.]+")
 _ROUTE_PATH = re.compile(r"/(?!/)(?:[^\s\\#{}]|\{resourceId\})*")
 
 
@@ -196,13 +194,8 @@ def _url(given: Given, instead: str = "", for_key: str = "") -> str:
     if "?" in url or "#" in url:
         must = f"must not have a query or fragment: end it before the ? or #{for_key}"
         raise FormError(must, show=False)
-    try:
-        parts = urlsplit(url)
-        usable = parts.port != 0 and _HOST.fullmatch(parts.hostname or "") is not None
-    except ValueError:
-        usable = False
-    usable = usable and url.isprintable() and re.search(r"[\s\\]", url) is None
-    if usable and parts.scheme in {"http", "https"}:
+    parts = http_url(url)
+    if parts is not None:
         return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
     raise FormError("must be a URL such as https://api.example.com")
 
@@ -218,15 +211,17 @@ def headers(given: Given) -> dict[str, str]:
             value = msgspec.json.decode(value)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             value = None
-    read = _converted(replace(given, value=value), dict[str, str], must)
+    read: dict[str, str] = _converted(replace(given, value=value), dict[str, str], must)
+    read = {name: content.strip(" ") for name, content in read.items()}
     for number, (name, content) in enumerate(read.items(), 1):
-        if _HEADER_NAME.fullmatch(name) is None:
+        problem = header_problem(name, content)
+        if problem == "name":
             raise FormError(f"must have HTTP header names; entry {number} has another")
-        if re.fullmatch("[ -~]*", content) is None:
+        if problem == "value":
             raise FormError("must be one line of printable ASCII", key=f"headers.{name}")
     if len({name.lower() for name in read}) < len(read):
         raise FormError("must not have a header twice")
-    return {name: content.strip() for name, content in read.items()}
+    return read
 
 
 def routes(given: Given) -> dict[str, Route]:
@@ -238,7 +233,7 @@ def routes(given: Given) -> dict[str, Route]:
     if not isinstance(given.value, dict):
         raise FormError("must be tables [routes.TYPE]")
     read = {
-        kind: Route(**_entries(replace(given, value=table), _ROUTE, f"routes.{quoted(kind)}"))
+        kind: Route(**_entries(replace(given, value=table), _ROUTE, f"routes.{toml_key(kind)}"))
         for kind, table in given.value.items()
     }
     try:

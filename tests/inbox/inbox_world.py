@@ -15,7 +15,7 @@ import termios
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from provider import uuid
 
@@ -71,16 +71,6 @@ def on_a_terminal(*arguments: object, columns: int = 200, answer: str = "") -> s
     os.close(ours)
     command.wait()
     return shown.decode()
-
-
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 class Inbox:

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from inbox_world import (
     LONG_AGO,
     Inbox,
-    Outcome,
     body_of,
     on_a_terminal,
     quarantine_id,
     webhook,
 )
 from provider import token, wallet
+from worlds import Outcome
 
 from nftsync.cli.inbox import print_webhook, webhook_as_json
-from nftsync.reports.inbox import StoredWebhook
+from nftsync.reports.logs import StoredWebhook
 from nftsync.store.catalog import TABLES
 from nftsync.store.database import connect_writer
 

@@ -15,13 +15,13 @@ from inbox_world import (
     LONG_AGO,
     ORGANIZATION,
     Inbox,
-    Outcome,
     body_of,
     on_a_terminal,
     quarantine_id,
     webhook,
 )
 from provider import uuid
+from worlds import Outcome
 
 from nftsync.provider.webhooks import read_webhook
 from nftsync.store.database import connect_writer

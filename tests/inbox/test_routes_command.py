@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inbox_world import Inbox, Outcome, body_of, webhook
+from inbox_world import Inbox, body_of, webhook
 from provider import token, uuid, wallet
+from worlds import Outcome
 
 from nftsync.provider.routes import Route, merged
-from nftsync.reports import suggestions
 from nftsync.reports.suggestions import (
     Fields,
     Found,
     Suggestion,
     Suggestions,
     as_toml,
-    quoted_text,
     suggest,
 )
 from nftsync.settings import load
+from nftsync.text import toml_string
 
 Command = Callable[..., Outcome]
 
@@ -163,21 +163,17 @@ def test_the_quarantine_suggests_nothing(inbox: Inbox, command: Command) -> None
     assert command("routes", "suggest").out == ""
 
 
-def test_of_a_large_inbox_only_the_newest_are_looked_at(
-    inbox: Inbox, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_large_inbox_only_the_newest_are_looked_at(inbox: Inbox, command: Command) -> None:
     inbox.knows(wallets=[wallet(1)])
     receive(inbox, 0, "Custody", wallet(1), *(uuid(number) for number in range(1_200)))
     assert (
         "on 1,201 objects; known wallets among them: 1." in command("routes", "suggest").out.lower()
     )
-    monkeypatch.setattr(suggestions, "SAMPLE", 1_000)
-    found = suggest(inbox.database, merged({}))
-    assert found.sampled
+    found = suggest(inbox.database, merged({}), sample=1_000)
+    assert found.sample == 1_000
     assert [(each.webhooks, each.ids, each.wallets) for each in found.routes] == [(1_201, 1_000, 0)]
-    monkeypatch.setattr(suggestions, "_MOST_TYPES", 1)
     receive(inbox, 5_000, "Other", wallet(1))
-    assert suggest(inbox.database, merged({})).passed_over == 1
+    assert suggest(inbox.database, merged({}), most_types=1).passed_over == 1
 
 
 @pytest.mark.parametrize(
@@ -226,7 +222,7 @@ _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 @given(_TEXT)
 def test_any_text_can_be_quoted(text: str) -> None:
-    assert tomllib.loads(f"{quoted_text(text)} = {quoted_text(text)}") == {text: text}
+    assert tomllib.loads(f"{toml_string(text)} = {toml_string(text)}") == {text: text}
 
 
 _FIELD = st.from_regex(r"[^.\s]{1,8}(\.[^.\s]{1,8})?", fullmatch=True)
@@ -248,15 +244,15 @@ _ROUTE = st.none() | st.just(Route(path="/v1/t/{resourceId}", kind="object", wal
         unique_by=lambda each: each.resource_type,
         max_size=4,
     ),
-    st.booleans(),
+    st.none() | st.just(10_000),
 )
 def test_whatever_is_suggested_is_a_settings_file(
-    tmp_path_factory: pytest.TempPathFactory, suggestions: list[Suggestion], sampled: bool
+    tmp_path_factory: pytest.TempPathFactory, suggestions: list[Suggestion], sample: int | None
 ) -> None:
     """Each suggestion that is not a comment is a route of its type, and the settings take it."""
     built_in = {"Token", "Nft", "Wallet"}
     suggestions = [each for each in suggestions if each.resource_type not in built_in]
-    text = as_toml(Suggestions(suggestions, sampled, 3))
+    text = as_toml(Suggestions(suggestions, sample, 3))
     file = tmp_path_factory.mktemp("toml") / "nftsync.toml"
     file.write_text(text, encoding="utf-8")
     routes = load(config=file, environ={}).routes

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from inbox_world import Outcome, on_a_terminal
+from inbox_world import on_a_terminal
 from provider import Provider, reply, silence
+from worlds import Outcome
 
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from mirrored_site import Outcome, Site, start
+from mirrored_site import Site, start
 
-from nftsync.cli import main
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 
@@ -26,21 +25,6 @@ def site(tmp_path: Path) -> Iterator[Site]:
         made = Site(server, tmp_path / "mirror.db")
         made.sync()
         yield made
-
-
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
-    """Run a command in this process."""
-
-    def run(*arguments: object) -> Outcome:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return Outcome(ended.value.code, captured.out, captured.err)
-
-    return run
 
 
 @pytest.fixture

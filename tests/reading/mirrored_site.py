@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import nftsync
 from nftsync.sandbox.server import SandboxServer
@@ -41,16 +41,6 @@ class Site:
         """The tokens that the provider lists for a wallet, in its order."""
         body = json.loads(self.world.balances_body(wallet) or b"{}")
         return [entry["tokenId"].lower() for entry in body["nftTokenBalances"]]
-
-
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 def start(*arguments: object, cwd: Path) -> subprocess.Popen[str]:

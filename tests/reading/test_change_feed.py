@@ -15,9 +15,11 @@ import pytest
 from mirrored_site import Site
 
 from nftsync.errors import StoreError
-from nftsync.reports.changes import CHANGE_COLUMNS, open_feed
+from nftsync.reports.logs import ChangeFeed
+from nftsync.store.catalog import TABLES
 from nftsync.store.mirror import Mirror
 
+CHANGE_COLUMNS = list(TABLES["balance_changes"].columns)
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -27,25 +29,13 @@ def log_of(site: Site) -> list[dict[str, object]]:
     return [dict(zip(CHANGE_COLUMNS, row, strict=True)) for row in rows]
 
 
-def test_reads_the_whole_log_in_order_with_the_columns_of_the_view(site: Site) -> None:
-    with open_feed(site.database) as feed:
-        read = [change for page in feed.read(0) for change in page]
-    assert read == log_of(site)
-    assert len(read) == 20
-
-
-def test_reads_only_what_comes_after_an_id_and_up_to_another(site: Site) -> None:
-    with open_feed(site.database) as feed:
+def test_pages_of_any_size_join_to_the_whole_log_in_order(site: Site) -> None:
+    with ChangeFeed.open(site.database) as feed:
+        pages = list(feed.read(0, page_rows=3))
         ids = [change["change_id"] for page in feed.read(3, until=7) for change in page]
-    assert ids == [4, 5, 6, 7]
-
-
-def test_pages_join_without_a_seam(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nftsync.reports.changes._PAGE", 3)
-    with open_feed(site.database) as feed:
-        pages = list(feed.read(0))
     assert [len(page) for page in pages] == [3, 3, 3, 3, 3, 3, 2]
     assert [change for page in pages for change in page] == log_of(site)
+    assert ids == [4, 5, 6, 7]
 
 
 def test_since_is_inclusive_and_exact_to_the_microsecond_over_gaps_and_equal_times(
@@ -60,7 +50,7 @@ def test_since_is_inclusive_and_exact_to_the_microsecond_over_gaps_and_equal_tim
             "INSERT INTO balance_change_rows VALUES (?, 1, 1, NULL, '1', ?, 1, 1, NULL)",
             zip(ids, times, strict=True),
         )
-    with open_feed(path) as feed:
+    with ChangeFeed.open(path) as feed:
         for second in range(11):
             for fraction in ("000000", "000001"):
                 moment = f"2026-01-01T00:00:{second:02}.{fraction}Z"
@@ -69,19 +59,15 @@ def test_since_is_inclusive_and_exact_to_the_microsecond_over_gaps_and_equal_tim
                 assert [i for i in ids if i > before] == expected
 
 
-def test_an_empty_log_has_nothing_since_any_time(tmp_path: Path) -> None:
+def test_an_empty_log_has_nothing_and_a_missing_database_is_named(tmp_path: Path) -> None:
     Mirror(tmp_path / "empty.db").close()
-    with open_feed(tmp_path / "empty.db") as feed:
+    with ChangeFeed.open(tmp_path / "empty.db") as feed:
         assert feed.newest() == 0
         assert list(feed.read(feed.before("2026-01-01T00:00:00.000000Z"))) == []
-
-
-def test_a_missing_or_empty_database_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"nothing\.db"), open_feed(tmp_path / "nothing.db"):
-        pass
     (tmp_path / "blank.db").touch()
-    with pytest.raises(StoreError, match=r"blank\.db is empty"), open_feed(tmp_path / "blank.db"):
-        pass
+    for name, problem in (("nothing.db", r"nothing\.db"), ("blank.db", r"blank\.db is empty")):
+        with pytest.raises(StoreError, match=problem), ChangeFeed.open(tmp_path / name):
+            pass
     assert not (tmp_path / "nothing.db").exists()
 
 
@@ -109,7 +95,7 @@ def test_following_sees_each_commit_of_other_connections_once(site: Site) -> Non
 
     writer = threading.Thread(target=write)
     seen: list[int] = []
-    with open_feed(site.database) as feed:
+    with ChangeFeed.open(site.database) as feed:
         first = feed.newest()
         writer.start()
         for page in feed.follow(first, wait):
@@ -123,7 +109,7 @@ def test_a_commit_while_a_page_is_being_worked_on_is_not_slept_through(site: Sit
     looks = iter([True, True, False])
     seen: list[int] = []
     with (
-        open_feed(site.database) as feed,
+        ChangeFeed.open(site.database) as feed,
         closing(sqlite3.connect(site.database, isolation_level=None)) as writer,
     ):
         for page in feed.follow(0, lambda: next(looks)):
@@ -138,7 +124,7 @@ def test_a_commit_while_a_page_is_being_worked_on_is_not_slept_through(site: Sit
 
 def test_following_leaves_no_transaction_open_that_would_hold_the_log_back(site: Site) -> None:
     with (
-        open_feed(site.database) as feed,
+        ChangeFeed.open(site.database) as feed,
         closing(sqlite3.connect(site.database, isolation_level=None)) as writer,
     ):
         following = feed.follow(0, lambda: True)
@@ -163,7 +149,7 @@ def test_follow_prints_a_line_of_json_per_change_and_goes_on_with_new_ones(
     following.send_signal(signal.SIGINT)
     out, err = following.communicate(timeout=30)
     assert [change["change_id"] for change in first] == [19, 20]
-    assert list(later) == list(CHANGE_COLUMNS)
+    assert list(later) == CHANGE_COLUMNS
     assert later["new_amount"] == str(2**256 - 1)
     assert [*first, later] == log_of(site)[18:]
     assert (following.returncode, out) == (130, "")
@@ -204,10 +190,3 @@ def test_follow_without_a_start_prints_only_what_comes_from_then_on(
     changer.join()
     assert first["change_id"] > 20
     assert first["wallet_id"] == wallet
-
-
-def test_following_a_missing_database_is_an_error(process: Start, tmp_path: Path) -> None:
-    ended = process("changes", "--follow", "-d", tmp_path / "nothing.db")
-    out, err = ended.communicate(timeout=30)
-    assert (ended.returncode, out) == (1, "")
-    assert "nothing.db" in err

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from mirrored_site import Outcome, Site
+from mirrored_site import Site
+from provider import Provider, balances, reply
+from worlds import Outcome
 
-from nftsync.provider.client import Client, ClientConfig
-from nftsync.reports import checks
+from nftsync.reports.status import check_base_url, check_database, check_secret
 
 Command = Callable[..., Outcome]
 SECRET = "correct horse battery staple"
@@ -28,30 +27,10 @@ def lines_of(done: Outcome) -> dict[str, str]:
     return {what: f"{verdict}: {message}" for verdict, what, message in found}
 
 
-@contextmanager
-def answering(status: int, body: bytes = b"{}") -> Iterator[str]:
-    """A provider that answers everything in one way."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with Provider() as running:
+        yield running
 
 
 def test_all_is_well(site: Site, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,13 +44,13 @@ def test_all_is_well(site: Site, command: Command, monkeypatch: pytest.MonkeyPat
 
 
 def test_each_setting_is_shown_with_its_source_and_no_secret_ever(
-    site: Site, command: Command, monkeypatch: pytest.MonkeyPatch
+    site: Site, provider: Provider, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
     monkeypatch.setenv("NFTSYNC_API_TOKEN", "tok-4711")
     monkeypatch.setenv("NFTSYNC_HEADERS", '{"X-Key": "key-4711"}')
-    with answering(401) as url:
-        done = command("check", "-d", site.database, "--base-url", url)
+    provider.always(reply(status=401))
+    done = command("check", "-d", site.database, "--base-url", provider.url)
     assert re.search(
         rf"^ *database +{re.escape(str(site.database))} +flag --database", done.out, re.MULTILINE
     )
@@ -115,13 +94,14 @@ def test_the_named_wallet_is_read_and_nothing_is_stored(
         (403, "answered 403: no access; the credentials are known but"),
         (404, "404: it knows no such object; check the wallet's id, and base_url"),
         (302, "redirect"),
+        (200, "JSON"),
     ],
 )
 def test_what_the_provider_answers_is_said_with_what_to_do(
-    command: Command, status: int, advice: str
+    provider: Provider, command: Command, status: int, advice: str
 ) -> None:
-    with answering(status) as url:
-        done = command("check", STRANGER, "--base-url", url)
+    provider.always(reply(b"<html>", status))
+    done = command("check", STRANGER, "--base-url", provider.url)
     assert done.code == 1
     assert lines_of(done)["API"].startswith(f"FAILED: wallet {STRANGER}: ")
     assert advice in lines_of(done)["API"]
@@ -133,42 +113,26 @@ def test_nobody_listening_is_said(command: Command) -> None:
     assert "check base_url, and that this machine reaches it" in lines_of(done)["API"]
 
 
-def test_a_field_that_may_be_a_cursor_is_a_warning_not_a_failure() -> None:
-    with (
-        answering(200, b'{"nftTokenBalances": [], "nextToken": "abc"}') as url,
-        Client(ClientConfig(base_url=url, attempts=1)) as client,
-    ):
-        found = checks.check_api(client, STRANGER)
-    assert [check.verdict for check in found] == ["ok", "warning"]
-    assert "'nextToken'" in found[1].message
+def test_a_field_that_may_be_a_cursor_is_a_warning_not_a_failure(
+    provider: Provider, command: Command
+) -> None:
+    provider.always(reply(balances(nextToken="abc")))
+    done = command("check", STRANGER, "--base-url", provider.url)
+    assert done.code == 0
+    assert "ok       API: " in done.out
+    assert "warning  API: the answer has a top-level field 'nextToken'" in done.out
 
 
-def test_an_answer_that_is_not_the_documents_fails() -> None:
-    with answering(200, b"<html>") as url, Client(ClientConfig(base_url=url, attempts=1)) as client:
-        (found,) = checks.check_api(client, STRANGER)
-    assert found.verdict == "FAILED"
-
-
-def test_what_is_no_wallet_id_is_a_usage_error(command: Command) -> None:
+def test_what_cannot_be_used_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     assert command("check", "seven").code == 2
-
-
-def test_a_setting_of_the_wrong_form_is_named(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NFTSYNC_CONCURRENCY", "many")
-    done = command("check")
-    assert done.code == 2
-    assert "NFTSYNC_CONCURRENCY" in done.err
-
-
-def test_a_failing_token_command_fails_the_api_line(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("NFTSYNC_TOKEN_COMMAND", "false")
     done = command("check", STRANGER, "--base-url", "http://127.0.0.1:9")
     assert done.code == 1
     assert "token_command" in lines_of(done)["API"]
+    monkeypatch.setenv("NFTSYNC_CONCURRENCY", "many")
+    done = command("check")
+    assert done.code == 2
+    assert "NFTSYNC_CONCURRENCY" in done.err
 
 
 @pytest.mark.parametrize(
@@ -183,7 +147,7 @@ def test_a_failing_token_command_fails_the_api_line(
     ],
 )
 def test_plain_http_is_a_warning_unless_it_stays_on_this_machine(url: str, warned: bool) -> None:
-    assert [check.verdict for check in checks.check_base_url(url)] == ["warning"] * warned
+    assert [check.verdict for check in check_base_url(url)] == ["warning"] * warned
 
 
 @pytest.mark.parametrize(
@@ -197,7 +161,7 @@ def test_plain_http_is_a_warning_unless_it_stays_on_this_machine(url: str, warne
     ],
 )
 def test_a_secret_must_be_able_to_sign(secret: str | None, verdict: str) -> None:
-    (found,) = checks.check_secret(secret)
+    (found,) = check_secret(secret)
     assert found.verdict == verdict
     assert not (secret or "").strip() or str(secret) not in found.message
 
@@ -208,7 +172,7 @@ def test_a_foreign_or_damaged_database_fails(site: Site, tmp_path: Path) -> None
     (tmp_path / "text.db").write_bytes(b"not at all a database " * 100)
     (tmp_path / "folder.db").mkdir()
     for name in ("other.db", "text.db", "folder.db"):
-        (found,) = checks.check_database(tmp_path / name)
+        (found,) = check_database(tmp_path / name)
         assert found.verdict == "FAILED"
         assert name in found.message
     with closing(sqlite3.connect(site.database)) as connection:
@@ -216,25 +180,22 @@ def test_a_foreign_or_damaged_database_fails(site: Site, tmp_path: Path) -> None
     with site.database.open("r+b") as file:
         file.seek(4096 * 5)
         file.write(b"\xff" * 4096 * 20)
-    (found,) = checks.check_database(site.database)
+    (found,) = check_database(site.database)
     assert found.verdict == "FAILED"
     assert "damaged" in found.message
 
 
 def test_an_empty_file_is_a_database_to_be(tmp_path: Path) -> None:
     (tmp_path / "empty.db").touch()
-    (found,) = checks.check_database(tmp_path / "empty.db")
+    (found,) = check_database(tmp_path / "empty.db")
     assert found.verdict == "ok"
     assert (tmp_path / "empty.db").stat().st_size == 0
 
 
-def test_a_database_that_cannot_be_written_fails(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_cannot_be_written_fails(site: Site) -> None:
     with closing(sqlite3.connect(site.database, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
-        monkeypatch.setattr("nftsync.reports.checks.BUSY_SECONDS", 0.05)
-        (found,) = checks.check_database(site.database)
+        (found,) = check_database(site.database, busy_seconds=0.05)
         writer.execute("ROLLBACK")
     assert found.verdict == "FAILED"
     assert "locked by another program" in found.message
@@ -245,7 +206,7 @@ def test_a_folder_that_cannot_be_written_fails(
 ) -> None:
     """The nearest folder that is there is what decides; root may write everywhere, so pretend."""
     monkeypatch.setattr(os, "access", lambda path, _: Path(path) != tmp_path)
-    (found,) = checks.check_database(tmp_path / "data" / "new.db")
+    (found,) = check_database(tmp_path / "data" / "new.db")
     assert found.verdict == "FAILED"
     assert f"{tmp_path} may not be written" in found.message
 
@@ -254,6 +215,6 @@ def test_damage_that_only_a_check_finds_fails(site: Site) -> None:
     with closing(sqlite3.connect(site.database)) as connection, connection:
         connection.execute("PRAGMA ignore_check_constraints = 1")
         connection.execute("UPDATE wallets SET tracked = 7 WHERE wallet_no = 1")
-    (found,) = checks.check_database(site.database)
+    (found,) = check_database(site.database)
     assert found.verdict == "FAILED"
     assert "is damaged (CHECK constraint failed in wallets)" in found.message

@@ -15,10 +15,12 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mirrored_site import Outcome, Site
+from mirrored_site import Site
+from worlds import Outcome
 
 from nftsync.cli.common import print_json_rows
 from nftsync.frames._files import rows_of
+from nftsync.store.catalog import TABLES
 from nftsync.times import format_time
 
 Command = Callable[..., Outcome]
@@ -145,6 +147,36 @@ def test_each_help_has_examples(command: Command, name: str) -> None:
     done = command(name, "--help")
     assert done.code == 0
     assert f"Examples:\n    nftsync {name}" in done.out
+
+
+# wallets ----------------------------------------------------------------------------------------
+
+
+def test_settings_before_or_after_a_subcommand_name_the_same_database(
+    site: Site, command: Command, tmp_path: Path
+) -> None:
+    """`wallets add --config` once wrote into the default database."""
+    (tmp_path / "x.toml").write_text(f'database = "{site.database}"')
+    stranger = "00000000-0000-4000-8000-000000000001"
+    assert command("wallets", "add", stranger, "--config", "x.toml").code == 0
+    assert command("wallets", "--config", "x.toml", "label", stranger, "Ann").code == 0
+    rows = {
+        row["wallet_id"]: row for row in command("wallets", "--config", "x.toml", "--json").json
+    }
+    assert list(rows[stranger]) == list(TABLES["wallets"].columns)
+    assert (rows[stranger]["label"], rows[stranger]["tracked"]) == ("Ann", 1)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("change", [("untrack",), ("label", "Ann")])
+def test_what_changes_a_known_wallet_makes_no_database(
+    command: Command, tmp_path: Path, change: tuple[str, ...]
+) -> None:
+    wallet = "00000000-0000-4000-8000-000000000001"
+    done = command("wallets", change[0], wallet, *change[1:], "-d", "typo.db")
+    assert (done.code, done.out) == (1, "")
+    assert "typo.db" in done.err
+    assert not (tmp_path / "typo.db").exists()
 
 
 # changes ----------------------------------------------------------------------------------------

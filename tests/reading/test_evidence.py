@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from mirrored_site import Outcome, Site
+from mirrored_site import Site
+from worlds import Outcome
 
 from nftsync.errors import InputError, StoreError
 from nftsync.records import WalletRead

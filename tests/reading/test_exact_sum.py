@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from mirrored_site import CLEAN, Site
 
 from nftsync import exact_sum, frames
-from nftsync.reports.export_files import ParquetFile
+from nftsync.reports.export import ParquetFile
 
 UINT256 = 2**256 - 1
 

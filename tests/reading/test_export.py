@@ -25,12 +25,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mirrored_site import Outcome, Site
+from mirrored_site import Site
+from worlds import Outcome
 
 from nftsync import __version__, frames
 from nftsync.errors import InputError, StoreError
-from nftsync.reports.export import ExportFormat, write_export
-from nftsync.reports.export_files import CsvFile, ParquetFile
+from nftsync.reports.export import CsvFile, ExportFormat, ParquetFile, write_export
 from nftsync.store.catalog import TABLES
 from nftsync.text import neutralized
 from nftsync.times import format_time, now
@@ -226,21 +226,16 @@ def test_the_manifest_names_each_file_with_its_rows_and_digest(busy: Site, tmp_p
         assert dict(zip(file["columns"], file["kinds"], strict=True)) == kinds
 
 
-def test_small_chunks_join_without_a_seam(
-    busy: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nftsync.reports.export._CHUNK", 3)
+def test_small_chunks_join_without_a_seam(busy: Site, tmp_path: Path) -> None:
     for as_of in (None, FAR_AHEAD):
         out = tmp_path / f"out {as_of}"
-        write_export(busy.database, out, as_of=as_of)
+        write_export(busy.database, out, as_of=as_of, chunk_rows=3)
         for name in ("balances", "holdings", "tokens", "balance_changes"):
-            columns = list(TABLES[name].columns)
-            rows = parquet_rows(out / f"{name}.parquet")
-            shown = [{column: row[column] for column in columns} for row in rows]
-            if as_of is not None:  # the time of the last read stands there for the wallet's
-                columns.remove("wallet_synced_at") if name == "holdings" else None
+            # As of a time, the time of the last read stands there for the wallet's.
+            columns = [column for column in TABLES[name].columns if column != "wallet_synced_at"]
+            exported = parquet_rows(out / f"{name}.parquet")
             expected = table_rows(busy.database, name)
-            assert in_any_order([{c: r[c] for c in columns} for r in shown]) == in_any_order(
+            assert in_any_order([{c: r[c] for c in columns} for r in exported]) == in_any_order(
                 [{c: r[c] for c in columns} for r in expected]
             )
 
@@ -248,28 +243,28 @@ def test_small_chunks_join_without_a_seam(
 def test_all_files_are_of_one_moment_whatever_is_written_between_them(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each file is followed by a commit that adds to every log; none of it shows in a later one."""
-    from nftsync.reports import export
-
+    """Before each file a commit adds to every log; none of it shows in one that comes after."""
     before = {name: len(table_rows(site.database, name)) for name in TABLES}
-    write = export._write
+    made = 0
 
-    def write_and_commit(*arguments: Any) -> Any:
-        done = write(*arguments)
-        with closing(sqlite3.connect(site.database)) as writer, writer:
-            writer.execute(
-                "INSERT INTO resources (resource_type, resource_id, body, fetched_at)"
-                " VALUES ('X', ?, '{}', ?)",
-                (str(done), now()),
-            )
-            writer.execute("DELETE FROM balance_rows WHERE wallet_no = 1")
-            writer.execute(
-                "INSERT INTO sync_runs (kind, status, started_at) VALUES ('sync', 'ok', ?)",
-                (now(),),
-            )
-        return done
+    class Committing(ParquetFile):
+        def __init__(self, *arguments: Any) -> None:
+            nonlocal made
+            made += 1
+            super().__init__(*arguments)
+            with closing(sqlite3.connect(site.database)) as writer, writer:
+                writer.execute(
+                    "INSERT INTO resources (resource_type, resource_id, body, fetched_at)"
+                    " VALUES ('X', ?, '{}', ?)",
+                    (str(made), now()),
+                )
+                writer.execute("DELETE FROM balance_rows WHERE wallet_no = 1")
+                writer.execute(
+                    "INSERT INTO sync_runs (kind, status, started_at) VALUES ('sync', 'ok', ?)",
+                    (now(),),
+                )
 
-    monkeypatch.setattr(export, "_write", write_and_commit)
+    monkeypatch.setattr("nftsync.reports.export.ParquetFile", Committing)
     manifest = write_export(site.database, tmp_path / "out")
     assert {file.name.partition(".")[0]: file.rows for file in manifest.files} == before
     assert len(table_rows(site.database, "resources")) == len(TABLES)
@@ -532,7 +527,8 @@ def test_a_full_disk_is_one_error_and_no_noise(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_format: ExportFormat
 ) -> None:
     """Nothing is left open that would complain once more when it is collected."""
-    monkeypatch.setattr("nftsync.reports.export._private", lambda _: Path("/dev/full").open("wb"))  # noqa: SIM115
+    opened = Path.open
+    monkeypatch.setattr(Path, "open", lambda _, *mode: opened(Path("/dev/full"), *mode))
     with pytest.raises(StoreError, match=r"cannot write .*/out: No space left"):
         write_export(site.database, tmp_path / "out", file_format=file_format)
     gc.collect()

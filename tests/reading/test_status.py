@@ -8,7 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from mirrored_site import Outcome, Site
+from mirrored_site import Site
+from worlds import Outcome
 
 from nftsync import __version__
 from nftsync.errors import StoreError
