@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync.errors import InputError, SettingsError
-from nftsync.provider.routes import Route, merged, named_ids, path_for, quoted
+from nftsync.provider.routes import Route, merged, named_ids, path_for
 from nftsync.settings import load
+from nftsync.text import toml_key
 
 ID = "ABCDEF01-2345-6789-abcd-ef0123456789"
 TOKEN_PATH = "/v1/tokens/{resourceId}"
@@ -208,7 +209,7 @@ def test_any_path_and_id_come_to_a_sendable_path_or_a_refusal(
 @settings(deadline=None)
 @given(st.text(st.characters(codec="utf-8")) | st.text('ab-_"\\\n\u2028 .]'))
 def test_a_types_name_is_quoted_as_toml_reads_it(name: str) -> None:
-    line = f"[routes.{quoted(name)}]"
+    line = f"[routes.{toml_key(name)}]"
     assert len(line.splitlines()) == 1
     assert tomllib.loads(line) == {"routes": {name: {}}}
 
