@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nftsync import settings as under_test
 from nftsync.errors import SettingsError
-from nftsync.settings import KEYS, Paging, Route, default_database, describe, isolated, load
+from nftsync.settings import KEYS, Paging, Route, database_and_source, describe, isolated, load
 
 UUID = "ABCDEF01-2345-6789-abcd-ef0123456789"
 SECRETS = [key.name for key in KEYS if key.secret]
@@ -83,15 +83,8 @@ def test_the_keys_are_those_of_the_settings_in_their_order():
     assert [key.name for key in KEYS] == fields[:-1]
     assert {key.name for key in VARIABLES} == set(SAMPLES)
     assert SECRETS == ["api_token", "headers", "webhook_secret", "webhook_secret_previous", "proxy"]
-    assert [key.flag for key in FLAGS] == [
-        "--base-url",
-        "--database",
-        "--concurrency",
-        "--timeout",
-        "--retries",
-        "--rate-limit",
-        "--wallets-file",
-    ]
+    flags = "base-url database concurrency timeout retries rate-limit wallets-file"
+    assert [key.flag for key in FLAGS] == [f"--{name}" for name in flags.split()]
 
 
 @pytest.mark.parametrize("key", VARIABLES, ids=lambda key: key.name)
@@ -120,30 +113,18 @@ def test_flag_before_environment_before_file_before_default(tmp_path, key):
 def test_defaults(tmp_path):
     read = load_in(tmp_path)
     assert read == isolated(directory=tmp_path)
-    assert read == under_test.Settings(
-        base_url=None,
-        database=tmp_path / "data" / "nftsync.db",
-        api_token=None,
-        token_command=None,
-        headers={},
-        webhook_secret=None,
-        webhook_secret_previous=None,
-        organization_id=None,
-        concurrency=16,
-        timeout=30.0,
-        retries=5,
-        rate_limit=None,
-        proxy=None,
-        ca_file=None,
-        client_certificate=None,
-        client_key=None,
-        wallets_file=None,
-        ignore_fields=[],
-        ipfs_gateway="https://ipfs.io/ipfs/",
-        routes={},
-        paging=None,
-        sources={key.name: "default" for key in KEYS},
-    )
+    set_ = {name: value for name, value in vars(read).items() if value is not None}
+    assert set_ == {
+        "database": tmp_path / "data" / "nftsync.db",
+        "headers": {},
+        "concurrency": 16,
+        "timeout": 30.0,
+        "retries": 5,
+        "ignore_fields": [],
+        "ipfs_gateway": "https://ipfs.io/ipfs/",
+        "routes": {},
+        "sources": {key.name: "default" for key in KEYS},
+    }
 
 
 def test_isolated_reads_neither_environment_nor_file(tmp_path, monkeypatch):
@@ -162,7 +143,7 @@ def test_the_environment_and_working_directory_are_the_process_s_own(tmp_path, m
     monkeypatch.setenv("NFTSYNC_CONCURRENCY", "7")
     read = load()
     assert (read.concurrency, read.retries) == (7, 2)
-    assert default_database() == tmp_path / "x.db"
+    assert database_and_source()[0] == tmp_path / "x.db"
 
 
 def test_import_reads_nothing_and_stays_light():
@@ -178,16 +159,10 @@ def test_the_nearest_file_upwards_is_read_alone(tmp_path):
     deep = tmp_path / "a" / "b"
     toml(tmp_path, "retries = 2\nconcurrency = 2")
     near = toml(tmp_path / "a", "retries = 3")
-    deep.mkdir()
+    (deep / "nftsync.toml").mkdir(parents=True)  # a directory is no file
     read = load_in(deep)
     assert (read.retries, read.concurrency) == (3, 16)
     assert read.sources["retries"] == f"file {near}"
-
-
-def test_a_directory_of_that_name_is_no_file(tmp_path):
-    (tmp_path / "a" / "nftsync.toml").mkdir(parents=True)
-    toml(tmp_path, "retries = 2")
-    assert load_in(tmp_path / "a").retries == 2
 
 
 def test_config_is_read_instead_of_the_nearest(tmp_path):
@@ -226,11 +201,12 @@ def test_a_dash_stays_for_stdin(tmp_path, flags):
     assert load_in(tmp_path, NFTSYNC_WALLETS_FILE="-").wallets_file == "-"
 
 
-def test_default_database_looks_at_nothing_else(tmp_path):
-    toml(tmp_path, "concurrency = 'x'\ndatabase = 'f.db'")
-    assert default_database(environ={}, directory=tmp_path) == tmp_path / "f.db"
+def test_of_the_database_alone_nothing_else_is_looked_at(tmp_path):
+    file = toml(tmp_path, "concurrency = 'x'\ndatabase = 'f.db'")
+    found = database_and_source(environ={}, directory=tmp_path)
+    assert found == (tmp_path / "f.db", f"file {file}")
     environ = {"NFTSYNC_DATABASE": "e.db", "NFTSYNC_TIMEOUT": "x"}
-    assert default_database(environ=environ, directory=tmp_path) == tmp_path / "e.db"
+    assert database_and_source(environ=environ, directory=tmp_path)[0] == tmp_path / "e.db"
 
 
 def test_require_base_url_names_every_way_to_set_it(tmp_path):
@@ -258,18 +234,15 @@ def test_base_url(tmp_path, given_url, read):
 @pytest.mark.parametrize(
     "url",
     [
-        "localhost:8000",
-        "ftp://h",
-        "http://",
-        "http:///x",
-        "http://a b",
-        "http://h\\x",
-        "http://h\nx",
-        "http://h:99999",
-        "http://h:port",
-        "http://h:0",
-        "http://[::1",
-        "http://a,b",
+        *("localhost:8000", "ftp://h", "http://", "http:///x", "http://a b", "http://h\\x"),
+        *(
+            "http://h\nx",
+            "http://h:99999",
+            "http://h:port",
+            "http://h:0",
+            "http://[::1",
+            "http://a,b",
+        ),
     ],
 )
 def test_a_base_url_of_no_use_is_shown(tmp_path, url):
@@ -312,7 +285,7 @@ def test_a_bad_value_names_key_variable_value_and_source(tmp_path, key, value, m
     variable = f"NFTSYNC_{key.upper()}"
     said = f"{key} ({variable}) {must}, not {value!r}"
     assert fails(tmp_path, **{variable: value}) == f"{said} (from environment {variable})"
-    flag = under_test._BY_NAME[key].flag
+    flag = next(each.flag for each in KEYS if each.name == key)
     if flag is not None:
         assert fails(tmp_path, {key: value}) == f"{said} (from flag {flag})"
 
@@ -320,33 +293,23 @@ def test_a_bad_value_names_key_variable_value_and_source(tmp_path, key, value, m
 BAD_IN_FILE = [
     ('concurrency = "16"', "concurrency (NFTSYNC_CONCURRENCY) must be a whole number", "not '16'"),
     ("concurrency = true", "concurrency (NFTSYNC_CONCURRENCY) must be a whole number", "not true"),
-    ("concurrency = 16.0", "concurrency (NFTSYNC_CONCURRENCY) must be a whole number", "not 16.0"),
     ("timeout = inf", "timeout (NFTSYNC_TIMEOUT) must be a number above 0", "not inf"),
-    ("timeout = '1'", "timeout (NFTSYNC_TIMEOUT) must be a number above 0", "not '1'"),
-    ("base_url = 5", "base_url (NFTSYNC_BASE_URL) must be text", "not 5"),
     ("base_url = ''", "base_url (NFTSYNC_BASE_URL) must be a text that is not blank", "not ''"),
     ("database = ['x']", "database (NFTSYNC_DATABASE) must be text", "not a list"),
-    ("wallets_file = 1979-05-27", "wallets_file (NFTSYNC_WALLETS_FILE) must be text", "1979"),
     ("ignore_fields = 'x'", "ignore_fields must be a list of field names", "not 'x'"),
-    ("ignore_fields = ['']", "ignore_fields must be a list of field names", "not a list"),
     ("headers = 'x'", "headers (NFTSYNC_HEADERS) must be a table of header", "(from file"),
-    ("headers = {a = 1}", "headers (NFTSYNC_HEADERS) must be a table of header", "(from file"),
     ("api_token = 5", "api_token (NFTSYNC_API_TOKEN) must be text (from file", ""),
     ("[token_command]", "token_command (NFTSYNC_TOKEN_COMMAND) must be text", "not a table"),
     ("paging = 1", "paging must be a table", "not 1"),
     ("[paging]", "paging must have next and param too", ""),
-    ("[paging]\nnext='c'", "paging must have param too", ""),
     ("[paging]\nnext='c'\nparam=''", "paging.param must be a text that is not blank", "not ''"),
     ("routes = 1", "routes must be tables [routes.TYPE]", "not 1"),
-    ("routes.Token = 1", "routes.Token must be a table", "not"),
     ("[routes.A]\nkind='x'", "routes.A.kind must be token, wallet, object or sync", "not 'x'"),
     ("[routes.'*']\nkind=1", 'routes."*".kind must be token, wallet, object or sync', "not 1"),
     ("[routes.A]\nholders=1", "routes.A.holders must be true or false", "not 1"),
-    ("[routes.A]\nwallets='x'", "routes.A.wallets must be a list of field names", "not 'x'"),
     ("[routes.A]\ntokens=['a..b']", "routes.A.tokens must be a list of field names", "not a list"),
     ("[routes.A]\nat_most_every='x'", "routes.A.at_most_every must be a duration", "not 'x'"),
     ("[routes.A]\npath='//h/x'", "routes.A.path must be a path such as", "not '//h/x'"),
-    ("[routes.A]\npath='http://h/'", "routes.A.path must be a path such as", "not 'http://h/'"),
     ("[routes.A]\npath='/{id}'", "routes.A.path must be a path such as", "not '/{id}'"),
 ]
 
@@ -358,10 +321,6 @@ def test_a_bad_value_in_the_file_names_key_variable_and_file(tmp_path, text, beg
     assert message.startswith(begin)
     assert then in message
     assert message.endswith(f"(from file {file})")
-
-
-def test_a_long_value_is_cut(tmp_path):
-    assert len(fails(tmp_path, NFTSYNC_CONCURRENCY="9" * 5000)) < 250
 
 
 @pytest.mark.parametrize(
@@ -380,12 +339,6 @@ def test_an_unknown_key_is_named_with_the_nearest(tmp_path, text, where, unknown
     place = where.format(file=file)
     message = f"unknown key {unknown!r} in {place}; the nearest one is {nearest!r}"
     assert fails(tmp_path) == message
-
-
-@pytest.mark.parametrize("unknown", ["zzzzzz", "", "0"])
-def test_an_unknown_key_like_none_still_gets_a_nearest(tmp_path, unknown):
-    toml(tmp_path, f"'{unknown}' = 1")
-    assert f"unknown key {unknown!r}" in fails(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -492,24 +445,11 @@ def test_a_secret_from_a_file(tmp_path, name):
     assert getattr(load_in(tmp_path, **{variable: ""}), name) == SAMPLES[name][1][1]
 
 
-@pytest.mark.parametrize(
-    ("stored", "secret"),
-    [
-        (b"s", "s"),
-        (b"s\n", "s"),
-        (b"s\r\n", "s"),
-        (b"s\n\n", "s\n"),
-        (b" s \n", " s "),
-        (b"s\r", "s\r"),
-        (b"", ""),
-        (b"\n", ""),
-        ("ß\0".encode(), "ß\0"),
-    ],
-)
-def test_one_newline_at_the_end_of_a_secret_s_file_is_dropped(tmp_path, stored, secret):
-    (tmp_path / "s").write_bytes(stored)
-    environ = {"NFTSYNC_WEBHOOK_SECRET_FILE": "s"}
-    assert load_in(tmp_path, **environ).webhook_secret == secret
+def test_one_newline_at_the_end_of_a_secret_s_file_is_dropped(tmp_path):
+    kept = {b"s": "s", b"s\n": "s", b"s\r\n": "s", b"s\n\n": "s\n", b" s \n": " s ", b"s\r": "s\r"}
+    for stored, secret in {**kept, b"": "", b"\n": "", "ß\0".encode(): "ß\0"}.items():
+        (tmp_path / "s").write_bytes(stored)
+        assert load_in(tmp_path, NFTSYNC_WEBHOOK_SECRET_FILE="s").webhook_secret == secret
 
 
 @pytest.mark.parametrize("name", SECRETS)
@@ -578,28 +518,18 @@ def test_describe_shows_paths_sources_and_no_secret(tmp_path):
     rows = describe(read)
     assert [key for key, _, _ in rows] == [key.name for key in KEYS]
     assert {key: source for key, _, source in rows} == read.sources
-    assert {key: value for key, value, _ in rows} == {
-        "base_url": "not set",
+    assert {key: value for key, value, _ in rows if value != "not set"} == {
         "database": str(tmp_path / "data" / "nftsync.db"),
         "api_token": "set",
         "token_command": "pass show x",
         "headers": "set (X-Key, X-Org)",
-        "webhook_secret": "not set",
-        "webhook_secret_previous": "not set",
         "organization_id": UUID.lower(),
         "concurrency": "16",
         "timeout": "30",
         "retries": "5",
         "rate_limit": "2",
-        "proxy": "not set",
-        "ca_file": "not set",
-        "client_certificate": "not set",
-        "client_key": "not set",
         "wallets_file": "-",
-        "ignore_fields": "not set",
         "ipfs_gateway": "https://ipfs.io/ipfs/",
-        "routes": "not set",
-        "paging": "not set",
     }
     assert "hush" not in str(rows) + repr(read)
 
@@ -624,12 +554,6 @@ def loaded_or_refused(directory: Path, config: Path | None = None, **environ: st
 
 
 @anywhere
-@given(secret=hostile, name=st.sampled_from(SECRETS))
-def test_no_secret_of_the_environment_is_ever_shown(tmp_path, secret, name):
-    assert "hUsH4" not in loaded_or_refused(tmp_path, **{f"NFTSYNC_{name.upper()}": secret})
-
-
-@anywhere
 @given(value=st.one_of(hostile, st.lists(hostile), st.dictionaries(st.just("X"), hostile)))
 def test_no_header_s_value_is_ever_shown(tmp_path, value):
     text = msgspec.json.encode(value).decode()
@@ -638,10 +562,11 @@ def test_no_header_s_value_is_ever_shown(tmp_path, value):
 
 @anywhere
 @given(secret=hostile, name=st.sampled_from(SECRETS), rest=st.binary(max_size=3))
-def test_no_secret_in_a_file_is_ever_shown(tmp_path, secret, name, rest):
+def test_no_secret_of_the_environment_or_a_file_is_ever_shown(tmp_path, secret, name, rest):
+    variable = f"NFTSYNC_{name.upper()}"
+    assert "hUsH4" not in loaded_or_refused(tmp_path, **{variable: secret})
     (tmp_path / "secret").write_bytes(secret.encode() + rest)
-    environ = {f"NFTSYNC_{name.upper()}_FILE": "secret"}
-    assert "hUsH4" not in loaded_or_refused(tmp_path, **environ)
+    assert "hUsH4" not in loaded_or_refused(tmp_path, **{f"{variable}_FILE": "secret"})
 
 
 @anywhere

@@ -197,9 +197,9 @@ def reading(db: Store) -> Iterator[Source]:
             yield source
         return
     if given is None:
-        from nftsync.settings import default_database
+        from nftsync.settings import database_and_source
 
-        given = default_database()
+        given = database_and_source()[0]
     if not isinstance(given, str | os.PathLike):
         raise InputError(
             f"cannot read frames from a {type(db).__name__}; give a path, a sqlite3.Connection, "

@@ -12,25 +12,19 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
-
-from msgspec import Meta
+from typing import TYPE_CHECKING, Any, Literal
 
 from nftsync.errors import SettingsError
 from nftsync.provider.routes import Paging, Route, RouteKind
-from nftsync.settings import values
-from nftsync.settings.values import FormError, Given
+from nftsync.settings.keys import KEYS, FormError, Given, Key, against, refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "FILE_NAME",
-    "FILE_VARIABLE",
     "KEYS",
     "Key",
     "Paging",
@@ -38,35 +32,32 @@ __all__ = [
     "RouteKind",
     "Settings",
     "database_and_source",
-    "default_database",
     "describe",
     "isolated",
     "load",
-    "nearest_file",
-    "read_toml",
     "require_base_url",
     "settings_file",
 ]
 
 
-FILE_NAME = "nftsync.toml"
+_FILE_NAME = "nftsync.toml"
 
 _TOML_REASON = re.compile(r"(?:Expected '=' )?[A-Za-z /-]+")
 _TOML_PLACE = re.compile(r"line \d+, column \d+")
 
 
-def nearest_file(here: Path) -> Path | None:
+def _nearest_file(here: Path) -> Path | None:
     """Find the settings file in a directory or above it."""
     for folder in (here, *here.parents):
         try:
-            if (folder / FILE_NAME).is_file():
-                return folder / FILE_NAME
+            if (folder / _FILE_NAME).is_file():
+                return folder / _FILE_NAME
         except OSError:  # a directory that may not be looked into
             continue
     return None
 
 
-def read_toml(file: Path) -> dict[str, Any]:
+def _read_toml(file: Path) -> dict[str, Any]:
     """Read a settings file.
 
     Raises:
@@ -94,7 +85,7 @@ def _toml_problem(message: str, content: str) -> str:
 
 
 #: Names the file, as --config does, for programs that take no flags, such as notebooks.
-FILE_VARIABLE = "NFTSYNC_CONFIG"
+_FILE_VARIABLE = "NFTSYNC_CONFIG"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,64 +142,6 @@ class Settings:
     sources: dict[str, str]
 
 
-class Key(NamedTuple):
-    """One setting.
-
-    Attributes:
-        name: in the file and in Settings.
-        read: checks and reads a value.
-        help: what it is, for help texts and docs.
-        default: in the form of the file; None: none.
-        flag: on the command line, or None.
-        in_environment: whether a variable can give it.
-        secret: never shown; a file named in the variable with `_FILE` behind can also give it.
-    """
-
-    name: str
-    read: values.Reader
-    help: str
-    default: Any = None
-    flag: str | None = None
-    in_environment: bool = True
-    secret: bool = False
-
-    @property
-    def variable(self) -> str | None:
-        """The environment variable, or None."""
-        return f"NFTSYNC_{self.name.upper()}" if self.in_environment else None
-
-
-_CONCURRENCY = values.plain(Annotated[int, Meta(ge=1, le=512)], must="a whole number from 1 to 512")
-_ATTEMPTS = values.plain(Annotated[int, Meta(ge=1)], must="a whole number from 1 up")
-_POSITIVE = values.plain(
-    Annotated[float, Meta(gt=0, le=sys.float_info.max)], must="a number above 0"
-)
-_NAMES = values.plain(list[Annotated[str, Meta(min_length=1)]], must="a list of field names")
-
-#: Every setting, in the order of the documentation.
-KEYS = (
-    Key("base_url", values.base_url, "URL of the provider's API", flag="--base-url"),
-    Key("database", values.path, "the SQLite file", "data/nftsync.db", flag="--database"),
-    Key("api_token", values.token, "sent as Authorization: Bearer", secret=True),
-    Key("token_command", values.text, "command whose stdout is the token"),
-    Key("headers", values.headers, "sent on every API request", {}, secret=True),
-    Key("webhook_secret", values.secret, "signs the webhooks", secret=True),
-    Key("webhook_secret_previous", values.secret_or_none, "still accepted", secret=True),
-    Key("organization_id", values.uuid, "a webhook for another one is quarantined"),
-    Key("concurrency", _CONCURRENCY, "requests at once", 16, flag="--concurrency"),
-    Key("timeout", _POSITIVE, "seconds for one attempt of a request", 30, flag="--timeout"),
-    Key("retries", _ATTEMPTS, "attempts per request, the first included", 5, flag="--retries"),
-    Key("rate_limit", _POSITIVE, "requests per second", flag="--rate-limit"),
-    Key("proxy", values.secret, "the proxy's URL", secret=True),
-    Key("ca_file", values.path, "certificates to trust, in PEM form"),
-    Key("client_certificate", values.path, "shown to the provider, in PEM form"),
-    Key("client_key", values.path, "its private key, where it is in another file"),
-    Key("wallets_file", values.path_or_stdin, "wallets to read", flag="--wallets-file"),
-    Key("ignore_fields", _NAMES, "extra fields of a balances answer", [], in_environment=False),
-    Key("ipfs_gateway", values.gateway, "finds ipfs:// images", "https://ipfs.io/ipfs/"),
-    Key("routes", values.routes, "webhook type to read", {}, in_environment=False),
-    Key("paging", values.paging, "how pages are read", in_environment=False),
-)
 _BY_NAME = {key.name: key for key in KEYS}
 
 
@@ -229,8 +162,8 @@ class _Layers:
         self.environ = environ
         self.file = file
         self.here = here
-        self.table: dict[str, Any] = {} if file is None else read_toml(file)
-        values.refuse_unknown(self.table, _BY_NAME, str(file))
+        self.table: dict[str, Any] = {} if file is None else _read_toml(file)
+        refuse_unknown(self.table, _BY_NAME, str(file))
 
     def resolve(self, key: Key) -> tuple[Any, str]:
         """Return a key's value and where it came from."""
@@ -242,18 +175,17 @@ class _Layers:
         except FormError as error:
             problem = str(error)
             if error.show and not key.secret:
-                problem = values.against(problem, given.value)
+                problem = against(problem, given.value)
             name = error.key or key.name
-        variable = given.source.removeprefix("environment ")
-        if variable == given.source:
-            variable = key.variable or ""
+        kind, _, source = given.source.partition(" ")
+        variable = source if kind == "environment" else key.variable
         shown = f" ({variable})" if variable else ""
         raise SettingsError(f"{name}{shown} {problem} (from {given.source})")
 
     def _given(self, key: Key) -> Given | None:
         if key.name in self.flags:
             return Given(self.flags[key.name], f"flag {key.flag}", self.here)
-        given = self._from_environment(key)
+        given = None if key.variable is None else self._from_environment(key, key.variable)
         if given is not None:
             return given
         if self.file is not None and key.name in self.table:
@@ -263,40 +195,35 @@ class _Layers:
             return None
         return Given(key.default, "default", self.here, typed=True)
 
-    def _from_environment(self, key: Key) -> Given | None:
-        if key.variable is None:
-            return None
-        value = self.environ.get(key.variable)
+    def _from_environment(self, key: Key, variable: str) -> Given | None:
+        value = self.environ.get(variable)
         if key.secret:
-            named = f"{key.variable}_FILE"
-            if self.environ.get(named, "").strip():
+            named = f"{variable}_FILE"
+            if path := self.environ.get(named, "").strip():
                 if value is not None:
-                    both = f"both {key.variable} and {named} are set"
+                    both = f"both {variable} and {named} are set"
                     raise SettingsError(f"{key.name}: {both}; unset one of them")
-                return self._from_secret_file(key, named)
+                content = _read_secret(self.here / path, f"{key.name} ({named})")
+                return Given(content, f"environment {named}", self.here)
         elif value is not None and not value.strip():
-            value = None
-        if value is None:
             return None
-        return Given(value, f"environment {key.variable}", self.here)
-
-    def _from_secret_file(self, key: Key, named: str) -> Given:
-        path = self.here / self.environ[named].strip()
-        try:
-            value = path.read_bytes().decode("utf-8")
-        except OSError as error:
-            why = error.strerror or "it cannot be opened"
-        except ValueError:
-            why = "it is not UTF-8 text"
-        else:
-            value = re.sub(r"\r?\n\Z", "", value)
-            return Given(value, f"environment {named}", self.here)
-        raise SettingsError(f"{key.name} ({named}): cannot read {path}: {why}")
+        return None if value is None else Given(value, f"environment {variable}", self.here)
 
     def settings(self) -> Settings:
         resolved = {key.name: self.resolve(key) for key in KEYS}
         values = {name: value for name, (value, _) in resolved.items()}
         return Settings(**values, sources={name: source for name, (_, source) in resolved.items()})
+
+
+def _read_secret(path: Path, what: str) -> str:
+    """What a file holds, less a line's end behind it; a message holds nothing of it."""
+    try:
+        return re.sub(r"\r?\n\Z", "", path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        why = error.strerror or "it cannot be opened"
+    except ValueError:
+        why = "it is not UTF-8 text"
+    raise SettingsError(f"{what}: cannot read {path}: {why}")
 
 
 def load(
@@ -330,24 +257,13 @@ def isolated(
     return _Layers(flags, {}, None, _here(directory)).settings()
 
 
-def default_database(
-    *, environ: Mapping[str, str] | None = None, directory: Path | None = None
-) -> Path:
-    """Return the configured database's path; what is wrong with other settings is not looked at.
-
-    Raises:
-        SettingsError: `database` is of the wrong form, or the file cannot be read.
-    """
-    return database_and_source(environ=environ, directory=directory)[0]
-
-
 def database_and_source(
     *, environ: Mapping[str, str] | None = None, directory: Path | None = None
 ) -> tuple[Path, str]:
-    """Return what `default_database` does, and where it came from, as in `Settings.sources`.
+    """Return the database's path and source alone; what is wrong with other settings is no matter.
 
     Raises:
-        SettingsError: see `default_database`.
+        SettingsError: `database` is of the wrong form, or the file cannot be read.
     """
     database: Path
     database, source = _layers(None, None, environ, directory).resolve(_BY_NAME["database"])
@@ -362,7 +278,7 @@ def settings_file(config: Path | None = None) -> Path | None:
 def require_base_url(settings: Settings) -> str:
     """Return the base URL, or raise a SettingsError that says how to set it."""
     if settings.base_url is None:
-        ways = f"--base-url, NFTSYNC_BASE_URL or base_url in {FILE_NAME}"
+        ways = f"--base-url, NFTSYNC_BASE_URL or base_url in {_FILE_NAME}"
         raise SettingsError(f"no base_url: set it with {ways}")
     return settings.base_url
 
@@ -413,8 +329,8 @@ def _layers(
 def _file(config: Path | None, environ: Mapping[str, str], here: Path) -> Path | None:
     if config is not None:
         return here / config
-    named = environ.get(FILE_VARIABLE, "").strip()
-    return here / named if named else nearest_file(here)
+    named = environ.get(_FILE_VARIABLE, "").strip()
+    return here / named if named else _nearest_file(here)
 
 
 def _here(directory: Path | None) -> Path:

@@ -1,4 +1,4 @@
-"""The form of each setting: how a value that was given is checked and read, whoever gave it.
+"""Every setting, and how a value that was given for it is checked and read, whoever gave it.
 
 A reader takes a `Given` and returns the value, or raises a FormError that says what the value
 must be. Which key it belongs to, and whether the value may be shown, is the caller's to know.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -24,26 +25,7 @@ from nftsync.records import normalize_uuid
 from nftsync.text import header_problem, http_url, toml_key
 from nftsync.times import parse_duration
 
-__all__ = [
-    "FormError",
-    "Given",
-    "Reader",
-    "against",
-    "base_url",
-    "gateway",
-    "headers",
-    "paging",
-    "path",
-    "path_or_stdin",
-    "plain",
-    "refuse_unknown",
-    "routes",
-    "secret",
-    "secret_or_none",
-    "text",
-    "token",
-    "uuid",
-]
+__all__ = ["KEYS", "FormError", "Given", "Key", "against", "refuse_unknown"]
 
 _ROUTE_PATH = re.compile(r"/(?!/)(?:[^\s\\#{}]|\{resourceId\})*")
 
@@ -84,6 +66,33 @@ class Given:
 Reader: TypeAlias = Callable[[Given], Any]
 
 
+class Key(NamedTuple):
+    """One setting.
+
+    Attributes:
+        name: in the file and in Settings.
+        read: checks and reads a value.
+        help: what it is, for help texts and docs.
+        default: in the form of the file; None: none.
+        flag: on the command line, or None.
+        in_environment: whether a variable can give it.
+        secret: never shown; a file named in the variable with `_FILE` behind can also give it.
+    """
+
+    name: str
+    read: Reader
+    help: str
+    default: Any = None
+    flag: str | None = None
+    in_environment: bool = True
+    secret: bool = False
+
+    @property
+    def variable(self) -> str | None:
+        """The environment variable, or None."""
+        return f"NFTSYNC_{self.name.upper()}" if self.in_environment else None
+
+
 def against(problem: str, value: object) -> str:
     """Put the value that was given behind what it must be, in one short line."""
     if isinstance(value, dict | list):
@@ -103,7 +112,7 @@ def refuse_unknown(table: Mapping[str, object], known: Mapping[str, object], whe
             raise SettingsError(f"unknown key {key!r} in {where}; the nearest one is {nearest!r}")
 
 
-def plain(kind: Any, must: str) -> Reader:
+def _plain(kind: Any, must: str) -> Reader:
     """Make a reader of whatever msgspec converts to that type."""
     return lambda given: _converted(given, kind, must)
 
@@ -118,7 +127,7 @@ def _converted(given: Given, kind: Any, must: str) -> Any:
     raise FormError(f"must be {must}")
 
 
-def secret(given: Given) -> str:
+def _secret(given: Given) -> str:
     """Read any text at all, blank or not, as it is."""
     if not isinstance(given.value, str):
         raise FormError("must be text")
@@ -127,34 +136,34 @@ def secret(given: Given) -> str:
     return given.value
 
 
-def secret_or_none(given: Given) -> str | None:
+def _secret_or_none(given: Given) -> str | None:
     """Read any text as it is; a blank one is none."""
-    kept = secret(given)
+    kept = _secret(given)
     return kept if kept.strip() else None
 
 
-def token(given: Given) -> str | None:
+def _token(given: Given) -> str | None:
     """Read a text that an HTTP header can carry; a blank one is none."""
-    stripped = secret(given).strip()
+    stripped = _secret(given).strip()
     if re.fullmatch("[!-~]*", stripped) is None:
         raise FormError("must be printable ASCII without blanks")
     return stripped or None
 
 
-def text(given: Given) -> str:
+def _text(given: Given) -> str:
     """Read a text that is not blank."""
-    stripped = secret(given).strip()
+    stripped = _secret(given).strip()
     if not stripped or "\0" in stripped:
         raise FormError("must be a text that is not blank")
     return stripped
 
 
-def path(given: Given) -> Path:
+def _path(given: Given) -> Path:
     """Read a path and make it absolute; a leading `~/` is the home directory."""
     value = given.value
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
-    relative = Path(text(replace(given, value=value)))
+    relative = Path(_text(replace(given, value=value)))
     if relative.parts[:1] != ("~",):
         return given.base / relative
     try:
@@ -163,32 +172,32 @@ def path(given: Given) -> Path:
         raise FormError("must not begin with ~ where no home directory is known") from error
 
 
-def path_or_stdin(given: Given) -> Path | Literal["-"]:
+def _path_or_stdin(given: Given) -> Path | Literal["-"]:
     """Read a path, or `-`, which stays."""
-    return "-" if str(given.value).strip() == "-" else path(given)
+    return "-" if str(given.value).strip() == "-" else _path(given)
 
 
-def uuid(given: Given) -> str:
+def _uuid(given: Given) -> str:
     """Read a UUID and lower-case it."""
     try:
-        return normalize_uuid(text(given), "UUID")
+        return normalize_uuid(_text(given), "UUID")
     except InputError:
         pass
     raise FormError("must be a UUID of 8-4-4-4-12 hex digits")
 
 
-def base_url(given: Given) -> str:
+def _base_url(given: Given) -> str:
     """Read the URL of the provider's API; a path may stand before its own."""
     return _url(given, "; api_token and headers are for that", ", and give a key in headers")
 
 
-def gateway(given: Given) -> str:
+def _gateway(given: Given) -> str:
     """Read a URL that a path can be put behind."""
     return _url(given) + "/"
 
 
 def _url(given: Given, instead: str = "", for_key: str = "") -> str:
-    url = text(given)
+    url = _text(given)
     if "@" in url:
         raise FormError(f"must not contain a user name or password{instead}", show=False)
     if "?" in url or "#" in url:
@@ -200,7 +209,7 @@ def _url(given: Given, instead: str = "", for_key: str = "") -> str:
     raise FormError("must be a URL such as https://api.example.com")
 
 
-def headers(given: Given) -> dict[str, str]:
+def _headers(given: Given) -> dict[str, str]:
     """Read HTTP headers: a table of the file, or elsewhere a JSON object; blank is none."""
     value, must = given.value, "a table of header names and text values"
     if not given.typed:
@@ -224,7 +233,7 @@ def headers(given: Given) -> dict[str, str]:
     return read
 
 
-def routes(given: Given) -> dict[str, Route]:
+def _routes(given: Given) -> dict[str, Route]:
     """Read the `[routes.TYPE]` tables.
 
     Raises:
@@ -243,7 +252,7 @@ def routes(given: Given) -> dict[str, Route]:
     return read
 
 
-def paging(given: Given) -> Paging:
+def _paging(given: Given) -> Paging:
     """Read the `[paging]` table, which needs both its entries."""
     entries = _entries(given, _PAGING, "paging")
     if missing := [name for name in _PAGING if name not in entries]:
@@ -266,29 +275,59 @@ def _entries(given: Given, readers: Mapping[str, Reader], name: str) -> dict[str
 
 def _duration(given: Given) -> timedelta:
     try:
-        return parse_duration(text(given))
+        return parse_duration(_text(given))
     except InputError:
         pass
     raise FormError("must be a duration such as 90s, 15m, 6h or 7d")
 
 
 def _route_path(given: Given) -> str:
-    route_path = text(given)
+    route_path = _text(given)
     if _ROUTE_PATH.fullmatch(route_path) is None:
         raise FormError("must be a path such as /v1/things/{resourceId}")
     return route_path
 
 
-_dotted = plain(
+_dotted = _plain(
     list[Annotated[str, Meta(pattern=r"^[^.\s]+(\.[^.\s]+)*\Z")]],
     "a list of field names, dotted where one lies in another",
 )
 _ROUTE: dict[str, Reader] = {
     "path": _route_path,
-    "kind": plain(RouteKind, "token, wallet, object or sync"),
-    "holders": plain(bool, "true or false"),
+    "kind": _plain(RouteKind, "token, wallet, object or sync"),
+    "holders": _plain(bool, "true or false"),
     "wallets": _dotted,
     "tokens": _dotted,
     "at_most_every": _duration,
 }
-_PAGING: dict[str, Reader] = {"next": text, "param": text}
+_PAGING: dict[str, Reader] = {"next": _text, "param": _text}
+
+_CONCURRENCY = _plain(Annotated[int, Meta(ge=1, le=512)], must="a whole number from 1 to 512")
+_ATTEMPTS = _plain(Annotated[int, Meta(ge=1)], must="a whole number from 1 up")
+_POSITIVE = _plain(Annotated[float, Meta(gt=0, le=sys.float_info.max)], must="a number above 0")
+_NAMES = _plain(list[Annotated[str, Meta(min_length=1)]], must="a list of field names")
+
+#: Every setting, in the order of the documentation.
+KEYS = (
+    Key("base_url", _base_url, "URL of the provider's API", flag="--base-url"),
+    Key("database", _path, "the SQLite file", "data/nftsync.db", flag="--database"),
+    Key("api_token", _token, "sent as Authorization: Bearer", secret=True),
+    Key("token_command", _text, "command whose stdout is the token"),
+    Key("headers", _headers, "sent on every API request", {}, secret=True),
+    Key("webhook_secret", _secret, "signs the webhooks", secret=True),
+    Key("webhook_secret_previous", _secret_or_none, "still accepted", secret=True),
+    Key("organization_id", _uuid, "a webhook for another one is quarantined"),
+    Key("concurrency", _CONCURRENCY, "requests at once", 16, flag="--concurrency"),
+    Key("timeout", _POSITIVE, "seconds for one attempt of a request", 30, flag="--timeout"),
+    Key("retries", _ATTEMPTS, "attempts per request, the first included", 5, flag="--retries"),
+    Key("rate_limit", _POSITIVE, "requests per second", flag="--rate-limit"),
+    Key("proxy", _secret, "the proxy's URL", secret=True),
+    Key("ca_file", _path, "certificates to trust, in PEM form"),
+    Key("client_certificate", _path, "shown to the provider, in PEM form"),
+    Key("client_key", _path, "its private key, where it is in another file"),
+    Key("wallets_file", _path_or_stdin, "wallets to read", flag="--wallets-file"),
+    Key("ignore_fields", _NAMES, "extra fields of a balances answer", [], in_environment=False),
+    Key("ipfs_gateway", _gateway, "finds ipfs:// images", "https://ipfs.io/ipfs/"),
+    Key("routes", _routes, "webhook type to read", {}, in_environment=False),
+    Key("paging", _paging, "how pages are read", in_environment=False),
+)
