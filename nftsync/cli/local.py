@@ -1,4 +1,4 @@
-"""`nftsync demo`."""
+"""Commands that need no account: the demo, the sandbox provider, and the notebooks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import shlex
 import shutil
 import statistics
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -175,56 +176,30 @@ def notebook(
     open_notebooks(Path(directory), opened, file, tell, port=port, browser=not no_browser)
 
 
+def _shown(name: str, kind: Any, default: float, text: str) -> Callable[..., Any]:
+    """An option whose help shows its default."""
+    return click.option(name, type=kind, default=default, show_default=True, help=text)
+
+
 @click.command(short_help="Play the provider on this machine, to try things on.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8788,
-    show_default=True,
-    help="Port on 127.0.0.1; 0 takes any free one.",
-)
-@click.option(
-    "--wallets",
-    type=click.IntRange(min=1),
-    default=50,
-    show_default=True,
-    help="How many wallets to make up.",
-)
-@click.option(
-    "--nfts",
-    type=click.IntRange(min=0),
-    default=20,
-    show_default=True,
-    help="How many NFTs each wallet holds.",
-)
-@click.option(
-    "--seed",
-    type=int,
-    default=0,
-    show_default=True,
-    help="The same seed makes the same world and the same failures.",
-)
+@_shown("--port", click.IntRange(0, 65535), 8788, "Port on 127.0.0.1; 0 takes any free one.")
+@_shown("--wallets", click.IntRange(min=1), 50, "How many wallets to make up.")
+@_shown("--nfts", click.IntRange(min=0), 20, "How many NFTs each wallet holds.")
+@_shown("--seed", click.INT, 0, "The same seed makes the same world and the same failures.")
 @click.option(
     "--world",
     "world_file",
     metavar="FILE",
-    type=click.Path(),
     help="Serve this world instead: JSON lines, plain or gzip, each "
     '{"walletId", "nftTokenBalances": [...]}.',
 )
-@click.option(
-    "--latency-ms",
-    type=click.FloatRange(min=0),
-    default=0,
-    show_default=True,
-    help="Milliseconds before each answer of the provider.",
+@_shown(
+    *("--latency-ms", click.FloatRange(min=0), 0),
+    "Milliseconds before each answer of the provider.",
 )
-@click.option(
-    "--fail-rate",
-    type=click.FloatRange(0, 1),
-    default=0,
-    show_default=True,
-    help="Share of the provider's answers that are a 500 or 503.",
+@_shown(
+    *("--fail-rate", click.FloatRange(0, 1), 0),
+    "Share of the provider's answers that are a 500 or 503.",
 )
 @click.option(
     "--rate-limit",
@@ -232,35 +207,29 @@ def notebook(
     help="Requests per second; what comes faster gets a 429 with Retry-After.",
     show_default="none",
 )
-@click.option(
-    "--time-scale",
-    type=click.FloatRange(0, GREATEST_TIME_SCALE, min_open=True),
-    default=1,
-    show_default=True,
-    help="What the waits before a webhook is sent again are multiplied by; 0.001 makes 5 minutes "
+@_shown(
+    *("--time-scale", click.FloatRange(0, GREATEST_TIME_SCALE, min_open=True), 1),
+    "What the waits before a webhook is sent again are multiplied by; 0.001 makes 5 minutes "
     "0.3 seconds.",
 )
 @click.option(
     "--state",
     metavar="FILE",
-    type=click.Path(),
     help="Keep the world, the webhook configuration and undelivered webhooks here; a file that "
     "has a world already is gone on with, whatever --world, --wallets, --nfts and --seed say.",
 )
 @click.pass_context
 def sandbox(
     context: click.Context,
+    /,
     *,
-    port: int,
     wallets: int,
     nfts: int,
     seed: int,
     world_file: str | None,
     latency_ms: float,
-    fail_rate: float,
-    rate_limit: float | None,
-    time_scale: float,
     state: str | None,
+    **options: Any,
 ) -> None:
     """Play the provider on this machine, to try nftsync without an account.
 
@@ -283,13 +252,15 @@ def sandbox(
         "toWalletId": "...", "tokenId": "...", "amount": "1"}'
       curl -s http://127.0.0.1:8788/sandbox/deliveries
     """
-    given = _given(context, "world_file", "wallets", "nfts", "seed")
-    if world_file is not None:
-        for name in ("wallets", "nfts"):
-            if name in given:
-                raise click.UsageError(
-                    f"--{name} is for a made-up world; leave it out beside --world", context
-                )
+    given = [
+        name
+        for name in ("world_file", "wallets", "nfts", "seed")
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT
+    ]
+    if world_file is not None and (made_up := {"wallets", "nfts"} & set(given)):
+        raise click.UsageError(
+            f"--{max(made_up)} is for a made-up world; leave it out beside --world", context
+        )
     from nftsync.sandbox.generator import generate
     from nftsync.sandbox.server import SandboxServer, serve_forever
     from nftsync.sandbox.world import World
@@ -300,46 +271,28 @@ def sandbox(
         return generate(wallets=wallets, nfts=nfts, seed=seed, image_base=base_url)
 
     def start() -> SandboxServer:
-        return SandboxServer(
-            source,
-            port=port,
-            latency=latency_ms / 1000,
-            fail_rate=fail_rate,
-            rate_limit=rate_limit,
-            seed=seed,
-            time_scale=time_scale,
-            state=state,
-        )
+        return SandboxServer(source, latency=latency_ms / 1000, seed=seed, state=state, **options)
 
     def announce(server: SandboxServer) -> None:
         _announce(server)
         if server.sandbox.restored and given:
             flags = " and ".join(f"--{name.removesuffix('_file')}" for name in given)
-            click.echo(
+            say(
                 f"The world is the one that {one_line(str(state))} has kept; {flags} did not "
-                "change it. Another --state file begins another.",
-                err=True,
+                "change it. Another --state file begins another."
             )
 
     serve_forever(start, announce)
 
 
-def _given(context: click.Context, *names: str) -> list[str]:
-    """Those of the options that are not at their defaults."""
-    return [
-        name for name in names if context.get_parameter_source(name) is not ParameterSource.DEFAULT
-    ]
-
-
 def _announce(server: SandboxServer) -> None:
     ids = server.world.wallets()
     example = ids[0] if ids else "WALLET_ID"
-    click.echo(
+    say(
         f"{server.url} plays the provider with {len(ids):,} wallets; Ctrl-C ends it.\n"
         f"Next: nftsync sync --base-url {server.url} {example}"
         f"    (all ids: curl -s {server.url}/sandbox/wallets)\n"
         f"Webhooks: nftsync webhook-config --base-url {server.url} --url RECEIVER --type nft"
         f" --enable --send-secret; then POST to {server.url}/sandbox/transfer, /sandbox/mint or"
-        f" /sandbox/emit (all calls: curl -s {server.url}/)",
-        err=True,
+        f" /sandbox/emit (all calls: curl -s {server.url}/)"
     )

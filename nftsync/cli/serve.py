@@ -66,16 +66,7 @@ _TYPES = ("payment", "transaction", "nft", "kyc", "document", "custodialAccount"
     help="Serve Prometheus metrics on this port of 127.0.0.1.",
     show_default="none",
 )
-def serve(
-    settings: Settings,
-    *,
-    host: str,
-    port: int,
-    path: str,
-    no_replay: bool,
-    sync_every: str | None,
-    metrics_port: int | None,
-) -> None:
+def serve(settings: Settings, *, no_replay: bool, sync_every: str | None, **listening: Any) -> None:
     """Receive webhooks, and read again what they say has changed.
 
     Takes signed webhooks, answers once they are on disk, and works them off as they come. Needs the
@@ -96,13 +87,8 @@ def serve(
     from nftsync.daemon.serve import serve as run
     from nftsync.receiver.telemetry import log_json_lines, unblock_stderr
 
-    config = dataclasses.replace(
-        _config(settings, no_replay=no_replay, sync_every=sync_every),
-        host=host,
-        port=port,
-        path=path,
-        metrics_port=metrics_port,
-    )
+    config = _config(settings, no_replay=no_replay, sync_every=sync_every)
+    config = dataclasses.replace(config, **listening)
     unblock_stderr()
     handler = log_json_lines()
     try:
@@ -130,21 +116,16 @@ def _config(settings: Settings, *, no_replay: bool, sync_every: str | None) -> S
         require_base_url(settings)
         replay = replay_config(settings)
         run_sync = full_sync(settings, replay.access, resume=True)
+    current, previous = settings.webhook_secret, settings.webhook_secret_previous
+    secrets = [each for each in (current, previous) if each is not None] if current else []
     return ServeConfig(
         database=settings.database,
-        secrets=_secrets(settings),
+        secrets=secrets,
         organization_id=settings.organization_id,
         replay=None if no_replay else replay,
         sync_every=every,
         run_sync=run_sync,
     )
-
-
-def _secrets(settings: Settings) -> list[str]:
-    """The secret, then the previous one; `create_app` refuses a blank one."""
-    current = settings.webhook_secret
-    previous = settings.webhook_secret_previous
-    return [secret for secret in (current, previous) if secret is not None] if current else []
 
 
 def _announce(url: str) -> None:
@@ -220,14 +201,7 @@ def replay(context: click.Context, settings: Settings, *, as_json: bool) -> None
 @with_settings("base_url", "timeout", "retries")
 @click.pass_context
 def webhook_config(
-    context: click.Context,
-    settings: Settings,
-    *,
-    url: str | None,
-    types: tuple[str, ...],
-    enabled: bool | None,
-    send_secret: bool,
-    yes: bool,
+    context: click.Context, /, settings: Settings, *, yes: bool, **given: Any
 ) -> None:
     """Change where the provider sends webhooks, and which.
 
@@ -243,9 +217,9 @@ def webhook_config(
     from nftsync.provider.client import Client
     from nftsync.pull.api import client_config
 
-    changes = _changes(settings, url, types, enabled=enabled, send_secret=send_secret)
+    changes = _changes(settings, **given)
     config = client_config(settings)
-    if url is not None and not yes and sys.stdin.isatty() and not _confirmed(changes["url"]):
+    if "url" in changes and not yes and sys.stdin.isatty() and not _confirmed(changes["url"]):
         say("Nothing was changed.")
         context.exit(1)
     with Client(config) as client:
@@ -258,9 +232,9 @@ def webhook_config(
 
 def _changes(
     settings: Settings,
+    *,
     url: str | None,
     types: tuple[str, ...],
-    *,
     enabled: bool | None,
     send_secret: bool,
 ) -> dict[str, Any]:

@@ -45,14 +45,13 @@ _SHOWN = 20
 @click.pass_context
 def sync(
     context: click.Context,
+    /,
     settings: Settings,
     wallet_ids: tuple[str, ...],
     *,
-    tokens: bool,
     older_than: str | None,
-    resume: bool,
-    accept_empty: bool,
     as_json: bool,
+    **which: bool,
 ) -> None:
     """Read wallets' balances, with their tokens, into the database.
 
@@ -73,10 +72,8 @@ def sync(
 
     request = SyncRequest(
         wallets=[WalletLine(wallet_id) for wallet_id in wallet_ids] or None,
-        tokens=tokens,
         older_than=None if older_than is None else parse_duration(older_than),
-        resume=resume,
-        accept_empty=accept_empty,
+        **which,
     )
     result = sync_with(settings, request, progress=False if as_json else None)
     if as_json:
