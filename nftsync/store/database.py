@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import chain
@@ -31,10 +31,10 @@ __all__ = [
     "create_private_file",
     "explained",
     "file_at",
-    "insert_rows",
     "over_keys",
     "statement_of",
     "sync_lock",
+    "write_rows",
 ]
 
 
@@ -310,14 +310,21 @@ def over_keys(
 _VALUES = 4_000
 
 
-def insert_rows(connection: sqlite3.Connection, into: str, rows: Sequence[Sequence[Any]]) -> None:
-    """Insert rows.
+def write_rows(connection: sqlite3.Connection, rows: Mapping[str, Sequence[Sequence[Any]]]) -> None:
+    """Run statements, each for all of its rows of values.
 
     Args:
         connection: in a transaction.
-        into: the statement up to `VALUES`: `INSERT INTO table (columns)`.
-        rows: the values, all rows of one width.
+        rows: by statement; one that inserts ends before its `VALUES`.
     """
+    for statement, values in rows.items():
+        if statement.startswith("INSERT"):
+            _insert(connection, statement, values)
+        else:
+            connection.executemany(statement, values)
+
+
+def _insert(connection: sqlite3.Connection, into: str, rows: Sequence[Sequence[Any]]) -> None:
     if not rows:
         return
     width = len(rows[0])
@@ -331,6 +338,6 @@ def insert_rows(connection: sqlite3.Connection, into: str, rows: Sequence[Sequen
 
 @cache
 def statement_of(into: str, width: int, rows: int) -> str:
-    """The statement that inserts so many rows of so many values; `into` as for `insert_rows`."""
+    """The statement that inserts so many rows of so many values; `into` is all before `VALUES`."""
     one = f"({', '.join('?' * width)})"
     return f"{into} VALUES {', '.join([one] * rows)}"

@@ -9,25 +9,15 @@ newer wins.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from nftsync.records import CONTENT_COLUMNS, Applied, Content, TokenRead, WalletRead
-from nftsync.store.database import insert_rows, over_keys
+from nftsync.store.database import over_keys, write_rows
 
-__all__ = [
-    "Fields",
-    "Token",
-    "TokenBatch",
-    "changed_columns",
-    "compose",
-    "fields_of",
-    "merge",
-    "pack",
-    "unpack",
-]
+__all__ = ["Fields", "Token", "TokenBatch", "compose", "fields_of"]
 
 
 #: A source's fields: a column's name, or `extra/NAME` and `metadata/NAME`, with the JSON value.
@@ -75,87 +65,60 @@ def compose(fields: Mapping[str, msgspec.Raw]) -> Content:
     return (*columns, text)
 
 
-def merge(in_list: Fields, list_ticket: int, in_detail: Fields, detail_ticket: int) -> Fields:
-    """The sum of both sources: where both show a field, the one read later wins."""
-    if list_ticket > detail_ticket:
-        return {**in_detail, **in_list}
-    return {**in_list, **in_detail}
-
-
-def pack(fields: Fields) -> str:
+def _pack(fields: Fields) -> str:
     """Write fields as JSON, the same text for the same fields."""
     return msgspec.json.encode(fields, order="sorted").decode()
 
 
-def unpack(text: str) -> Fields:
-    """Read what `pack` wrote."""
-    return _object.decode(text)
-
-
-def changed_columns(before: Content, after: Content) -> tuple[str, str]:
+def _changed_columns(before: Content, after: Content) -> tuple[str, str]:
     """Two JSON objects of just the columns that differ: as they were, and as they are."""
-    names = [
-        (column, old, new)
-        for column, old, new in zip(CONTENT_COLUMNS, before, after, strict=True)
-        if old != new
-    ]
-    return (
-        msgspec.json.encode({column: old for column, old, _ in names}).decode(),
-        msgspec.json.encode({column: new for column, _, new in names}).decode(),
-    )
+    differ = [place for place, value in enumerate(before) if value != after[place]]
+
+    def shown(content: Content) -> str:
+        return msgspec.json.encode({CONTENT_COLUMNS[i]: content[i] for i in differ}).decode()
+
+    return shown(before), shown(after)
 
 
 _CONTENT = ", ".join(CONTENT_COLUMNS)
 _EMPTY: Content = (None,) * len(CONTENT_COLUMNS)
-_INDEXED = tuple(CONTENT_COLUMNS.index(name) for name in ("name", "description", "creator_name"))
+#: The columns of the full-text index, and where they stand in content.
+_INDEXED = ("name", "description", "creator_name")
+_INDEXED_AT = tuple(CONTENT_COLUMNS.index(name) for name in _INDEXED)
 
 
-class Token:
+class Token(msgspec.Struct):
     """A token's row, as far as applying a read needs it.
 
     `stored` keeps the content that the full-text index knows.
     """
 
-    __slots__ = ("changed_ticket", "content", "detailed", "no", "stored", "ticket")
-
-    def __init__(self, no: int, content: Content, ticket: int, changed: int, detailed: int) -> None:
-        self.no = no
-        self.content = self.stored = content
-        self.ticket = ticket
-        self.changed_ticket = changed
-        self.detailed = bool(detailed)
+    no: int
+    ticket: int
+    changed_ticket: int
+    detailed: bool
+    content: Content
+    stored: Content
 
 
-class _Source:
+class _Source(NamedTuple):
     """What lists and detail reads say of one token, each with the ticket that said it."""
 
-    __slots__ = ("detail_fields", "detail_ticket", "list_fields", "list_ticket")
-
-    def __init__(
-        self, list_fields: Fields, list_ticket: int, detail_fields: Fields, detail_ticket: int
-    ) -> None:
-        self.list_fields = list_fields
-        self.list_ticket = list_ticket
-        self.detail_fields = detail_fields
-        self.detail_ticket = detail_ticket
+    list_ticket: int
+    list_fields: Fields
+    detail_ticket: int
+    detail_fields: Fields
 
     def content(self) -> Content:
-        return compose(
-            merge(self.list_fields, self.list_ticket, self.detail_fields, self.detail_ticket)
-        )
+        """The sum of both: where both show a field, the one read later wins."""
+        if self.list_ticket > self.detail_ticket:
+            return compose({**self.detail_fields, **self.list_fields})
+        return compose({**self.list_fields, **self.detail_fields})
 
     def differ(self) -> bool:
         """Both sources show a field, with different values."""
         mine, other = self.list_fields, self.detail_fields
         return any(name in other and bytes(other[name]) != bytes(mine[name]) for name in mine)
-
-    def row(self) -> tuple[int, str, int, str]:
-        return (
-            self.list_ticket,
-            pack(self.list_fields),
-            self.detail_ticket,
-            pack(self.detail_fields),
-        )
 
 
 class TokenBatch:
@@ -202,20 +165,21 @@ class TokenBatch:
             token_ids,
         )
         detailed = []
-        for token_id, no, ticket, changed, is_detailed, *content in rows:
-            self._tokens[token_id] = Token(no, tuple(content), ticket, changed, is_detailed)
+        for token_id, no, ticket, changed_ticket, is_detailed, *columns in rows:
+            content = tuple(columns)
+            token = Token(no, ticket, changed_ticket, bool(is_detailed), content, content)
+            self._tokens[token_id] = token
             if is_detailed:
                 detailed.append(no)
         if detailed:
             rows = over_keys(
                 self._connection,
-                "SELECT token_no, list_fields, list_ticket, detail_fields, detail_ticket"
-                " FROM json_each(?) k JOIN token_sources s ON s.token_no = k.value",
+                "SELECT s.* FROM json_each(?) k JOIN token_sources s ON s.token_no = k.value",
                 detailed,
             )
-            for no, in_list, list_ticket, in_detail, detail_ticket in rows:
+            for no, list_ticket, in_list, detail_ticket, in_detail in rows:
                 self._sources[no] = _Source(
-                    unpack(in_list), list_ticket, unpack(in_detail), detail_ticket
+                    list_ticket, _object.decode(in_list), detail_ticket, _object.decode(in_detail)
                 )
 
     def see(self, read: WalletRead) -> tuple[list[Token], bool]:
@@ -244,15 +208,15 @@ class TokenBatch:
         token = self._tokens.get(read.token_id)
         if token is None:
             token = self._add(read.token_id, read.content, read, detailed=True)
-            self._keep(token, _Source({}, 0, fields, read.ticket))
+            self._keep(token, _Source(0, {}, read.ticket, fields))
             return Applied(read, "ok", tokens_added=1)
         known = self._sources.get(token.no)
         if known is not None and read.ticket <= known.detail_ticket:
             return Applied(read, "stale")
         in_list = fields_of(token.content) if known is None else known.list_fields
-        source = _Source(in_list, 0, fields, read.ticket)
+        source = _Source(0, in_list, read.ticket, fields)
         if source.differ():
-            source.list_ticket = self._list_ticket(token)
+            source = source._replace(list_ticket=self._list_ticket(token))
         self._keep(token, source)
         content = source.content()
         if content == token.content:
@@ -274,7 +238,8 @@ class TokenBatch:
         self._next_no += 1
         # A list that shows no record of the token has no say in its content.
         ticket = 0 if detailed or content is _EMPTY else read.ticket
-        token = self._tokens[token_id] = Token(no, content, ticket, read.ticket, detailed)
+        token = Token(no, ticket, read.ticket, detailed, content, content)
+        self._tokens[token_id] = token
         self._new.append(
             (no, token_id, *content, self._at, self._at, ticket, read.ticket, detailed)
         )
@@ -297,12 +262,10 @@ class TokenBatch:
                 return False
             self._change(token, content, read)
         else:
-            source = _Source(
-                fields_of(content), read.ticket, known.detail_fields, known.detail_ticket
-            )
+            source = known._replace(list_ticket=read.ticket, list_fields=fields_of(content))
             agreed = read.ticket > known.detail_ticket or not source.differ()
             merged = source.content()
-            if merged == token.content and pack(source.list_fields) == pack(known.list_fields):
+            if merged == token.content and _pack(source.list_fields) == _pack(known.list_fields):
                 return agreed
             if read.ticket < self._list_ticket(token):
                 return False
@@ -325,7 +288,7 @@ class TokenBatch:
             self._changed[token.no] = token
 
     def _change(self, token: Token, content: Content, read: WalletRead | TokenRead) -> None:
-        before, after = changed_columns(token.content, content)
+        before, after = _changed_columns(token.content, content)
         self._changes.append((token.no, before, after, self._at, self._run_id, read.webhook_id))
         token.content = content
         token.changed_ticket = max(token.changed_ticket, read.ticket)
@@ -333,55 +296,50 @@ class TokenBatch:
 
     def write(self) -> None:
         """Write what was taken in."""
-        many = self._connection.executemany
-        insert_rows(
-            self._connection,
-            f"INSERT INTO tokens (token_no, token_id, {_CONTENT}, first_seen_at, updated_at,"
-            " ticket, changed_ticket, detailed)",
-            self._new,
-        )
-        if self._changed:
-            self._write_changed(list(self._changed.values()))
-        many("UPDATE tokens SET ticket = max(ticket, ?) WHERE token_no = ?", self._confirmed)
-        many(
-            "REPLACE INTO token_sources (token_no, list_ticket, list_fields, detail_ticket,"
-            " detail_fields) VALUES (?, ?, ?, ?, ?)",
-            [(no, *source.row()) for no, source in self._changed_sources.items()],
-        )
-
-    def _write_changed(self, changed: list[Token]) -> None:
-        many = self._connection.executemany
-        self._index(changed)
+        changed = list(self._changed.values())
+        if changed:
+            self._index(changed)
         assignments = ", ".join(f"{column} = ?" for column in CONTENT_COLUMNS)
-        many(
+        rows: dict[str, Sequence[Sequence[Any]]] = {
+            f"INSERT INTO tokens (token_no, token_id, {_CONTENT}, first_seen_at, updated_at,"
+            " ticket, changed_ticket, detailed)": self._new,
             f"UPDATE tokens SET {assignments}, changed_ticket = ?, detailed = ?"  # noqa: S608
-            " WHERE token_no = ?",
-            [(*t.content, t.changed_ticket, t.detailed, t.no) for t in changed],
-        )
-        many(
+            " WHERE token_no = ?": [
+                (*token.content, token.changed_ticket, token.detailed, token.no)
+                for token in changed
+            ],
             "INSERT INTO token_change_rows (token_no, before, after, observed_at, run_id,"
-            " webhook_id) VALUES (?, ?, ?, ?, ?, ?)",
-            self._changes,
-        )
-        many(
-            "UPDATE tokens SET updated_at = ? WHERE token_no = ?",
-            [(self._at, change[0]) for change in self._changes],
-        )
+            " webhook_id)": self._changes,
+            "UPDATE tokens SET updated_at = ? WHERE token_no = ?": [
+                (self._at, change[0]) for change in self._changes
+            ],
+            "UPDATE tokens SET ticket = max(ticket, ?) WHERE token_no = ?": self._confirmed,
+            "INSERT OR REPLACE INTO token_sources": [
+                (no, x.list_ticket, _pack(x.list_fields), x.detail_ticket, _pack(x.detail_fields))
+                for no, x in self._changed_sources.items()
+            ],
+        }
+        write_rows(self._connection, rows)
 
     def _index(self, changed: list[Token]) -> None:
         """Bring the full-text index along for tokens it has already taken in."""
         (done,) = self._connection.execute("SELECT indexed_token_no FROM mirror_state").fetchone()
         texts = [
-            (token.no, [token.stored[i] for i in _INDEXED], [token.content[i] for i in _INDEXED])
+            (
+                token.no,
+                [token.stored[i] for i in _INDEXED_AT],
+                [token.content[i] for i in _INDEXED_AT],
+            )
             for token in changed
             if token.no <= done
         ]
-        self._connection.executemany(
-            "INSERT INTO tokens_fts (tokens_fts, rowid, name, description, creator_name)"
-            " VALUES ('delete', ?, ?, ?, ?)",
-            [(no, *old) for no, old, new in texts if old != new],
-        )
-        self._connection.executemany(
-            "INSERT INTO tokens_fts (rowid, name, description, creator_name) VALUES (?, ?, ?, ?)",
-            [(no, *new) for no, old, new in texts if old != new],
-        )
+        columns = ", ".join(_INDEXED)
+        rows = {
+            f"INSERT INTO tokens_fts (tokens_fts, rowid, {columns})": [
+                ("delete", no, *old) for no, old, new in texts if old != new
+            ],
+            f"INSERT INTO tokens_fts (rowid, {columns})": [
+                (no, *new) for no, old, new in texts if old != new
+            ],
+        }
+        write_rows(self._connection, rows)

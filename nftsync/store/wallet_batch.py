@@ -11,20 +11,27 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from nftsync.records import Applied, TokenRead, WalletRead
-from nftsync.store.database import insert_rows, over_keys
+from nftsync.store.database import over_keys, write_rows
 from nftsync.store.tokens import Token, TokenBatch
 
 __all__ = ["Batch"]
 
+_EXTEND_STATE = (
+    "UPDATE wallet_state_rows SET last_read_at = max(last_read_at, ?), reads = reads + 1"
+    " WHERE state_id = ?"
+)
 
-class _Wallet:
+
+class _Wallet(msgspec.Struct):
     """A wallet's row, as far as applying a read needs it."""
 
-    __slots__ = ("digest", "no", "state_id", "ticket")
-
-    def __init__(self, row: tuple[Any, ...]) -> None:
-        self.no, _, self.ticket, self.digest, self.state_id = row
+    no: int
+    ticket: int
+    digest: str | None
+    state_id: int | None
 
 
 class Batch:
@@ -49,7 +56,7 @@ class Batch:
         self._removed: list[tuple[int, int]] = []
         self._balance_changes: list[tuple[Any, ...]] = []
         self._new_states: list[tuple[Any, ...]] = []
-        self._same_states: list[tuple[str, int]] = []
+        self._same_states: list[tuple[str, int | None]] = []
         self._wallet_rows: list[tuple[Any, ...]] = []
         self._failures: list[tuple[Any, ...]] = []
 
@@ -103,7 +110,7 @@ class Batch:
         if not wallet_ids:
             return
         query = (
-            "SELECT w.wallet_no, w.wallet_id, w.ticket, w.body_sha256, w.state_id"
+            "SELECT w.wallet_id, w.wallet_no, w.ticket, w.body_sha256, w.state_id"
             " FROM json_each(?) k JOIN wallets w ON w.wallet_id = k.value"
         )
         rows = over_keys(self._connection, query, wallet_ids).fetchall()
@@ -113,7 +120,7 @@ class Batch:
                 [(wallet_id, self._at) for wallet_id in wallet_ids],
             )
             rows = over_keys(self._connection, query, wallet_ids).fetchall()
-        self._wallets = {row[1]: _Wallet(row) for row in rows}
+        self._wallets = {wallet_id: _Wallet(*row) for wallet_id, *row in rows}
 
     # Wallets ---------------------------------------------------------------------------------
 
@@ -134,29 +141,20 @@ class Batch:
             self._tokens.changed - changed,
             *balances,
         )
-        if read.outcome == "ok":
+        ok = read.outcome == "ok"
+        if ok:
             self._state(read, wallet, seen, any(balances))
             wallet.digest = read.digest if agreed else None
-            self._wallet_rows.append(
-                (
-                    *(read.ticket, read.started_at, "ok", None),
-                    *(read.etag if agreed else None, wallet.digest, wallet.state_id, wallet.no),
-                )
-            )
-        else:
-            self._incomplete(read, wallet, applied.changed_nothing)
-        return applied
-
-    def _incomplete(self, read: WalletRead, wallet: _Wallet, changed_nothing: bool) -> None:
-        """Record an incomplete read; what it changed ends the present state without a successor."""
-        if not changed_nothing:
+        elif not applied.changed_nothing:  # that ends the present state, without a successor
             wallet.state_id = wallet.digest = None
         self._wallet_rows.append(
             (
-                *(read.ticket, None, "incomplete", read.error),
-                *(None, wallet.digest, wallet.state_id, wallet.no),
+                *(read.ticket, read.started_at if ok else None),
+                *(read.outcome, None if ok else read.error),
+                *(read.etag if ok and agreed else None, wallet.digest, wallet.state_id, wallet.no),
             )
         )
+        return applied
 
     def _compare(
         self, read: WalletRead, wallet: _Wallet, seen: list[Token]
@@ -231,55 +229,38 @@ class Batch:
             results[id(read)] = Applied(read, "unchanged")
             rows.append((read.ticket, read.started_at, read.etag, wallet.no))
             states.append((read.started_at, wallet.state_id))
-        self._connection.executemany(
+        confirmed: dict[str, list[tuple[Any, ...]]] = {
             "UPDATE wallets SET ticket = ?, synced_at = ?, etag = coalesce(?, etag),"
-            " status = 'ok', error = NULL WHERE wallet_no = ?",
-            rows,
-        )
-        self._extend_states(states)
+            " status = 'ok', error = NULL WHERE wallet_no = ?": rows,
+            _EXTEND_STATE: states,
+        }
+        write_rows(self._connection, confirmed)
         return results
-
-    def _extend_states(self, rows: list[tuple[Any, ...]]) -> None:
-        self._connection.executemany(
-            "UPDATE wallet_state_rows SET last_read_at = max(last_read_at, ?), reads = reads + 1"
-            " WHERE state_id = ?",
-            rows,
-        )
 
     # Writing ---------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        many = self._connection.executemany
         self._tokens.write()
-        insert_rows(self._connection, "INSERT INTO balance_rows", self._added)
-        many(
+        rows: dict[str, Sequence[Sequence[Any]]] = {
+            "INSERT INTO balance_rows": self._added,
             "UPDATE balance_rows SET amount = ?, held_since = ?, updated_at = ?"
-            " WHERE wallet_no = ? AND token_no = ?",
-            self._updated,
-        )
-        many("DELETE FROM balance_rows WHERE wallet_no = ? AND token_no = ?", self._removed)
-        insert_rows(
-            self._connection,
+            " WHERE wallet_no = ? AND token_no = ?": self._updated,
+            "DELETE FROM balance_rows WHERE wallet_no = ? AND token_no = ?": self._removed,
             "INSERT INTO balance_change_rows (wallet_no, token_no, old_amount, new_amount,"
-            " observed_at, baseline, run_id, webhook_id)",
-            self._balance_changes,
-        )
-        insert_rows(self._connection, "INSERT INTO wallet_state_rows", self._new_states)
-        self._extend_states(self._same_states)
-        many(
+            " observed_at, baseline, run_id, webhook_id)": self._balance_changes,
+            "INSERT INTO wallet_state_rows": self._new_states,
+            _EXTEND_STATE: self._same_states,
             "UPDATE wallets SET ticket = ?, synced_at = coalesce(?, synced_at), status = ?,"
-            " error = ?, etag = ?, body_sha256 = ?, state_id = ? WHERE wallet_no = ?",
-            self._wallet_rows,
-        )
-        many(
-            "UPDATE wallets SET status = 'failed', error = ? WHERE wallet_no = ? AND ticket < ?",
-            self._failures,
-        )
-        many(
+            " error = ?, etag = ?, body_sha256 = ?, state_id = ? WHERE wallet_no = ?": (
+                self._wallet_rows
+            ),
+            "UPDATE wallets SET status = 'failed', error = ? WHERE wallet_no = ? AND ticket < ?": (
+                self._failures
+            ),
             "UPDATE wallets SET etag = NULL, body_sha256 = NULL WHERE ticket < ? AND wallet_no IN"
-            " (SELECT wallet_no FROM balance_rows WHERE token_no = ?)",
-            self._tokens.stale,
-        )
+            " (SELECT wallet_no FROM balance_rows WHERE token_no = ?)": self._tokens.stale,
+        }
+        write_rows(self._connection, rows)
 
 
 def _is_zero(amount: str) -> bool:
