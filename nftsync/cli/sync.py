@@ -109,15 +109,13 @@ def wallets(settings: Settings, *, as_json: bool) -> None:
       nftsync wallets add 8d1cc10a-7fbf-42e7-b58d-5110899866aa
       nftsync wallets label 8d1cc10a-7fbf-42e7-b58d-5110899866aa "Treasury"
     """
-    from nftsync.store.catalog import TABLES
     from nftsync.store.wallets import list_wallets
 
-    columns = list(TABLES["wallets"].columns)
-    rows = [dict(zip(columns, row, strict=True)) for row in list_wallets(settings.database)]
+    rows = list_wallets(settings.database)
     if as_json:
         print_json(rows)
     elif rows:
-        print_table(rows, columns)
+        print_table(rows, list(rows[0]))
     else:
         say("No wallets yet; add some with `nftsync wallets add ID`.")
 

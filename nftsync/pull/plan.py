@@ -159,15 +159,15 @@ def begin(mirror: Mirror, request: SyncRequest) -> runs.Run:
                 run.counts.wallets_unchanged = min(
                     run.counts.wallets_unchanged, run.counts.wallets_ok
                 )
-                runs.resume_run(connection, run)
+                runs.reopen(connection, run)
                 return run
     started_at = now()
     plan = _plan(mirror, request)
     reads_all = has_all_tracked(mirror.connection, plan)
     with mirror.transaction() as transaction:
         return runs.start_run(
-            *(transaction.connection, plan, mirror.tickets.take()),
-            started_at=started_at,
+            *(transaction.connection, "sync", mirror.tickets.take(), started_at),
+            plan=plan,
             with_tokens=request.tokens,
             reads_all=reads_all,
         )

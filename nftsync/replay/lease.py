@@ -67,14 +67,14 @@ class LeasedRun:
         with self._mirror.transaction() as transaction:
             connection, at = transaction.connection, now()
             if self._run is None:
-                self._run = runs.start_replay(connection, self._mirror.tickets.take())
+                self._run = runs.start_run(connection, "replay", self._mirror.tickets.take(), at)
             run_id = self._run.run_id
             lost = self._number is not None and not leases.renew_lease(
                 connection, self._number, at, run_id=run_id
             )
             if lost:
                 _log.warning("lease lost; its webhooks wait again")
-                runs.reopen(connection, run_id)  # whoever took the lease has closed it
+                runs.reopen(connection, self._run)  # whoever took the lease has closed it
                 self.forget()
                 self._on_lost()
             if lost or self._number is None:

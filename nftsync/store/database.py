@@ -64,28 +64,26 @@ def explained(path: Path | str) -> Iterator[None]:
         raise StoreError(f"cannot use {path}: {error.strerror or error}") from error
 
 
+#: By a part of SQLite's message, what it means; the first that fits.
+_MEANINGS = {
+    "not a database": "{path} is not a SQLite database; name another file with --database",
+    "malformed": "{path} is damaged ({text}); restore a copy, or begin afresh with another"
+    " --database",
+    "full": "no room left to write {path} ({text}); nothing of the last step was kept: make room"
+    " and run again",
+    "disk I/O": "the disk refused a write or read of {path} ({text}); is it full or failing?",
+    "readonly": "{path} cannot be written ({text}); check its permissions and its folder's",
+    "read-only": "{path} cannot be written ({text}); check its permissions and its folder's",
+    "locked": "{path} stayed locked by another program for {seconds:.0f} s; try again later",
+    "unable to open": "cannot open {path}; check that its folder exists and may be written",
+    "": "{path}: {text}",
+}
+
+
 def _explain(error: sqlite3.Error, path: Path | str) -> str:
     text = str(error)
-    if "not a database" in text:
-        return f"{path} is not a SQLite database; name another file with --database"
-    if "malformed" in text:
-        return (
-            f"{path} is damaged ({text}); restore a copy, or begin afresh with another --database"
-        )
-    if "full" in text:
-        return (
-            f"no room left to write {path} ({text}); nothing of the last step was kept: "
-            "make room and run again"
-        )
-    if "disk I/O" in text:
-        return f"the disk refused a write or read of {path} ({text}); is it full or failing?"
-    if "readonly" in text or "read-only" in text:
-        return f"{path} cannot be written ({text}); check its permissions and its folder's"
-    if "locked" in text:
-        return f"{path} stayed locked by another program for {BUSY_SECONDS:.0f} s; try again later"
-    if "unable to open" in text:
-        return f"cannot open {path}; check that its folder exists and may be written"
-    return f"{path}: {text}"
+    meaning = next(meaning for part, meaning in _MEANINGS.items() if part in text)
+    return meaning.format(path=path, text=text, seconds=BUSY_SECONDS)
 
 
 def create_private_file(path: Path) -> None:

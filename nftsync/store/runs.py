@@ -21,9 +21,7 @@ __all__ = [
     "finish_run",
     "last_full_sync_began",
     "reopen",
-    "resume_run",
     "save_counts",
-    "start_replay",
     "start_run",
 ]
 
@@ -94,47 +92,43 @@ _COLUMNS = Counts.__struct_fields__
 
 def start_run(
     connection: sqlite3.Connection,
-    plan: array[int],
+    kind: Literal["sync", "replay"],
     first_ticket: int,
-    *,
     started_at: str,
-    with_tokens: bool,
-    reads_all: bool,
+    *,
+    plan: array[int] | None = None,
+    with_tokens: bool = False,
+    reads_all: bool = False,
 ) -> Run:
-    """Enter a new sync into the ledger, with what it is to read.
+    """Enter a new run into the ledger.
 
     Args:
         connection: in a write transaction.
-        plan: see `Run`.
+        kind: what it is.
         first_ticket: see `Run`.
         started_at: a time before the plan was made.
+        plan: see `Run`; None: what it reads is not known beforehand.
         with_tokens: see `Run`.
         reads_all: each wallet that was tracked then is in the plan.
     """
+    stored = None if plan is None else plan.tobytes()
     run_id = connection.execute(
         "INSERT INTO sync_runs"
         " (kind, status, started_at, first_ticket, with_tokens, reads_all, plan)"
-        " VALUES ('sync', 'running', ?, ?, ?, ?, ?)",
-        (started_at, first_ticket, with_tokens, reads_all, plan.tobytes()),
+        " VALUES (?, 'running', ?, ?, ?, ?, ?)",
+        (kind, started_at, first_ticket, with_tokens, reads_all, stored),
     ).lastrowid
-    return Run(run_id or 0, plan, first_ticket, with_tokens, Counts())
+    return Run(run_id or 0, plan or array("q"), first_ticket, with_tokens, Counts())
 
 
-def start_replay(connection: sqlite3.Connection, first_ticket: int) -> Run:
-    """Enter a replay into the ledger; what it reads is not known beforehand."""
-    run_id = connection.execute(
-        "INSERT INTO sync_runs (kind, status, started_at, first_ticket)"
-        " VALUES ('replay', 'running', ?, ?)",
-        (now(), first_ticket),
-    ).lastrowid
-    return Run(run_id or 0, array("q"), first_ticket, with_tokens=False, counts=Counts())
-
-
-def reopen(connection: sqlite3.Connection, run_id: int) -> None:
-    """Mark a run as under way that others took for dead."""
+def reopen(connection: sqlite3.Connection, run: Run) -> None:
+    """Mark a run as under way again that was cut off, or that others took for dead."""
     connection.execute(
-        "UPDATE sync_runs SET status = 'running', finished_at = NULL WHERE run_id = ?", (run_id,)
+        "UPDATE sync_runs SET status = 'running', finished_at = NULL, error = NULL"
+        " WHERE run_id = ?",
+        (run.run_id,),
     )
+    save_counts(connection, run.run_id, run.counts)
 
 
 def last_full_sync_began(connection: sqlite3.Connection, since: str) -> str | None:
@@ -188,26 +182,12 @@ def find_cut_off_run(connection: sqlite3.Connection) -> tuple[Run, bool] | None:
     return Run(run_id, numbers, first_ticket, bool(with_tokens), sums), bool(followed)
 
 
-def resume_run(connection: sqlite3.Connection, run: Run) -> None:
-    """Mark a run as under way again."""
-    connection.execute(
-        "UPDATE sync_runs SET status = 'running', finished_at = NULL, error = NULL"
-        " WHERE run_id = ?",
-        (run.run_id,),
-    )
-    save_counts(connection, run.run_id, run.counts)
-
-
 def save_counts(connection: sqlite3.Connection, run_id: int, counts: Counts) -> None:
     """Write a run's counts, in the transaction that commits what they count."""
     assignments = ", ".join(f"{column} = ?" for column in _COLUMNS)
     connection.execute(
         f"UPDATE sync_runs SET {assignments}, wallets_total = ? WHERE run_id = ?",  # noqa: S608
-        (
-            *msgspec.structs.astuple(counts),
-            counts.wallets_ok + counts.wallets_failed,
-            run_id,
-        ),
+        (*msgspec.structs.astuple(counts), counts.wallets_ok + counts.wallets_failed, run_id),
     )
 
 

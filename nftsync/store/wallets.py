@@ -97,8 +97,7 @@ def register(
     wallets = iter(wallets)
     while lines := list(islice(wallets, _STEP)):
         new += connection.executemany(
-            "INSERT INTO wallets (wallet_id, first_seen_at) VALUES (?, ?)"
-            " ON CONFLICT (wallet_id) DO NOTHING",
+            "INSERT OR IGNORE INTO wallets (wallet_id, first_seen_at) VALUES (?, ?)",
             [(line.wallet_id, at) for line in lines],
         ).rowcount
         connection.executemany(
@@ -114,14 +113,16 @@ def register(
     return new
 
 
-def list_wallets(path: Path) -> list[tuple[Any, ...]]:
-    """All known wallets: the public columns of `wallets`.
+def list_wallets(path: Path) -> list[dict[str, Any]]:
+    """All known wallets: the public columns of `wallets`, by their names.
 
     Raises:
         StoreError: there is no database, or it is not nftsync's.
     """
+    wallets = TABLES["wallets"]
     with reading(path) as connection:
-        return connection.execute(TABLES["wallets"].select()).fetchall()
+        rows = connection.execute(wallets.select()).fetchall()
+    return [dict(zip(wallets.columns, row, strict=True)) for row in rows]
 
 
 def label_wallet(connection: sqlite3.Connection, wallet_id: str, label: str) -> None:
@@ -192,26 +193,27 @@ def wallets_to_read(
 ) -> Iterator[KnownWallet]:
     """Look up wallets a step at a time, as late as possible."""
     for start in range(0, len(numbers), _STEP):
-        rows = over_keys(
-            connection,
-            f"SELECT {_KNOWN} FROM json_each(?) k"  # noqa: S608 - the columns are ours
-            " JOIN wallets w ON w.wallet_no = k.value ORDER BY k.key",
-            numbers[start : start + _STEP],
-        ).fetchall()
-        yield from map(KnownWallet._make, rows)
+        yield from _known_wallets(connection, "wallet_no", numbers[start : start + _STEP])
 
 
 def wallets_by_id(
     connection: sqlite3.Connection, wallet_ids: Iterable[str]
 ) -> dict[str, KnownWallet]:
     """Look up wallets by their ids; those that are not known are missing."""
+    known = _known_wallets(connection, "wallet_id", wallet_ids)
+    return {wallet.wallet_id: wallet for wallet in known}
+
+
+def _known_wallets(
+    connection: sqlite3.Connection, column: str, keys: Iterable[Any]
+) -> list[KnownWallet]:
     rows = over_keys(
         connection,
         f"SELECT {_KNOWN} FROM json_each(?) k"  # noqa: S608 - the columns are ours
-        " JOIN wallets w ON w.wallet_id = k.value",
-        wallet_ids,
+        f" JOIN wallets w ON w.{column} = k.value ORDER BY k.key",
+        keys,
     )
-    return {row[0]: KnownWallet._make(row) for row in rows}
+    return [KnownWallet(*row) for row in rows]
 
 
 def another_holder(
