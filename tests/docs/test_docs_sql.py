@@ -263,13 +263,14 @@ def test_the_share_is_of_the_largest_holders(databases: Databases) -> None:
         assert min(row["top10_share"] for row in rows) < 1
 
 
-def test_python_and_datasette_print_each_wallets_sum(
+def test_python_sqlite_utils_and_datasette_print_each_wallets_sum(
     history: History, runner: Runner, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sums = frames.holdings(history.database).groupby("wallet_id")["amount"].sum()
-    shown = {block.language: runner.run(block) for block in blocks(PAGE)[:3] if block.is_run}
+    _, table, shown = [runner.run(block) for block in blocks(PAGE)[:4] if block.is_run]
     printed = dict(line.split() for line in capsys.readouterr().out.splitlines())
     assert printed == {wallet: str(amount) for wallet, amount in sums.items()}
-    answered = json.loads(str(shown["sh"]).strip().splitlines()[-1])
-    assert sorted(int(row["amount"]) for row in answered) == sorted(sums)
+    in_table = [int(line.split()[-1]) for line in str(table).splitlines()[2:]]
+    answered = json.loads(str(shown).strip().splitlines()[-1])
+    assert sorted(int(row["amount"]) for row in answered) == sorted(in_table) == sorted(sums)
     assert max(sums) > 2**255

@@ -1,4 +1,4 @@
-"""Amounts are summed exactly in SQL: in SQLite, Datasette, sqlite-utils and DuckDB."""
+"""Amounts are summed exactly in SQL: in SQLite, in Datasette and in DuckDB."""
 
 from __future__ import annotations
 
@@ -83,19 +83,12 @@ def sums(database: Path) -> dict[str, str]:
 # SQLite -----------------------------------------------------------------------------------------
 
 
-@given(AMOUNTS)
-def test_the_sum_is_exact_and_passes_over_what_is_no_amount(
-    memory: sqlite3.Connection, amounts: list[str | None]
-) -> None:
-    hold(memory, amounts)
-    assert memory.execute("SELECT exact_sum(amount) FROM held").fetchone() == (total(amounts),)
-
-
 @given(AMOUNTS, st.integers(0, 3))
-def test_the_sum_of_a_window_is_exact(
+def test_the_sum_is_exact_also_of_a_window_and_passes_over_what_is_no_amount(
     memory: sqlite3.Connection, amounts: list[str | None], before: int
 ) -> None:
     hold(memory, amounts)
+    assert memory.execute("SELECT exact_sum(amount) FROM held").fetchone() == (total(amounts),)
     rows = memory.execute(
         "SELECT exact_sum(amount) OVER (ORDER BY place ROWS BETWEEN"
         f" {before} PRECEDING AND CURRENT ROW) FROM held ORDER BY place"
@@ -185,17 +178,6 @@ def test_datasette_follows_a_live_database_and_harms_nothing(
         assert found[wallet] == str(amount * UINT256 * len(large.held(wallet)))
     with closing(sqlite3.connect(large.database)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-
-
-# sqlite-utils -----------------------------------------------------------------------------------
-
-
-def test_sqlite_utils_sums_exactly_by_the_entry_point(large: Site) -> None:
-    command = [str(Path(sys.executable).with_name("sqlite-utils")), "query", large.database, QUERY]
-    done = subprocess.run(command, env=CLEAN, capture_output=True, text=True, check=True)
-    assert {row["wallet_id"]: row["total"] for row in json.loads(done.stdout)} == sums(
-        large.database
-    )
 
 
 # DuckDB -----------------------------------------------------------------------------------------

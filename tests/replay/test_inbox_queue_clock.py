@@ -93,39 +93,6 @@ def test_a_lease_that_a_wrong_clock_gave_for_long_is_taken_back(mirror: Mirror) 
     assert take_all(mirror, AT)[1] == 1
 
 
-def test_ten_thousand_webhooks_on_one_object_are_one_claim_and_end_together(
-    mirror: Mirror,
-) -> None:
-    put(mirror, 10_000, AT)
-    lease, webhooks = take_all(mirror, AT)
-    assert webhooks == 10_000
-    put(mirror, 5, AT, first=10_000)
-    assert queue.due_objects(mirror.connection, AT, AT, 512) == []
-    settled, steps, left = 0, 0, [Settlement(KEY, "done")]
-    while left:
-        with mirror.transaction() as transaction:
-            counts, left = queue.acknowledge(transaction.connection, lease, left, AT, None)
-        settled += counts["done"]
-        steps += 1
-    assert (settled, steps) == (10_000, 3)
-    assert take_all(mirror, AT)[1] == 5
-
-
-def test_what_is_done_counts_only_under_the_lease_that_claimed_it(mirror: Mirror) -> None:
-    other = ObjectKey("Token", wallet(2))
-    put(mirror, 2, AT)
-    put(mirror, 3, AT, key=other, first=2)
-    lease, webhooks = take_all(mirror, AT)
-    done = [Settlement(KEY, "done"), Settlement(other, "done")]
-    with mirror.transaction() as transaction:
-        acknowledge = queue.acknowledge
-        assert acknowledge(transaction.connection, lease + 1, done, AT, None) == ({}, [])
-        counts = {"done": webhooks}
-        assert acknowledge(transaction.connection, lease, done, AT, None) == (counts, [])
-    states = mirror.connection.execute("SELECT state, attempts FROM webhooks").fetchall()
-    assert states == [("done", 1)] * 5
-
-
 def test_work_grows_with_a_long_backlog_of_one_object_and_not_with_its_square(
     mirror: Mirror,
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -18,9 +17,8 @@ from nftsync.store.database import (
     begin_immediate,
     connect_reader,
     connect_writer,
-    over_keys,
 )
-from nftsync.store.mirror import BatchSize, Mirror
+from nftsync.store.mirror import Mirror
 
 MEGABYTE = 1024 * 1024
 OPEN_AND_CLOSE = """
@@ -66,14 +64,6 @@ def test_a_new_file_is_its_owners_alone_and_an_old_one_keeps_its_mode(
     assert [x.name for x in path.parent.iterdir()] == ["nftsync.db"]
 
 
-def test_keys_are_found_in_their_order() -> None:
-    with closing(sqlite3.connect(":memory:")) as connection:
-        query = "SELECT value || ?2 FROM json_each(?1) ORDER BY key"
-        assert over_keys(connection, query, ["b", 'a"', 1], "!").fetchall() == [
-            *(("b!",), ('a"!',), ("1!",))
-        ]
-
-
 # How long a transaction keeps others from writing ---------------------------------------------
 
 
@@ -101,17 +91,6 @@ def test_waits_for_others_are_no_part_of_the_time_that_a_transaction_locks(tmp_p
         with mirror.transaction():
             pass
         assert 0 < mirror.lock_seconds <= time.monotonic() - began - 0.3
-
-
-def test_batches_grow_while_they_are_quick_and_shrink_when_they_are_slow() -> None:
-    size = BatchSize()
-    size.learn(size.entries, 0.001)
-    assert size.entries == 2_000
-    size.learn(10, 5.0)  # so few entries say nothing
-    assert size.entries == 2_000
-    for _ in range(10):
-        size.learn(size.entries, 5.0)
-    assert size.entries == 200
 
 
 # The log ----------------------------------------------------------------------------------------
