@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -25,6 +26,12 @@ SECRET = "a-secret-that-never-shows"
 ORGANIZATION = "00000000-0000-4000-8000-00000000000a"
 #: Seconds; what takes longer will not come.
 PATIENCE = 240.0  # seconds; a busy machine comes to it too
+
+
+def free_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port: int = listener.getsockname()[1]
+        return port
 
 
 def environment(**variables: str | None) -> dict[str, str]:
@@ -118,9 +125,14 @@ def id_of(body: bytes) -> str:
     return str(json.loads(body)["id"])
 
 
+def signed(body: bytes, secret: str = SECRET) -> dict[str, str]:
+    """The headers of a webhook."""
+    return {HEADER: sign(secret, body), "Content-Type": "application/json; charset=utf-8"}
+
+
 def post(url: str, body: bytes, secret: str = SECRET, client: httpx.Client | None = None) -> int:
     """Send a webhook; the reply's status."""
-    headers = {HEADER: sign(secret, body), "Content-Type": "application/json; charset=utf-8"}
+    headers = signed(body, secret)
     if client is not None:
         return client.post(url, content=body, headers=headers).status_code
     return httpx.post(url, content=body, headers=headers, trust_env=False, timeout=30).status_code
