@@ -21,11 +21,11 @@ __all__ = [
 
 
 #: What must not reach a screen: controls (a terminal obeys them), line and paragraph separators,
-#: marks that turn the direction of what follows, characters without width, tags and surrogates.
-#: The two joiners are not among them: emoji and several scripts are written with them.
+#: marks that turn the direction of what follows, characters without width, and surrogates.
+#: Joiners and tags are not among them: emoji and several scripts are written with them.
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
-    "\ud800-\udfff\ufeff\ufff9-\ufffc\U000e0000-\U000e0fff]"
+    "\ud800-\udfff\ufeff\ufff9-\ufffc]"
 )
 
 

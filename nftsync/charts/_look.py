@@ -15,6 +15,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 from nftsync.errors import InputError, NftsyncError
+from nftsync.text import without_controls
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -51,12 +52,6 @@ Names: TypeAlias = "Mapping[str, str] | None"
 _LONGEST = 40
 _LONGEST_IN_HOVER = 120
 
-#: Controls, surrogates, line and paragraph separators, marks without width, and the marks that
-#: turn the direction of what follows.
-_UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff"
-    "\ufeff\ufff9-\ufffc\U000e0000-\U000e0fff]+"
-)
 _MISSING = {
     "contract_address": "no contract",
     "creator_name": "no creator",
@@ -64,7 +59,6 @@ _MISSING = {
     "wallet_group": "no group",
     "wallet_label": "no label",
 }
-_SPACE = re.compile(r"\s+")
 _ENTITIES = str.maketrans(
     {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;", "$": "&#36;", "%": "&#37;"}
 )
@@ -79,7 +73,7 @@ def escaped(text: str, longest: int = _LONGEST) -> str:
         longest: characters that may remain; what is longer ends in `…`.
     """
     # Cut first: what cannot be shown may be very long.
-    shown = _SPACE.sub(" ", _UNSAFE.sub(" ", text[: 16 * longest])).strip()
+    shown = without_controls(text[: 16 * longest], " ")
     if len(shown) > longest:
         shown = shown[: longest - 1].rstrip() + "…"
     return shown.translate(_ENTITIES)

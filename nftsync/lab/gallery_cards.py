@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from nftsync.errors import InputError
 from nftsync.provider.images import image_address
+from nftsync.text import without_controls
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,13 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["Cards", "Column", "Images", "cards_of", "clean"]
 
 
-#: Controls, marks that turn the direction of what follows, and characters without width. The two
-#: joiners stay: emoji and several scripts are written with them.
-_DROPPED = re.compile(
-    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u180e\u200b\u200e\u200f"
-    "\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
-)
 _SURROGATE = re.compile("[\ud800-\udfff]")
+#: Emoji and several scripts are written with them; alone they show nothing.
 _JOINERS = "\u200c\u200d"
 
 
@@ -36,8 +32,7 @@ def clean(value: Any, most: int) -> str | None:
     """
     # Far more than is kept is never looked at, so that long texts cost nothing.
     text = str(value)[: most * 4 + 1000]
-    text = _SURROGATE.sub("\ufffd", _DROPPED.sub("", text))
-    text = " ".join(text.split())
+    text = without_controls(_SURROGATE.sub("\ufffd", text))
     if not text.strip(_JOINERS):
         return None
     return text if len(text) <= most else f"{text[: most - 1]}…"
