@@ -15,9 +15,7 @@ from nftsync.daemon.schedule import keep_syncing
 from nftsync.receiver import close_app, create_app
 from nftsync.receiver.telemetry import Metrics, serve_metrics
 from nftsync.replay.config import ReplayConfig, RunSync
-from nftsync.replay.result import ReplayResult
 from nftsync.replay.run import follow
-from nftsync.store import STATES
 from nftsync.wsgi import HttpServer, Listener, enough_threads, stop_signals
 
 __all__ = ["Receiving", "ServeConfig", "receiving", "serve"]
@@ -172,21 +170,8 @@ def _start(config: ServeConfig, parts: Receiving, stack: ExitStack) -> None:
     database, stopped = config.database, parts.stopped
     replay, every, run_sync = config.replay, config.sync_every, config.run_sync
     if replay is not None:
-        counting = _Counting(metrics)
-        parts.start("replay", lambda: follow(database, replay, stopped, parts.wake, counting))
+        parts.start(
+            "replay", lambda: follow(database, replay, stopped, parts.wake, metrics.count_replayed)
+        )
     if every is not None and run_sync is not None:
         parts.start("sync", lambda: keep_syncing(database, every, run_sync, stopped))
-
-
-class _Counting:
-    """Turns what a replay tells into metrics."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def settled(self, counts: ReplayResult) -> None:
-        """Count webhooks by the state they came to, and reads."""
-        for state, count in counts.as_counts().items():
-            if state in STATES:
-                self._metrics.replayed.labels(state).inc(count)
-        self._metrics.replay_reads.inc(counts.fetches)

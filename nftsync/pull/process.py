@@ -27,8 +27,7 @@ import msgspec
 
 from nftsync.errors import CutOff, NftsyncError, SettingsError
 from nftsync.provider.client import ClientConfig
-from nftsync.pull.pool import Pool, Reader
-from nftsync.pull.reads import Read, Task
+from nftsync.pull.reads import Pool, Read, Reader, Task
 from nftsync.store.clock import TicketClock
 
 __all__ = ["Process", "child_main"]

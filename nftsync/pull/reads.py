@@ -1,13 +1,17 @@
-"""One read of the provider, from its ticket to its outcome."""
+"""Reads of the provider, each from its ticket to its outcome, and threads that make many."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, overload
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from nftsync.errors import ReadError
-from nftsync.provider.client import Client
+from nftsync.errors import ReadError, Stopped
+from nftsync.provider.client import Access, Client, ClientConfig
 from nftsync.records import Effort, ObjectRead, TokenRead, WalletRead
 from nftsync.store.clock import TicketClock
 from nftsync.times import now
@@ -16,7 +20,9 @@ __all__ = [
     "AnyRead",
     "AnyTask",
     "ObjectTask",
+    "Pool",
     "Read",
+    "Reader",
     "Subject",
     "Task",
     "TokenTask",
@@ -24,6 +30,11 @@ __all__ = [
     "read",
     "subject_of",
 ]
+
+#: What may wait to be taken, in list entries: some tens of megabytes, however large wallets are.
+_MOST_ENTRIES = 20_000
+#: Tasks that are taken ahead, so that there is work while the caller writes.
+_MOST_TASKS = 2_500
 
 
 class WalletTask(msgspec.Struct, frozen=True, tag="wallet", array_like=True):
@@ -73,10 +84,6 @@ def subject_of(of: AnyTask | AnyRead) -> Subject:
     return ("object", of.resource_type, of.resource_id)
 
 
-@overload
-def read(client: Client, tickets: TicketClock, task: Task) -> Read: ...
-@overload
-def read(client: Client, tickets: TicketClock, task: AnyTask) -> AnyRead: ...
 def read(client: Client, tickets: TicketClock, task: AnyTask) -> AnyRead:
     """Make a read; that it failed is an outcome, not an exception.
 
@@ -120,3 +127,195 @@ def _wallet_fields(client: Client, task: WalletTask, effort: Effort) -> dict[str
             "list it in ignore_fields, or set [paging]"
         )
     return fields
+
+
+_Task = TypeVar("_Task", bound=AnyTask)
+_Read = TypeVar("_Read", bound=AnyRead)
+
+
+class Reader(ABC, Generic[_Task, _Read]):
+    """Turns tasks into reads, many at once. One thread submits and takes.
+
+    It knows what it was given and has not read; what has been read waits, up to a bound in list
+    entries, to be taken.
+    """
+
+    def __init__(self) -> None:
+        # A condition for each side, so that a read wakes nobody it does not concern.
+        self._lock = threading.Lock()
+        self._may_read = threading.Condition(self._lock)
+        self._may_take = threading.Condition(self._lock)
+        self._unread: dict[Subject, _Task] = {}
+        self._reads: deque[_Read] = deque()
+        self._waiting_entries = 0
+        self._wanted_entries = 0
+        self._ended = False
+        self._error: Exception | None = None
+
+    @property
+    @abstractmethod
+    def reason(self) -> str | None:
+        """Why going on has no point, or None."""
+
+    @property
+    def room(self) -> int:
+        """How many more tasks it takes before it has caught up."""
+        return max(0, _MOST_TASKS - len(self._unread))
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits, is being read, or has still to be taken."""
+        with self._lock:
+            return not (self._unread or self._reads)
+
+    def submit(self, tasks: Sequence[_Task]) -> None:
+        """Queue tasks, each of an object that is not being read."""
+        with self._lock:
+            self._unread |= {subject_of(task): task for task in tasks}
+
+    def take(self, entries: int, *, timeout: float) -> list[_Read]:
+        """Take finished reads.
+
+        Args:
+            entries: about how many list entries to take at most; a read with none counts as one.
+            timeout: how long to wait for that many, in seconds.
+
+        Raises:
+            Exception: what ended the reading, once; it was no failed read.
+        """
+        with self._lock:
+            self._wanted_entries = entries
+            self._may_take.wait_for(self._is_enough, timeout)
+            if self._error is not None and not self._reads:
+                error, self._error = self._error, None
+                raise error
+            was_full = self._is_full()
+            taken: list[_Read] = []
+            while self._reads and entries > 0:
+                taken.append(self._reads.popleft())
+                entries -= _weight(taken[-1])
+                self._waiting_entries -= _weight(taken[-1])
+            if was_full:
+                self._may_read.notify_all()
+            return taken
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Begin no more reads, and abandon those under way; what has been read can be taken."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop, and give up everything that is held."""
+
+    def _is_enough(self) -> bool:
+        """There is no more to wait for: enough has been read, or all, or nothing more will be."""
+        return self._ended or self._waiting_entries >= self._wanted_entries or not self._unread
+
+    def _is_full(self) -> bool:
+        return self._waiting_entries >= _MOST_ENTRIES
+
+    def _put(self, reads: Sequence[_Read]) -> None:
+        with self._lock:
+            for each in reads:
+                self._unread.pop(subject_of(each), None)
+                self._waiting_entries += _weight(each)
+            self._reads.extend(reads)
+            if self._is_enough():
+                self._may_take.notify()
+
+    def _end(self, error: Exception | None = None) -> None:
+        """Nothing more will be read, perhaps because of an error that `take` is to raise."""
+        with self._lock:
+            self._ended = True
+            self._error = self._error or error
+            self._may_read.notify_all()
+            self._may_take.notify()
+
+
+def _weight(read: AnyRead) -> int:
+    return 1 + len(read.entries) if isinstance(read, WalletRead) else 1
+
+
+class Pool(Reader[_Task, _Read]):
+    """A fixed number of threads of this process: `[Task, Read]`, or with objects `[AnyTask, …]`.
+
+    The threads are daemons: nobody who stops them waits for a provider that does not answer.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        tickets: TicketClock,
+        threads: int,
+        access: Access | None = None,
+        *,
+        urgent: bool = False,
+    ) -> None:
+        """Start the threads.
+
+        Args:
+            config: how to read the provider.
+            tickets: where each read takes its number.
+            threads: how many.
+            access: rate limit and credentials that are shared with others; None for its own.
+            urgent: these reads go before those of others that share the access and are not.
+
+        Raises:
+            SettingsError: the client cannot be made so.
+        """
+        super().__init__()
+        self._client = Client(config, access, urgent=urgent)
+        self._tickets = tickets
+        self._tasks: deque[_Task] = deque()
+        for number in range(threads):
+            name = f"nftsync-fetch-{number}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    @property
+    def reason(self) -> str | None:
+        """Why going on has no point, or None."""
+        return self._client.breaker.reason
+
+    def submit(self, tasks: Sequence[_Task]) -> None:
+        """Queue tasks, each of an object that is not being read."""
+        super().submit(tasks)
+        with self._lock:
+            self._tasks.extend(tasks)
+            self._may_read.notify(len(tasks))
+
+    def withdraw(self) -> list[_Task]:
+        """Take back the tasks that no thread has begun."""
+        with self._lock:
+            tasks = list(self._tasks)
+            self._tasks.clear()
+            for task in tasks:
+                del self._unread[subject_of(task)]
+            return tasks
+
+    def stop(self) -> None:
+        """Begin no more reads, and abandon those under way; what has been read can be taken."""
+        self._client.stop()
+        self._end()
+        with self._lock:
+            self._unread.clear()
+
+    def close(self) -> None:
+        """Stop, and close the connections."""
+        self.stop()
+        self._client.close()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                self._may_read.wait_for(
+                    lambda: self._ended or (self._tasks and not self._is_full())
+                )
+                if self._ended:
+                    return
+                task = self._tasks.popleft()
+            try:
+                self._put([cast(_Read, read(self._client, self._tickets, task))])
+            except Stopped:
+                self._end()
+            except Exception as error:  # noqa: BLE001 - raised again by take()
+                self._end(error)

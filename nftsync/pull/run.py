@@ -13,9 +13,8 @@ from pathlib import Path
 from nftsync.errors import CutOff, SettingsError, StoreError
 from nftsync.provider.client import Access, ClientConfig
 from nftsync.pull.plan import SyncRequest, begin, unread_tokens, unread_wallets
-from nftsync.pull.pool import Pool, Reader
 from nftsync.pull.process import Process
-from nftsync.pull.reads import Read, Subject, Task, TokenTask, WalletTask, subject_of
+from nftsync.pull.reads import Pool, Read, Reader, Subject, Task, TokenTask, WalletTask, subject_of
 from nftsync.pull.removals import RemovalGuard
 from nftsync.pull.result import Failure, SyncResult
 from nftsync.records import Applied, WalletRead

@@ -9,7 +9,7 @@ import os
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -297,6 +297,14 @@ class Metrics:
             for value in values:
                 counter.labels(value)  # shown as 0 from the start
         return counter
+
+    def count_replayed(self, counts: Mapping[str, int]) -> None:
+        """Count what a replay came to: webhooks by state, and reads as `fetches`."""
+        for name, count in counts.items():
+            if name == "fetches":
+                self.replay_reads.inc(count)
+            else:
+                self.replayed.labels(name).inc(count)
 
     def watch_backlog(self, database: Path) -> None:
         """Show what waits in a database, too; read whenever Prometheus asks."""

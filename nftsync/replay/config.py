@@ -1,20 +1,25 @@
-"""What a replay works with: the provider, the routes, a sync of all wallets, and its timing."""
+"""What a replay works with, and what it comes to."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import msgspec
 
 from nftsync.provider.client import Access, ClientConfig
 from nftsync.provider.routes import Routes
 from nftsync.pull.result import SyncResult
+from nftsync.store.database import BUSY_SECONDS
 
-__all__ = ["ReplayConfig", "RunSync", "Timing"]
+__all__ = ["COUNTS", "ReplayConfig", "ReplayResult", "RunSync", "Timing"]
 
 #: Makes a sync of all tracked wallets, until the event is set.
 RunSync: TypeAlias = Callable[[threading.Event], SyncResult]
+#: What a replay counts: webhooks by the state they came to, and reads.
+COUNTS = ("done", "failed", "dead", "unrouted", "quarantined", "fetches")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +43,7 @@ class Timing:
         failed_sync: until a sync is tried again that failed.
         sync_check: a webhook that the next sync is too early for is looked at again after so long
             at the latest; a clock that was wrong may have said when it is due.
+        busy: how long another process may keep the database locked.
     """
 
     poll: float = 0.5
@@ -54,6 +60,7 @@ class Timing:
     busy_sync: float = 10.0
     failed_sync: float = 60.0
     sync_check: float = 3_600.0
+    busy: float = BUSY_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,3 +86,53 @@ class ReplayConfig:
     concurrency: int = 16
     most_objects: int = 512
     timing: Timing = Timing()
+
+
+class ReplayResult(msgspec.Struct, kw_only=True):
+    """Webhooks by the state they ended this replay in, and what that took.
+
+    Attributes:
+        done: worked off.
+        failed: will be tried again.
+        dead: have used up their attempts.
+        unrouted: no route for their type.
+        quarantined: of another organization.
+        fetches: reads made, of whatever kind.
+        seconds: how long it took.
+        error: why it ended early (the provider is down or refuses), or None.
+    """
+
+    done: int = 0
+    failed: int = 0
+    dead: int = 0
+    unrouted: int = 0
+    quarantined: int = 0
+    fetches: int = 0
+    seconds: float = 0.0
+    error: str | None = None
+
+    @property
+    def settled(self) -> int:
+        """Webhooks that ended in any state."""
+        return self.done + self.failed + self.dead + self.unrouted + self.quarantined
+
+    def as_dict(self) -> dict[str, Any]:
+        """The value that `replay --json` prints."""
+        value: dict[str, Any] = msgspec.to_builtins(self)
+        if self.error is None:
+            del value["error"]
+        return value
+
+    def summary(self) -> str:
+        """The result in a line for a person."""
+        counts = {
+            "done": self.done,
+            "failed (will be tried again)": self.failed,
+            "dead (attempts used up)": self.dead,
+            "without a route": self.unrouted,
+            "quarantined": self.quarantined,
+        }
+        named = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        idle = "none were due" if self.error is None else "none were worked off"
+        reads = "1 read" if self.fetches == 1 else f"{self.fetches:,} reads"
+        return f"Webhooks: {named or idle}; {reads} in {self.seconds:.1f} s."

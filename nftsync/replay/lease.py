@@ -10,6 +10,7 @@ import logging
 import random
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -19,7 +20,6 @@ from nftsync.pull.reads import AnyRead, Read, WalletTask
 from nftsync.pull.removals import RemovalGuard
 from nftsync.records import Applied, ObjectRead, WalletRead
 from nftsync.replay.config import ReplayConfig
-from nftsync.replay.result import ReplayResult
 from nftsync.replay.work import Job
 from nftsync.store import leases, queue, runs
 from nftsync.store.mirror import Mirror, Transaction
@@ -36,7 +36,7 @@ class LeasedRun:
     """Taken with the first work, renewed with every step, ended when there is none left.
 
     Attributes:
-        result: what the runs came to.
+        counts: webhooks by the state that they came to, and reads, of all runs.
         guard: keeps empty lists that are not to be trusted yet.
         settlements: what became of claimed webhooks, and is yet to be acknowledged.
     """
@@ -49,7 +49,7 @@ class LeasedRun:
             config: whose webhooks are worked on, and its timing.
             on_lost: is called when the lease has been taken away.
         """
-        self.result = ReplayResult()
+        self.counts: Counter[str] = Counter()
         self.guard = RemovalGuard()
         self.settlements: list[Settlement] = []
         self._mirror = mirror
@@ -149,7 +149,7 @@ class LeasedRun:
                     organization_id=self._config.organization_id,
                     going_on=under is not None,
                 )
-            self.result.count({"quarantined": claimed.quarantined})
+            self.counts["quarantined"] += claimed.quarantined
             claims |= {claim.key: claim.webhook_id for claim in claimed.claims}
             # Only what this claim has begun: another worker's may be running by now.
             keys = [key for key in keys if key in claims]
@@ -202,13 +202,8 @@ class LeasedRun:
             it in the mirror; None for one that is not of it.
         """
         _, run = self._under_way
-        known: list[Read] = []
-        aside: list[AnyRead] = []
-        for read in reads:
-            if isinstance(read, ObjectRead) or read.provider_down:
-                aside.append(read)
-            else:
-                known.append(read)
+        aside = [x for x in reads if isinstance(x, ObjectRead) or x.provider_down]
+        known = [x for x in reads if not (isinstance(x, ObjectRead) or x.provider_down)]
         passed = self.guard.filter(known, transaction.connection)
         if accept:
             passed += self.guard.accept()
@@ -235,7 +230,7 @@ class LeasedRun:
         counts, self.settlements = queue.acknowledge(
             connection, number, self.settlements, now(), run.run_id
         )
-        self.result.count(counts)
+        self.counts.update({state: n for state, n in counts.items() if state != "pending"})
 
     def acknowledge_all(self) -> None:
         """Acknowledge all that is settled."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Protocol
+
+import msgspec
 
 from nftsync.errors import StoreError
-from nftsync.replay.config import ReplayConfig
-from nftsync.replay.result import ReplayResult
+from nftsync.replay.config import ReplayConfig, ReplayResult
 from nftsync.replay.worker import Worker
 from nftsync.store.database import explained
 from nftsync.store.mirror import Mirror
@@ -19,16 +21,9 @@ from nftsync.store.queue import count_due
 from nftsync.terminal import progress_bar
 from nftsync.times import now
 
-__all__ = ["Observer", "follow", "replay_once"]
+__all__ = ["follow", "replay_once"]
 
 _log = logging.getLogger("nftsync.replay")
-
-
-class Observer(Protocol):
-    """Is told what a replay comes to, for metrics."""
-
-    def settled(self, counts: ReplayResult) -> None:
-        """Some webhooks were settled, after some reads: what was added since the last call."""
 
 
 def replay_once(
@@ -51,7 +46,7 @@ def replay_once(
         SettingsError: the provider cannot be read with these settings.
     """
     began = time.monotonic()
-    with explained(database), closing(Mirror(database)) as mirror:
+    with explained(database), closing(Mirror(database, busy_seconds=config.timing.busy)) as mirror:
         due = now()
         total = count_due(mirror.connection, due)
         with (
@@ -59,18 +54,16 @@ def replay_once(
             Worker(mirror, config) as worker,
         ):
             while not (stopped.is_set() or worker.breaker.is_open):
-                before = worker.result.settled
                 idle = not worker.step(due)
-                bar.update(worker.result.settled - before)
+                news = worker.news()
+                bar.update(news.total() - news["fetches"])
                 if idle and not worker.busy:
                     break
                 if idle and not worker.awaits_reads:
                     stopped.wait(config.timing.read_timeout)  # for a sync
             worker.interrupted = stopped.is_set()
-    result = worker.result
-    result.error = worker.breaker.reason
-    result.seconds = round(time.monotonic() - began, 3)
-    return result
+    told = {"seconds": round(time.monotonic() - began, 3), "error": worker.breaker.reason}
+    return msgspec.convert({**worker.counts, **told}, ReplayResult)
 
 
 def follow(
@@ -78,7 +71,7 @@ def follow(
     config: ReplayConfig,
     stopped: threading.Event,
     wake: threading.Event,
-    observer: Observer,
+    tell: Callable[[Counter[str]], None],
 ) -> None:
     """Work off webhooks as they come, until stopped.
 
@@ -87,12 +80,16 @@ def follow(
         config: what to work with.
         stopped: set it (and `wake`), and this ends; what is not worked off waits again.
         wake: is set when webhooks have come; those that other processes store are found too.
-        observer: is told what it comes to.
+        tell: is called with how many webhooks have come to which state, and how many reads were
+            made, since the last call.
     """
     while not stopped.is_set():
         try:
-            with explained(database), closing(Mirror(database)) as mirror:
-                _follow(Worker(mirror, config, rechecks=True), stopped, wake, observer)
+            with (
+                explained(database),
+                closing(Mirror(database, busy_seconds=config.timing.busy)) as mirror,
+            ):
+                _follow(Worker(mirror, config, rechecks=True), stopped, wake, tell)
         except StoreError as error:
             # What was in hand waits again when the lease runs out.
             _log.error("database trouble: %s", error)
@@ -100,12 +97,15 @@ def follow(
 
 
 def _follow(
-    worker: Worker, stopped: threading.Event, wake: threading.Event, observer: Observer
+    worker: Worker,
+    stopped: threading.Event,
+    wake: threading.Event,
+    tell: Callable[[Counter[str]], None],
 ) -> None:
     timing = worker.timing
     quiet_since = time.monotonic()
     with ExitStack() as stack:
-        stack.callback(lambda: observer.settled(worker.news()))
+        stack.callback(lambda: tell(worker.news()))
         stack.enter_context(worker)
         while not stopped.is_set():
             if wake.is_set():
@@ -113,7 +113,7 @@ def _follow(
                 worker.look_now()
             if worker.step() or worker.busy:
                 quiet_since = time.monotonic()
-                observer.settled(worker.news())
+                tell(worker.news())
             elif time.monotonic() - quiet_since > timing.quiet:
                 worker.end_run()
             if not worker.awaits_reads:

@@ -1,4 +1,4 @@
-"""What a replay has in hand: objects with webhooks, and the reads each still waits for.
+"""What a replay has in hand: objects with webhooks, and the reads or the sync each waits for.
 
 A read serves a job only if it started after the job's webhooks were claimed, and so after they
 were stored; what tells is the ticket. One read serves every job that waits for it.
@@ -7,12 +7,15 @@ were stored; what tells is the ticket. One read serves every job that waits for 
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
+from nftsync.errors import InputError, NftsyncError, SyncRunning
 from nftsync.provider.routes import Route, Routes, named_ids, path_for
 from nftsync.pull.reads import (
     AnyRead,
@@ -24,14 +27,18 @@ from nftsync.pull.reads import (
     WalletTask,
     subject_of,
 )
+from nftsync.pull.result import SyncResult
+from nftsync.replay.config import RunSync, Timing
 from nftsync.store.queue import ObjectKey
 from nftsync.store.wallets import KnownWallet, holders_of, known_tokens, wallets_by_id
 
-__all__ = ["Job", "ReadPlan", "Work", "plan_named", "plan_reads"]
+__all__ = ["Job", "SyncOutcome", "TriggeredSync", "Work", "plan_named", "plan_reads"]
 
 
 #: How often a read is made again because a later one made it stale.
 _MOST_STALE = 3
+#: Objects whose webhooks wait for a sync in memory; a sync may take an hour.
+_MOST_WAITING = 10_000
 
 
 @dataclass(eq=False, slots=True)
@@ -164,42 +171,98 @@ class Work:
             self.drop(job)
 
 
-class ReadPlan(NamedTuple):
-    """What follows on webhooks of an object.
+class SyncOutcome(NamedTuple):
+    """What became of a sync that was asked for.
 
     Attributes:
-        route: how objects of its type are followed; None: nobody has said.
-        tasks: the reads to make now; none for an untracked wallet, or where a sync is asked for.
+        jobs: whose webhooks asked for it, before it began.
+        error: why it was not made, or None.
+        wait: seconds until it should be tried again; None: it was made.
     """
 
-    route: Route | None
-    tasks: list[AnyTask]
+    jobs: list[Job]
+    error: str | None = None
+    wait: float | None = None
+
+
+class TriggeredSync:
+    """Syncs of all wallets that webhooks ask for, one at a time, beside the replay that goes on."""
+
+    def __init__(self, run_sync: RunSync, timing: Timing) -> None:
+        """Begin with none."""
+        self._run_sync = run_sync
+        self._timing = timing
+        self._stopped = threading.Event()
+        self._thread = ThreadPoolExecutor(1, "nftsync-triggered-sync")
+        self._sync: Future[SyncResult] | None = None
+        self._waiting: list[Job] = []
+        self._running: list[Job] = []
+
+    @property
+    def is_busy(self) -> bool:
+        """One is under way or asked for."""
+        return self._sync is not None or bool(self._waiting)
+
+    def ask(self, job: Job) -> bool:
+        """Let a job wait for a sync that is yet to begin; False: too many do."""
+        if len(self._waiting) >= _MOST_WAITING:
+            return False
+        self._waiting.append(job)
+        return True
+
+    def update(self) -> SyncOutcome | None:
+        """Begin a sync that is asked for; what became of it, once it is over."""
+        if self._sync is None and self._waiting:
+            self._running, self._waiting = self._waiting, []
+            self._sync = self._thread.submit(self._run_sync, self._stopped)
+        if self._sync is None or not self._sync.done():
+            return None
+        sync, self._sync = self._sync, None
+        failed = self._timing.failed_sync
+        try:
+            result = sync.result()
+        except SyncRunning as running:
+            return SyncOutcome(self._running, str(running), self._timing.busy_sync)
+        except InputError:  # no wallet is tracked, so all of them have been read
+            return SyncOutcome(self._running)
+        except NftsyncError as trouble:
+            return SyncOutcome(self._running, str(trouble), failed)
+        if result.status in {"ok", "partial"}:
+            return SyncOutcome(self._running)
+        error = result.error or f"the sync ended as {result.status}"
+        return SyncOutcome(self._running, error, failed)
+
+    def forget_jobs(self) -> None:
+        """No job waits any more; a sync under way goes on for nobody."""
+        self._waiting, self._running = [], []
+
+    def stop(self) -> None:
+        """End a sync under way; what it has read is kept."""
+        self._stopped.set()
+        self._thread.shutdown()
 
 
 def plan_reads(
     connection: sqlite3.Connection, routes: Routes, keys: Sequence[ObjectKey]
-) -> dict[ObjectKey, ReadPlan]:
+) -> dict[ObjectKey, tuple[Route | None, list[AnyTask]]]:
     """Work out the reads for objects.
 
     Args:
         connection: any connection.
         routes: how types are followed.
         keys: the objects.
+
+    Returns:
+        Of each how its type is followed, or None where nobody has said; and the reads to make now:
+        none for an untracked wallet, or where a sync is asked for.
     """
     routed = {key: routes.find(key.resource_type) for key in keys}
-    wallet_ids = [
-        key.resource_id
-        for key, route in routed.items()
-        if route is not None and route.kind == "wallet"
-    ]
-    token_ids = [
-        key.resource_id
-        for key, route in routed.items()
-        if route is not None and route.kind == "token" and route.holders
-    ]
+    followed = [(key.resource_id, route) for key, route in routed.items() if route is not None]
+    wallet_ids = [of for of, route in followed if route.kind == "wallet"]
+    token_ids = [of for of, route in followed if route.kind == "token" and route.holders]
     holders = holders_of(connection, token_ids) if token_ids else {}
     known = wallets_by_id(connection, [*wallet_ids, *chain(*holders.values())])
-    plans = {}
+    plans: dict[ObjectKey, tuple[Route | None, list[AnyTask]]] = {}
     for key, route in routed.items():
         tasks: list[AnyTask] = []
         if route is None or route.kind == "sync":
@@ -213,7 +276,7 @@ def plan_reads(
         else:
             path = path_for(route, key.resource_id)
             tasks.append(ObjectTask(key.resource_type, key.resource_id, path))
-        plans[key] = ReadPlan(route, tasks)
+        plans[key] = route, tasks
     return plans
 
 

@@ -5,28 +5,25 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from copy import copy
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Self
 
 from nftsync.errors import SettingsError
 from nftsync.provider.routes import Route
-from nftsync.pull.pool import Pool
-from nftsync.pull.reads import AnyRead, AnyTask, subject_of
+from nftsync.pull.reads import AnyRead, AnyTask, Pool, subject_of
 from nftsync.records import Applied, ObjectRead, WalletRead
 from nftsync.replay.breaker import CircuitBreaker
-from nftsync.replay.config import ReplayConfig
+from nftsync.replay.config import COUNTS, ReplayConfig
 from nftsync.replay.lease import LeasedRun
-from nftsync.replay.result import ReplayResult
-from nftsync.replay.triggered_sync import TriggeredSync
-from nftsync.replay.work import Job, Work, plan_named, plan_reads
+from nftsync.replay.work import Job, TriggeredSync, Work, plan_named, plan_reads
 from nftsync.store import queue, runs
 from nftsync.store.inbox import WebhookState
 from nftsync.store.mirror import BatchSize, Mirror, store_object
 from nftsync.store.queue import Settlement
-from nftsync.times import format_time, now, shifted
+from nftsync.times import now, shifted
 
 __all__ = ["Worker"]
 
@@ -37,7 +34,7 @@ class Worker:
     """Works on webhooks, for as long as the database gives no trouble; used by one thread.
 
     Attributes:
-        result: what it came to.
+        counts: webhooks by the state that they came to, and reads.
         timing: how long it waits for what.
         breaker: knows whether the provider is down, and why webhooks wait.
         interrupted: the run under way ends before its work does.
@@ -60,7 +57,7 @@ class Worker:
         self.timing = config.timing
         self._rechecks = rechecks
         self._lease = LeasedRun(mirror, config, self._forget)
-        self.result = self._lease.result
+        self.counts = self._lease.counts
         self._work = Work()
         self._pool = self._new_pool()
         self.breaker = CircuitBreaker(config.timing)
@@ -68,8 +65,8 @@ class Worker:
         self._batch = BatchSize()
         self._look_at = 0.0
         self._renew_at = 0.0
-        self._told = ReplayResult()
-        self._before_run = ReplayResult()
+        self._told: Counter[str] = Counter()
+        self._before_run: Counter[str] = Counter()
 
     def _new_pool(self) -> Pool[AnyTask, AnyRead]:
         config = self._config
@@ -93,9 +90,9 @@ class Worker:
         """Look into the inbox with the next step."""
         self._look_at = 0.0
 
-    def news(self) -> ReplayResult:
-        """What was added to the result since the last call."""
-        news, self._told = self.result - self._told, copy(self.result)
+    def news(self) -> Counter[str]:
+        """What was added to the counts since the last call."""
+        news, self._told = self.counts - self._told, self.counts.copy()
         return news
 
     # A step, and the end ---------------------------------------------------------------------
@@ -129,14 +126,14 @@ class Worker:
         if not self._lease.is_held:
             return
         self._mirror.index_tokens()
-        result, self._before_run = self.result - self._before_run, copy(self.result)
+        counts, self._before_run = self.counts - self._before_run, self.counts.copy()
         status: runs.RunStatus = "ok"
         if self.interrupted:
             status = "interrupted"
-        elif self.breaker.reason or result.failed or result.dead:
-            status = "partial" if result.done else "failed"
+        elif self.breaker.reason or counts["failed"] or counts["dead"]:
+            status = "partial" if counts["done"] else "failed"
         self._lease.end(status, self.breaker.reason)
-        _log.info("replayed", extra=result.as_counts())
+        _log.info("replayed", extra={name: counts[name] for name in COUNTS})
 
     def __enter__(self) -> Self:
         return self
@@ -274,7 +271,7 @@ class Worker:
                     for read, result in self._lease.apply(transaction, [], behind, accept=True):
                         self._fulfil(connection, read, result)
             self._lease.acknowledge(connection)
-        self.result.fetches += len(reads)
+        self.counts["fetches"] += len(reads)
         return refused
 
     def _fulfil(
@@ -375,4 +372,4 @@ class Worker:
 
 def _in_seconds(seconds: float) -> str:
     """The time so many seconds from now, in the stored form."""
-    return format_time(datetime.now(UTC) + timedelta(seconds=seconds))
+    return shifted(now(), timedelta(seconds=seconds))

@@ -16,7 +16,7 @@ from typing import Self
 
 from nftsync.records import Applied, ObjectRead, TokenRead, WalletRead
 from nftsync.store.clock import TicketClock
-from nftsync.store.database import Checkpoints, begin_immediate, explained
+from nftsync.store.database import BUSY_SECONDS, Checkpoints, begin_immediate, explained
 from nftsync.store.schema import open_store
 from nftsync.store.wallet_batch import Batch
 from nftsync.times import now
@@ -155,12 +155,19 @@ class Mirror:
             for them is no part of it.
     """
 
-    def __init__(self, path: Path, *, write_gap: float = WRITE_GAP_SECONDS) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        write_gap: float = WRITE_GAP_SECONDS,
+        busy_seconds: float = BUSY_SECONDS,
+    ) -> None:
         """Open, create or migrate the database.
 
         Args:
             path: the database.
             write_gap: seconds that other writers are left between two transactions.
+            busy_seconds: how long a transaction waits for other writers.
 
         Raises:
             StoreError: it cannot be opened, or is not nftsync's.
@@ -171,6 +178,7 @@ class Mirror:
             self.tickets = TicketClock.of(self.connection)
             self._checkpoints = Checkpoints(path, self.connection)
         self._write_gap = write_gap
+        self._busy_seconds = busy_seconds
         self._free_at = 0.0
         self.lock_seconds = 0.0
 
@@ -194,7 +202,7 @@ class Mirror:
         """
         time.sleep(max(0.0, self._free_at - time.monotonic()))
         with explained(self.path):
-            begin_immediate(self.connection)
+            begin_immediate(self.connection, self._busy_seconds)
             began = time.monotonic()
             try:
                 yield Transaction(self.connection)

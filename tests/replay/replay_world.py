@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from provider import uuid
+from provider import Peer, Sender, balances, reply, uuid, wallet
 
 import nftsync
 from nftsync.provider.client import ClientConfig
@@ -26,8 +26,7 @@ from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.replay import run
-from nftsync.replay.config import ReplayConfig, Timing
-from nftsync.replay.result import ReplayResult
+from nftsync.replay.config import COUNTS, ReplayConfig, ReplayResult, Timing
 from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
 from nftsync.times import now, shifted
@@ -35,17 +34,41 @@ from nftsync.times import now, shifted
 ROOT = str(Path(nftsync.__file__).parents[1])
 OURS = uuid(1, 0xC)
 THEIRS = uuid(2, 0xC)
+#: A wallet that holds nothing.
+OK = reply(balances())
+#: What a replay counts when there was nothing to do.
+NOTHING = dict.fromkeys(COUNTS, 0)
 
 
-def event(number: int) -> str:
-    return uuid(number, 0xE)
+def path_of(number: int) -> str:
+    return f"/v1/wallets/{wallet(number)}/nft-balances"
+
+
+def wallets(count: int) -> list[str]:
+    return [wallet(number) for number in range(count)]
+
+
+class Gate:
+    """An answer that comes when the test lets it."""
+
+    def __init__(self, answer: Sender = OK) -> None:
+        self._answer = answer
+        self.arrived = threading.Event()
+        self.go_on = threading.Event()
+
+    def __call__(self, peer: Peer) -> bool:
+        self.arrived.set()
+        while not self.go_on.wait(0.005):
+            if peer.wait(0):
+                return False
+        return self._answer(peer)
 
 
 def body(number: int, resource_type: str, resource_id: str, organization: str = OURS) -> bytes:
     fields = {
         "organizationId": organization,
         "action": "update",
-        "id": event(number),
+        "id": uuid(number, 0xE),
         "resourceId": resource_id,
         "resourceType": resource_type,
         "createdAtUtc": "2026-01-01T00:00:00Z",
@@ -95,16 +118,22 @@ class Place:
         return dict(self.run("SELECT state, count(*) FROM webhooks GROUP BY state"))
 
     def webhook(self, webhook_id: str) -> dict[str, Any]:
-        with closing(sqlite3.connect(self.database)) as db:
-            db.row_factory = sqlite3.Row
-            query = "SELECT * FROM webhooks WHERE webhook_id = ?"
-            return dict(db.execute(query, (webhook_id,)).fetchone())
+        (row,) = self._rows("SELECT * FROM webhooks WHERE webhook_id = ?", webhook_id)
+        return row
 
     def runs(self) -> list[dict[str, Any]]:
+        return self._rows("SELECT * FROM sync_runs WHERE kind = 'replay' ORDER BY run_id")
+
+    def _rows(self, query: str, *parameters: object) -> list[dict[str, Any]]:
         with closing(sqlite3.connect(self.database)) as db:
             db.row_factory = sqlite3.Row
-            query = "SELECT * FROM sync_runs WHERE kind = 'replay' ORDER BY run_id"
-            return [dict(row) for row in db.execute(query)]
+            return [dict(row) for row in db.execute(query, parameters)]
+
+    def attempts(self) -> set[int]:
+        return {count for (count,) in self.run("SELECT DISTINCT attempts FROM webhooks")}
+
+    def held(self) -> int:
+        return int(self.run("SELECT count(*) FROM balances")[0][0])
 
     def is_quiet(self) -> bool:
         """No lease, nothing running, no run open."""
@@ -113,11 +142,6 @@ class Place:
             " (SELECT count(*) FROM webhooks WHERE state = 'running' OR lease_no IS NOT NULL),"
             " (SELECT count(*) FROM sync_runs WHERE status = 'running')"
         ) == [(0, 0, 0)]
-
-    def is_quiet_but_for_the_lease(self) -> bool:
-        return self.run("SELECT count(*) FROM webhooks WHERE state IN ('pending', 'running')") == [
-            (0,)
-        ]
 
     def make_due(self) -> None:
         self.run("UPDATE webhooks SET next_attempt_at = ? WHERE next_attempt_at > ?", now(), now())
@@ -135,9 +159,8 @@ class Place:
         timing: Timing | None = None,
         **client: Any,
     ) -> ReplayConfig:
-        config = ClientConfig(
-            base_url=self.url, **{"attempts": 2, "timeout": 5.0, "first_wait": 0.01, **client}
-        )
+        defaults = {"base_url": self.url, "attempts": 2, "timeout": 5.0, "first_wait": 0.01}
+        config = ClientConfig(**{**defaults, **client})
 
         def sync(stopped: threading.Event) -> SyncResult:
             return sync_wallets(
@@ -189,6 +212,7 @@ class Following:
 
     def __init__(self, place: Place, config: ReplayConfig) -> None:
         self.counts: Counter[str] = Counter()
+        self._place = place
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._error: BaseException | None = None
@@ -197,12 +221,9 @@ class Following:
 
     def _run(self, place: Place, config: ReplayConfig) -> None:
         try:
-            run.follow(place.database, config, self._stopped, self._wake, self)
+            run.follow(place.database, config, self._stopped, self._wake, self.counts.update)
         except BaseException as error:  # noqa: BLE001 - raised again by end()
             self._error = error
-
-    def settled(self, counts: ReplayResult) -> None:
-        self.counts.update(counts.as_counts())
 
     def wake(self) -> None:
         self._wake.set()
@@ -212,6 +233,9 @@ class Following:
         wait_until(lambda: met() or self._error, seconds)
         if self._error is not None:
             raise self._error
+
+    def until_states(self, **states: int) -> None:
+        self.until(lambda: self._place.states() == states)
 
     def end(self) -> None:
         self._stopped.set()

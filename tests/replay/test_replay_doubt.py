@@ -6,84 +6,56 @@ import logging
 import time
 
 import pytest
-from provider import Provider, balances, entry, reply, token, uuid, wallet
-from replay_world import Place
+from provider import Provider, entry, reply, token, uuid, wallet
+from replay_world import OK, Place, path_of, wallets
 
 from nftsync.provider.routes import Route
 from nftsync.replay.config import Timing
-
-EMPTY = reply(balances())
-
-
-def path_of(number: int) -> str:
-    return f"/v1/wallets/{wallet(number)}/nft-balances"
 
 
 def hold(place: Place, provider: Provider, count: int) -> None:
     """So many wallets are known and hold a token each; no webhook is left."""
     for number in range(count):
         provider.holds(wallet(number), entry(token(number)))
-    place.receive("Wallet", *map(wallet, range(count)))
+    place.receive("Wallet", *wallets(count))
     assert place.replay().done == count
     place.run("DELETE FROM webhooks")
-
-
-def held(place: Place) -> int:
-    return int(place.run("SELECT count(*) FROM balances")[0][0])
 
 
 # Empty lists ------------------------------------------------------------------------------------
 
 
-def test_empty_lists_for_everyone_take_nothing_away(place: Place, provider: Provider) -> None:
+def test_empty_lists_for_everyone_take_nothing_away_and_whole_ones_are_believed_again(
+    place: Place, provider: Provider
+) -> None:
     hold(place, provider, 40)
     for number in range(40):
-        provider.on(path_of(number), EMPTY)
-    place.receive("Wallet", *map(wallet, range(40)))
+        provider.on(path_of(number), OK)
+    place.receive("Wallet", *wallets(40))
     result = place.replay()
-    assert held(place) == 40
-    assert (result.done, result.failed) == (0, 40)
+    assert (result.done, result.failed, place.held()) == (0, 40, 40)
     assert "empty lists" in place.run("SELECT DISTINCT last_error FROM webhooks")[0][0]
     assert not place.run("SELECT 1 FROM balance_changes WHERE new_amount IS NULL")
-
-
-def test_a_wallet_that_has_sold_its_last_is_empty_once_another_is_seen_not_to_be(
-    place: Place, provider: Provider
-) -> None:
-    hold(place, provider, 3)
-    provider.on(path_of(1), EMPTY)
-    (name,) = place.receive("Wallet", wallet(1))
-    result = place.replay()
-    assert (result.done, result.fetches) == (1, 2)
-    assert place.run("SELECT DISTINCT wallet_id FROM balances ORDER BY 1") == [
-        (wallet(0),),
-        (wallet(2),),
-    ]
-    assert place.run("SELECT webhook_id FROM balance_changes WHERE new_amount IS NULL") == [(name,)]
-
-
-def test_the_only_wallet_there_is_is_believed(place: Place, provider: Provider) -> None:
-    hold(place, provider, 1)
-    provider.on(path_of(0), EMPTY)
-    place.receive("Wallet", wallet(0))
-    assert place.replay().done == 1
-    assert held(place) == 0
-
-
-def test_when_lists_are_whole_again_replay_believes_them_again(
-    place: Place, provider: Provider
-) -> None:
-    hold(place, provider, 30)
-    for number in range(30):
-        provider.on(path_of(number), EMPTY)
-    place.receive("Wallet", *map(wallet, range(30)))
-    assert place.replay().failed == 30
-    for number in range(30):
+    for number in range(40):
         if number != 3:
             provider.on(path_of(number))
     place.make_due()
-    assert place.replay().done == 30
-    assert held(place) == 29
+    assert place.replay().done == 40
+    assert place.held() == 39
+
+
+@pytest.mark.parametrize(("known", "fetches"), [(3, 2), (1, 1)])
+def test_a_wallet_that_has_sold_its_last_is_empty_once_another_is_seen_not_to_be(
+    place: Place, provider: Provider, known: int, fetches: int
+) -> None:
+    """Where there is no other, it is believed at once."""
+    hold(place, provider, known)
+    provider.on(path_of(0), OK)
+    (name,) = place.receive("Wallet", wallet(0))
+    result = place.replay()
+    assert (result.done, result.fetches) == (1, fetches)
+    assert {of for (of,) in place.run("SELECT wallet_id FROM balances")} == set(wallets(known)[1:])
+    assert place.run("SELECT webhook_id FROM balance_changes WHERE new_amount IS NULL") == [(name,)]
 
 
 # Refusals ---------------------------------------------------------------------------------------
@@ -106,9 +78,7 @@ def test_a_named_wallet_of_somebody_else_that_is_403_does_no_harm(
 
 
 def test_an_object_that_is_refused_again_and_again_does_not_hold_up_the_others(
-    place: Place,
-    provider: Provider,
-    caplog: pytest.LogCaptureFixture,
+    place: Place, provider: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Only the first refusal may be the provider's; the others are known to be the object's."""
     caplog.set_level(logging.INFO, "nftsync.replay")

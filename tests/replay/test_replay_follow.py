@@ -7,20 +7,13 @@ import threading
 from contextlib import closing
 
 import pytest
-from provider import Provider, balances, entry, reply, token, uuid, wallet
-from replay_world import Place, in_time
+from provider import Provider, balances, entry, reply, silence, token, uuid, wallet
+from replay_world import OK, Gate, Place, in_time, path_of
 
 from nftsync.provider.routes import Route
 from nftsync.records import ObjectRead
 from nftsync.replay.config import Timing
-from nftsync.store import database as store_connection
 from nftsync.store.mirror import Mirror, store_object
-
-OK = reply(balances())
-
-
-def path_of(number: int) -> str:
-    return f"/v1/wallets/{wallet(number)}/nft-balances"
 
 
 @pytest.fixture
@@ -37,6 +30,15 @@ def reads(provider: Provider, number: int = 1) -> int:
     return len(provider.requests(path_of(number)))
 
 
+def due_again(known: Place) -> str:
+    """Wallet 1's webhook is done, and it is time to look once more."""
+    (name,) = known.receive("Wallet", wallet(1))
+    known.run(
+        "UPDATE webhooks SET state = 'done', next_attempt_at = NULL, look_again_at = ?", in_time(-1)
+    )
+    return name
+
+
 # Second looks -----------------------------------------------------------------------------------
 
 
@@ -51,7 +53,7 @@ def test_what_had_not_changed_is_read_once_more_and_no_more(
         following.until(lambda: known.run("SELECT amount FROM balances") == [("2",)])
         known.receive("Wallet", wallet(2))  # another webhook's read comes after any third look
         provider.holds(wallet(2), entry(token(1)))
-        following.until(lambda: known.states() == {"done": 2})
+        following.until_states(done=2)
     assert reads(provider) - before == 2
     assert known.run("SELECT webhook_id FROM balance_changes ORDER BY change_id LIMIT 2")[1] == (
         name,
@@ -63,46 +65,34 @@ def test_what_had_not_changed_is_read_once_more_and_no_more(
 def test_a_second_look_outlives_a_restart(known: Place, provider: Provider) -> None:
     (name,) = known.receive("Wallet", wallet(1))
     with known.following() as following:
-        following.until(lambda: known.webhook(name)["state"] == "done")
+        following.until_states(done=1)
     assert in_time(1) < known.webhook(name)["look_again_at"] <= in_time(5)
     before = reads(provider)
     known.run("UPDATE webhooks SET look_again_at = ?", in_time(-1))
     with known.following() as following:
         following.until(lambda: reads(provider) > before)
-        following.until(known.is_quiet_but_for_the_lease)
     assert known.webhook(name)["look_again_at"] is None
 
 
 def test_a_second_look_that_is_cut_off_is_made_after_the_restart(
     known: Place, provider: Provider
 ) -> None:
-    go_on = threading.Event()
-
-    def slow(peer):
-        go_on.wait(10)
-        return OK(peer)
-
-    (name,) = known.receive("Wallet", wallet(1))
-    known.run(
-        "UPDATE webhooks SET state = 'done', next_attempt_at = NULL, look_again_at = ?", in_time(-1)
-    )
+    gate = Gate()
+    name = due_again(known)
     before = reads(provider)
-    provider.on(path_of(1), slow)
+    provider.on(path_of(1), gate)
     with known.following() as following:
         following.until(lambda: reads(provider) > before)
         # Not before this look is over; but should this worker vanish, it is due again by itself.
         assert in_time(30) < known.webhook(name)["look_again_at"] < in_time(90)
-    go_on.set()
+    gate.go_on.set()
     assert known.webhook(name)["look_again_at"] is not None
 
 
 def test_a_second_look_at_a_provider_that_refuses_is_made_later(
     known: Place, provider: Provider
 ) -> None:
-    (name,) = known.receive("Wallet", wallet(1))
-    known.run(
-        "UPDATE webhooks SET state = 'done', next_attempt_at = NULL, look_again_at = ?", in_time(-1)
-    )
+    name = due_again(known)
     provider.on(path_of(1), reply(b"", 403), reply(balances(entry(token(1), "9"))))
     with known.following(
         attempts=1, timing=Timing(first_deferral=0.1, first_pause=0.05)
@@ -115,17 +105,15 @@ def test_a_second_look_at_a_provider_that_refuses_is_made_later(
 def test_objects_are_looked_at_again_when_they_are_as_they_were(
     place: Place, provider: Provider
 ) -> None:
-    provider.on(f"/v1/transfers/{uuid(7)}", reply(b'{"a": 1}'))
+    path = f"/v1/transfers/{uuid(7)}"
     routes = {"Transfer": Route(kind="object", path="/v1/transfers/{resourceId}")}
+    looks = []
     with place.following(routes) as following:
-        (new,) = place.receive("Transfer", uuid(7))
-        following.until(lambda: place.webhook(new)["state"] == "done")
-        (same,) = place.receive("Transfer", uuid(7))
-        following.until(lambda: place.webhook(same)["state"] == "done")
-        provider.on(f"/v1/transfers/{uuid(7)}", reply(b'{"a": 2}'))
-        (other,) = place.receive("Transfer", uuid(7))
-        following.until(lambda: place.webhook(other)["state"] == "done")
-    looks = [place.webhook(name)["look_again_at"] is not None for name in (new, same, other)]
+        for count, body in enumerate([b'{"a": 1}', b'{"a": 1}', b'{"a": 2}'], start=1):
+            provider.on(path, reply(body))
+            (name,) = place.receive("Transfer", uuid(7))
+            following.until_states(done=count)
+            looks.append(place.webhook(name)["look_again_at"] is not None)
     assert looks == [False, True, False]
     assert place.run("SELECT body FROM resources") == [('{"a": 2}',)]
 
@@ -133,23 +121,18 @@ def test_objects_are_looked_at_again_when_they_are_as_they_were(
 def test_an_object_that_was_read_earlier_does_not_replace_what_was_read_later(
     place: Place,
 ) -> None:
+    reads = [(5, "{}", True), (4, '{"a": 1}', False), (6, "{}", False), (7, '{"a": 2}', True)]
     with Mirror(place.database) as mirror, mirror.transaction() as transaction:
-
-        def kept(ticket: int, body: str) -> bool:
+        for ticket, body, is_new in reads:
             read = ObjectRead(
                 resource_type="Transfer",
                 resource_id=uuid(7),
+                outcome="ok",
                 ticket=ticket,
                 started_at=f"at {ticket}",
-                outcome="ok",
                 body=body,
             )
-            return store_object(transaction.connection, read)
-
-        assert kept(5, "{}")
-        assert not kept(4, '{"a": 1}')
-        assert not kept(6, "{}")
-        assert kept(7, '{"a": 2}')
+            assert store_object(transaction.connection, read) == is_new
     assert place.run("SELECT body, fetched_at FROM resources") == [('{"a": 2}', "at 7")]
 
 
@@ -159,13 +142,8 @@ def test_an_object_that_was_read_earlier_does_not_replace_what_was_read_later(
 def test_a_lease_that_was_taken_away_midway_costs_a_read_and_no_webhook(
     place: Place, provider: Provider
 ) -> None:
-    go_on = threading.Event()
-
-    def slow(peer):
-        assert go_on.wait(10)
-        return OK(peer)
-
-    provider.on(path_of(1), slow, OK)
+    gate = Gate()
+    provider.on(path_of(1), gate, OK)
     (name,) = place.receive("Wallet", wallet(1))
     with place.following(timing=Timing(renew=0.05)) as following:
         following.until(lambda: reads(provider) == 1)
@@ -174,7 +152,7 @@ def test_a_lease_that_was_taken_away_midway_costs_a_read_and_no_webhook(
         place.run("UPDATE sync_runs SET status = 'interrupted', finished_at = 'x'")
         following.until(lambda: (place.webhook(name)["lease_no"] or 0) > lease)
         assert [ledger["status"] for ledger in place.runs()] == ["running"]
-        go_on.set()
+        gate.go_on.set()
         following.until(lambda: place.webhook(name)["state"] == "done")
     assert reads(provider) == 2
     assert place.webhook(name)["attempts"] == 1
@@ -183,32 +161,15 @@ def test_a_lease_that_was_taken_away_midway_costs_a_read_and_no_webhook(
     assert (ledger["status"], ledger["wallets_ok"]) == ("ok", 2)
 
 
-def test_what_a_vanished_worker_had_is_worked_off_when_its_lease_has_run_out(
-    place: Place, provider: Provider
-) -> None:
-    provider.always(OK)
-    place.receive("Wallet", wallet(1), wallet(2))
-    place.run("INSERT INTO leases (expires_at) VALUES (?)", in_time(0.5))
-    place.run("UPDATE webhooks SET state = 'running', lease_no = 1")
-    with place.following(timing=Timing(renew=0.05)) as following:
-        assert place.states() == {"running": 2}
-        following.until(lambda: place.states() == {"done": 2})
-
-
 def test_a_lease_outlives_reads_that_take_longer_than_it(place: Place, provider: Provider) -> None:
-    go_on = threading.Event()
-
-    def slow(peer):
-        assert go_on.wait(10)
-        return OK(peer)
-
-    provider.on(path_of(1), slow)
+    gate = Gate()
+    provider.on(path_of(1), gate)
     (name,) = place.receive("Wallet", wallet(1))
     with place.following(timing=Timing(renew=0.05)) as following:
         following.until(lambda: reads(provider) == 1)
         expires = place.run("SELECT expires_at FROM leases")
         following.until(lambda: place.run("SELECT expires_at FROM leases") > expires)
-        go_on.set()
+        gate.go_on.set()
         following.until(lambda: place.webhook(name)["state"] == "done")
     assert reads(provider) == 1
 
@@ -237,12 +198,7 @@ def test_what_is_given_back_at_the_end_keeps_why_it_failed_before(
     reason = place.webhook(name)["last_error"]
     assert "404" in reason
     place.make_due()
-
-    def never(peer):
-        peer.wait(30)
-        return False
-
-    provider.on(path_of(1), never)
+    provider.on(path_of(1), silence())
     with place.following() as following:
         following.until(lambda: reads(provider) == 2)
     row = place.webhook(name)
@@ -254,39 +210,30 @@ def test_what_is_given_back_at_the_end_keeps_why_it_failed_before(
 
 
 def test_a_database_that_is_locked_for_long_delays_and_loses_nothing(
-    place: Place,
-    provider: Provider,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    place: Place, provider: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Longer than a writer waits, so that replay begins anew; what it had in hand comes back."""
-    monkeypatch.setattr(store_connection.begin_immediate, "__defaults__", (0.2,))
-    arrived, go_on = threading.Event(), threading.Event()
-
-    def slow(peer):
-        arrived.set()
-        assert go_on.wait(10)
-        return OK(peer)
-
-    provider.on(path_of(1), slow, OK)
+    gate = Gate()
+    provider.on(path_of(1), gate, OK)
     place.receive("Wallet", wallet(1))
-    with place.following(timing=Timing(restart=0.05, renew=0.05)) as following:
-        assert arrived.wait(10)
+    with place.following(timing=Timing(restart=0.05, renew=0.05, busy=0.2)) as following:
+        assert gate.arrived.wait(10)
         with closing(sqlite3.connect(place.database, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            go_on.set()
+            gate.go_on.set()
             following.until(lambda: "database trouble" in caplog.text)
             other.execute("COMMIT")
         assert place.states() == {"running": 1}
         place.run("UPDATE leases SET expires_at = ?", in_time(-1))  # as in 20 s
-        following.until(lambda: place.states() == {"done": 1})
+        following.until_states(done=1)
     assert place.is_quiet()
     assert [ledger["status"] for ledger in place.runs()] == ["interrupted", "ok"]
 
 
-@pytest.fixture
-def full_disk(place: Place, provider: Provider) -> Place:
-    """One webhook, whose read can be stored and whose settlement can't, but only together."""
+def test_follow_settles_nothing_that_could_not_be_stored(
+    place: Place, provider: Provider, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A read that can be stored and a settlement that can't are stored only together."""
     provider.holds(wallet(1), entry(token(1)))
     place.receive("Wallet", wallet(1))
     place.run(
@@ -294,19 +241,13 @@ def full_disk(place: Place, provider: Provider) -> Place:
         " AND EXISTS (SELECT 1 FROM balance_rows)"
         " BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
     )
-    return place
-
-
-def test_follow_settles_nothing_that_could_not_be_stored(
-    full_disk: Place, caplog: pytest.LogCaptureFixture
-) -> None:
-    with full_disk.following(timing=Timing(restart=0.05, renew=0.05)) as following:
+    with place.following(timing=Timing(restart=0.05, renew=0.05)) as following:
         following.until(lambda: "no room left" in caplog.text)
-        assert full_disk.states() == {"running": 1}
-        full_disk.run("DROP TRIGGER full_disk")
-        full_disk.run("UPDATE leases SET expires_at = ?", in_time(-1))
-        following.until(lambda: full_disk.states() == {"done": 1})
-    assert full_disk.run("SELECT count(*) FROM balances") == [(1,)]
+        assert place.states() == {"running": 1}
+        place.run("DROP TRIGGER full_disk")
+        place.run("UPDATE leases SET expires_at = ?", in_time(-1))
+        following.until_states(done=1)
+    assert place.held() == 1
 
 
 # The ledger -------------------------------------------------------------------------------------

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-from provider import Provider, balances, entry, reply, token, uuid, wallet
-from replay_world import Place, in_time, wait_until
-from worlds import listed, mirrored, replayed
+from provider import Provider, entry, reply, token, uuid, wallet
+from replay_world import NOTHING, OK, Gate, Place, in_time, path_of, wait_until, wallets
+from worlds import Outcome, listed, mirrored, replayed
 
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-
-OK = reply(balances())
 
 
 def test_two_replay_commands_share_a_backlog(place: Place, provider: Provider) -> None:
@@ -24,7 +21,7 @@ def test_two_replay_commands_share_a_backlog(place: Place, provider: Provider) -
         return OK(peer)
 
     provider.always(slow)
-    place.receive("Wallet", *(wallet(number) for number in range(900)))
+    place.receive("Wallet", *wallets(900))
     processes = [place.command("replay", "--json") for _ in range(2)]
     outputs = [process.communicate(timeout=60) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
@@ -44,10 +41,9 @@ def world() -> Iterator[SandboxServer]:
 
 def test_replay_beside_a_sync_of_the_same_wallets(place: Place, world: SandboxServer) -> None:
     place.url = world.url
-    wallets = list(world.world.wallets())
-    for name in wallets[:100]:
-        place.receive("Wallet", name)
-    sync = place.command("sync", "--json", *wallets)
+    ours = list(world.world.wallets())
+    place.receive("Wallet", *ours[:100])
+    sync = place.command("sync", "--json", *ours)
     replay = place.command("replay", "--json")
     synced, replayed_out = sync.communicate(timeout=60), replay.communicate(timeout=60)
     assert (sync.returncode, replay.returncode) == (0, 0), (synced, replayed_out)
@@ -58,21 +54,15 @@ def test_replay_beside_a_sync_of_the_same_wallets(place: Place, world: SandboxSe
 
 
 def test_ctrl_c_gives_back_what_is_not_done_and_exits_130(place: Place, provider: Provider) -> None:
-    quick = [wallet(number) for number in range(20)]
+    quick = wallets(20)
     for name in quick:
         provider.holds(name, entry(token(1)))
-    stuck = threading.Event()
-
-    def never(peer):
-        stuck.set()
-        peer.wait(30)
-        return False
-
-    provider.on(f"/v1/wallets/{wallet(99)}/nft-balances", never)
+    stuck = Gate()
+    provider.on(path_of(99), stuck)
     place.receive("Wallet", *quick, *[wallet(99)] * 3)
     place.receive("Whatever", uuid(1))
     process = place.command("replay")
-    assert stuck.wait(20)
+    assert stuck.arrived.wait(20)
     wait_until(lambda: place.states().get("done") == 20)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
@@ -90,17 +80,11 @@ def test_ctrl_c_gives_back_what_is_not_done_and_exits_130(place: Place, provider
 def test_what_a_killed_replay_had_is_done_by_the_next_and_its_run_is_closed(
     place: Place, provider: Provider
 ) -> None:
-    stuck = threading.Event()
-
-    def never(peer):
-        stuck.set()
-        peer.wait(30)
-        return False
-
-    provider.always(never)
-    place.receive("Wallet", *(wallet(number) for number in range(700)))
+    stuck = Gate()
+    provider.always(stuck)
+    place.receive("Wallet", *wallets(700))
     process = place.command("replay")
-    assert stuck.wait(20)
+    assert stuck.arrived.wait(20)
     process.kill()
     process.communicate(timeout=20)
     provider.always(OK)
@@ -117,46 +101,49 @@ def test_follow_and_replay_beside_each_other(place: Place, provider: Provider) -
     provider.always(OK)
     with place.following() as following:
         for round_ in range(5):
-            place.receive("Wallet", *(wallet(number) for number in range(40)))
+            place.receive("Wallet", *wallets(40))
             result = place.replay()
             following.wake()
-            following.until(lambda n=round_: place.states() == {"done": 40 * (n + 1)})
+            following.until_states(done=40 * (round_ + 1))
             assert result.failed == 0
     assert place.run("SELECT DISTINCT attempts FROM webhooks") == [(1,)]
     assert place.is_quiet()
 
 
-def test_the_command_says_what_it_came_to(place: Place, provider: Provider) -> None:
+def test_the_command_says_what_it_came_to(
+    place: Place, provider: Provider, command: Callable[..., Outcome]
+) -> None:
     provider.holds(wallet(1), entry(token(1)))
     place.receive("Wallet", wallet(1), wallet(1))
     place.receive("Whatever", uuid(1))
-    process = place.command("replay")
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == 0
-    assert "2 done, 1 without a route; 1 read in" in out
-    assert "nftsync routes suggest" in err
-    nothing = place.command("replay")
-    assert nothing.communicate(timeout=30)[0].startswith("Webhooks: none were due; 0 reads")
-    assert nothing.returncode == 0
+    arguments = "replay", "-d", place.database, "--base-url", place.url
+    done = command(*arguments)
+    assert done.code == 0
+    assert "2 done, 1 without a route; 1 read in" in done.out
+    assert "nftsync routes suggest" in done.err
+    done = command(*arguments)
+    assert (done.code, done.out[:39]) == (0, "Webhooks: none were due; 0 reads in 0.0")
+    place.receive("Wallet", wallet(2))
+    done = command(*arguments, "--json")
+    value = json.loads(done.out)
+    assert done.code == 1
+    assert value.pop("seconds") > 0
+    assert value == NOTHING | {"failed": 1, "fetches": 1}
+    assert "nftsync inbox --state failed" in done.err
 
 
-def test_the_command_exits_with_1_when_a_webhook_failed(place: Place) -> None:
-    place.receive("Wallet", wallet(1))
-    process = place.command("replay", "--json")
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == 1
-    value = json.loads(out)
-    assert set(value) == {
-        "done", "failed", "dead", "unrouted", "quarantined", "fetches", "seconds",
-    }  # fmt: skip
-    assert (value["failed"], value["fetches"]) == (1, 1)
-    assert "nftsync inbox --state failed" in err
-
-
-def test_without_a_provider_the_command_says_what_is_missing(place: Place) -> None:
-    place.url = ""
-    process = place.command("replay")
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 2
-    assert "base_url" in err
-    assert err.count("\n") <= 4
+def test_the_command_says_in_one_line_why_the_provider_is_not_read(
+    place: Place, provider: Provider, command: Callable[..., Outcome]
+) -> None:
+    provider.always(reply(b"\x1b[31m<html>", 403))
+    place.receive("Wallet", *wallets(5))
+    done = command("replay", "--json", "-d", place.database, "--base-url", place.url)
+    assert done.code == 1
+    assert '"fetches":' in done.out
+    assert done.err.count("\n") == 1
+    assert done.err.startswith("nftsync: webhooks wait: ")
+    assert "\x1b" not in done.out + done.err
+    done = command("replay", "-d", place.database)
+    assert done.code == 2
+    assert "base_url" in done.err
+    assert done.err.count("\n") <= 4

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-
 from provider import Provider, balances, entry, raw, reply, token, uuid, wallet
-from replay_world import OURS, THEIRS, Place
+from replay_world import NOTHING, OURS, THEIRS, Gate, Place, path_of, wallets
 
 from nftsync.provider.routes import Paging, Route
 
@@ -15,21 +13,15 @@ TRANSFER = Route(
     wallets=["from", "to.id"],
     tokens=["nft"],
 )
-
-
-def path_of(wallet_id: str) -> str:
-    return f"/v1/wallets/{wallet_id}/nft-balances"
+TRANSFER_PATH = f"/v1/transfers/{uuid(7)}"
 
 
 def test_many_webhooks_on_one_object_are_one_read(place: Place, provider: Provider) -> None:
     provider.holds(wallet(1), entry(token(1)))
     place.receive("Wallet", *[wallet(1)] * 40)
     result = place.replay().as_dict()
-    seconds = result.pop("seconds")
-    assert seconds > 0
-    assert result == {
-        "done": 40, "failed": 0, "dead": 0, "unrouted": 0, "quarantined": 0, "fetches": 1,
-    }  # fmt: skip
+    assert result.pop("seconds") > 0
+    assert result == NOTHING | {"done": 40, "fetches": 1}
     assert len(provider.requests()) == 1
     assert place.run("SELECT DISTINCT state, attempts, last_error, lease_no FROM webhooks") == [
         ("done", 1, None, None)
@@ -92,7 +84,7 @@ def test_webhooks_of_another_organization_are_put_aside_and_read_nothing(
     (ours,) = place.receive("Wallet", wallet(2))
     result = place.replay(organization_id=OURS)
     assert (result.done, result.quarantined, result.fetches) == (1, 2, 1)
-    assert [seen.path for seen in provider.requests()] == [path_of(wallet(2))]
+    assert [seen.path for seen in provider.requests()] == [path_of(2)]
     assert place.run("SELECT wallet_id FROM wallets") == [(wallet(2),)]
     assert place.webhook(ours)["state"] == "done"
     for webhook_id, digest, error in place.run(
@@ -111,9 +103,9 @@ def test_an_unrouted_type_waits_until_a_route_is_there_and_it_is_put_back(
     result = place.replay()
     assert (result.unrouted, result.fetches) == (1, 0)
     assert "Transfer" in place.webhook(name)["last_error"]
-    assert place.replay({"Transfer": TRANSFER}).as_counts() == dict.fromkeys(result.as_counts(), 0)
+    assert place.replay({"Transfer": TRANSFER}).as_dict().items() >= NOTHING.items()
     place.run("UPDATE webhooks SET state = 'pending', next_attempt_at = '', finished_at = NULL")
-    provider.on(f"/v1/transfers/{uuid(7)}", reply(b"{}"))
+    provider.on(TRANSFER_PATH, reply(b"{}"))
     assert place.replay({"Transfer": TRANSFER}).done == 1
     assert provider.requests()[0].query == "full=1"
     assert place.run("SELECT resource_type, resource_id, body FROM resources") == [
@@ -126,7 +118,7 @@ def test_what_an_object_names_is_read_again(place: Place, provider: Provider) ->
         *(wallet(1).upper().encode(), wallet(2).encode()),
         token(1).encode(),
     )
-    provider.on(f"/v1/transfers/{uuid(7)}", reply(body))
+    provider.on(TRANSFER_PATH, reply(body))
     provider.on(f"/v1/tokens/{token(1)}", reply(b'{"id": "%s"}' % token(1).encode()))
     provider.holds(wallet(1))
     provider.holds(wallet(2), entry(token(1)))
@@ -143,7 +135,7 @@ def test_strangers_that_an_object_names_do_no_harm_where_the_provider_does_not_k
     place: Place, provider: Provider
 ) -> None:
     provider.on(
-        f"/v1/transfers/{uuid(7)}",
+        TRANSFER_PATH,
         reply(b'{"from": "%s", "nft": "%s"}' % (wallet(9).encode(), token(9).encode())),
     )
     place.receive("Transfer", uuid(7))
@@ -156,13 +148,13 @@ def test_strangers_that_an_object_names_do_no_harm_where_the_provider_does_not_k
 def test_a_stranger_that_is_refused_makes_the_webhook_wait(
     place: Place, provider: Provider
 ) -> None:
-    provider.on(f"/v1/transfers/{uuid(7)}", reply(b'{"from": "%s"}' % wallet(9).encode()))
-    provider.on(path_of(wallet(9)), reply(b"", 503))
+    provider.on(TRANSFER_PATH, reply(b'{"from": "%s"}' % wallet(9).encode()))
+    provider.on(path_of(9), reply(b"", 503))
     place.receive("Transfer", uuid(7))
     result = place.replay({"Transfer": TRANSFER})
     assert (result.settled, place.states()) == (0, {"pending": 1})
     provider.holds(wallet(9))
-    provider.on(path_of(wallet(9)))
+    provider.on(path_of(9))
     place.make_due()
     assert place.replay({"Transfer": TRANSFER}).done == 1
     assert place.run("SELECT wallet_id, tracked FROM wallets") == [(wallet(9), 1)]
@@ -174,15 +166,15 @@ def test_a_known_wallet_that_an_object_names_must_be_readable(
     provider.holds(wallet(1))
     place.receive("Wallet", wallet(1))
     place.replay()
-    provider.on(path_of(wallet(1)), reply(b"gone", 404))
-    provider.on(f"/v1/transfers/{uuid(7)}", reply(b'{"from": "%s"}' % wallet(1).encode()))
+    provider.on(path_of(1), reply(b"gone", 404))
+    provider.on(TRANSFER_PATH, reply(b'{"from": "%s"}' % wallet(1).encode()))
     (name,) = place.receive("Transfer", uuid(7))
     assert place.replay({"Transfer": TRANSFER}).failed == 1
     assert "404" in place.webhook(name)["last_error"]
 
 
 def test_holders_are_read_beside_their_token(place: Place, provider: Provider) -> None:
-    holders = [wallet(number) for number in range(5)]
+    holders = wallets(5)
     for holder in holders:
         provider.holds(holder, entry(token(1)))
     provider.holds(wallet(8), entry(token(2)))
@@ -196,29 +188,23 @@ def test_holders_are_read_beside_their_token(place: Place, provider: Provider) -
     assert (result.done, result.fetches) == (1, 5)
     assert {seen.path for seen in provider.requests()[before:]} == {
         f"/v1/tokens/{token(1)}",
-        *(path_of(holder) for holder in holders[:4]),
+        *(path_of(number) for number in range(4)),
     }
 
 
 def test_a_webhook_that_comes_while_its_object_is_read_causes_another_read(
     place: Place, provider: Provider
 ) -> None:
-    arrived, go_on = threading.Event(), threading.Event()
-
-    def slow(peer):
-        arrived.set()
-        assert go_on.wait(10)
-        return reply(balances(entry(token(1), "1")))(peer)
-
-    provider.on(path_of(wallet(1)), slow, reply(balances(entry(token(1), "2"))))
+    gate = Gate(reply(balances(entry(token(1), "1"))))
+    provider.on(path_of(1), gate, reply(balances(entry(token(1), "2"))))
     (first,) = place.receive("Wallet", wallet(1))
     with place.following() as following:
-        assert arrived.wait(10)
+        assert gate.arrived.wait(10)
         (second,) = place.receive("Wallet", wallet(1))
         following.wake()
         assert place.webhook(second)["state"] == "pending"
-        go_on.set()
-        following.until(lambda: place.states() == {"done": 2})
+        gate.go_on.set()
+        following.until_states(done=2)
     assert following.counts["fetches"] == 2
     assert place.run("SELECT amount FROM balances") == [("2",)]
     assert place.run("SELECT webhook_id FROM balance_changes ORDER BY change_id") == [
@@ -236,7 +222,7 @@ def test_a_read_that_a_later_one_overtook_is_made_again(place: Place, provider: 
         place.run("UPDATE wallets SET ticket = ticket + 60000000000")
         return reply(balances(entry(token(1), "7")))(peer)
 
-    provider.on(path_of(wallet(1)), overtaken, reply(balances(entry(token(1), "8"))))
+    provider.on(path_of(1), overtaken, reply(balances(entry(token(1), "8"))))
     place.receive("Wallet", wallet(1))
     result = place.replay()
     assert result.fetches == 4  # the clock of reads cannot catch up within the test
@@ -268,9 +254,9 @@ def test_a_broken_answer_of_one_object_leaves_the_others_alone(
     place: Place, provider: Provider
 ) -> None:
     provider.always(reply(balances()))
-    provider.on(path_of(wallet(3)), raw(b"nonsense\r\n\r\n"))
-    provider.on(path_of(wallet(4)), reply(b'{"nftTokenBalances": 1}'))
-    place.receive("Wallet", *(wallet(number) for number in range(6)))
+    provider.on(path_of(3), raw(b"nonsense\r\n\r\n"))
+    provider.on(path_of(4), reply(b'{"nftTokenBalances": 1}'))
+    place.receive("Wallet", *wallets(6))
     result = place.replay()
     assert (result.done, result.failed) == (4, 1)
     assert wallet(3) in str(result.error)
