@@ -9,29 +9,17 @@ from hypothesis import strategies as st
 from nftsync.store.mirror import BatchSize
 
 
-def test_slow_transactions_make_smaller_ones_down_to_a_least_size() -> None:
+@pytest.mark.parametrize(
+    ("seconds", "sizes"),
+    [(10.0, [500, 250, 200, 200]), (0.08, [1_000] * 4), (0.0, [2_000, 4_000, 8_000, 8_000])],
+)
+def test_slow_transactions_make_smaller_ones_and_quick_ones_larger(
+    seconds: float, sizes: list[int]
+) -> None:
     size = BatchSize()
-    sizes = []
-    for _ in range(10):
-        size.learn(size.entries, 10.0)
-        sizes.append(size.entries)
-    assert sizes[:3] == [500, 250, 200]
-    assert set(sizes[3:]) == {200}
-
-
-def test_quick_transactions_make_larger_ones_up_to_a_most() -> None:
-    size = BatchSize()
-    sizes = []
-    for _ in range(10):
-        size.learn(size.entries, 0.0)
-        sizes.append(size.entries)
-    assert sizes[:4] == [2_000, 4_000, 8_000, 8_000]
-
-
-def test_a_transaction_of_the_right_length_changes_nothing() -> None:
-    size = BatchSize()
-    size.learn(1_000, 0.08)
-    assert size.entries == pytest.approx(1_000, abs=1)
+    for expected in sizes:
+        size.learn(size.entries, seconds)
+        assert size.entries == expected
 
 
 @pytest.mark.parametrize("entries", [0, 1, 500])

@@ -21,7 +21,7 @@ from nftsync.pull.removals import RemovalGuard
 from nftsync.records import Applied, ObjectRead, WalletRead
 from nftsync.replay.config import ReplayConfig
 from nftsync.replay.work import Job
-from nftsync.store import leases, queue, runs
+from nftsync.store import queue, runs
 from nftsync.store.mirror import Mirror, Transaction
 from nftsync.store.queue import Settlement
 from nftsync.store.wallets import another_holder, wallets_by_id
@@ -69,7 +69,7 @@ class LeasedRun:
             if self._run is None:
                 self._run = runs.start_run(connection, "replay", self._mirror.tickets.take(), at)
             run_id = self._run.run_id
-            lost = self._number is not None and not leases.renew_lease(
+            lost = self._number is not None and not runs.renew_lease(
                 connection, self._number, at, run_id=run_id
             )
             if lost:
@@ -78,8 +78,8 @@ class LeasedRun:
                 self.forget()
                 self._on_lost()
             if lost or self._number is None:
-                self._number = leases.take_lease(connection, at)
-                leases.renew_lease(connection, self._number, at, run_id=run_id)
+                self._number = runs.take_lease(connection, at)
+                runs.renew_lease(connection, self._number, at, run_id=run_id)
             yield transaction
 
     @property
@@ -95,9 +95,9 @@ class LeasedRun:
 
     def renew(self) -> None:
         """Renew the lease, and let the webhooks of vanished workers wait again."""
-        while leases.has_expired(self._mirror.connection, now()):
+        while runs.has_expired(self._mirror.connection, now()):
             with self._mirror.transaction() as transaction:
-                leases.take_back_expired(transaction.connection, now())
+                runs.take_back_expired(transaction.connection, now())
         if self.is_held:
             with self.transaction():
                 pass
@@ -112,7 +112,7 @@ class LeasedRun:
         more = self._number is not None
         while more:
             with self._mirror.transaction() as transaction:
-                more = leases.end_lease(transaction.connection, self._number or 0)
+                more = runs.end_lease(transaction.connection, self._number or 0)
                 if self._run is not None:
                     runs.finish_run(transaction.connection, self._run, status, error)
             self._run = None

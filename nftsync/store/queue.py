@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from nftsync.store.database import over_keys
 from nftsync.store.inbox import MOST_ATTEMPTS, WebhookState, seconds_before_attempt
-from nftsync.store.leases import ROWS_AT_ONCE
+from nftsync.store.runs import ROWS_AT_ONCE
 from nftsync.times import shifted
 
 __all__ = [

@@ -10,7 +10,7 @@ from provider import wallet
 from replay_world import OURS, Place, body
 
 from nftsync.provider.webhooks import read_webhook
-from nftsync.store import leases, queue
+from nftsync.store import queue, runs
 from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
 from nftsync.store.queue import ObjectKey, Settlement
@@ -42,7 +42,7 @@ def take_all(mirror: Mirror, at: str) -> tuple[int, int]:
     """Claim all that is due; the lease, and how many webhooks."""
     keys = queue.due_objects(mirror.connection, at, at, 512)
     with mirror.transaction() as transaction:
-        lease = leases.take_lease(transaction.connection, at)
+        lease = runs.take_lease(transaction.connection, at)
     webhooks, more, going_on = 0, bool(keys), False
     while more:
         with mirror.transaction() as transaction:
@@ -87,9 +87,9 @@ def test_a_lease_that_a_wrong_clock_gave_for_long_is_taken_back(mirror: Mirror) 
     put(mirror, 1, AT)
     mirror.connection.execute("INSERT INTO leases (expires_at) VALUES (?)", (moved(days=1),))
     mirror.connection.execute("UPDATE webhooks SET state = 'running', lease_no = 1")
-    assert leases.has_expired(mirror.connection, AT)
+    assert runs.has_expired(mirror.connection, AT)
     with mirror.transaction() as transaction:
-        assert leases.take_back_expired(transaction.connection, AT) == 1
+        assert runs.take_back_expired(transaction.connection, AT) == 1
     assert take_all(mirror, AT)[1] == 1
 
 
@@ -119,7 +119,7 @@ def test_an_object_of_which_another_worker_holds_some_is_not_claimed_on(mirror: 
     lease, _ = take_all(mirror, AT)
     put(mirror, 1, AT, first=2)
     with mirror.transaction() as transaction:
-        other = leases.take_lease(transaction.connection, AT)
+        other = runs.take_lease(transaction.connection, AT)
         claimed = queue.claim(transaction.connection, other, [KEY], AT, AT, going_on=True)
         assert (claimed.claims, claimed.more) == ([], False)
         assert not queue.claim(transaction.connection, lease, [KEY], AT, AT).claims
@@ -131,13 +131,13 @@ def test_a_settlement_under_a_lease_that_is_gone_changes_nothing(mirror: Mirror)
     put(mirror, 2, AT)
     old, _ = take_all(mirror, AT)
     with mirror.transaction() as transaction:
-        leases.take_back_expired(transaction.connection, moved(seconds=21))
+        runs.take_back_expired(transaction.connection, moved(seconds=21))
     take_all(mirror, moved(seconds=21))
     before = mirror.connection.execute("SELECT * FROM webhooks").fetchall()
     some = mirror.connection.execute("SELECT max(webhook_id) FROM webhooks").fetchone()[0]
     late = Settlement(KEY, "done", webhook_id=some, look_again_at=AT)
     with mirror.transaction() as transaction:
-        assert not leases.renew_lease(transaction.connection, old, moved(seconds=21))
+        assert not runs.renew_lease(transaction.connection, old, moved(seconds=21))
         assert queue.acknowledge(transaction.connection, old, [late], AT, None) == ({}, [])
     assert mirror.connection.execute("SELECT * FROM webhooks").fetchall() == before
 
@@ -146,8 +146,8 @@ def test_a_leases_number_is_never_given_again(mirror: Mirror) -> None:
     numbers = []
     for _ in range(3):
         with mirror.transaction() as transaction:
-            numbers.append(leases.take_lease(transaction.connection, AT))
-            leases.end_lease(transaction.connection, numbers[-1])
+            numbers.append(runs.take_lease(transaction.connection, AT))
+            runs.end_lease(transaction.connection, numbers[-1])
     assert numbers == sorted(set(numbers))
 
 
@@ -162,7 +162,7 @@ def test_a_vanished_workers_run_is_closed_and_a_finished_one_left_alone(mirror: 
             "INSERT INTO leases (expires_at, run_id) VALUES (?, ?)", (AT, number)
         )
     with mirror.transaction() as transaction:
-        leases.take_back_expired(transaction.connection, moved(seconds=1))
+        runs.take_back_expired(transaction.connection, moved(seconds=1))
     rows: list[tuple[str, str | None]] = mirror.connection.execute(
         "SELECT status, finished_at FROM sync_runs ORDER BY run_id"
     ).fetchall()
@@ -190,7 +190,7 @@ def test_claims_do_not_mix_organizations(mirror: Mirror) -> None:
         (theirs.resource_id,),
     )
     with mirror.transaction() as transaction:
-        lease = leases.take_lease(transaction.connection, AT)
+        lease = runs.take_lease(transaction.connection, AT)
         claimed = queue.claim(
             *(transaction.connection, lease, [KEY, theirs], AT, AT), organization_id=OURS
         )

@@ -23,7 +23,7 @@ from provider import uuid
 from replay_world import OURS, THEIRS, body
 
 from nftsync.provider.webhooks import read_webhook
-from nftsync.store import leases, queue
+from nftsync.store import queue, runs
 from nftsync.store.inbox import MOST_ATTEMPTS, NEXT, REQUEUED_FROM, Delivery, WebhookState, store
 from nftsync.store.mirror import Mirror
 from nftsync.store.queue import ObjectKey, Settlement
@@ -142,10 +142,10 @@ class Queue(RuleBasedStateMachine):
             more, going_on = claimed.more and bool(keys), True
 
     def _hold(self, worker: Worker) -> int:
-        if worker.lease is not None and self.write(leases.renew_lease, worker.lease, self.at):
+        if worker.lease is not None and self.write(runs.renew_lease, worker.lease, self.at):
             return worker.lease
         worker.claimed.clear()
-        worker.lease = self.write(leases.take_lease, self.at)
+        worker.lease = self.write(runs.take_lease, self.at)
         assert worker.lease is not None
         return worker.lease
 
@@ -202,15 +202,15 @@ class Queue(RuleBasedStateMachine):
     def give_up(self, number: int) -> None:
         worker = self.workers[number]
         if worker.lease is not None:
-            if self.write(leases.end_lease, worker.lease, most=_FEW):
-                while self.write(leases.take_back_expired, self.at, most=_FEW) == _FEW:
+            if self.write(runs.end_lease, worker.lease, most=_FEW):
+                while self.write(runs.take_back_expired, self.at, most=_FEW) == _FEW:
                     pass
             self.workers[number] = Worker()
 
     @rule()
     def take_back(self) -> None:
-        while leases.has_expired(self.connection, self.at):
-            self.write(leases.take_back_expired, self.at, most=_FEW)
+        while runs.has_expired(self.connection, self.at):
+            self.write(runs.take_back_expired, self.at, most=_FEW)
         live = self.live_leases()
         assert all(leases <= live for leases in self.running().values())
 
