@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, expect
-from seen_browser import PATIENCE, Record, find_chromium, open_chromium
+from playwright.sync_api import Browser, BrowserContext
+from seen_browser import PATIENCE, Record, open_chromium
 from way_out import WayOut, way_out
 
 
@@ -19,12 +19,7 @@ def outside() -> Iterator[WayOut]:
 
 @pytest.fixture(scope="module")
 def chromium(outside: WayOut) -> Iterator[Browser]:
-    """Headless Chromium; skips where there is none."""
-    executable = find_chromium()
-    if executable is None:
-        pytest.skip("Chromium is not installed: on Debian, apt install chromium")
-    expect.set_options(timeout=PATIENCE)
-    with open_chromium(executable, proxy=outside.url) as browser:
+    with open_chromium(proxy=outside.url) as browser:
         yield browser
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,6 +10,7 @@ from pathlib import Path
 from uuid import UUID
 
 from flask import Flask, Response, request
+from seen_browser import answering
 
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
@@ -24,7 +24,7 @@ RAN = "a-script-ran"
 _CONTENT = "QmYwAPJzv5CZsnA625s3Xf2nemtYgPpHdWEz79ojWKPbdG"
 
 
-class Canary:
+class Canary(ThreadingHTTPServer):
     """A server on loopback that nothing should ask; a context's scripts call it when they run.
 
     Attributes:
@@ -32,36 +32,33 @@ class Canary:
         hits: the paths that it was asked for.
     """
 
+    daemon_threads = True
+
     def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Note)
+        self.url = f"http://127.0.0.1:{self.server_port}"
         self.hits: list[str] = []
-        canary = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                canary.hits.append(self.path)
-                self.send_response(204)
-                self.send_header("Access-Control-Allow-Origin", "*")
-                self.end_headers()
 
-            def log_message(self, *args: object) -> None:
-                pass
+class _Note(BaseHTTPRequestHandler):
+    server: Canary
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+    def do_GET(self) -> None:
+        self.server.hits.append(self.path)
+        self.send_response(204)
+        self.send_header("Access-Control-Allow-Origin", "*")
+        self.end_headers()
+
+    def log_message(self, *args: object) -> None:
+        pass
 
 
 @contextmanager
 def canary() -> Iterator[Canary]:
     """A canary for the length of a block."""
     canary = Canary()
-    thread = threading.Thread(target=canary.server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with answering(canary):
         yield canary
-    finally:
-        canary.server.shutdown()
-        canary.server.server_close()
-        thread.join()
 
 
 def script(canary_url: str) -> str:

@@ -8,17 +8,19 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 from urllib.request import urlopen
 
+import nbformat
+from nbformat import v4
 from playwright.sync_api import BrowserContext, FrameLocator, Locator, Page, expect
 from seen_browser import PATIENCE
 
-__all__ = ["Lab", "LabPage", "write_notebook"]
+__all__ = ["Lab", "LabPage", "running_lab", "write_notebook"]
 
 _FLAGS = (
     "--no-browser",
@@ -41,59 +43,21 @@ _SETTINGS = {
 
 
 class Lab:
-    """A JupyterLab server; a context manager that stops it.
+    """A JupyterLab server.
 
     Args:
         home: a folder for settings, kernels' files and notebooks.
-        environment: what kernels find in their environment beside what they need to run.
+        token: what lets a browser in.
 
     Attributes:
         notebooks: the folder that it serves.
         url: where it answers, without a slash at its end.
-        log: what the server and its kernels print.
     """
 
-    def __init__(self, home: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, home: Path, token: str) -> None:
         self.notebooks = home / "notebooks"
-        self.notebooks.mkdir(parents=True)
-        self.log = home / "jupyterlab.log"
-        self._home = home
-        self._token = secrets.token_hex(16)
-        self._write_settings()
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "jupyterlab", *_FLAGS],
-                cwd=self.notebooks,
-                env=self._environment() | dict(environment or {}),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        try:
-            self.url = self._wait_until_it_answers()
-        except BaseException:
-            self.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the server, and its kernels with it."""
-        self._process.terminate()
-        try:
-            self._process.wait(PATIENCE / 1000)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self.url = ""
+        self._token = token
 
     def open(self, context: BrowserContext, notebook: str) -> LabPage:
         """Open a notebook of the folder in a window and wait until its kernel is idle."""
@@ -101,38 +65,63 @@ class Lab:
         page.goto(f"{self.url}/doc/tree/{quote(notebook)}?token={self._token}")
         return LabPage(page)
 
-    def _environment(self) -> dict[str, str]:
-        ours = ("NFTSYNC_", "JUPYTER", "PYTEST_", "PLOTLY_")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-        return kept | {
-            "HOME": str(self._home),
-            "IPYTHONDIR": str(self._home / "ipython"),
-            "JUPYTER_CONFIG_DIR": str(self._home / "config"),
-            "JUPYTER_DATA_DIR": str(self._home / "data"),
-            "JUPYTER_RUNTIME_DIR": str(self._home / "runtime"),
-            "JUPYTER_TOKEN": self._token,
-        }
 
-    def _write_settings(self) -> None:
-        folder = self._home / "config" / "lab" / "user-settings" / "@jupyterlab"
-        for name, values in _SETTINGS.items():
-            file = folder / f"{name}.jupyterlab-settings"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(values))
+@contextmanager
+def running_lab(home: Path, environment: Mapping[str, str]) -> Iterator[Lab]:
+    """Run JupyterLab for the length of a block; it ends its kernels.
 
-    def _wait_until_it_answers(self) -> str:
-        deadline = time.monotonic() + PATIENCE / 1000
-        while time.monotonic() < deadline and self._process.poll() is None:
-            for file in (self._home / "runtime").glob("jpserver-*.json"):
-                try:
-                    url = str(json.loads(file.read_text())["url"]).rstrip("/")
-                    with urlopen(f"{url}/api/status?token={self._token}", timeout=10):
-                        return url
-                except (ValueError, OSError):
-                    # The file is half written, or nothing listens yet.
-                    continue
-            time.sleep(0.05)
-        raise AssertionError(f"JupyterLab does not answer:\n{self.log.read_text()}")
+    Args:
+        home: an empty folder, all that it knows of this machine.
+        environment: what kernels find in their environment beside what they need to run.
+    """
+    token = secrets.token_hex(16)
+    lab = Lab(home, token)
+    lab.notebooks.mkdir(parents=True)
+    for name, values in _SETTINGS.items():
+        file = home / f"config/lab/user-settings/@jupyterlab/{name}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values))
+    with (home / "jupyterlab.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", *_FLAGS],
+            cwd=lab.notebooks,
+            env={**_environment(home), "JUPYTER_TOKEN": token, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        lab.url = _url_once_it_answers(process, home, token)
+        yield lab
+    finally:
+        process.terminate()
+        try:
+            process.wait(PATIENCE / 1000)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _environment(home: Path) -> dict[str, str]:
+    ours = ("NFTSYNC_", "JUPYTER", "PYTEST_", "PLOTLY_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    folders = {f"JUPYTER_{name.upper()}_DIR": name for name in ("config", "data", "runtime")}
+    folders["IPYTHONDIR"] = "ipython"
+    own = {name: str(home / folder) for name, folder in folders.items()}
+    return {**kept, **own, "HOME": str(home)}
+
+
+def _url_once_it_answers(process: subprocess.Popen[bytes], home: Path, token: str) -> str:
+    deadline = time.monotonic() + PATIENCE / 1000
+    while time.monotonic() < deadline and process.poll() is None:
+        for file in (home / "runtime").glob("jpserver-*.json"):
+            # It may be half written, or nothing listens yet.
+            with suppress(ValueError, OSError):
+                url = str(json.loads(file.read_text())["url"]).rstrip("/")
+                with urlopen(f"{url}/api/status?token={token}", timeout=10):
+                    return url
+        time.sleep(0.05)
+    raise AssertionError(f"JupyterLab: {(home / 'jupyterlab.log').read_text()}")
 
 
 class LabPage:
@@ -162,11 +151,6 @@ class LabPage:
         frame = within.locator("iframe")
         frame.scroll_into_view_if_needed()
         return frame.content_frame
-
-    def picture(self, folder: Path, name: str, *cells: int) -> None:
-        """Keep a picture of what each of these cells shows, for people to look at."""
-        for cell in cells:
-            self.outputs(cell).screenshot(path=folder / f"{name}-{cell}.png")
 
     def errors(self) -> list[str]:
         """What cells raised."""
@@ -231,27 +215,16 @@ _ERRORS = """() => window.jupyterapp.shell.currentWidget.content.model.toJSON().
 
 
 def write_notebook(
-    path: Path, cells: Sequence[str], outputs: Mapping[int, list[dict[str, Any]]] | None = None
-) -> Path:
-    """Write a notebook of code cells, with stored outputs by number of cell, signed by nobody."""
+    path: Path, cells: Sequence[str], outputs: Mapping[int, dict[str, Any]] | None = None
+) -> None:
+    """Write a notebook of code cells, with what some have shown by number, signed by nobody."""
     stored = outputs or {}
-    value = {
-        "cells": [
-            {
-                "cell_type": "code",
-                "execution_count": number + 1 if number in stored else None,
-                "id": f"cell-{number}",
-                "metadata": {},
-                "outputs": stored.get(number, []),
-                "source": source,
-            }
-            for number, source in enumerate(cells)
-        ],
-        "metadata": {
-            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}
-        },
-        "nbformat": 4,
-        "nbformat_minor": 5,
-    }
-    path.write_text(json.dumps(value))
-    return path
+    made = [
+        v4.new_code_cell(
+            source,
+            outputs=[v4.new_output("display_data", stored[number])] if number in stored else [],
+        )
+        for number, source in enumerate(cells)
+    ]
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    nbformat.write(v4.new_notebook(cells=made, metadata={"kernelspec": kernel}), path)

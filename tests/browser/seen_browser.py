@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from socketserver import BaseServer
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+import pytest
 from playwright.sync_api import (
     Browser,
     BrowserContext,
@@ -21,10 +23,11 @@ from playwright.sync_api import (
     Request,
     WebError,
     WebSocket,
+    expect,
     sync_playwright,
 )
 
-__all__ = ["PATIENCE", "Message", "Record", "find_chromium", "open_chromium"]
+__all__ = ["PATIENCE", "Record", "answering", "open_chromium"]
 
 #: Milliseconds that a busy machine may take for anything; what is awaited comes much sooner.
 PATIENCE = 120_000.0
@@ -41,23 +44,33 @@ _FLAGS = (
 )
 
 
-def find_chromium() -> str | None:
-    """Where Chromium is, or None."""
-    debians = Path("/usr/bin/chromium")
-    return str(debians) if debians.exists() else shutil.which("chromium")
+@contextmanager
+def answering(server: BaseServer) -> Iterator[None]:
+    """Let a server answer for the length of a block, and close it."""
+    with server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @contextmanager
-def open_chromium(executable: str, *, proxy: str | None = None) -> Iterator[Browser]:
-    """Headless Chromium for the length of a block.
+def open_chromium(*, proxy: str | None = None) -> Iterator[Browser]:
+    """Headless Chromium for the length of a block; skips the test where there is none.
 
     Playwright keeps an event loop running in this thread meanwhile, so a block should not outlast
     the tests of one module.
 
     Args:
-        executable: Chromium's.
         proxy: the URL of a proxy for all but 127.0.0.1.
     """
+    executable = shutil.which("chromium")
+    if executable is None:
+        pytest.skip("Chromium is not installed: on Debian, apt install chromium")
+    expect.set_options(timeout=PATIENCE)
     way = () if proxy is None else (f"--proxy-server={proxy}",)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=[*_FLAGS, *way])
@@ -101,7 +114,6 @@ class Record:
         context.on("page", self._page)
 
     def forget(self) -> None:
-        """Begin afresh."""
         for seen in (self.messages, self.dialogs, self.requests, self.visits):
             seen.clear()
 

@@ -6,11 +6,10 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hostile_world import RAN, Canary, canary, hostile_provider, hostile_wallets, script
-from lab_browser import Lab, LabPage, write_notebook
+from lab_browser import Lab, LabPage, running_lab, write_notebook
 from playwright.sync_api import BrowserContext, Locator, expect
 from seen_browser import PATIENCE, Record
 from way_out import WayOut
@@ -97,7 +96,7 @@ def lab(
         "NFTSYNC_BASE_URL": provider.url,
         "NFTSYNC_IPFS_GATEWAY": f"{provider.url}/ipfs/",
     }
-    with Lab(tmp_path_factory.mktemp("lab"), environment) as lab:
+    with running_lab(tmp_path_factory.mktemp("lab"), environment) as lab:
         yield lab
 
 
@@ -117,7 +116,6 @@ def test_no_script_of_metadata_runs_and_nothing_else_is_asked_for(
     trap: Canary,
     context: BrowserContext,
     record: Record,
-    tmp_path: Path,
 ) -> None:
     trap.hits.clear()
     write_notebook(lab.notebooks / "hostile.ipynb", _CELLS)
@@ -128,7 +126,6 @@ def test_no_script_of_metadata_runs_and_nothing_else_is_asked_for(
     expect(grid.locator("li.card").filter(has_text=_LITERAL)).not_to_have_count(0)
     grid.locator("details").evaluate_all("(all) => all.forEach((each) => { each.open = true; })")
     grid.evaluate(_LOAD_ALL)
-    notebook.picture(tmp_path, "hostile", _GALLERY)
     _hover_over_charts(notebook)
     labels = notebook.page.locator(".js-plotly-plot .yaxislayer-above")
     expect(labels.filter(has_text=_LITERAL)).not_to_have_count(0)
@@ -202,7 +199,6 @@ def test_an_untrusted_notebook_shows_the_same_without_frames_and_scripts(
     trap: Canary,
     context: BrowserContext,
     record: Record,
-    tmp_path: Path,
 ) -> None:
     """The file came with its outputs, and nobody signed it here."""
     trap.hits.clear()
@@ -210,10 +206,10 @@ def test_an_untrusted_notebook_shows_the_same_without_frames_and_scripts(
     gallery = nftsync.gallery(held, base_url=provider.url, ipfs_gateway=f"{provider.url}/ipfs/")
     figure = charts.holdings_by_collection(held)
     shown = {
-        0: _stored({"text/html": gallery._repr_html_()}),
-        1: _stored({"text/html": held._repr_html_()}),
-        2: _stored({"text/html": f"<script>{script(trap.url)}</script>"}),
-        3: _stored({"application/vnd.plotly.v1+json": json.loads(figure.to_json())}),
+        0: {"text/html": gallery._repr_html_()},
+        1: {"text/html": held._repr_html_()},
+        2: {"text/html": f"<script>{script(trap.url)}</script>"},
+        3: {"application/vnd.plotly.v1+json": json.loads(figure.to_json())},
     }
     write_notebook(lab.notebooks / "by-mail.ipynb", ["pass"] * len(shown), shown)
     notebook = lab.open(context, "by-mail.ipynb")
@@ -227,14 +223,9 @@ def test_an_untrusted_notebook_shows_the_same_without_frames_and_scripts(
     assert any(drawn)
     expect(notebook.outputs(0).locator("iframe")).to_have_count(0)
     expect(notebook.outputs(3).locator(".js-plotly-plot .bars path").first).to_be_visible()
-    notebook.picture(tmp_path, "untrusted", 0, 3)
     assert notebook.live_parts() == []
     _nothing_ran(notebook, trap, record)
     record.check(lab.url, provider.url, known=_KNOWN)
-
-
-def _stored(data: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"output_type": "display_data", "data": data, "metadata": {}}]
 
 
 def _is_drawn(picture: Locator) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab_browser import Lab, LabPage, write_notebook
+from lab_browser import Lab, LabPage, running_lab, write_notebook
 from playwright.sync_api import BrowserContext, FrameLocator, expect
 from seen_browser import Record
 
@@ -63,7 +63,7 @@ def lab(
     provider: SandboxServer, database: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Lab]:
     environment = {"NFTSYNC_DATABASE": str(database), "NFTSYNC_BASE_URL": provider.url}
-    with Lab(tmp_path_factory.mktemp("lab"), environment) as lab:
+    with running_lab(tmp_path_factory.mktemp("lab"), environment) as lab:
         yield lab
 
 
@@ -73,7 +73,6 @@ def test_progress_tables_charts_and_the_gallery_are_drawn_and_nobody_else_is_ask
     database: Path,
     context: BrowserContext,
     record: Record,
-    tmp_path: Path,
 ) -> None:
     write_notebook(lab.notebooks / "look.ipynb", _CELLS)
     notebook = lab.open(context, "look.ipynb")
@@ -85,12 +84,10 @@ def test_progress_tables_charts_and_the_gallery_are_drawn_and_nobody_else_is_ask
     gallery = notebook.gallery(notebook.outputs(_GALLERY))
     _see_gallery(gallery, database)
     _search(gallery, database)
-    notebook.picture(tmp_path, "light", _SYNC, _BARS, _GALLERY)
     assert not _is_dark(gallery)
     notebook.change_theme("JupyterLab Dark")
     assert _is_dark(gallery)
     _see_charts(notebook)
-    notebook.picture(tmp_path, "dark", _SYNC, _BARS, _GALLERY)
     assert notebook.live_parts() == []
     record.check(lab.url, provider.url)
 

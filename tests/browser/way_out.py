@@ -7,10 +7,11 @@ asks, it cannot pass by here.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from socketserver import StreamRequestHandler, ThreadingTCPServer
+
+from seen_browser import answering
 
 __all__ = ["WayOut", "way_out"]
 
@@ -50,11 +51,6 @@ class _Refuse(StreamRequestHandler):
 @contextmanager
 def way_out() -> Iterator[WayOut]:
     """The proxy, for the length of a block."""
-    with WayOut() as proxy:
-        thread = threading.Thread(target=proxy.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield proxy
-        finally:
-            proxy.shutdown()
-            thread.join()
+    proxy = WayOut()
+    with answering(proxy):
+        yield proxy

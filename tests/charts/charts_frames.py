@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pandas as pd
-from charts_world import CONTRACTS, token_id, wallet_id
+from charts_world import CONTRACTS
+from frames.frames_database import token_id, wallet_id
 from hypothesis import strategies as st
 
 AMOUNTS = st.one_of(

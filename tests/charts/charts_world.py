@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from frames.frames_database import Builder, at, token_id, wallet_id
+from frames.frames_database import Builder, at
 
 CONTRACTS = ("0x" + "aB" * 20, "0x" + "cD" * 20, "KT1abc", None)
 GROUPS = ("cold", "hot", None)
@@ -20,16 +21,9 @@ def group_of(wallet: int) -> str | None:
     return GROUPS[wallet % len(GROUPS)]
 
 
-@dataclass
-class Step:
-    """A change as it was stored.
-
-    Attributes:
-        time: in the stored form.
-        wallet, token: by number.
-        held: whether the wallet holds the token after it.
-        first_read: whether the wallet's first read showed it.
-    """
+class Step(NamedTuple):
+    """A change as it was stored; `held` and `first_read` tell whether the wallet holds the token
+    after it, and whether its first read showed it."""
 
     time: str
     wallet: int
@@ -77,7 +71,9 @@ class World:
         else:
             self.amounts[wallet, token] = new
 
-    def close(self) -> Path:
+    def close(self, *webhooks: dict[str, Any]) -> Path:
+        for number, webhook in enumerate(webhooks):
+            self.build.insert("webhooks", webhook_id=f"w-{number}", body=b"{}", **webhook)
         for (wallet, token), amount in self.amounts.items():
             self.build.balance(wallet, token, amount, self.since[wallet, token])
         self.build.connection.execute("COMMIT")
@@ -97,33 +93,19 @@ def shown_time(plotted: str) -> str:
     return f"{plotted}Z"
 
 
-def texts_of(figure: Any) -> list[str]:
-    """All text of a figure, as it goes to the browser."""
-    found: list[str] = []
-
-    def walk(value: Any) -> None:
-        if isinstance(value, str):
-            found.append(value)
-        elif isinstance(value, dict):
-            for part in value.values():
-                walk(part)
-        elif isinstance(value, list | tuple):
-            for part in value:
-                walk(part)
-
-    walk(figure.to_plotly_json())
-    return found
+def played(path: Path, changes: Iterable[tuple[int, int, int, str | None]]) -> World:
+    """A world of changes: seconds since the last, wallet, token, amount afterwards."""
+    world, now = World.empty(path), 0
+    for wait, wallet, token, amount in changes:
+        now += wait
+        world.change(wallet, token, amount, now)
+    return world
 
 
-__all__ = [
-    "CONTRACTS",
-    "Step",
-    "World",
-    "at",
-    "contract_of",
-    "group_of",
-    "shown_time",
-    "texts_of",
-    "token_id",
-    "wallet_id",
-]
+def texts_of(part: Any) -> Iterator[str]:
+    """All text of a figure's JSON."""
+    if isinstance(part, str):
+        yield part
+    elif isinstance(part, dict | list):
+        for each in part.values() if isinstance(part, dict) else part:
+            yield from texts_of(each)

@@ -8,7 +8,8 @@ from fractions import Fraction
 import pandas as pd
 import pytest
 from charts_frames import HELD, frame_of, key_of
-from charts_world import CONTRACTS, World, at, token_id, wallet_id
+from charts_world import CONTRACTS, World
+from frames.frames_database import at, token_id, wallet_id
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,9 @@ from nftsync import charts, frames
 from nftsync.errors import InputError
 
 NAMES = {"0x" + "ab" * 20: "Alpha", "0x" + "CD" * 20: "Beta", "KT1abc": "Gamma"}
-NAME_OF = {"0x" + "ab" * 20: "Alpha", "0x" + "cd" * 20: "Beta", "KT1abc": "Gamma"}
+#: By what charts call them; addresses in lower case.
+KEYS = {name: address.lower() for address, name in NAMES.items()}
+OF_HOLDINGS = [charts.holdings_by_collection, charts.holders, charts.concentration, charts.overlap]
 
 
 @settings(max_examples=50)
@@ -28,27 +31,22 @@ def test_collections_count_distinct_nfts_and_wallets_and_so_does_the_rest(held, 
         if amount != 0:
             tokens[key_of(token)].add(token)
             wallets[key_of(token)].add(wallet)
-    keys = {"no contract": "no contract", **{key.lower(): key for key in NAME_OF}}
     order = sorted(tokens, key=lambda key: (-len(tokens[key]), -len(wallets[key])))
     if not order:
         assert not figure.data
         return
     nfts, holders = figure.data
-    shown = min(top, len(order))
-    assert list(nfts.x)[:shown] == [len(tokens[key]) for key in order][:shown]
-    rest = order[shown:]
-    if not rest:
-        labels = [NAME_OF.get(keys[key], key) for key in order]
-        assert sorted(figure.layout.yaxis.ticktext) == sorted(labels)
-        assert len(nfts.x) == shown
-        return
+    labels = figure.layout.yaxis.ticktext
     # Of equally large ones any may be shown: count the rest by what the labels leave over.
-    named = {name: key for key, name in NAME_OF.items()}
-    seen = {named.get(text, text).lower() for text in figure.layout.yaxis.ticktext[:-1]}
+    seen = [KEYS.get(text, text) for text in labels[:top]]
+    assert list(nfts.x)[: len(seen)] == [len(tokens[key]) for key in order][: len(seen)]
+    assert list(holders.x)[: len(seen)] == [len(wallets[key]) for key in seen]
     rest = [key for key in order if key not in seen]
-    assert figure.layout.yaxis.ticktext[-1].strip("</i>").startswith(f"{len(rest)} other")
-    assert nfts.x[-1] == sum(len(tokens[key]) for key in rest)
-    assert holders.x[-1] == len(set().union(*(wallets[key] for key in rest)))
+    assert len(labels) == len(nfts.x) == len(seen) + bool(rest)
+    if rest:
+        assert labels[-1].removeprefix("<i>").startswith(f"{len(rest)} other")
+        assert nfts.x[-1] == sum(len(tokens[key]) for key in rest)
+        assert holders.x[-1] == len(set().union(*(wallets[key] for key in rest)))
 
 
 @settings(max_examples=50)
@@ -90,7 +88,7 @@ def test_lorenz_curves_go_through_the_shares_of_the_smallest_holders(held):
     measured = frames.concentration(frame_of(held))
     for curve in figure.data[1:]:
         name, _, gini = curve.name.rpartition(": Gini ")
-        key = {name: key.lower() for key, name in NAME_OF.items()}.get(name, name)
+        key = KEYS.get(name, name)
         amounts = sorted(sums[key].values())
         shares = [
             Fraction(100 * sum(amounts[:count]), sum(amounts)) for count in range(len(amounts) + 1)
@@ -137,8 +135,7 @@ def test_fields_of_the_heatmap_are_common_holders_over_all_holders(held):
         assert not figure.data
         return
     (heat,) = figure.data
-    names = {name: key.lower() for key, name in NAME_OF.items()}
-    keys = [names[text] for text in figure.layout.yaxis.ticktext]
+    keys = [KEYS[text] for text in figure.layout.yaxis.ticktext]
     assert sorted(keys) == sorted(wallets)
     assert [len(wallets[key]) for key in keys] == sorted(map(len, wallets.values()), reverse=True)
     for row, a in enumerate(keys):
@@ -151,7 +148,9 @@ def test_fields_of_the_heatmap_are_common_holders_over_all_holders(held):
                 assert words in heat.hovertext[row][column]
 
 
-def test_ages_keep_those_apart_that_were_there_at_the_first_read(tmp_path):
+def test_ages_keep_those_apart_that_were_there_first_and_come_from_a_database_or_its_frame(
+    tmp_path,
+):
     world = World.empty(tmp_path / "nftsync.db")
     for token in (1, 2, 3):
         world.change(1, token, "1", 0)
@@ -170,12 +169,7 @@ def test_ages_keep_those_apart_that_were_there_at_the_first_read(tmp_path):
         # Told apart without colours too.
         assert (seen.marker.pattern.shape, censored.marker.pattern.shape) == ("", "/")
     assert not charts.holding_ages(path, at=when, exclude=wallet_id(1)).data
-
-
-def test_a_frame_of_ages_takes_no_options_that_came_too_late(tmp_path):
-    world = World.empty(tmp_path / "nftsync.db")
-    world.change(1, 1, "1", 0)
-    ages = frames.holding_ages(world.close())
+    ages = frames.holding_ages(path)
     with pytest.raises(InputError, match=r"frames\.holding_ages"):
         charts.holding_ages(ages, exclude=[wallet_id(1)])
     with pytest.raises(InputError, match=r"'bucket'; give what frames\.holding_ages returns"):
@@ -184,22 +178,17 @@ def test_a_frame_of_ages_takes_no_options_that_came_too_late(tmp_path):
         charts.holding_ages(ages.assign(bucket="old"))
 
 
-@pytest.mark.parametrize(
-    "draw", [charts.holdings_by_collection, charts.holders, charts.concentration, charts.overlap]
-)
-def test_a_database_gives_the_same_picture_as_its_frame_and_wallets_can_be_left_out(tmp_path, draw):
-    world = World.empty(tmp_path / "nftsync.db")
-    for wallet, token, amount in ((1, 1, "1"), (1, 2, str(2**200)), (2, 1, "3"), (3, 5, "1.5")):
-        world.change(wallet, token, amount, 0)
-    path = world.close()
-    assert draw(path) == draw(frames.holdings(path))
-    without = frames.holdings(path)
-    without = without[without["wallet_id"] != wallet_id(2)]
-    assert draw(path, exclude=wallet_id(2)) == draw(without)
-    assert draw(path, exclude=wallet_id(2)) != draw(path)
+@pytest.mark.parametrize("draw", OF_HOLDINGS)
+def test_wallets_can_be_left_out_and_what_is_no_number_of_rows_is_refused(draw):
+    frame = frame_of({(1, 1): 1, (1, 2): 2**200, (2, 1): 3, (3, 5): None})
+    without = frame[frame["wallet_id"] != wallet_id(2)]
+    assert draw(frame, exclude=wallet_id(2)) == draw(without) != draw(frame)
+    for top in (0, -1, 1.5, "5", None, True, 10**6):
+        with pytest.raises(InputError, match=r"^top="):
+            draw(frame, top=top)
 
 
-def test_the_rest_does_not_squeeze_what_is_shown_and_says_how_long_it_is():
+def test_the_rest_does_not_squeeze_what_is_shown_and_unknown_amounts_are_said():
     held = {(wallet, 1): 1 for wallet in range(1, 101)}
     figure = charts.holders(frame_of(held), top=3)
     (bar,) = figure.data
@@ -207,26 +196,10 @@ def test_the_rest_does_not_squeeze_what_is_shown_and_says_how_long_it_is():
     assert figure.layout.xaxis.range[1] < 2
     assert bar.text[-1] == "97 (longer than drawn)"
     assert charts.holders(frame_of(held), top=100).layout.xaxis.range is None
-
-
-def test_an_amount_that_is_no_number_is_a_holding_and_is_said_to_be_left_out():
     (bar,) = charts.holders(frame_of({(1, 1): None, (1, 2): 4}), measure="amount").data
     assert list(bar.x) == [4]
-    assert "1 that are no numbers" in bar.hovertext[0]
     assert "2 NFTs" in bar.hovertext[0]
-
-
-@pytest.mark.parametrize("top", [0, -1, 1.5, "5", None, True, 10**6])
-def test_what_is_no_number_of_rows_is_refused(top):
-    frame = frame_of({(1, 1): 1})
-    for draw in (
-        charts.holdings_by_collection,
-        charts.holders,
-        charts.concentration,
-        charts.overlap,
-    ):
-        with pytest.raises(InputError, match=r"^top="):
-            draw(frame, top=top)
+    assert "1 that are no numbers" in bar.hovertext[0]
 
 
 def test_bad_options_are_refused_with_the_near_ones():

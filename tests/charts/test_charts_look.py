@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from charts_world import World, at
+from charts_world import World
+from frames.frames_database import at
 
 from nftsync import charts, frames
 from nftsync.errors import InputError, StoreError
@@ -24,23 +25,16 @@ def path(tmp_path):
         world.change(wallet, token, "1", wallet)
     world.change(1, 3, "2", 20)
     world.change(1, 1, None, 30)
-    world.build.insert(
-        "webhooks",
-        webhook_id="w-1",
-        created_at_utc=at(1),
-        body=b"{}",
-        received_at=at(2),
-        finished_at=at(3),
-        state="done",
-    )
-    return world.close()
+    done = {"received_at": at(2), "finished_at": at(3), "state": "done"}
+    return world.close({"created_at_utc": at(1), **done})
 
 
 @pytest.mark.parametrize("draw", ALL)
-def test_a_chart_has_a_title_named_axes_and_a_hover_of_its_own(path, draw):
+def test_a_chart_has_a_title_named_axes_and_a_hover_and_says_what_would_fill_it(
+    path, draw, tmp_path
+):
     figure = draw(path)
     assert figure.data
-    assert figure.layout.title.text
     if draw is not charts.overlap:
         assert figure.layout.xaxis.title.text
         assert figure.layout.yaxis.title.text or figure.layout.yaxis.ticktext
@@ -48,56 +42,36 @@ def test_a_chart_has_a_title_named_axes_and_a_hover_of_its_own(path, draw):
         assert "UTC" in figure.layout.xaxis.title.text
     for trace in figure.data:
         assert trace.hoverinfo == "skip" or trace.hovertemplate.endswith("<extra></extra>")
-
-
-@pytest.mark.parametrize("draw", ALL)
-def test_an_empty_database_gives_a_figure_that_says_what_would_fill_it(tmp_path, draw):
-    figure = draw(World.empty(tmp_path / "nftsync.db", wallets=0, tokens=0).close())
-    assert not figure.data
-    assert figure.layout.title.text == draw_title(draw, tmp_path)
-    (note,) = figure.layout.annotations
-    assert re.match(r"No (holdings|changes|webhooks) in .*; .*nftsync (sync|serve)", note.text)
-    figure.to_json()
-
-
-def draw_title(draw, folder):
-    """The title of a chart that is not empty."""
-    world = World.empty(folder / "full.db")
-    world.change(1, 1, "1", 0)
-    world.change(1, 2, "1", 1)
-    world.build.insert("webhooks", webhook_id="w", body=b"{}", received_at=at(2), state="pending")
-    return draw(world.close()).layout.title.text
-
-
-@pytest.mark.parametrize(
-    ("draw", "read"),
-    [
-        (charts.holdings_by_collection, frames.holdings),
-        (charts.holders, frames.holdings),
-        (charts.concentration, frames.holdings),
-        (charts.overlap, frames.holdings),
-        (charts.holding_ages, frames.holding_ages),
-        (charts.webhook_lag, frames.webhooks),
-        (charts.webhook_backlog, frames.webhooks),
-    ],
-)
-def test_a_frame_without_rows_is_as_empty_and_frames_are_not_changed(path, draw, read):
-    frame = read(path)
-    empty = draw(frame.iloc[:0])
+    empty = draw(World.empty(tmp_path / "empty.db", wallets=0, tokens=0).close())
     assert not empty.data
-    if read is not frames.webhooks:
-        assert empty.layout.annotations[0].text == "The given frame has no holdings."
-    before = frame.copy()
-    assert draw(frame) == draw(path)
-    assert frame.equals(before)
-
-
-@pytest.mark.parametrize("draw", ALL)
-def test_what_is_no_database_is_refused(tmp_path, draw):
+    assert empty.layout.title.text == figure.layout.title.text != ""
+    (note,) = empty.layout.annotations
+    assert re.match(r"No (holdings|changes|webhooks) in .*; .*nftsync (sync|serve)", note.text)
     with pytest.raises(StoreError, match=r"nowhere\.db"):
         draw(tmp_path / "nowhere.db")
     with pytest.raises(InputError):
         draw(42)
+
+
+@pytest.mark.parametrize(
+    ("read", "drawn"),
+    [
+        (frames.holdings, ["holdings_by_collection", "holders", "concentration", "overlap"]),
+        (frames.holding_ages, ["holding_ages"]),
+        (frames.webhooks, ["webhook_lag", "webhook_backlog"]),
+    ],
+)
+def test_a_frame_gives_the_picture_of_its_database_and_is_not_changed(path, read, drawn):
+    frame = read(path)
+    before = frame.copy()
+    for name in drawn:
+        draw = getattr(charts, name)
+        empty = draw(frame.iloc[:0])
+        assert not empty.data
+        if read is not frames.webhooks:
+            assert empty.layout.annotations[0].text == "The given frame has no holdings."
+        assert draw(frame) == draw(path)
+    assert frame.equals(before)
 
 
 @pytest.mark.parametrize("draw", ALL)
@@ -140,31 +114,21 @@ def contrast(one: str, other: str) -> float:
 
 
 def luminance(color: str) -> float:
-    parts = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     red, green, blue = (
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in (byte / 255 for byte in bytes.fromhex(color[1:]))
     )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def run(code: str) -> str:
+def test_plotly_is_loaded_when_a_chart_is_drawn_and_said_to_be_missing(path):
+    code = (
+        "import sys, nftsync; print('pandas' in sys.modules)\n"
+        "nftsync.charts.holders; print('plotly' in sys.modules)\n"
+        "sys.modules['plotly'] = None\n"
+        f"try: nftsync.charts.holders({str(path)!r})\n"
+        "except nftsync.NftsyncError as error: print(error)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return done.stdout
-
-
-def test_plotly_is_loaded_when_a_chart_is_drawn():
-    code = (
-        "import sys, nftsync; print('pandas' in sys.modules);"
-        "nftsync.charts.holders; print('plotly' in sys.modules)"
-    )
-    assert run(code).split() == ["False", "False"]
-
-
-def test_without_plotly_the_error_says_what_to_install(path):
-    code = (
-        "import sys; sys.modules['plotly'] = None\n"
-        "from nftsync import NftsyncError, charts\n"
-        f"try: charts.holders({str(path)!r})\n"
-        "except NftsyncError as error: print(error)"
-    )
-    assert "pip install 'nftsync[notebook]'" in run(code)
+    assert done.stdout.startswith("False\nFalse\n")
+    assert "pip install 'nftsync[notebook]'" in done.stdout

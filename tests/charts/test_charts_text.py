@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 
 import pandas as pd
 import pytest
 from charts_frames import frame_of
-from charts_world import World, at, texts_of, token_id, wallet_id
+from charts_world import World, texts_of
+from frames.frames_database import at, wallet_id
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -87,8 +89,7 @@ def test_no_chart_passes_markup_on(tmp_path, text):
     ]
     for figure in figures:
         assert figure.data
-        figure.to_json().encode()
-        for shown in texts_of(figure):
+        for shown in texts_of(json.loads(figure.to_json())):
             bare = OURS.sub("", shown)
             assert not re.search(r"[<>$]|&(?!amp;|lt;|gt;|#\d\d;)", bare), shown
             # Plotly fills in only what charts ask for.
@@ -103,16 +104,13 @@ def test_holders_of_the_same_label_stay_two_and_can_be_told_apart():
     # Two that differ only beyond what is shown.
     frame["wallet_label"] = ["Vault " + "x" * 60 + "1", "Vault " + "x" * 60 + "2", "Other"]
     figure = charts.holders(frame)
-    (bar,) = figure.data
-    assert list(bar.x) == [1, 1, 1]
-    assert len(set(bar.y)) == 3
     labels = figure.layout.yaxis.ticktext
-    assert len(set(labels)) == 3
+    assert len(set(labels)) == len(set(figure.data[0].y)) == 3
     assert "Other" in labels
     assert sum(label.startswith("Vault xxx") for label in labels) == 2
 
 
-def test_ids_are_shortened_on_the_axis_and_whole_in_the_hover():
+def test_ids_are_shortened_on_the_axis_and_whole_in_the_hover_and_names_match_them():
     frame = frame_of({(1, 1): 1}).drop(columns="wallet_label")
     figure = charts.holders(frame)
     (label,) = figure.layout.yaxis.ticktext
@@ -121,20 +119,15 @@ def test_ids_are_shortened_on_the_axis_and_whole_in_the_hover():
     figure = charts.holdings_by_collection(frame)
     assert figure.layout.yaxis.ticktext == ("0xcdcdcd…cdcd",)
     assert "0x" + "cd" * 20 in figure.data[0].hovertext[0].lower()
-
-
-def test_given_names_match_ids_whatever_their_case():
-    frame = frame_of({(1, 1): 1})
     figure = charts.holders(frame, names={wallet_id(1).upper(): "Ours"})
     assert figure.layout.yaxis.ticktext == ("Ours",)
     figure = charts.holdings_by_collection(frame, names={"0x" + "CD" * 20: "Punks"})
     assert figure.layout.yaxis.ticktext == ("Punks",)
 
 
-def test_blank_names_are_as_good_as_none(tmp_path):
+def test_blank_names_are_as_good_as_none():
     frame = frame_of({(1, 1): 1, (1, 3): 1})
     frame["contract_address"] = pd.Series(["  ", None], dtype="str")
     assert charts.holdings_by_collection(frame).layout.yaxis.ticktext[1].startswith("no contract")
     frame["wallet_label"] = "\u200b"
     assert charts.holders(frame).layout.yaxis.ticktext[0].startswith(wallet_id(1)[:8])
-    assert token_id(1) in set(frame["token_id"])

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pandas as pd
 import pytest
-from charts_world import World, at, shown_time
+from charts_world import World, shown_time
+from frames.frames_database import at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -118,17 +119,8 @@ def test_unreadable_times_are_left_out_and_counted(tmp_path):
         "9" * 5_000,
         "0001-01-01T00:00:00+14:00",
     ]
-    for number, text in enumerate(sent):
-        world.build.insert(
-            "webhooks",
-            webhook_id=f"w-{number}",
-            created_at_utc=text,
-            body=b"{}",
-            received_at=at(2),
-            finished_at=at(5),
-            state="done",
-        )
-    figure = charts.webhook_lag(world.close())
+    done = {"received_at": at(2), "finished_at": at(5), "state": "done"}
+    figure = charts.webhook_lag(world.close(*({"created_at_utc": text, **done} for text in sent)))
     assert "7 without a readable createdAtUtc" in figure.layout.title.subtitle.text
     assert figure.layout.yaxis.title.text == "share of webhooks (%)"
     arriving, marks, working, _ = figure.data

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from browser.seen_browser import answering
 from gallery_frames import RUN
 
 GOOD = (
@@ -18,15 +18,6 @@ SCRIPTED = (
     f'<script>{RUN}</script><image href="/from-svg.png" width="4" height="4"/></svg>'
 )
 PAGE = f"<!doctype html><script>{RUN}</script>"
-
-
-def huge() -> bytes:
-    """A picture of 50 MB: 4,096 by 4,096 grey points, uncompressed."""
-    side = 4_096
-    points = b"\x80" * (3 * side * side)
-    file = struct.pack("<2sIHHI", b"BM", 54 + len(points), 0, 0, 54)
-    form = struct.pack("<IiiHHIIiiII", 40, side, side, 1, 24, 0, len(points), 2_835, 2_835, 0, 0)
-    return file + form + points
 
 
 class Pictures(ThreadingHTTPServer):
@@ -62,18 +53,12 @@ class _Handler(BaseHTTPRequestHandler):
         }
         if name.startswith("good"):
             answers[name] = ("image/svg+xml", GOOD)
-        if name == "huge.bmp":
-            self._send(200, "image/bmp", huge())
-            return
         kind, body = answers.get(name, ("text/plain", "not found"))
-        self._send(200 if name in answers else 404, kind, body.encode())
-
-    def _send(self, status: int, kind: str, body: bytes) -> None:
-        self.send_response(status)
+        self.send_response(200 if name in answers else 404)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(body.encode())
 
     def log_message(self, *args: object) -> None:
         pass
@@ -81,12 +66,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def pictures() -> Iterator[Pictures]:
-    with Pictures() as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+    server = Pictures()
+    with answering(server):
         try:
             yield server
         finally:
             server.release.set()
-            server.shutdown()
-            thread.join()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -13,10 +12,8 @@ from nftsync.lab.demo_provider import address_file
 
 
 @pytest.fixture(autouse=True)
-def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in os.environ:
-        if name.startswith("NFTSYNC_"):
-            monkeypatch.delenv(name)
+def _no_settings(own_settings: None) -> None:
+    """No settings of whoever runs the tests."""
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,11 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import Request, urlopen
@@ -71,10 +72,19 @@ class Session:
         raise AssertionError(f"never came: {self.told}")
 
 
+Start = Callable[..., Session]
+
+
 @pytest.fixture
-def sessions(tmp_path: Path) -> Iterator[list[Session]]:
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts `nftsync notebook` in the test's folder; those that run are ended after the test."""
     started: list[Session] = []
-    yield started
+
+    def start(*arguments: object, folder: Path = tmp_path) -> Session:
+        started.append(Session(folder, *map(str, arguments)))
+        return started[-1]
+
+    yield start
     for session in started:
         if session.process.poll() is None:
             session.end(signal.SIGTERM)
@@ -90,10 +100,9 @@ def answers(url: str) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_it_opens_the_demo_with_its_provider_and_ends_both(
-    copied: Path, tmp_path: Path, sessions: list[Session], number: signal.Signals
+    copied: Path, tmp_path: Path, start: Start, number: signal.Signals
 ) -> None:
-    session = Session(tmp_path, "mine", "--database", str(copied))
-    sessions.append(session)
+    session = start("mine", "--database", copied)
     found = session.get("/api/contents/")
     assert isinstance(found, dict)
     names = {entry["name"] for entry in found["content"]}
@@ -111,13 +120,13 @@ def test_it_opens_the_demo_with_its_provider_and_ends_both(
 
 
 def test_a_second_session_says_that_the_provider_runs_already(
-    copied: Path, tmp_path: Path, sessions: list[Session]
+    copied: Path, tmp_path: Path, start: Start
 ) -> None:
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-        sessions.append(Session(tmp_path / name, "--database", str(copied)))
-        sessions[-1].address()
-    first, second = sessions
+    first = start("first", "--database", copied)
+    first.address()
+    (tmp_path / "other").mkdir()
+    second = start("--database", copied, folder=tmp_path / "other")
+    second.address()
     provider = address_file(copied).read_text().strip()
     assert f"The demo's provider runs already, at {provider}" in second.told
     assert first.end() == 0, first.told
@@ -128,11 +137,8 @@ def test_a_second_session_says_that_the_provider_runs_already(
     begin_afresh(copied)
 
 
-def test_jupyterlab_asks_nothing_calls_nobody_and_prints_little(
-    empty: Path, tmp_path: Path, sessions: list[Session]
-) -> None:
-    session = Session(tmp_path, "--database", str(empty))
-    sessions.append(session)
+def test_jupyterlab_asks_nothing_calls_nobody_and_prints_little(empty: Path, start: Start) -> None:
+    session = start("--database", empty)
     url, token = session.address()
     with urlopen(f"{url}/lab?token={token}", timeout=_PATIENCE) as answer:
         page = answer.read().decode()
@@ -146,15 +152,10 @@ def test_jupyterlab_asks_nothing_calls_nobody_and_prints_little(
     assert not re.search(r"^\[[DIW] ", session.told, re.M), session.told
 
 
-def test_a_port_that_is_taken_is_told_of(
-    empty: Path, tmp_path: Path, sessions: list[Session]
-) -> None:
-    import socket
-
+def test_a_port_that_is_taken_is_told_of(empty: Path, start: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
-        session = Session(tmp_path, "--database", str(empty), "--port", port)
-        sessions.append(session)
+        session = start("--database", empty, "--port", port)
         assert session.process.wait(_PATIENCE) == 1
     assert "nftsync: JupyterLab ended with exit code 1" in session.told
     assert port in session.told

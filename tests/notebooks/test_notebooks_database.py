@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import socket
 import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
-from threading import Thread
 from urllib.request import urlopen
 
 import pytest
@@ -20,6 +22,7 @@ from nftsync.errors import InputError
 from nftsync.lab.demo_provider import (
     address_file,
     begin_afresh,
+    in_use,
     is_demo,
     provider_again,
     state_file,
@@ -38,38 +41,28 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_path_that_is_given_is_taken(here: Path) -> None:
-    assert nftsync.database("some.db") == here / "some.db"
-    assert nftsync.database(here / "some.db") == here / "some.db"
+def test_one_that_is_given_or_named_is_taken_whatever_else_is_wrong_with_the_settings(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert nftsync.database("some.db") == nftsync.database(here / "some.db") == here / "some.db"
     assert nftsync.database("~/some.db") == Path.home() / "some.db"
-
-
-def test_the_environment_names_one(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here.parent / "nftsync.toml").write_text('database = "kept/all.db"\nbase_url = 5\n')
+    assert nftsync.database() == here.parent / "kept" / "all.db"
     monkeypatch.setenv("NFTSYNC_DATABASE", "theirs.db")
     assert nftsync.database() == here / "theirs.db"
 
 
-def test_a_settings_file_above_names_one_whatever_else_is_wrong_with_it(here: Path) -> None:
-    (here.parent / "nftsync.toml").write_text('database = "kept/all.db"\nbase_url = 5\n')
-    assert nftsync.database() == here.parent / "kept" / "all.db"
-
-
-def test_the_nearest_of_the_default_name_is_taken_from_the_folder_upwards(
-    here: Path, empty: Path
-) -> None:
-    for folder in (here.parent, here):
-        (folder / "data").mkdir()
-        shutil.copy(empty, folder / "data" / "nftsync.db")
-        assert nftsync.database() == folder / "data" / "nftsync.db"
-
-
-def test_else_it_is_the_demo_s_from_the_folder_upwards(
-    here: Path, demo: Path, capsys: pytest.CaptureFixture[str]
+def test_else_it_is_the_nearest_mirror_or_the_nearest_demo_s_from_the_folder_upwards(
+    here: Path, empty: Path, demo: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(demo.parent, here.parent / "data")
     assert nftsync.database() == here.parent / "data" / "demo.db"
     assert "demo" in capsys.readouterr().out
     assert not (here / "data").exists()
+    for folder in (here.parent, here):
+        (folder / "data").mkdir(exist_ok=True)
+        shutil.copy(empty, folder / "data" / "nftsync.db")
+        assert nftsync.database() == folder / "data" / "nftsync.db"
 
 
 def test_what_no_demo_has_made_is_not_taken_for_its_and_the_demo_is_made(
@@ -91,15 +84,10 @@ def test_the_provider_runs_again_as_it_was_left(copied: Path) -> None:
         result = nftsync.sync(base_url=url, database=copied, progress=False)
     assert result.status == "ok"
     assert result.wallets.ok == result.wallets.unchanged == 41
-
-
-def test_it_shows_the_pictures_again(demo: Path) -> None:
-    images = frames.tokens(demo)["image"].dropna()
-    kept = address_file(demo).read_text().strip()
-    assert all(image.startswith(f"{kept}/sandbox/images/") for image in images)
-    with provider_again(demo) as url, urlopen(images.iloc[0]) as picture:
-        assert url == kept
-        assert picture.read().startswith(b"<svg")
+    with closing(State(state_file(copied))) as state:
+        outbox = Outbox(state, "any")
+        assert not outbox.config.enabled, "nobody takes its webhooks any more"
+        assert all(each["state"] != "pending" for each in outbox.deliveries())
 
 
 def test_one_that_runs_already_is_used_and_goes_on(copied: Path) -> None:
@@ -137,43 +125,50 @@ def test_nor_under_a_session_whose_provider_does_not_run(copied: Path) -> None:
     assert list(copied.parent.iterdir()) == []
 
 
+def test_a_session_that_comes_while_the_demo_is_removed_is_told_to_wait(copied: Path) -> None:
+    address = address_file(copied)
+
+    def opened() -> int:
+        """How often this process has the file open."""
+        found = (os.path.realpath(each) for each in Path("/proc/self/fd").iterdir())
+        return sum(each == str(address) for each in found)
+
+    with address.open() as removing, ThreadPoolExecutor(1) as pool:
+        fcntl.flock(removing, fcntl.LOCK_EX)
+        session = pool.submit(lambda: ExitStack().enter_context(in_use(copied)))
+        while opened() < 2 and not session.done():
+            time.sleep(0.01)
+        address.unlink()
+        fcntl.flock(removing, fcntl.LOCK_UN)
+        with pytest.raises(InputError, match="wait for its end"):
+            session.result()
+
+
 @pytest.mark.parametrize("settings", ["", "base_url = 5\n", "no toml"])
-def test_the_demo_s_provider_is_known_whatever_the_settings(
-    demo: Path, here: Path, settings: str
+def test_the_demo_s_provider_is_known_whatever_the_settings_and_another_s_is_configured(
+    demo: Path, empty: Path, here: Path, settings: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (here / "nftsync.toml").write_text(settings)
     url = provider_address(demo)
     assert url == address_file(demo).read_text().strip()
     assert "image" not in set(frames.quality(demo, base_url=url).query("value.notna()")["field"])
-
-
-def test_the_provider_of_another_database_is_the_configured_one(
-    here: Path, empty: Path, copied: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert provider_address(empty) is None
-    assert provider_address(here / "missing.db") is None
-    monkeypatch.setenv("NFTSYNC_BASE_URL", "https://api.example.com")
+    assert provider_address(empty) is provider_address(here / "missing.db") is None
+    (here / "nftsync.toml").write_text('base_url = "https://api.example.com"')
     assert provider_address(empty) == "https://api.example.com"
-    address_file(copied).unlink()
-    assert provider_address(copied) == "https://api.example.com"
-    monkeypatch.setenv("NFTSYNC_BASE_URL", "nonsense")
-    assert provider_address(empty) is None
 
 
-def test_a_port_that_something_else_has_is_an_error(copied: Path) -> None:
+def test_a_provider_whose_port_is_taken_or_that_was_not_kept_is_an_error_that_says_so(
+    copied: Path,
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address_file(copied).write_text(f"http://127.0.0.1:{other.getsockname()[1]}\n")
-        Thread(target=lambda: other.accept()[0].close(), daemon=True).start()
         with pytest.raises(InputError, match="port"), provider_again(copied):
             pass
-
-
-@pytest.mark.parametrize("lost", ["address", "state", "nonsense"])
-def test_a_provider_that_was_not_kept_is_an_error_that_says_so(copied: Path, lost: str) -> None:
-    if lost == "nonsense":
-        address_file(copied).write_text("http://example.com:80/")
-    else:
-        (address_file if lost == "address" else state_file)(copied).unlink()
+    state_file(copied).rename(copied.parent / "elsewhere")
+    with pytest.raises(InputError, match="nftsync demo"), provider_again(copied):
+        pass
+    (copied.parent / "elsewhere").rename(state_file(copied))
+    address_file(copied).write_text("http://example.com:80/")
     with pytest.raises(InputError, match="nftsync demo"), provider_again(copied):
         pass
 
@@ -185,13 +180,6 @@ def test_the_demo_leaves_a_state_alone_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"mine-provider\.state"):
         begin_afresh(database)
     assert count(state_file(database), "SELECT count(*) FROM mine") == 0
-
-
-def test_the_provider_sends_no_webhooks_once_the_demo_has_ended(copied: Path) -> None:
-    with closing(State(state_file(copied))) as state:
-        outbox = Outbox(state, "any")
-        assert not outbox.config.enabled
-        assert all(each["state"] != "pending" for each in outbox.deliveries())
 
 
 def test_notebooks_of_the_demo_know_its_provider_and_nothing_of_another(

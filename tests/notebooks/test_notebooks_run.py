@@ -51,8 +51,6 @@ def test_on_a_database_with_history_all_charts_are_drawn(
     for ident in CHARTS[notebook.stem]:
         (output,) = outputs(run, ident)
         assert marks(output.data[PLOTLY]) > 0, ident
-    drawn = [output for output in all_outputs(run) if PLOTLY in output.get("data", {})]
-    assert len(drawn) == len(CHARTS[notebook.stem])
     assert_shows_the_demo(run, notebook.stem)
 
 

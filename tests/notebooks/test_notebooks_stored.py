@@ -12,11 +12,7 @@ import nbformat
 import pytest
 from notebook_worlds import NOTEBOOKS, PAGES, ROOT, read
 
-from nftsync.lab.jupyter import copy_missing, shipped
-
-
-def test_there_are_five_in_order() -> None:
-    assert [path.name[0] for path in NOTEBOOKS] == ["1", "2", "3", "4", "5"]
+from nftsync.lab.jupyter import copy_missing
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
@@ -30,42 +26,14 @@ def test_each_is_kept_without_what_a_run_leaves(notebook: Path) -> None:
     assert kept["metadata"]["language_info"] == {"name": "python"}
     assert text.endswith("}\n")
     idents = [cell["id"] for cell in kept["cells"]]
+    assert ("parameters" in idents) == (notebook.stem == "5-report")
     assert len(set(idents)) == len(idents)
     for cell in kept["cells"]:
         assert re.fullmatch(r"[a-z][a-z-]*[a-z]", cell["id"]), "an id that a person can name"
-        tags = ["parameters"] if cell["id"] == "parameters" else []
-        assert cell["metadata"] == ({"tags": tags} if tags else {})
+        assert cell["metadata"] == ({"tags": [cell["id"]]} if cell["id"] == "parameters" else {})
         if cell["cell_type"] == "code":
             assert cell["outputs"] == []
             assert cell["execution_count"] is None
-
-
-def test_the_report_alone_has_parameters() -> None:
-    tagged = [
-        notebook.stem
-        for notebook in NOTEBOOKS
-        for cell in json.loads(notebook.read_text())["cells"]
-        if cell["metadata"].get("tags") == ["parameters"]
-    ]
-    assert tagged == ["5-report"]
-
-
-def test_the_report_tells_the_two_commands_that_its_page_tells() -> None:
-    def commands(text: str) -> list[list[str]]:
-        joined = text.replace("\\\n", " ").replace("notebooks/5-report", "5-report")
-        return [line.split() for line in joined.splitlines() if "5-report.ipynb" in line][:1] + [
-            line.split() for line in joined.splitlines() if "nbconvert --to" in line
-        ][:1]
-
-    told = read(NOTEBOOKS[-1]).cells[0].source
-    in_cell = "\n".join(line.removeprefix("#") for line in told.splitlines())
-    (block,) = re.findall(
-        r"^```sh\n(papermill .*?)```$",
-        (PAGES / "README.md").read_text(encoding="utf-8"),
-        re.DOTALL | re.M,
-    )
-    assert commands(in_cell) == commands(block)
-    assert len(commands(block)) == 2
 
 
 def test_the_wheel_and_the_source_archive_have_them() -> None:
@@ -79,6 +47,16 @@ def test_the_wheel_and_the_source_archive_have_them() -> None:
     assert "notebooks" in targets["sdist"]["include"]
 
 
+def test_the_report_tells_the_two_commands_that_its_page_tells() -> None:
+    def commands(text: str) -> list[list[str]]:
+        joined = text.replace("\\\n#", "").replace("\\\n", "").replace("notebooks/", "")
+        return [line.strip("# ").split() for line in joined.splitlines() if "report.ipynb" in line]
+
+    told = commands(read(NOTEBOOKS[-1]).cells[0].source)
+    assert told == commands((PAGES / "README.md").read_text(encoding="utf-8"))[:2]
+    assert len(told) == 2
+
+
 def test_those_that_are_missing_are_copied_and_none_is_overwritten(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "notebooks"
     assert [path.name for path in copy_missing(folder)] == [path.name for path in NOTEBOOKS]
@@ -89,8 +67,3 @@ def test_those_that_are_missing_are_copied_and_none_is_overwritten(tmp_path: Pat
     assert [path.read_bytes() for path in sorted(folder.iterdir())][1:] == [
         path.read_bytes() for path in NOTEBOOKS[1:]
     ]
-
-
-def test_in_a_checkout_they_are_there_already() -> None:
-    assert shipped() == NOTEBOOKS
-    assert copy_missing(ROOT / "notebooks") == []
