@@ -10,8 +10,8 @@ Plotly comes with `pip install 'nftsync[notebook]'` and is loaded when a chart i
 
 from __future__ import annotations
 
-from nftsync.charts._bars import holders, holding_ages, holdings_by_collection
-from nftsync.charts._concentration import concentration, overlap
+from nftsync.charts._bars import holding_ages, holdings_by_collection
+from nftsync.charts._concentration import concentration, holders, overlap
 from nftsync.charts._history import arrivals_and_departures, holdings_over_time
 from nftsync.charts._webhooks import webhook_backlog, webhook_lag
 

@@ -1,27 +1,24 @@
-"""Bars: what collections and wallets hold, and for how long."""
+"""Bars: what is held of collections, and for how long; and bars of any groups."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from heapq import nsmallest
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 import numpy as np
 import pandas as pd
 
 from nftsync.charts._look import (
     BLUE,
-    MOST_BARS,
     ORANGE,
     TEXT_ONLY,
     Names,
-    choice,
     counted,
     empty_figure,
     figure,
     given_names,
     labels_of,
-    missing_of,
     number_of,
     numbered_axis,
 )
@@ -36,13 +33,15 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 __all__ = [
+    "MOST_ROWS",
     "Groups",
+    "bar_figure",
     "distinct",
     "grouped",
-    "holders",
     "holding_ages",
     "holdings_by_collection",
     "no_holdings",
+    "rows_of",
 ]
 
 
@@ -51,10 +50,12 @@ class Groups:
     """Which group each row is of.
 
     Attributes:
+        by: the column that tells.
         codes: the number of each row's group.
         values: by number, what the group has in common; None where it is missing.
     """
 
+    by: str
     codes: Numbers
     values: list[Any]
 
@@ -78,11 +79,9 @@ class Groups:
         place[shown] = np.arange(len(shown))
         return place[self.codes]
 
-    def labels(
-        self, shown: list[int], missing: str, names: dict[str, str]
-    ) -> tuple[list[str], list[str]]:
+    def labels(self, shown: list[int], names: dict[str, str]) -> tuple[list[str], list[str]]:
         """The labels and hovers of groups; see `labels_of`."""
-        return labels_of([self.values[group] for group in shown], missing, names)
+        return labels_of([self.values[group] for group in shown], self.by, names)
 
 
 def grouped(frame: pd.DataFrame, by: str) -> Groups:
@@ -94,13 +93,13 @@ def grouped(frame: pd.DataFrame, by: str) -> Groups:
     need_columns(frame, [by])
     if by == "contract_address":
         codes, spellings = contract_groups(text_column(frame, by))
-        return Groups(codes, spellings.to_pylist())
+        return Groups(by, codes, spellings.to_pylist())
     try:
         codes, distinct = pd.factorize(frame[by])
     except TypeError as error:
         raise InputError(f"cannot group by {by!r}: {error}") from None
     values = [*distinct.tolist(), None]
-    return Groups(np.where(codes < 0, len(values) - 1, codes).astype(np.int64), values)
+    return Groups(by, np.where(codes < 0, len(values) - 1, codes).astype(np.int64), values)
 
 
 def distinct(group: Numbers, **columns: Any) -> pd.DataFrame:
@@ -108,18 +107,24 @@ def distinct(group: Numbers, **columns: Any) -> pd.DataFrame:
     return pd.DataFrame(columns).groupby(group).nunique()
 
 
+MOST_ROWS = 200
 #: A last row that is so many times as long as the longest of the others would squeeze them.
 _MUCH_LONGER = 1.5
 _ROOM = 1.2
-#: Floats are exact up to here.
-_EXACT = 2**53
+_IN_THE_BAR: dict[str, Any] = {
+    "textposition": "inside",
+    "insidetextanchor": "start",
+    "textangle": 0,
+    "constraintext": "none",
+    "textfont": {"color": "#ffffff"},
+}
 
 
-def _rows_of(
+def rows_of(
     frame: pd.DataFrame,
     groups: Groups,
     shown: list[int],
-    labels: tuple[list[str], list[str]],
+    names: dict[str, str],
     what: str,
 ) -> pd.DataFrame:
     """What a bar chart shows, by row: the groups that are shown, and the rest in a last one.
@@ -128,15 +133,16 @@ def _rows_of(
         frame: holdings.
         groups: of which a row is.
         shown: numbers of the groups with a row of their own.
-        labels: labels and hovers of those.
+        names: what to call those, by value.
         what: what a group is called, in the row of the rest.
 
     Returns:
         `label` and `hover`, the distinct `tokens`, `wallets`, `contracts` and `holdings` (wallets
-        and tokens, which a caller's frame may name twice), and in `total` what their amounts add
-        up to, of which `says` is the text.
+        and tokens, which a caller's frame may name twice), in `total` what their amounts add up
+        to, of which `says` is the text, and `rest`, which marks the last row.
     """
     places = groups.places(shown)
+    labels, hovers = groups.labels(shown, names)
     columns = {"tokens": frame["token_id"], "wallets": frame["wallet_id"]}
     if "contract_address" in frame.columns:
         columns["contracts"] = grouped(frame, "contract_address").codes
@@ -148,8 +154,8 @@ def _rows_of(
     totals = sums_in_each(places, frame["amount"].to_numpy(), count)
     unknown = np.bincount(places, frame["amount"].isna(), count).astype(np.int64)
     return table.assign(
-        label=labels[0] + [f"<i>{one}</i>" for one in others],
-        hover=labels[1] + others,
+        label=labels + [f"<i>{one}</i>" for one in others],
+        hover=hovers + others,
         holdings=np.bincount(places[once], minlength=count),
         total=totals,
         says=[
@@ -160,45 +166,37 @@ def _rows_of(
     )
 
 
-def _bars(
-    rows: pd.DataFrame, name: str, color: str, values: list[Any], hovers: list[str]
-) -> dict[str, Any]:
-    """Horizontal bars, one per row; the exact sums of amounts are their custom data."""
-    cut = {}
-    if _is_cut(rows, values):
-        cut = {
-            "text": [""] * (len(values) - 1) + [f"{values[-1]:,.6g} (longer than drawn)"],
-            "textposition": "inside",
-            "insidetextanchor": "start",
-            "textangle": 0,
-            "constraintext": "none",
-            "textfont": {"color": "#ffffff"},
-        }
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": name,
-        "x": values,
-        "y": list(range(len(values))),
-        "hovertext": hovers,
-        "hovertemplate": TEXT_ONLY,
-        "customdata": [str(total) for total in rows["total"]],
-        "marker": {"color": color},
-        **cut,
-    }
-
-
-def _is_cut(rows: pd.DataFrame, values: list[Any]) -> bool:
-    return bool(rows["rest"].iloc[-1]) and values[-1] > _MUCH_LONGER * max(values[:-1]) > 0
-
-
-def _bar_figure(
-    traces: list[dict[str, Any]], rows: pd.DataFrame, title: str, measured: str, **layout: Any
+def bar_figure(
+    rows: pd.DataFrame,
+    hovers: list[str],
+    bars: dict[str, list[Any]],
+    title: str,
+    measured: str,
+    **layout: Any,
 ) -> go.Figure:
-    """Bars, on an axis that ends before a last one that would squeeze the others."""
-    span: dict[str, Any] = {"rangemode": "tozero"}
-    if any(_is_cut(rows, trace["x"]) for trace in traces):
-        span = {"range": [0, _ROOM * max(max(trace["x"][:-1]) for trace in traces)]}
+    """One or two bars by row, on an axis that ends before a last one that would squeeze the others.
+
+    The exact sums of amounts are the bars' custom data.
+    """
+    axis: dict[str, Any] = {"rangemode": "tozero"}
+    traces = []
+    for color, (name, values) in zip((BLUE, ORANGE), bars.items(), strict=False):
+        trace: dict[str, Any] = {
+            "type": "bar",
+            "orientation": "h",
+            "name": name,
+            "x": values,
+            "y": list(range(len(rows))),
+            "hovertext": hovers,
+            "hovertemplate": TEXT_ONLY,
+            "customdata": [str(total) for total in rows["total"]],
+            "marker": {"color": color},
+        }
+        if rows["rest"].iloc[-1] and values[-1] > _MUCH_LONGER * max(values[:-1]) > 0:
+            axis = {"range": [0, _ROOM * max(max(each[:-1]) for each in bars.values())]}
+            texts = ["" for _ in values[1:]]
+            trace |= {"text": [*texts, f"{values[-1]:,.6g} (longer than drawn)"], **_IN_THE_BAR}
+        traces.append(trace)
     return figure(
         traces,
         title,
@@ -207,7 +205,7 @@ def _bar_figure(
             "exponentformat": "power",
             "minexponent": 9,
             "separatethousands": True,
-            **span,
+            **axis,
         },
         y={**numbered_axis(rows["label"].tolist()), "range": [len(rows) - 0.4, -0.6]},
         height=176 + (18 + 8 * len(traces)) * len(rows),
@@ -240,7 +238,7 @@ def holdings_by_collection(
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     title = "Holdings by collection"
-    number, known = number_of(top, "top", MOST_BARS), given_names(names)
+    number, known = number_of(top, MOST_ROWS), given_names(names)
     needs = ("wallet_id", "token_id", "contract_address", "amount")
     frame = given_holdings(holdings, exclude, needs=needs)
     if frame.empty:
@@ -248,86 +246,19 @@ def holdings_by_collection(
     groups = grouped(frame, "contract_address")
     sizes = distinct(groups.codes, tokens=frame["token_id"], wallets=frame["wallet_id"])
     shown = groups.largest(sizes, number)
-    labels = groups.labels(shown, missing_of("contract_address"), known)
-    rows = _rows_of(frame, groups, shown, labels, "collection")
+    rows = rows_of(frame, groups, shown, known, "collection")
     hovers = [
         f"<b>{row.hover}</b><br>{counted(row.tokens, 'NFT')} held by"
         f" {counted(row.wallets, 'wallet')}<br>{row.says}"
         for row in rows.itertuples()
     ]
-    return _bar_figure(
-        [
-            _bars(rows, "NFTs held", BLUE, rows["tokens"].tolist(), hovers),
-            _bars(rows, "holders", ORANGE, rows["wallets"].tolist(), hovers),
-        ],
+    return bar_figure(
         rows,
+        hovers,
+        {"NFTs held": rows["tokens"].tolist(), "holders": rows["wallets"].tolist()},
         title,
         "count of NFTs, and of wallets that hold one",
         subtitle=f"{counted(rows['tokens'].sum(), 'NFT')} of {counted(len(sizes), 'collection')}",
-    )
-
-
-def holders(
-    holdings: Given = None,
-    *,
-    top: SupportsIndex = 20,
-    measure: Literal["nfts", "amount"] = "nfts",
-    exclude: WalletIds = (),
-    names: Names = None,
-) -> go.Figure:
-    """Draw the largest holders.
-
-    A bar for each wallet, the largest first; the last is of all other wallets together.
-
-    Args:
-        holdings: a frame as `frames.holdings` returns it, or a database to read it from.
-        top: wallets shown on their own, 1 to 200.
-        measure: `nfts` counts the tokens that a wallet holds; `amount` adds up how much it holds
-            of them, which means something within one collection.
-        exclude: wallets to leave out; one id or several.
-        names: what to call wallets, by id; else their labels are shown, if the frame has them.
-
-    Raises:
-        InputError: an option or the frame cannot be used.
-        NftsyncError: plotly is not installed.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
-    """
-    title = "Largest holders"
-    number, known = number_of(top, "top", MOST_BARS), given_names(names)
-    by_amount = choice(measure, "measure", ("nfts", "amount")) == "amount"
-    frame = given_holdings(
-        holdings,
-        exclude,
-        needs=("wallet_id", "token_id", "amount"),
-        wants=("wallet_label", "contract_address"),
-    )
-    if frame.empty:
-        return empty_figure(title, no_holdings(holdings))
-    groups = grouped(frame, "wallet_id")
-    sizes = distinct(groups.codes, tokens=frame["token_id"])
-    if by_amount:
-        sums = sums_in_each(groups.codes, frame["amount"].to_numpy(), len(sizes))
-        sizes.insert(0, "amount", sums)
-    shown = groups.largest(sizes, number)
-    labels = groups.labels(shown, "", _wallet_labels(frame, groups, shown) | known)
-    rows = _rows_of(frame, groups, shown, labels, "wallet")
-    contracts = rows.get("contracts", pd.Series(0, rows.index))
-    hovers = [
-        f"<b>{row.hover}</b><br>{counted(row.holdings, 'NFT')}"
-        + f" of {counted(of, 'collection')}" * (of > 0)
-        + f"<br>{row.says}"
-        for row, of in zip(rows.itertuples(), contracts, strict=True)
-    ]
-    values = rows["total"].map(float) if by_amount else rows["holdings"]
-    what = "amount held" if by_amount else "NFTs held"
-    rough = by_amount and max(rows["total"]) > _EXACT
-    return _bar_figure(
-        [_bars(rows, what, BLUE, values.tolist(), hovers)],
-        rows,
-        title,
-        f"{what} (approximately; hover has it exactly)" if rough else what,
-        subtitle=f"{counted(rows['holdings'].sum(), 'holding')} of {counted(len(sizes), 'wallet')}",
-        showlegend=False,
     )
 
 
@@ -338,22 +269,10 @@ def no_holdings(given: object) -> str:
     return "No holdings in what was given yet; nftsync sync reads them."
 
 
-def _wallet_labels(frame: pd.DataFrame, groups: Groups, shown: list[int]) -> dict[str, str]:
-    if "wallet_label" not in frame.columns:
-        return {}
-    rows = frame["wallet_label"].groupby(groups.codes).nth(0)
-    labels = dict(zip(groups.codes[rows.index], rows, strict=True))
-    return {
-        str(groups.values[group]): label
-        for group in shown
-        if isinstance(label := labels[group], str)
-    }
-
-
 #: A frame of ages, or what `frames.holding_ages` reads one from.
 Ages: TypeAlias = "pd.DataFrame | Store"
 
-_TITLE = "Ages of holdings"
+_AGES = "Ages of holdings"
 
 
 def holding_ages(
@@ -377,7 +296,7 @@ def holding_ages(
     """
     frame = _given_ages(db, at, exclude)
     if frame.empty:
-        return empty_figure(_TITLE, no_holdings(db))
+        return empty_figure(_AGES, no_holdings(db))
     buckets = frame["bucket"].cat.categories.tolist()
     counts = frame.groupby(["censored", "bucket"], observed=False).size().unstack(fill_value=0)
     counts = counts.reindex([False, True], fill_value=0)
@@ -401,7 +320,7 @@ def holding_ages(
     ]
     return figure(
         traces,
-        _TITLE,
+        _AGES,
         subtitle=f"{counted(counts.to_numpy().sum(), 'holding')}, of which"
         f" {counts.loc[True].sum():,} were there at their wallet's first read",
         x={"title": {"text": "held for"}, "type": "category", "showgrid": False},

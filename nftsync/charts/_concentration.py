@@ -1,42 +1,110 @@
-"""Lorenz curves: how unevenly collections are spread over their holders."""
+"""Holders: the largest, how unevenly groups are spread over them, which collections share them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 import numpy as np
 import pandas as pd
 
-from nftsync.charts._bars import distinct, grouped, no_holdings
+from nftsync.charts._bars import MOST_ROWS, bar_figure, distinct, grouped, no_holdings, rows_of
 from nftsync.charts._look import (
-    DASHES,
     GREY,
-    SERIES,
-    SHADES,
+    LOOKS,
     TEXT_ONLY,
     Names,
+    choice,
     counted,
     empty_figure,
     figure,
     given_names,
-    labels_of,
     line,
-    missing_of,
     number_of,
     numbered_axis,
 )
 from nftsync.errors import InputError
 from nftsync.frames import concentration as measured
 from nftsync.frames import overlap as measured_overlap
-from nftsync.frames._columns import contract_key
+from nftsync.frames._columns import contract_key, sums_in_each
 from nftsync.frames._given import Given, given_holdings
 from nftsync.frames._tables import WalletIds
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["concentration", "overlap"]
+__all__ = ["concentration", "holders", "overlap"]
+
+
+#: Floats are exact up to here.
+_EXACT = 2**53
+
+
+def holders(
+    holdings: Given = None,
+    *,
+    top: SupportsIndex = 20,
+    measure: Literal["nfts", "amount"] = "nfts",
+    exclude: WalletIds = (),
+    names: Names = None,
+) -> go.Figure:
+    """Draw the largest holders.
+
+    A bar for each wallet, the largest first; the last is of all other wallets together.
+
+    Args:
+        holdings: a frame as `frames.holdings` returns it, or a database to read it from.
+        top: wallets shown on their own, 1 to 200.
+        measure: `nfts` counts the tokens that a wallet holds; `amount` adds up how much it holds
+            of them, which means something within one collection.
+        exclude: wallets to leave out; one id or several.
+        names: what to call wallets, by id; else their labels are shown, if the frame has them.
+
+    Raises:
+        InputError: an option or the frame cannot be used.
+        NftsyncError: plotly is not installed.
+        StoreError: the database is missing, is not nftsync's or cannot be read.
+    """
+    title = "Largest holders"
+    number, known = number_of(top, MOST_ROWS), given_names(names)
+    by_amount = choice(measure, "measure", ("nfts", "amount")) == "amount"
+    frame = given_holdings(
+        holdings,
+        exclude,
+        needs=("wallet_id", "token_id", "amount"),
+        wants=("wallet_label", "contract_address"),
+    )
+    if frame.empty:
+        return empty_figure(title, no_holdings(holdings))
+    groups = grouped(frame, "wallet_id")
+    sizes = distinct(groups.codes, tokens=frame["token_id"])
+    if by_amount:
+        sums = sums_in_each(groups.codes, frame["amount"].to_numpy(), len(sizes))
+        sizes.insert(0, "amount", sums)
+    shown = groups.largest(sizes, number)
+    if "wallet_label" in frame.columns:
+        labels = frame.drop_duplicates("wallet_id").set_index("wallet_id")["wallet_label"]
+        known = {key: label for key, label in labels.items() if isinstance(label, str)} | known
+    rows = rows_of(frame, groups, shown, known, "wallet")
+    contracts = rows.get("contracts", pd.Series(0, rows.index))
+    hovers = [
+        f"<b>{row.hover}</b><br>{counted(row.holdings, 'NFT')}"
+        + f" of {counted(of, 'collection')}" * (of > 0)
+        + f"<br>{row.says}"
+        for row, of in zip(rows.itertuples(), contracts, strict=True)
+    ]
+    values = rows["total"].map(float) if by_amount else rows["holdings"]
+    what = "amount held" if by_amount else "NFTs held"
+    rough = by_amount and max(rows["total"]) > _EXACT
+    return bar_figure(
+        rows,
+        hovers,
+        {what: values.tolist()},
+        title,
+        f"{what} (approximately; hover has it exactly)" if rough else what,
+        subtitle=f"{counted(rows['holdings'].sum(), 'holding')} of {counted(len(sizes), 'wallet')}",
+        showlegend=False,
+    )
 
 
 _TITLE = "Concentration of holdings"
@@ -70,7 +138,7 @@ def concentration(
         NftsyncError: plotly is not installed.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    number, known = number_of(top, "top", len(SERIES)), given_names(names)
+    number, known = number_of(top, len(LOOKS)), given_names(names)
     if not isinstance(by, str):
         raise InputError(f"by={by!r} is not the name of a column")
     frame = given_holdings(holdings, exclude, needs=("wallet_id", "token_id", "amount", by))
@@ -78,22 +146,19 @@ def concentration(
     if frame.empty:
         return empty_figure(_TITLE, no_holdings(holdings))
     groups = grouped(frame, by)
-    holders = distinct(groups.codes, wallets=frame["wallet_id"])
-    shown = groups.largest(holders, number)
-    labels, hovers = groups.labels(shown, missing_of(by), known)
+    sizes = distinct(groups.codes, wallets=frame["wallet_id"])
+    shown = groups.largest(sizes, number)
+    labels, hovers = groups.labels(shown, known)
     places = groups.places(shown)
     gini = measured(frame.assign(group=places)[places < len(shown)], by="group")
     ginis = gini.set_index("group")["gini"]
     curves = [
-        _curve(frame[places == place], f"{label}: Gini {ginis[place]:.3f}", hover, color, dash)
-        for place, (label, hover, color, dash) in enumerate(
-            zip(labels, hovers, SERIES, DASHES, strict=False)
-        )
+        _curve(frame[places == place], f"{label}: Gini {ginis[place]:.3f}", hover, look)
+        for place, (label, hover, look) in enumerate(zip(labels, hovers, LOOKS, strict=False))
     ]
-    of = f"{len(shown):,} of {len(holders):,}" if len(holders) > len(shown) else "all"
-    equality = line(
-        "equality: Gini 0", GREY, "solid", width=1, x=[0, 100], y=[0, 100], hoverinfo="skip"
-    )
+    of = f"{len(shown):,} of {len(sizes):,}" if len(sizes) > len(shown) else "all"
+    both = [0, 100]
+    equality = line("equality: Gini 0", (GREY, "solid"), width=1, x=both, y=both, hoverinfo="skip")
     inside = {"xref": "paper", "yref": "paper", "yanchor": "top"}
     return figure(
         [equality, *curves],
@@ -106,14 +171,13 @@ def concentration(
     )
 
 
-def _curve(rows: pd.DataFrame, name: str, hover: str, color: str, dash: str) -> dict[str, Any]:
+def _curve(rows: pd.DataFrame, name: str, hover: str, look: tuple[str, str]) -> dict[str, Any]:
     amounts = sorted(rows["amount"].groupby(rows["wallet_id"]).sum())
     sums = np.add.accumulate(np.array([0, *amounts], dtype=object))
     places = np.unique(np.linspace(0, len(amounts), _POINTS).round().astype(np.int64))
     return line(
         name,
-        color,
-        dash,
+        look,
         x=(places / len(amounts) * 100).tolist(),
         y=[100 * int(sums[place]) / sums[-1] for place in places.tolist()],
         hovertemplate=f"<b>{hover}</b><br>the smallest %{{x:.4g}} % of"
@@ -149,16 +213,16 @@ def overlap(
         NftsyncError: plotly is not installed.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    number, known = number_of(top, "top", _MOST), given_names(names)
+    number, known = number_of(top, _MOST), given_names(names)
     frame = given_holdings(holdings, exclude, needs=("wallet_id", "contract_address", "amount"))
     frame = frame[frame["contract_address"].notna()].reset_index(drop=True)
     if frame.empty:
         return empty_figure(_OVERLAP_TITLE, no_holdings(holdings))
     groups = grouped(frame, "contract_address")
-    holders = distinct(groups.codes, wallets=frame["wallet_id"])
-    shown = groups.largest(holders, number)
+    sizes = distinct(groups.codes, wallets=frame["wallet_id"])
+    shown = groups.largest(sizes, number)
     addresses = [str(groups.values[group]) for group in shown]
-    labels, full = labels_of(addresses, "", known)
+    labels, full = groups.labels(shown, known)
     pairs = measured_overlap(frame[groups.places(shown) < len(shown)])
     shares, hovers = _fields(pairs, addresses, full)
     axis = numbered_axis(labels)
@@ -167,7 +231,7 @@ def overlap(
     return figure(
         [_heatmap(shares, hovers)],
         _OVERLAP_TITLE,
-        subtitle=f"{len(labels):,} of {counted(len(holders), 'collection')}, most holders first",
+        subtitle=f"{len(labels):,} of {counted(len(sizes), 'collection')}, most holders first",
         x={**axis, "tickangle": -45},
         y={**axis, "autorange": "reversed"},
         height=side + 120,
@@ -204,7 +268,8 @@ def _heatmap(shares: list[list[float | None]], hovers: list[list[str]]) -> dict[
         "hovertext": hovers,
         "hovertemplate": TEXT_ONLY,
         "hoverongaps": False,
-        "colorscale": [list(step) for step in SHADES],
+        # Opacity grows, so that little is near the page's own colour.
+        "colorscale": [[0.0, "rgba(0, 114, 178, 0.10)"], [1.0, "rgba(0, 114, 178, 1)"]],
         "colorbar": {
             "title": {"text": "Jaccard index (0 to 1)", "side": "right", "font": {"size": 13}},
             "thickness": 14,

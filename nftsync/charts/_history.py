@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
@@ -14,11 +13,10 @@ import pandas as pd
 from nftsync.charts._bars import Groups, grouped
 from nftsync.charts._look import (
     BLUE,
-    DASHES,
     GREY,
+    LOOKS,
     MOST_POINTS,
     ORANGE,
-    SERIES,
     TEXT_ONLY,
     Names,
     choice,
@@ -27,7 +25,6 @@ from nftsync.charts._look import (
     figure,
     given_names,
     line,
-    missing_of,
     number_of,
 )
 from nftsync.errors import InputError
@@ -53,8 +50,8 @@ __all__ = [
 ]
 
 
-#: Microseconds since 1970, as `datetime64[us]` or the integers in it.
-Ticks: TypeAlias = npt.NDArray[Any]
+#: Microseconds since 1970.
+Ticks: TypeAlias = npt.NDArray[np.int64]
 
 
 def shown_times(ticks: Ticks, most: int) -> Ticks:
@@ -102,13 +99,12 @@ def to_the_second(time: str) -> str:
 
 
 def step_line(
-    name: str, color: str, dash: str, times: Ticks, counts: Numbers, hover: str
+    name: str, look: tuple[str, str], times: Ticks, counts: Numbers, hover: str
 ) -> dict[str, Any]:
     """A line that keeps each count until the next time; name and hover are escaped."""
     return line(
         name,
-        color,
-        dash,
+        look,
         shape="hv",
         x=plotted(times),
         y=counts.tolist(),
@@ -179,7 +175,7 @@ def holdings_over_time(
         NftsyncError: plotly is not installed.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    number, known = number_of(top, "top", len(SERIES) - 1), given_names(names)
+    number, known = number_of(top, len(LOOKS) - 1), given_names(names)
     chosen = None if by is None else choice(by, "by", _SOURCES)
     begin = None if since is None else int(np.datetime64(stored_time(since)[:-1], "us").astype(int))
     log = _movements(db, exclude)
@@ -195,13 +191,12 @@ def holdings_over_time(
     drawn = shown_times(inside, MOST_POINTS // (number + 1 if by else 1) - 2)
     times = np.union1d([begin, ends], drawn)
     if chosen is None:
-        traces = [
-            step_line("holdings", BLUE, "solid", times, standing(at, step, times), "holdings")
-        ]
+        counts = standing(at, step, times)
+        traces = [step_line("holdings", LOOKS[0], times, counts, "holdings")]
     else:
         if chosen == "wallet_id":
             known = dict(about.set_index("wallet_id")["label"].dropna()) | known
-        traces = _lines(log, _groups_of(db, log, chosen), chosen, number, times, known)
+        traces = _lines(log, _groups_of(db, log, chosen), number, times, known)
     # With several lines there is no one line for the marks to stand on.
     traces += _first_reads(log, begin, on_line=chosen is None)
     thinned = f"; {len(times):,} times are drawn" if len(drawn) < len(inside) else ""
@@ -221,25 +216,25 @@ def _groups_of(db: Store, log: pd.DataFrame, by: str) -> Groups:
     key = "wallet_id" if "wallet_id" in about.columns else "token_id"
     groups = grouped(about, by)
     place = pd.Index(about[key]).get_indexer(log[key])
-    return Groups(np.append(groups.codes, len(groups.values) - 1)[place], groups.values)
+    return Groups(by, np.append(groups.codes, len(groups.values) - 1)[place], groups.values)
 
 
 def _lines(
-    log: pd.DataFrame, groups: Groups, by: str, top: int, times: Ticks, known: dict[str, str]
+    log: pd.DataFrame, groups: Groups, top: int, times: Ticks, known: dict[str, str]
 ) -> list[dict[str, Any]]:
     steps = log["step"].groupby(groups.codes)
     # A group that holds nothing any more comes after those that do, by its history.
     sizes = pd.DataFrame({"final": steps.sum(), "seen": steps.size()})
     shown = groups.largest(sizes, top)
-    looks = list(zip(*groups.labels(shown, missing_of(by), known), SERIES, DASHES, strict=False))
+    looks = list(zip(*groups.labels(shown, known), LOOKS, strict=False))
     if len(sizes) > len(shown):
         rest = counted(len(sizes) - len(shown), "other")
-        looks.append((rest, rest, GREY, "solid"))
+        looks.append((rest, rest, (GREY, "solid")))
     at, step, places = log["at"].to_numpy(), log["step"].to_numpy(), groups.places(shown)
     lines = []
-    for place, (label, hover, color, dash) in enumerate(looks):
+    for place, (label, hover, look) in enumerate(looks):
         counts = standing(at[places == place], step[places == place], times)
-        lines.append(step_line(label, color, dash, times, counts, hover))
+        lines.append(step_line(label, look, times, counts, hover))
     return lines
 
 
@@ -273,7 +268,7 @@ def _first_reads(log: pd.DataFrame, begin: int, *, on_line: bool) -> list[dict[s
                 "symbol": "diamond-open",
                 "size": 10,
                 "color": ORANGE,
-                "line": {"width": 2, "color": ORANGE},
+                "line": {"width": 2},
             },
         }
     ]
@@ -284,25 +279,15 @@ _DAY = 86_400_000_000
 _UNITS = {"day": _DAY, "hour": _DAY // 24, "minute": 60_000_000, "second": 1_000_000}
 
 #: Periods to choose from; the last for logs of centuries.
-_PERIODS = tuple(
-    _UNITS[unit] * count
-    for unit, counts in (
-        ("second", (1, 5, 15)),
-        ("minute", (1, 5, 15)),
-        ("hour", (1, 3, 6)),
-        ("day", (1, 7, 28, 364, 3_640)),
-    )
-    for count in counts
+_SECONDS = (1, 5, 15, 60, 300, 900, 3_600, 10_800, 21_600)
+_PERIODS = tuple(1_000_000 * each for each in _SECONDS) + tuple(
+    _DAY * each for each in (1, 7, 28, 364, 3_640)
 )
 _SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
 _MOST_BARS_CHOSEN = 60
 
-#: How much of its period a bar is wide.
-_OF_PERIOD = 0.9
-
 #: 1970 began on a Thursday; weeks begin on Mondays.
 _MONDAY = 4 * _DAY
-_CAPITAL_DAYS = re.compile(r"[0-9]+D", re.ASCII)
 
 
 def arrivals_and_departures(
@@ -333,12 +318,11 @@ def arrivals_and_departures(
     """
     given = None if every is None else _period(every)
     log = _movements(db, exclude, since)
-    if log.empty:
-        nothing = "Nothing arrived or left since the given time."
-        return empty_figure(_CAME_AND_WENT, _NO_HISTORY if since is None else nothing)
     if log["first_read"].all():
-        nothing = "Nothing arrived or left since each wallet's first read."
-        return empty_figure(_CAME_AND_WENT, nothing)
+        since_when = "the given time" if log.empty else "each wallet's first read"
+        nothing = f"Nothing arrived or left since {since_when}."
+        none_yet = log.empty and since is None
+        return empty_figure(_CAME_AND_WENT, _NO_HISTORY if none_yet else nothing)
     first, last = int(log["at"].iloc[0]), int(log["at"].iloc[-1])
     period = given or next(
         (one for one in _PERIODS if _bins(first, last, one) <= _MOST_BARS_CHOSEN), _PERIODS[-1]
@@ -351,7 +335,6 @@ def arrivals_and_departures(
     start = _floor(first, period)
     found = log[~log["first_read"]]
     arrived, left = (found["at"][found["step"] == step].to_numpy() for step in (1, -1))
-    left_out = f"{counted(len(log) - len(found), 'holding')} seen by first reads of wallets"
     named = _named(period)
     return figure(
         [
@@ -359,8 +342,8 @@ def arrivals_and_departures(
             _bars("left", ORANGE, start, period, left, -1),
         ],
         _CAME_AND_WENT,
-        subtitle=f"{counted(len(arrived), 'arrival')} and {counted(len(left), 'departure')};"
-        f" {left_out} left out",
+        subtitle=f"{counted(len(arrived), 'arrival')} and {counted(len(left), 'departure')}; "
+        f"{counted(len(log) - len(found), 'holding')} seen by first reads of wallets left out",
         x={
             "title": {"text": f"time (UTC), one bar per {named}"},
             "type": "date",
@@ -373,13 +356,7 @@ def arrivals_and_departures(
 
 def _period(every: str | timedelta) -> int:
     """The length of a period in microseconds."""
-    if isinstance(every, timedelta):
-        length = every
-    elif isinstance(every, str):
-        # pandas writes days as D; its M is a month, and not to be taken for a minute.
-        length = parse_duration(every.lower() if _CAPITAL_DAYS.fullmatch(every) else every)
-    else:
-        raise InputError(f"every={every!r} is not a duration; write 90s, 15m, 6h or 7d")
+    length = every if isinstance(every, timedelta) else parse_duration(str(every))
     if not _SHORTEST <= length <= _LONGEST:
         raise InputError(f"every={every!r} is no period of a second to a century")
     return length // timedelta(microseconds=1)
@@ -403,7 +380,7 @@ def _bars(name: str, color: str, start: int, period: int, at: Ticks, sign: int) 
         "name": name,
         "x": plotted(begins + period // 2),
         "y": (counts * sign).tolist(),
-        "width": [period / 1_000 * _OF_PERIOD] * len(some),
+        "width": [0.9 * period / 1_000] * len(some),
         "hovertext": [
             f"<b>{counted(count, 'holding')} {name}</b>"
             f"<br>{to_the_second(begin)} to {to_the_second(end)} UTC"

@@ -22,14 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLUE",
-    "DASHES",
-    "GREEN",
     "GREY",
-    "MOST_BARS",
+    "LOOKS",
     "MOST_POINTS",
     "ORANGE",
-    "SERIES",
-    "SHADES",
     "TEXT_ONLY",
     "Names",
     "choice",
@@ -40,7 +36,6 @@ __all__ = [
     "given_names",
     "labels_of",
     "line",
-    "missing_of",
     "number_of",
     "numbered_axis",
 ]
@@ -80,24 +75,25 @@ def escaped(text: str, longest: int = _LONGEST) -> str:
 
 
 def labels_of(
-    values: Sequence[Any], missing: str, names: Mapping[str, str]
+    values: Sequence[Any], by: str, names: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:
     """Name what stands for groups: wallets, contracts, or values of a column.
 
     Args:
         values: an id or value each; None or blank text is missing.
-        missing: what to call the group of what is missing, such as `missing_of` says.
+        by: the column that they are of, which says what to call what is missing.
         names: given names, as `given_names` returns them.
 
     Returns:
         Labels, all different, and longer texts for hovers; both are escaped.
     """
+    missing = _MISSING.get(by, "none given")
     ids = ["" if value is None else str(value) for value in values]
     labels, hovers = [], []
     for text in ids:
-        full = escaped(text, _LONGEST_IN_HOVER) or escaped(missing)
+        full = escaped(text, _LONGEST_IN_HOVER) or missing
         given = escaped(_short(names.get(_key(text), "")))
-        labels.append(given or escaped(_short(text)) or escaped(missing))
+        labels.append(given or escaped(_short(text)) or missing)
         hovers.append(f"{given}<br>{full}" if given else full)
     # Labels that look the same carry a part of their ids, or all of it if that does not do.
     for part in (lambda text: _short(text)[-13:], lambda text: text):
@@ -107,11 +103,6 @@ def labels_of(
             for label, text in zip(labels, ids, strict=True)
         ]
     return labels, hovers
-
-
-def missing_of(by: str) -> str:
-    """What to call the group of all for which a column has nothing."""
-    return _MISSING.get(by, "none given")
 
 
 def given_names(names: Names) -> dict[str, str]:
@@ -148,21 +139,19 @@ def _short(text: str) -> str:
 #: Points of a chart over time; more cannot be told apart on any screen.
 MOST_POINTS = 2_000
 
-MOST_BARS = 200
 
-
-def number_of(value: SupportsIndex, name: str, most: int) -> int:
+def number_of(top: SupportsIndex, most: int) -> int:
     """Check how many of something are to be shown.
 
     Raises:
         InputError: it is no whole number from 1 to `most`.
     """
     try:
-        number = operator.index(value)
+        number = operator.index(top)
     except TypeError:
         number = 0
-    if isinstance(value, bool) or not 1 <= number <= most:
-        raise InputError(f"{name}={value!r} cannot be shown; give a whole number from 1 to {most}")
+    if isinstance(top, bool) or not 1 <= number <= most:
+        raise InputError(f"top={top!r} cannot be shown; give a whole number from 1 to {most}")
     return number
 
 
@@ -184,14 +173,15 @@ BLUE = "#0072b2"
 ORANGE = "#d55e00"
 GREEN = "#009e73"
 
-#: Colours of several things of one kind, in order; what is left over is grey.
-SERIES = (BLUE, ORANGE, GREEN, "#cc79a7", "#8a7a00", "#9467bd")
-
-#: How the lines of those colours are drawn.
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-
-#: From little to much. Opacity grows, so that little is near the page's own colour.
-SHADES = ((0.0, "rgba(0, 114, 178, 0.10)"), (1.0, "rgba(0, 114, 178, 1)"))
+#: Colours and dashes of several lines, in order; what is left over is grey.
+LOOKS = (
+    (BLUE, "solid"),
+    (ORANGE, "dash"),
+    (GREEN, "dot"),
+    ("#cc79a7", "dashdot"),
+    ("#8a7a00", "longdash"),
+    ("#9467bd", "longdashdot"),
+)
 
 #: Hover shows the text that was made for it, and no name that plotly would cut.
 TEXT_ONLY = "%{hovertext}<extra></extra>"
@@ -202,18 +192,18 @@ _FAINT = "rgba(121, 121, 121, 0.3)"
 
 
 def line(
-    name: str, color: str, dash: str, shape: str = "linear", width: int = 2, **properties: Any
+    name: str, look: tuple[str, str], shape: str = "linear", width: int = 2, **properties: Any
 ) -> dict[str, Any]:
     """A line of a chart.
 
     Args:
         name: what the legend calls it, escaped.
-        color: of the line.
-        dash: how it is drawn.
+        look: its colour and its dashes.
         shape: `hv` keeps each value until the next one.
         width: in pixels.
         properties: further ones of plotly's.
     """
+    color, dash = look
     return {
         "type": "scatter",
         "mode": "lines",
@@ -319,7 +309,7 @@ def _template() -> dict[str, Any]:
         "autosize": True,
         "bargap": 0.25,
         "bargroupgap": 0.05,
-        "colorway": list(SERIES),
+        "colorway": [color for color, _ in LOOKS],
         "dragmode": "zoom",
         "font": {"family": _FONT, "size": 13, "color": GREY},
         "hoverlabel": {

@@ -16,9 +16,8 @@ from nftsync.charts._history import (
     to_the_second,
 )
 from nftsync.charts._look import (
-    BLUE,
+    LOOKS,
     MOST_POINTS,
-    ORANGE,
     TEXT_ONLY,
     counted,
     empty_figure,
@@ -102,8 +101,8 @@ def webhook_lag(db: Webhooks = None) -> go.Figure:
         notes.append(f"{early:,} received before they were sent (clocks differ)")
     return figure(
         [
-            *_shares("sent to received", BLUE, "solid", arriving),
-            *_shares("received to done", ORANGE, "dash", working),
+            *_shares("sent to received", LOOKS[0], arriving),
+            *_shares("received to done", LOOKS[1], working),
         ],
         _LAG,
         subtitle="; ".join(notes),
@@ -149,11 +148,11 @@ def webhook_backlog(db: Webhooks = None) -> go.Figure:
     lost = np.sort(np.maximum(finished, received)[given_up])
     times = shown_times(at, MOST_POINTS // 2)
     waiting = standing(at, steps, times)
-    lines = [step_line("waiting", BLUE, "solid", times, waiting, "waiting")]
+    lines = [step_line("waiting", LOOKS[0], times, waiting, "waiting")]
     if len(lost):
         name = "dead, unrouted or quarantined"
         counts = standing(lost, np.ones(len(lost), np.int64), times)
-        lines.append(step_line(name, ORANGE, "dash", times, counts, name))
+        lines.append(step_line(name, LOOKS[1], times, counts, name))
     oldest = received[~settled]
     notes = [f"{counted(len(frame), 'webhook')}, {len(oldest):,} waiting at the end"]
     if len(oldest):
@@ -190,7 +189,7 @@ def _sent(texts: pd.Series) -> Numbers:
     return microseconds(pd.to_datetime(dated, format="ISO8601", utc=True, errors="coerce"))
 
 
-def _shares(name: str, color: str, dash: str, lags: Numbers) -> list[dict[str, Any]]:
+def _shares(name: str, look: tuple[str, str], lags: Numbers) -> list[dict[str, Any]]:
     """A line of shares, and its percentiles as marks with their lags beside."""
     if not len(lags):
         return []
@@ -201,8 +200,7 @@ def _shares(name: str, color: str, dash: str, lags: Numbers) -> list[dict[str, A
     named = zip(("median", "p90", "p99"), values, strict=True)
     shares = line(
         name,
-        color,
-        dash,
+        look,
         shape="hv",
         x=_drawn(lags[ranks - 1]),
         y=(ranks / len(lags) * 100).tolist(),
@@ -221,7 +219,7 @@ def _shares(name: str, color: str, dash: str, lags: Numbers) -> list[dict[str, A
             for share, value in zip(_PERCENTILES, values, strict=True)
         ],
         "hovertemplate": TEXT_ONLY,
-        "marker": {"color": color, "size": 10, "symbol": ["circle", "square", "diamond"]},
+        "marker": {"color": look[0], "size": 10, "symbol": ["circle", "square", "diamond"]},
         "legendgroup": name,
     }
     return [shares, marks]

@@ -17,16 +17,14 @@ from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from string import Template
+from typing import Any
 from uuid import uuid4
 
 from nftsync import settings
 from nftsync.errors import InputError, SettingsError
 from nftsync.lab.gallery_cards import Cards, Column, Images, cards_of, clean
 from nftsync.provider.images import DEFAULT_GATEWAY, origin
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Gallery", "gallery"]
 
@@ -170,22 +168,6 @@ def _image_sources() -> tuple[str, str | None]:
 #: What could end the script element that holds the data, or begin a comment in it.
 _IN_SCRIPT = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"}
 
-_SORTS = (
-    ("", "as given", ""),
-    ("name", "name", "name"),
-    ("collection", "collection", "collection contract"),
-    ("wallet", "wallet", "wallet label"),
-    ("edition", "edition", "edition"),
-    ("amount", "amount", "amount"),
-    ("held", "held since", "held"),
-)
-_STEPS = (
-    ("first", "First page", "«"),
-    ("previous", "Previous page", "‹"),
-    ("next", "Next page", "›"),
-    ("last", "Last page", "»"),
-)
-
 
 def page(cards: Cards, images: Images, *, title: str, page_size: int) -> str:
     """Write the page.
@@ -203,34 +185,14 @@ def page(cards: Cards, images: Images, *, title: str, page_size: int) -> str:
         "columns": {name: _coded(values) for name, values in cards.columns.items()},
     }
     said = "".join(f'<p class="notes">{escape(note)}</p>' for note in notes(cards))
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_policy(script, style, images)}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="referrer" content="no-referrer">
-<meta name="color-scheme" content="light dark">
-<title>{escape(title)}</title>
-<style>{style}</style>
-</head>
-<body>
-<header>
-<h1><bdi>{escape(title)}</bdi></h1>
-{said}
-</header>
-{_bar()}
-<main>
-<p class="status" id="status" role="status"></p>
-<ul class="grid" id="grid" role="list" aria-label="NFTs"></ul>
-<p class="nothing" id="nothing" hidden>Nothing found.</p>
-</main>
-<noscript><p class="nothing">This page needs JavaScript to show its NFTs.</p></noscript>
-<script type="application/json" id="data">{_json(data)}</script>
-<script>{script}</script>
-</body>
-</html>
-"""
+    return Template(_part("gallery.html")).substitute(
+        policy=_policy(script, style, images),
+        title=escape(title),
+        style=style,
+        notes=said,
+        data=_json(data),
+        script=script,
+    )
 
 
 def notes(cards: Cards) -> list[str]:
@@ -282,30 +244,6 @@ def _json(value: object) -> str:
 @lru_cache
 def _part(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _bar() -> str:
-    options = "".join(
-        f'<option value="{value}" data-of="{needs}">{label}</option>'
-        for value, label, needs in _SORTS
-    )
-    buttons = [
-        f'<button type="button" data-step="{step}" aria-label="{label}">{sign}</button>'
-        for step, label, sign in _STEPS
-    ]
-    place = '<span class="place" id="place"></span>'
-    return f"""<div class="bar" role="search">
-<input id="search" type="search" autocomplete="off" spellcheck="false"
- aria-label="Search names, creators, collections, wallets and ids"
- placeholder="Search name, creator, collection, wallet, id">
-<div class="sorting">
-<label for="sort">Sort</label>
-<select id="sort" aria-label="Sort by">{options}</select>
-<button id="turn" type="button" aria-pressed="false" aria-label="Descending"
- title="Turn the order round">↑</button>
-</div>
-<nav class="paging" aria-label="Pages">{"".join((*buttons[:2], place, *buttons[2:]))}</nav>
-</div>"""
 
 
 _HEIGHT = 720

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -120,77 +119,58 @@ def cards_of(frame: pd.DataFrame, images: Images, *, limit: int, hide_zero: bool
 
 def _read(frame: pd.DataFrame, images: Images) -> dict[str, Column]:
     columns: dict[str, Column] = {
-        name: [_text(value, most) for value in frame[source].tolist()]
+        name: [None if cell is None else clean(cell, most) for cell in _cells(frame, source)]
         for name, (source, most) in _TEXTS.items()
         if source in frame.columns
     }
     columns["amount"] = _amounts(frame)
-    if "edition_id" in frame.columns:
-        columns["edition"] = [_integer(value) for value in frame["edition_id"].tolist()]
-    if "total_edition" in frame.columns:
-        # Providers say 0 where there is no limit.
-        totals = [_integer(value) for value in frame["total_edition"].tolist()]
-        columns["editions"] = [None if text == "0" else text for text in totals]
-    if "held_since" in frame.columns:
-        columns["held"] = [_moment(value) for value in frame["held_since"].tolist()]
-    if "image" in frame.columns:
-        columns["image"], columns["problem"] = _images(frame["image"].tolist(), images)
+    columns["edition"] = [_integer(cell) for cell in _cells(frame, "edition_id")]
+    # Providers say 0 where there is no limit.
+    totals = [_integer(cell) for cell in _cells(frame, "total_edition")]
+    columns["editions"] = [None if text == "0" else text for text in totals]
+    columns["held"] = [_moment(cell) for cell in _cells(frame, "held_since")]
+    addresses = [_image(cell, images) for cell in _cells(frame, "image")]
+    columns["image"] = [url for url, _ in addresses]
+    columns["problem"] = [problem for _, problem in addresses]
     return columns
 
 
+def _cells(frame: pd.DataFrame, name: str) -> list[Any]:
+    """A column's values, None where one is missing or there is no such column."""
+    if name not in frame.columns:
+        return [None] * len(frame)
+    column = frame[name].astype(object)
+    cells: list[Any] = column.where(column.notna(), None).tolist()
+    return cells
+
+
 def _without_zeros(frame: pd.DataFrame) -> pd.DataFrame:
-    if "amount_text" not in frame.columns and "amount" not in frame.columns:
-        return frame
-    held = [text is None or text.strip("0") != "" for text in _amounts(frame)]
-    return frame.iloc[[row for row, kept in enumerate(held) if kept]]
+    amounts = enumerate(_amounts(frame))
+    return frame.iloc[[row for row, text in amounts if text is None or text.strip("0")]]
 
 
 def _amounts(frame: pd.DataFrame) -> Column:
     """Amounts as text: as they were sent where the frame has that, else exactly as they are."""
-    for name in ("amount_text", "amount"):
-        if name in frame.columns:
-            return [_integer(value) for value in frame[name].tolist()]
-    return [None] * len(frame)
-
-
-def _missing(value: Any) -> bool:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return True
-    # pandas' own marks equal nothing, and importing pandas to name them is slow.
-    return type(value).__name__ in {"NAType", "NaTType"}
-
-
-def _text(value: Any, most: int) -> str | None:
-    return None if _missing(value) else clean(value, most)
+    name = "amount_text" if "amount_text" in frame.columns else "amount"
+    return [_integer(cell) for cell in _cells(frame, name)]
 
 
 def _integer(value: Any) -> str | None:
-    if _missing(value):
-        return None
-    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+    if isinstance(value, float) and value.is_integer():
         value = int(value)  # where pandas made floats of integers beside missing values
-    return clean(value, _MOST_DIGITS)
+    return None if value is None else clean(value, _MOST_DIGITS)
 
 
 def _moment(value: Any) -> str | None:
-    if _missing(value):
-        return None
     if isinstance(value, datetime):
         known = value.tzinfo is not None
         moment = value.astimezone(UTC) if known else value
         value = f"{moment:%Y-%m-%d %H:%M:%S}{' UTC' if known else ''}"
-    return clean(value, 40)
+    return None if value is None else clean(value, 40)
 
 
-def _images(values: list[Any], images: Images) -> tuple[Column, Column]:
-    urls: Column = []
-    problems: Column = []
-    for value in values:
-        url = problem = None
-        if not _missing(value) and str(value).strip():
-            url, problem = image_address(
-                str(value), ipfs_gateway=images.gateway, provider=images.provider
-            )
-        urls.append(url)
-        problems.append(problem)
-    return urls, problems
+def _image(value: Any, images: Images) -> tuple[str | None, str | None]:
+    """Where an image may be loaded from, or what is wrong with its address."""
+    if value is None or not str(value).strip():
+        return None, None
+    return image_address(str(value), ipfs_gateway=images.gateway, provider=images.provider)

@@ -205,7 +205,7 @@ def test_images_off_the_page_or_far_below_wait_and_say_so_without_a_network(
     with pictures() as server:
         rows = [{"image": f"{server.url}/good-{number}.svg"} for number in range(301)]
         gallery = nftsync.gallery(frame(rows), base_url=server.url, page_size=300)
-        page = chromium.new_page(viewport={"width": 400, "height": 500})
+        page = chromium.new_page(viewport={"width": 800, "height": 500})
         page.goto(gallery.save(tmp_path / "gallery.html").as_uri())
         expect(page.locator("img").first).to_have_js_property("complete", value=True)
         assert len(server.paths()) < 100
