@@ -8,10 +8,13 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from provider import Peer, Provider, balances, entry, reply, token, wallet
 from worlds import mirrored, replayed
 
 import nftsync
@@ -33,6 +36,14 @@ def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess
         check=False,
         cwd=cwd,
         env=environment,
+    )
+
+
+def sync(
+    provider: SandboxServer, database: Path, wallets: Sequence[str] | None = None, **more: Any
+) -> nftsync.SyncResult:
+    return nftsync.sync(
+        wallets, base_url=provider.url, database=database, **{"progress": False, **more}
     )
 
 
@@ -80,17 +91,17 @@ def test_a_file_that_is_no_database_is_left_as_it_was(database: Path) -> None:
 def test_two_syncs_of_one_database_do_not_run_at_once(
     provider: SandboxServer, database: Path
 ) -> None:
-    wallet = provider.world.wallets()[0]
+    held = provider.world.wallets()[0]
     with sync_lock(database):
         with pytest.raises(SyncRunning, match="another sync"):
-            nftsync.sync([wallet], base_url=provider.url, database=database, progress=False)
-        done = run("sync", wallet, "--base-url", provider.url, "-d", str(database))
+            sync(provider, database, [held])
+        done = run("sync", held, "--base-url", provider.url, "-d", str(database))
         assert_one_line(done, 75, "another sync")
-    nftsync.sync([wallet], base_url=provider.url, database=database, progress=False)
+    sync(provider, database, [held])
 
 
 def test_files_are_readable_by_their_owner_only(provider: SandboxServer, database: Path) -> None:
-    nftsync.sync(provider.world.wallets(), base_url=provider.url, database=database)
+    sync(provider, database, provider.world.wallets())
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("SELECT count(*) FROM wallets").fetchone()
         found = {path.name: path.stat().st_mode & 0o777 for path in database.parent.iterdir()}
@@ -104,12 +115,8 @@ def small_disk(tmp_path: Path):
         pytest.skip("only root can mount a small file system")
     folder = tmp_path / "small"
     folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    mount = ["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", str(folder)]
+    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
     if mounted.returncode:
         pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
     yield folder
@@ -122,30 +129,28 @@ def test_a_full_disk_stops_the_sync_and_a_later_one_goes_on(
     wallets = provider.world.wallets()
     database = small_disk / "nftsync.db"
     ballast = small_disk / "ballast"
-    nftsync.sync(wallets[:2], base_url=provider.url, database=database, progress=False)
+    sync(provider, database, wallets[:2])
     before = mirrored(database)
     free = os.statvfs(small_disk)
     ballast.write_bytes(b"x" * (free.f_bavail * free.f_frsize - 40_000))
     with pytest.raises(StoreError, match="no room left"):
-        nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
+        sync(provider, database, wallets)
     ballast.unlink()
     kept = mirrored(database)
     assert before.items() <= kept.items()
     assert replayed(database) == kept
-    result = nftsync.sync(
-        wallets, base_url=provider.url, database=database, resume=True, progress=False
-    )
+    result = sync(provider, database, wallets, resume=True)
     assert result.status == "ok"
-    assert len({wallet for wallet, _ in mirrored(database)}) == len(wallets)
+    assert len({holder for holder, _ in mirrored(database)}) == len(wallets)
 
 
 def test_a_read_only_disk_is_said(provider: SandboxServer, small_disk: Path) -> None:
     database = small_disk / "nftsync.db"
     wallets = provider.world.wallets()[:2]
-    nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
+    sync(provider, database, wallets)
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(StoreError, match="Read-only"):
-        nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
+        sync(provider, database, wallets)
     with pytest.raises(StoreError, match="nftsync snapshot"):
         nftsync.frames.holdings(database)
 
@@ -159,7 +164,7 @@ def test_an_unwritable_working_directory_is_said(tmp_path: Path) -> None:
 def test_a_bad_id_among_good_ones_reads_none(provider: SandboxServer, database: Path) -> None:
     good = provider.world.wallets()[0]
     with pytest.raises(InputError, match="'../etc'"):
-        nftsync.sync([good, "../etc"], base_url=provider.url, database=database)
+        sync(provider, database, [good, "../etc"])
     assert not database.exists()
 
 
@@ -179,9 +184,7 @@ def test_ctrl_c_before_anything_was_read_well_can_be_resumed(database: Path) -> 
         process.send_signal(2)
         process.communicate(timeout=60)
         assert process.returncode == 130
-        result = nftsync.sync(
-            base_url=server.url, database=database, resume=True, progress=False, concurrency=16
-        )
+        result = sync(server, database, resume=True, concurrency=16)
     assert result.run_id == 1
     assert result.wallets.ok == len(wallets)
     assert result.wallets.total == len(wallets) + len(missing)
@@ -204,7 +207,7 @@ def test_a_large_sync_imports_nothing_from_the_working_directory(
 ) -> None:
     (database.parent / "httpx.py").write_text("raise SystemExit('ran a file of the folder')")
     wallets = [*provider.world.wallets(), *(f"00000000-0000-4000-8000-{n:012}" for n in range(500))]
-    result = nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
+    result = sync(provider, database, wallets)
     assert result.wallets.ok == 30
     assert result.wallets.failed == 500
 
@@ -213,27 +216,27 @@ def test_a_read_whose_clock_was_ahead_does_not_freeze_its_wallet(
     provider: SandboxServer, database: Path
 ) -> None:
     wallets = provider.world.wallets()
-    nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
+    sync(provider, database, wallets)
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("UPDATE wallets SET synced_at = '2999-01-01T00:00:00.000000Z'")
         connection.commit()
-    result = nftsync.sync(base_url=provider.url, database=database, older_than="1h", progress=False)
+    result = sync(provider, database, older_than="1h")
     assert result.wallets.ok == len(wallets)
 
 
 def test_the_demo_leaves_other_files_alone(tmp_path: Path) -> None:
     mine = tmp_path / "thesis.txt"
     mine.write_text("years of work")
-    assert_one_line(run("demo", "-d", str(mine)), 1, "not made by a demo")
+    assert_one_line(run("demo", "-d", str(mine)), 2, "not made by a demo")
     assert mine.read_text() == "years of work"
 
 
 def test_json_is_utf_8_whatever_the_terminal_speaks(database: Path) -> None:
     world = World()
-    wallet = world.add_wallet()
-    world.mint(wallet, 1, {"name": "\N{ROCKET}"})
+    holder = world.add_wallet()
+    world.mint(holder, 1, {"name": "\N{ROCKET}"})
     with SandboxServer(world) as server:
-        nftsync.sync([wallet], base_url=server.url, database=database, progress=False)
+        sync(server, database, [holder])
     for arguments in (["holdings", "--json"], ["holdings"]):
         done = subprocess.run(
             [sys.executable, "-m", "nftsync", *arguments, "-d", str(database)],
@@ -243,3 +246,22 @@ def test_json_is_utf_8_whatever_the_terminal_speaks(database: Path) -> None:
         )
         shown = "\N{ROCKET}".encode() if "--json" in arguments else b"\\U0001f680"
         assert shown in done.stdout
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_database_that_is_gone_at_the_end_is_an_error(database: Path, how: str) -> None:
+    """A sync does not call what it wrote to a file that is gone a success."""
+    other = database.with_name("other.db")
+    other.touch()
+
+    def answer(peer: Peer) -> bool:
+        if how == "removed":
+            database.unlink()
+        else:
+            other.rename(database)
+        return reply(balances(entry(token(1))))(peer)
+
+    with Provider() as lying:
+        lying.always(answer)
+        with pytest.raises(StoreError, match=r"nftsync\.db was moved, removed or replaced"):
+            nftsync.sync(wallets=[wallet(1)], base_url=lying.url, database=database)

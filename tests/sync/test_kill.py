@@ -20,7 +20,7 @@ from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 
 WALLETS = 600  # enough for reads to be made by a process of their own
-KILLS = 8
+KILLS = 8  # of one run, which is then resumed
 #: So many wallets have been read when something is killed; -1: the run has just begun.
 MOMENTS = [-1, *random.Random(7).sample(range(WALLETS - 100), 3)]
 
@@ -51,12 +51,8 @@ def half_wallets(database: Path, server: SandboxServer) -> set[str]:
     """Wallets of which some is stored, but not all that the provider lists."""
     world, mirror = listed(server.world), mirrored(database)
     touched = {wallet for wallet, _ in mirror}
-    return {
-        wallet
-        for wallet in touched
-        if {k: v for k, v in world.items() if k[0] == wallet}
-        != {k: v for k, v in mirror.items() if k[0] == wallet}
-    }
+    listed_there = {(key, amount) for key, amount in world.items() if key[0] in touched}
+    return {wallet for (wallet, _), _ in listed_there ^ set(mirror.items())}
 
 
 def ledger(connection: sqlite3.Connection) -> list[tuple[str, int]]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pandas as pd
@@ -25,17 +28,27 @@ def token_id(number: int) -> str:
     return f"22222222-2222-4222-8222-{number:012}"
 
 
-def sync_world(lines: list[str], database: Path, *, tokens: bool = False) -> nftsync.SyncResult:
+@contextmanager
+def served(lines: list[str], database: Path) -> Iterator[SandboxServer]:
     world_file = database.with_suffix(".jsonl")
     world_file.write_text("\n".join(lines))
     with SandboxServer(World.load(world_file)) as server:
-        return nftsync.sync(
-            [WALLET], base_url=server.url, database=database, tokens=tokens, progress=False
-        )
+        yield server
 
 
-def world_line(entries: list[str]) -> str:
-    return f'{{"walletId":"{WALLET}","nftTokenBalances":[{",".join(entries)}]}}'
+def sync(server: SandboxServer, database: Path, *wallets: str, **more: Any) -> nftsync.SyncResult:
+    return nftsync.sync(
+        wallets or None, base_url=server.url, database=database, progress=False, **more
+    )
+
+
+def sync_world(entries: list[str], database: Path, *, tokens: bool = False) -> None:
+    with served([world_line(entries)], database) as server:
+        sync(server, database, WALLET, tokens=tokens)
+
+
+def world_line(entries: list[str], wallet: str = WALLET) -> str:
+    return f'{{"walletId":"{wallet}","nftTokenBalances":[{",".join(entries)}]}}'
 
 
 def entry(number: int, amount: str = "1", token: str = "null") -> str:
@@ -43,7 +56,7 @@ def entry(number: int, amount: str = "1", token: str = "null") -> str:
 
 
 def test_amounts_come_out_exact_and_as_sent(database: Path) -> None:
-    sync_world([world_line([entry(n, a) for n, a in enumerate(AMOUNTS)])], database)
+    sync_world([entry(n, a) for n, a in enumerate(AMOUNTS)], database)
     frame = frames.holdings(database).sort_values("token_id")
     assert frame["amount"].dtype == object
     assert frame["amount"].tolist() == EXACT
@@ -54,7 +67,7 @@ def test_amounts_come_out_exact_and_as_sent(database: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_names_come_out_as_sent(database: Path, name: str) -> None:
     token = json.dumps({"id": token_id(1), "metadata": {"name": name}})
-    sync_world([world_line([entry(1, token=token)])], database)
+    sync_world([entry(1, token=token)], database)
     assert frames.holdings(database)["name"].tolist() == [name]
 
 
@@ -62,7 +75,7 @@ def test_names_come_out_as_sent(database: Path, name: str) -> None:
     "token", ["null", "{}", '{"metadata":null}', '{"metadata":{}}', '{"metadata":{"name":null}}']
 )
 def test_empty_and_absent_metadata_are_missing_values(database: Path, token: str) -> None:
-    sync_world([world_line([entry(1, token=token)])], database)
+    sync_world([entry(1, token=token)], database)
     row = frames.holdings(database).iloc[0]
     assert pd.isna(row["name"])
     assert pd.isna(row["edition_id"])
@@ -76,7 +89,7 @@ def test_unknown_fields_keep_their_digits_and_their_place(database: Path) -> Non
         f'984665640564039457584007913129639935","rank":{big},"metadata":{{"editionId":{big},'
         f'"name":["not","text"],"attributes":[{{"value":1.10}}],"totalEdition":0}}}}'
     )
-    sync_world([world_line([entry(1, token=token)])], database, tokens=True)
+    sync_world([entry(1, token=token)], database, tokens=True)
     row = frames.tokens(database).iloc[0]
     assert pd.isna(row["edition_id"])
     assert pd.isna(row["name"])
@@ -94,35 +107,25 @@ def test_a_field_only_the_detail_read_shows_stays_until_such_a_read_drops_it(
     """The list and the detail of a token may differ; both here come from the sandbox's world."""
     with_rarity = json.dumps({"id": token_id(1), "metadata": {"name": "n"}, "rarity": 5})
     plain = json.dumps({"id": token_id(1), "metadata": {"name": "n"}})
-    sync_world([world_line([entry(1, token=with_rarity)])], database, tokens=True)
+    sync_world([entry(1, token=with_rarity)], database, tokens=True)
     # The list no longer shows it, but the last detail read did.
-    sync_world([world_line([entry(1, token=plain)])], database)
+    sync_world([entry(1, token=plain)], database)
     assert frames.tokens(database)["extra"].tolist() == ['{"rarity":5}']
-    sync_world([world_line([entry(1, token=plain)])], database, tokens=True)
+    sync_world([entry(1, token=plain)], database, tokens=True)
     assert frames.tokens(database)["extra"].isna().tolist() == [True]
 
 
 def test_a_token_held_by_many_wallets_is_read_and_counted_once(database: Path) -> None:
     wallets = [f"11111111-1111-4111-8111-{n:012}" for n in range(25)]
     token = json.dumps({"id": token_id(1), "metadata": {"name": "shared"}})
-    lines = [
-        f'{{"walletId":"{wallet}","nftTokenBalances":[{entry(1, "2", token)}]}}'
-        for wallet in wallets
-    ]
-    world_file = database.with_suffix(".jsonl")
-    world_file.write_text("\n".join(lines))
-    with SandboxServer(World.load(world_file)) as server:
-        result = nftsync.sync(
-            wallets, base_url=server.url, database=database, tokens=True, progress=False
-        )
-        assert result.tokens.added == 1
-        assert result.requests == len(wallets) + 1
+    lines = [world_line([entry(1, "2", token)], wallet) for wallet in wallets]
+    with served(lines, database) as server:
+        result = sync(server, database, *wallets, tokens=True)
+        assert (result.tokens.added, result.requests) == (1, len(wallets) + 1)
         server.world.edit_metadata(token_id(1), {"name": "renamed"})
-        result = nftsync.sync(base_url=server.url, database=database, progress=False)
-        assert result.tokens.changed == 1
-        assert result.wallets.unchanged == len(wallets) - 1
-        result = nftsync.sync(base_url=server.url, database=database, progress=False)
-        assert result.wallets.unchanged == len(wallets)
+        result = sync(server, database)
+        assert (result.tokens.changed, result.wallets.unchanged) == (1, len(wallets) - 1)
+        assert sync(server, database).wallets.unchanged == len(wallets)
     changes = frames.token_changes(database)
     assert [msgspec.json.decode(text) for text in changes["before"]] == [{"name": "shared"}]
     assert [msgspec.json.decode(text) for text in changes["after"]] == [{"name": "renamed"}]
@@ -132,22 +135,13 @@ def test_a_change_and_its_reversal_do_not_leave_the_token_wrong(database: Path) 
     """Two wallets hold the token; only the digest of the one that saw the change is new."""
     other = WALLET.replace("1", "3")
     token = json.dumps({"id": token_id(1), "metadata": {"name": "first"}})
-    lines = [
-        f'{{"walletId":"{wallet}","nftTokenBalances":[{entry(1, "1", token)}]}}'
-        for wallet in (WALLET, other)
-    ]
-    world_file = database.with_suffix(".jsonl")
-    world_file.write_text("\n".join(lines))
-    with SandboxServer(World.load(world_file)) as server:
-
-        def sync(*wallets: str) -> None:
-            nftsync.sync(wallets, base_url=server.url, database=database, progress=False)
-
-        sync(WALLET, other)
+    lines = [world_line([entry(1, "1", token)], wallet) for wallet in (WALLET, other)]
+    with served(lines, database) as server:
+        sync(server, database, WALLET, other)
         server.world.edit_metadata(token_id(1), {"name": "second"})
-        sync(WALLET)
+        sync(server, database, WALLET)
         server.world.edit_metadata(token_id(1), {"name": "first"})
-        sync(other)  # the very answer it gave before
+        sync(server, database, other)  # the very answer it gave before
     assert frames.tokens(database)["name"].tolist() == ["first"]
 
 
@@ -155,17 +149,13 @@ def test_full_text_search_follows_names(database: Path) -> None:
     token = json.dumps({"id": token_id(1), "metadata": {"name": "Quiet Harbour"}})
 
     def found(word: str) -> int:
-        with sqlite3.connect(database) as connection:
-            (count,) = connection.execute(
-                "SELECT count(*) FROM tokens_fts WHERE tokens_fts MATCH ?", (word,)
-            ).fetchone()
-        connection.close()
-        return count
+        with closing(sqlite3.connect(database)) as connection:
+            query = "SELECT count(*) FROM tokens_fts WHERE tokens_fts MATCH ?"
+            return int(connection.execute(query, (word,)).fetchone()[0])
 
-    sync_world([world_line([entry(1, token=token)])], database)
+    sync_world([entry(1, token=token)], database)
     assert (found("harbour"), found("ferry")) == (1, 0)
-    sync_world([world_line([entry(1, token=token.replace("Harbour", "Ferry"))])], database)
+    sync_world([entry(1, token=token.replace("Harbour", "Ferry"))], database)
     assert (found("harbour"), found("ferry")) == (0, 1)
-    with sqlite3.connect(database) as connection:
+    with closing(sqlite3.connect(database)) as connection:
         connection.execute("INSERT INTO tokens_fts (tokens_fts) VALUES ('integrity-check')")
-    connection.close()
