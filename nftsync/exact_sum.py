@@ -12,12 +12,21 @@ from typing import TypeAlias
 
 from pluggy import HookimplMarker
 
-__all__ = ["ExactSum", "amount_key", "prepare_connection", "register"]
+__all__ = ["ExactSum", "amount_key", "exact", "prepare_connection", "register"]
 
 #: What SQLite hands to a function.
 _Value: TypeAlias = str | int | float | bytes | None
 
 _MOST_DIGITS = 100
+
+
+def exact(amount: _Value) -> int | None:
+    """The integer that a text of 1 to 100 ASCII digits names, or that it is; else None."""
+    if isinstance(amount, str):
+        if len(amount) <= _MOST_DIGITS and amount.isascii() and amount.isdigit():
+            return int(amount)
+        return None
+    return amount if isinstance(amount, int) else None
 
 
 class ExactSum:
@@ -33,13 +42,13 @@ class ExactSum:
 
     def step(self, amount: _Value) -> None:
         """Take a row into the sum."""
-        if (number := _exact(amount)) is not None:
+        if (number := exact(amount)) is not None:
             self._total += number
             self._count += 1
 
     def inverse(self, amount: _Value) -> None:
         """Take a row that left the window out of the sum."""
-        if (number := _exact(amount)) is not None:
+        if (number := exact(amount)) is not None:
             self._total -= number
             self._count -= 1
 
@@ -80,11 +89,3 @@ def register(connection: sqlite3.Connection) -> None:
 def prepare_connection(conn: sqlite3.Connection) -> None:
     """Give each connection that Datasette or sqlite-utils opens the functions."""
     register(conn)
-
-
-def _exact(amount: _Value) -> int | None:
-    if isinstance(amount, str):
-        if len(amount) <= _MOST_DIGITS and amount.isascii() and amount.isdigit():
-            return int(amount)
-        return None
-    return amount if isinstance(amount, int) else None

@@ -34,7 +34,6 @@ from nftsync.frames._source import (
     Source,
     Store,
     as_json,
-    need_database,
     positions,
     reading,
 )
@@ -108,7 +107,6 @@ def changes(
             connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    need_database(db, "frames.changes reads a database's log of changes")
     moment = None if since is None else stored_time(since)
     first = 0 if after is None else _following(after)
     with reading(db) as source:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nftsync.errors import InputError, StoreError
+from nftsync.exact_sum import exact
 from nftsync.frames._source import Numbers, Parameters, Source
 from nftsync.store.catalog import TABLES, Column, ColumnKind
 from nftsync.times import parse_time
@@ -30,7 +31,6 @@ __all__ = [
     "contract_groups",
     "contract_key",
     "distinct_in_each",
-    "exact",
     "first_of_each",
     "frame_of",
     "integers",
@@ -44,6 +44,7 @@ __all__ = [
     "stored_time",
     "sums_in_each",
     "text",
+    "time_texts",
     "times",
 ]
 
@@ -121,6 +122,12 @@ def times(values: Times) -> Any:
     return pd.DatetimeIndex(values).tz_localize("UTC").array
 
 
+def time_texts(values: Times, zone: str = "Z") -> list[str | None]:
+    """Write datetimes in the stored form; None where one is missing."""
+    texts = np.datetime_as_string(values, unit="us").tolist()
+    return [None if text == "NaT" else f"{text}{zone}" for text in texts]
+
+
 def text(column: pa.Array) -> Any:
     """Make a frame's column of text; what is missing shows as NaN."""
     return pd.arrays.ArrowStringArray(pa.chunked_array([column]), dtype=_STR)
@@ -174,14 +181,6 @@ def read_table(
 
 
 _DECIMAL = re.compile(r"-?[0-9]+(?:\.[0-9]+)?", re.ASCII)
-_MOST_DIGITS = 100
-
-
-def exact(amount: str) -> int | None:
-    """The integer that a text of 1 to 100 ASCII digits names, else None."""
-    if len(amount) <= _MOST_DIGITS and amount.isascii() and amount.isdigit():
-        return int(amount)
-    return None
 
 
 def approximate(amount: str) -> float:

@@ -24,7 +24,7 @@ from nftsync.frames._columns import (
     text,
     times,
 )
-from nftsync.frames._source import Numbers, Source, Store, need_database, positions, reading
+from nftsync.frames._source import Numbers, Source, Store, positions, reading
 from nftsync.frames._tables import WalletIds, WalletNames, wallet_ids, wallet_names, wallet_numbers
 from nftsync.frames._tokens import Tokens, read_tokens
 from nftsync.times import now, shifted
@@ -218,7 +218,6 @@ def diff(
             wallet id or contract is none, or `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    need_database(db, "frames.diff compares two times by a database's log of changes")
     after, until = _times(start, end)
     chosen = None if wallet is None else wallet_ids(wallet)
     left_out = wallet_ids(exclude)
@@ -227,23 +226,20 @@ def diff(
     with reading(db) as source:
         if until is None:
             _check_begun(source, after)
-        found = _differences(read_window(source, after, until))
+        window = read_window(source, after, until)
+        kind, counterparty = _kinds(window)
+        kept = ~np.isin(window.wallets, wallet_numbers(source, left_out))
         if chosen is not None:
-            found = found.rows(np.isin(found.window.wallets, wallet_numbers(source, chosen)))
-        if left_out:
-            found = found.rows(~np.isin(found.window.wallets, wallet_numbers(source, left_out)))
-        tokens = read_tokens(
-            source,
-            ("contract_address", "name"),
-            wanted=np.unique(found.window.tokens),
-            as_of=until,
-        )
+            kept &= np.isin(window.wallets, wallet_numbers(source, chosen))
+        wanted = np.unique(window.tokens[kept])
+        tokens = read_tokens(source, ("contract_address", "name"), wanted=wanted, as_of=until)
         if contract is not None:
             same = names_contract(tokens.content["contract_address"], contract)
-            place = positions(tokens.numbers, found.window.tokens)
-            found = found.rows(np.append(same, False)[place])
-        names = wallet_names(source, np.append(found.window.wallets, found.counterparty))
-    return _frame(found, tokens, names)
+            kept &= np.append(same, False)[positions(tokens.numbers, window.tokens)]
+        order = np.lexsort((window.tokens, window.wallets, window.changed_at))
+        rows = order[kept[order]]
+        names = wallet_names(source, np.append(window.wallets[rows], counterparty[rows]))
+    return _frame(window.rows(rows), kind[rows], counterparty[rows], tokens, names)
 
 
 def _times(start: Moment | None, end: Moment | None) -> tuple[str, str | None]:
@@ -271,26 +267,8 @@ def _check_begun(source: Source, start: str) -> None:
     raise InputError(f"start ({start}) is in the future; {advice}")
 
 
-@dataclass(frozen=True)
-class _Differences:
-    """The pairs of a window that differ.
-
-    Attributes:
-        window: what was there before and after.
-        kind: `arrived`, `first_seen`, `left` or `changed`.
-        counterparty: the number of the other wallet, or -1.
-    """
-
-    window: Window
-    kind: npt.NDArray[np.str_]
-    counterparty: Numbers
-
-    def rows(self, which: npt.NDArray[np.bool_] | Numbers) -> _Differences:
-        """Some rows, by mask or position."""
-        return _Differences(self.window.rows(which), self.kind[which], self.counterparty[which])
-
-
-def _differences(window: Window) -> _Differences:
+def _kinds(window: Window) -> tuple[npt.NDArray[np.str_], Numbers]:
+    """What became of each pair that differs, and the number of the other wallet or -1."""
     held_before, held_after = window.before.nonzero(), window.after.nonzero()
     kind = np.select(
         [held_before & held_after, held_before, window.by_first_read],
@@ -300,27 +278,27 @@ def _differences(window: Window) -> _Differences:
     known = kind != "first_seen"
     counterparty = np.full(len(kind), -1)
     counterparty[known] = counterparties(window.rows(known))
-    return _Differences(window, kind, counterparty)
+    return kind, counterparty
 
 
-def _frame(found: _Differences, tokens: Tokens, names: WalletNames) -> pd.DataFrame:
-    order = np.lexsort((found.window.tokens, found.window.wallets, found.window.changed_at))
-    found = found.rows(order)
-    window = found.window
-    token = pa.array(positions(tokens.numbers, window.tokens))
+def _frame(
+    window: Window,
+    kind: npt.NDArray[np.str_],
+    counterparty: Numbers,
+    tokens: Tokens,
+    names: WalletNames,
+) -> pd.DataFrame:
     return frame_of(
         {
             "wallet_id": names.id_column(window.wallets),
             "wallet_label": names.label_column(window.wallets),
-            "token_id": text(tokens.token_ids.take(token)),
-            "contract_address": text(tokens.content["contract_address"].take(token)),
-            "name": text(tokens.content["name"].take(token)),
+            **tokens.named(pa.array(positions(tokens.numbers, window.tokens))),
             "before": window.before.held(),
             "before_text": window.before.text(),
             "after": window.after.held(),
             "after_text": window.after.text(),
-            "kind": text(pa.array(found.kind, TEXT)),
-            "counterparty_wallet_id": names.id_column(found.counterparty),
+            "kind": text(pa.array(kind, TEXT)),
+            "counterparty_wallet_id": names.id_column(counterparty),
             "changed_at": times(window.changed_at),
         }
     )

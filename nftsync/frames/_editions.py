@@ -137,8 +137,8 @@ def editions(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame
     rows = _read(given_holdings(holdings, exclude, needs=_NEEDS))
     count = len(rows.first)
     total, no_total = rows.total[rows.first], rows.no_total[rows.first]
-    numbers = _distinct_numbers(rows)
-    held, share = _held(rows, numbers.series)
+    series, edition = _distinct_numbers(rows)
+    held, share = _held(rows, series)
     frame = frame_of(
         {
             "contract_address": text(rows.contracts),
@@ -147,7 +147,7 @@ def editions(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame
             "total": pd.arrays.IntegerArray(total, no_total),
             "held": held,
             "share": share,
-            **_about_numbers(numbers, total, no_total),
+            **_about_numbers(series, edition, total, no_total),
             "holders": distinct_in_each(rows.series, rows.wallet, count),
             "unknown_amounts": np.bincount(rows.series[pd.isna(rows.amount)], minlength=count),
         }
@@ -218,26 +218,14 @@ def _read(frame: pd.DataFrame) -> _Rows:
     )
 
 
-@dataclass(frozen=True)
-class _Numbers:
-    """The distinct numbers that are held, by series and then ascending.
-
-    Attributes:
-        series: the number of the series.
-        edition: the number of the edition.
-    """
-
-    series: Numbers
-    edition: Numbers
-
-
-def _distinct_numbers(rows: _Rows) -> _Numbers:
+def _distinct_numbers(rows: _Rows) -> tuple[Numbers, Numbers]:
+    """The series and the number of each edition that is held, by series and then ascending."""
     series, edition = rows.series[~rows.unnumbered], rows.edition[~rows.unnumbered]
     order = np.lexsort((edition, series))
     series, edition = series[order], edition[order]
     differs = (series[1:] != series[:-1]) | (edition[1:] != edition[:-1])
     first = np.append(True, differs)[: len(series)]
-    return _Numbers(series[first], edition[first])
+    return series[first], edition[first]
 
 
 def _held(
@@ -256,10 +244,9 @@ def _held(
 
 
 def _about_numbers(
-    numbers: _Numbers, total: Numbers, no_total: npt.NDArray[np.bool_]
+    series: Numbers, edition: Numbers, total: Numbers, no_total: npt.NDArray[np.bool_]
 ) -> dict[str, Any]:
     """The columns about the numbers that are held, from the total of each series."""
-    series, edition = numbers.series, numbers.edition
     some, starts, held = np.unique(series, return_index=True, return_counts=True)
     lowest, highest = edition[starts], edition[starts + held - 1]
     # Unsigned, as two signed integers can be further apart than the greatest of them.
@@ -279,14 +266,13 @@ def _about_numbers(
         "lowest": column(lowest),
         "highest": column(highest),
         "gaps": column(gaps.astype(np.int64), gaps > _GREATEST),
-        "gap_ranges": text(_gap_ranges(numbers, len(total))),
+        "gap_ranges": text(_gap_ranges(series, edition, len(total))),
         "beyond_total": column(np.minimum(*beyond), no_total[some]),
     }
 
 
-def _gap_ranges(numbers: _Numbers, count: int) -> pa.Array:
+def _gap_ranges(series: Numbers, edition: Numbers, count: int) -> pa.Array:
     """The numbers that are missing between those held of each of `count` series, as text."""
-    series, edition = numbers.series, numbers.edition
     found = np.full(count, None, dtype=object)
     found[series] = ""
     apart = edition[1:].view(np.uint64) - edition[:-1].view(np.uint64)

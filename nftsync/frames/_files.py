@@ -5,25 +5,25 @@ from __future__ import annotations
 import base64
 import csv
 import io
+import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nftsync import __version__
 from nftsync.errors import InputError, StoreError
-from nftsync.frames._arrow_files import frame_from, table_of
+from nftsync.frames._columns import Amounts, text, time_texts
 from nftsync.text import neutralized
 from nftsync.whole_files import whole_file
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["load", "rows_of", "save", "write_csv"]
+__all__ = ["load", "note", "rows_of", "save"]
 
 
 #: Rows that are Python objects at once.
@@ -55,75 +55,15 @@ def rows_of(
 
 def _values(column: pd.Series[Any]) -> list[Any]:
     if column.dtype.kind == "M":
-        naive = column.dt.tz_localize(None).to_numpy(dtype="M8[us]")
-        texts = np.datetime_as_string(naive, unit="us").tolist()
-        return [None if text == "NaT" else f"{text}Z" for text in texts]
+        return _times(column)
     values: list[Any] = pa.array(column, from_pandas=True).to_pylist()
     return values
 
 
-#: Rows that are Python objects at once.
-_CSV_STEP = 50_000
-
-
-def write_csv(frame: pd.DataFrame, file: BinaryIO) -> None:
-    """Write a frame as CSV (UTF-8, RFC 4180), an index that has a name before its columns.
-
-    Args:
-        frame: what to write.
-        file: open to be written; stays open.
-
-    Raises:
-        InputError: text that UTF-8 cannot hold.
-    """
-    if any(name is not None for name in frame.index.names):
-        frame = frame.reset_index(allow_duplicates=True)
-    out = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-    try:
-        writer = csv.writer(out)
-        writer.writerow([neutralized(str(name)) for name in frame.columns])
-        for start in range(0, len(frame), _CSV_STEP):
-            part = frame.iloc[start : start + _CSV_STEP]
-            cells = [_cells(part.iloc[:, place]) for place in range(part.shape[1])]
-            writer.writerows(zip(*cells, strict=True))
-    except UnicodeEncodeError as error:
-        raise InputError("the frame holds text with half a character (a lone surrogate)") from error
-    finally:
-        out.detach()
-
-
-def _cells(column: pd.Series[Any]) -> list[Any]:
-    dtype: Any = column.dtype
-    if isinstance(dtype, pd.CategoricalDtype):
-        return _cells(column.astype(dtype.categories.dtype if not column.hasnans else object))
-    if dtype.kind == "M":
-        return _times(column)
-    if dtype.kind == "m":
-        column = column.dt.total_seconds()
-    missing = column.isna().tolist()
-    return [
-        None if gone else _cell(value) for value, gone in zip(column.tolist(), missing, strict=True)
-    ]
-
-
 def _times(column: pd.Series[Any]) -> list[str | None]:
-    zone = ""
-    if column.dt.tz is not None:
-        column, zone = column.dt.tz_convert("UTC").dt.tz_localize(None), "Z"
-    texts = np.datetime_as_string(column.to_numpy(dtype="M8[us]"), unit="us").tolist()
-    return [None if text == "NaT" else f"{text}{zone}" for text in texts]
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, bool | np.bool_):
-        return int(value)
-    if isinstance(value, bytes):
-        value = base64.b64encode(value).decode("ascii")
-    if isinstance(value, int):
-        return value
-    if isinstance(value, float) and np.isfinite(value):
-        return repr(float(value))
-    return neutralized(str(value))
+    if column.dt.tz is None:
+        return time_texts(column.to_numpy(dtype="M8[us]"), zone="")
+    return time_texts(column.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy(dtype="M8[us]"))
 
 
 def save(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Path:
@@ -154,14 +94,15 @@ def save(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Path:
     path = _named(
         path, "the frame comes first, then the path: frames.save(frame, 'holdings.parquet')"
     )
-    write = _WRITERS.get(path.suffix.lower())
+    write = {".csv": _write_csv, ".parquet": _write_parquet}.get(path.suffix.lower())
     if write is None:
         raise InputError(f"{path} ends neither in .parquet nor in .csv; name a file that does")
     if not isinstance(frame, pd.DataFrame):
         instead = "`to_frame()` makes one" if isinstance(frame, pd.Series) else "give one first"
         raise InputError(f"a {type(frame).__name__} is no DataFrame; {instead}")
     path = path.resolve()
-    _write(path, frame, write)
+    with whole_file(path, replace=True) as partial, partial.open("wb") as file:
+        write(frame, file)
     return path
 
 
@@ -187,7 +128,7 @@ def load(path: str | os.PathLike[str]) -> pd.DataFrame:
         )
     try:
         with pq.ParquetFile(path) as file:
-            return frame_from(file.read())
+            return _frame_from(file.read())
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     except FileNotFoundError:
@@ -206,18 +147,221 @@ def _named(path: object, advice: str) -> Path:
     raise InputError(f"a {type(path).__name__} is no path of a file; {advice}")
 
 
-def _write(
-    path: Path, frame: pd.DataFrame, write: Callable[[pd.DataFrame, BinaryIO], None]
-) -> None:
-    with whole_file(path, replace=True) as partial, partial.open("wb") as file:
-        write(frame, file)
+def _write_csv(frame: pd.DataFrame, file: BinaryIO) -> None:
+    """Write UTF-8 as in RFC 4180, an index that has a name before the columns."""
+    if any(name is not None for name in frame.index.names):
+        frame = frame.reset_index(allow_duplicates=True)
+    out = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+    try:
+        writer = csv.writer(out)
+        writer.writerow([neutralized(str(name)) for name in frame.columns])
+        for start in range(0, len(frame), _ROWS_STEP):
+            part = frame.iloc[start : start + _ROWS_STEP]
+            cells = [_cells(part.iloc[:, place]) for place in range(part.shape[1])]
+            writer.writerows(zip(*cells, strict=True))
+    except UnicodeEncodeError as error:
+        raise InputError("the frame holds text with half a character (a lone surrogate)") from error
+    finally:
+        out.detach()
+
+
+def _cells(column: pd.Series[Any]) -> list[Any]:
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        column = _uncategorized(column)
+    if column.dtype.kind == "M":
+        return _times(column)
+    if column.dtype.kind == "m":
+        column = column.dt.total_seconds()
+    missing = column.isna().tolist()
+    return [
+        None if gone else _cell(value) for value, gone in zip(column.tolist(), missing, strict=True)
+    ]
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool | np.bool_):
+        return int(value)
+    if isinstance(value, bytes):
+        value = base64.b64encode(value).decode("ascii")
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float) and np.isfinite(value):
+        return repr(float(value))
+    return neutralized(str(value))
+
+
+def _uncategorized(column: pd.Series[Any]) -> pd.Series[Any]:
+    """The values that categories stand for."""
+    categories = column.cat.categories
+    values = pd.Series(pd.array(categories).take(column.cat.codes.to_numpy(), allow_fill=True))
+    return values.astype(object) if categories.dtype == object else values
+
+
+#: `amount`: as the provider sent it. `time`: of whole seconds, for which Parquet has no type. The
+#: others are columns of Python objects: integers as text, or as Arrow has them.
+_Kind: TypeAlias = Literal["amount", "integer", "object", "time"]
+
+_KIND = b"nftsync.kind"
+_COMMENTS: dict[_Kind, str] = {
+    "amount": "exact decimal text as sent; uint256 fits no machine type",
+    "integer": "exact integers as decimal text; uint256 fits no machine type",
+}
+#: The metadata of a field (JSON) whose values are categories: the row in which each stands first,
+#: in their order, their type, and whether that order means anything.
+_CATEGORY = b"nftsync.category"
+
+#: What pandas calls the values of an object column; a column of amounts without one is still text.
+_INTEGERS = ("integer", "empty")
+_OBJECTS = ("string", "boolean", "floating", "bytes", "date", "decimal")
+_UNWRITABLE = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+def note(kind: _Kind) -> dict[bytes, bytes]:
+    """The metadata of a field that holds this."""
+    made = {_KIND: kind.encode()}
+    return {**made, b"comment": _COMMENTS[kind].encode()} if kind in _COMMENTS else made
 
 
 def _write_parquet(frame: pd.DataFrame, file: BinaryIO) -> None:
-    pq.write_table(table_of(frame), file, compression="zstd")
+    """Write what Arrow keeps, with its notes for pandas, and notes of our own for the rest."""
+    for names in (frame.columns.tolist(), [name for name in frame.index.names if name is not None]):
+        for name in names:
+            if not isinstance(name, str) or names.count(name) > 1:
+                raise InputError(f"{name!r} is not text or names two columns; rename it")
+    columns = {str(name): _prepared(f"column {name!r}", values) for name, values in frame.items()}
+    index, levels = frame.index, []
+    if not isinstance(index, pd.RangeIndex):
+        for place, name in enumerate(index.names):
+            level = pd.Series(index.get_level_values(place))
+            levels.append(_prepared(f"index {name!r}", level))
+        index = pd.MultiIndex.from_arrays([values for values, _ in levels], names=index.names)
+    plain = pd.DataFrame({name: values for name, (values, _) in columns.items()}, copy=False)
+    plain = plain.set_axis(index, axis=0).rename_axis(columns=frame.columns.name)
+    plain.attrs = frame.attrs
+    try:
+        table = pa.Table.from_pandas(plain)
+    except _UNWRITABLE as error:
+        raise InputError(f"the frame cannot be written: {_one_line(error)}") from error
+    notes = [noted for _, noted in (*columns.values(), *levels)]
+    fields = [
+        field.with_metadata({**(field.metadata or {}), **noted})
+        for field, noted in zip(table.schema, notes, strict=True)
+    ]
+    metadata = {**table.schema.metadata, b"nftsync": __version__.encode()}
+    pq.write_table(table.cast(pa.schema(fields, metadata)), file, compression="zstd")
 
 
-_WRITERS: dict[str, Callable[[pd.DataFrame, BinaryIO], None]] = {
-    ".csv": write_csv,
-    ".parquet": _write_parquet,
-}
+def _prepared(where: str, column: pd.Series[Any]) -> tuple[Any, dict[bytes, bytes]]:
+    """A column in a form that Arrow keeps, and the note that leads back."""
+    dtype: Any = column.dtype
+    if isinstance(dtype, pd.SparseDtype):
+        raise InputError(f"the {where} is sparse; make it dense first")
+    try:
+        if isinstance(dtype, pd.CategoricalDtype):
+            return _category(where, column)
+        if isinstance(dtype, np.dtype) and dtype.kind == "O":
+            return _object(where, column)
+    except _UNWRITABLE as error:
+        raise InputError(f"the {where} cannot be written: {_one_line(error)}") from error
+    seconds = dtype.kind in "mM" and column.dt.unit == "s"
+    return column.array, note("time") if seconds else {}
+
+
+def _category(where: str, column: pd.Series[Any]) -> tuple[Any, dict[bytes, bytes]]:
+    """The values that the categories stand for; unused ones are not kept."""
+    column = column.cat.remove_unused_categories()
+    categories, codes = column.cat.categories, column.cat.codes.to_numpy()
+    first = np.empty(len(categories), dtype=np.int64)
+    first[codes[::-1][codes[::-1] >= 0]] = np.flatnonzero(codes >= 0)[::-1]
+    known = {"rows": first.tolist(), "type": str(categories.dtype), "ordered": column.cat.ordered}
+    plain, noted = _prepared(where, _uncategorized(column))
+    return plain, {**noted, _CATEGORY: json.dumps(known).encode()}
+
+
+def _object(where: str, column: pd.Series[Any]) -> tuple[Any, dict[bytes, bytes]]:
+    found = pd.api.types.infer_dtype(column, skipna=True)
+    values: list[Any] = column.where(column.notna(), None).tolist()
+    if found in _INTEGERS:
+        values = [None if value is None else str(int(value)) for value in values]
+        return text(pa.array(values, pa.large_string())), note("integer")
+    if found not in _OBJECTS:
+        raise InputError(
+            f"the {where} holds objects that a Parquet file has no type for ({found});"
+            " give them one kind, or make them text"
+        )
+    return pd.arrays.ArrowExtensionArray(pa.array(values)), note("object")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _frame_from(table: pa.Table) -> pd.DataFrame:
+    """Turn a table into a frame; what has no note comes as pandas reads it."""
+    frame = table.to_pandas()
+    noted = {
+        field.name: field
+        for field in table.schema
+        if field.metadata and not {_KIND, _CATEGORY}.isdisjoint(field.metadata)
+    }
+    if not noted:
+        return frame
+    columns: dict[str, Any] = {}
+    for name, column in frame.items():
+        field = noted.get(str(name))
+        columns |= {name: column} if field is None else _restored(field, column, table)
+    restored = pd.DataFrame(columns, index=frame.index, copy=False)
+    levels = (table.schema.pandas_metadata or {}).get("index_columns", [])
+    for place, name in enumerate(levels):
+        if isinstance(name, str) and name in noted:
+            level = pd.Series(frame.index.get_level_values(place))
+            levels[place] = _restored(noted[name], level, table)[name]
+        elif isinstance(name, str):
+            levels[place] = frame.index.get_level_values(place)
+    if levels and not isinstance(frame.index, pd.RangeIndex):
+        restored = restored.set_index(levels).rename_axis(index=frame.index.names)
+    restored.attrs = frame.attrs
+    return restored.rename_axis(columns=frame.columns.name)
+
+
+def _restored(field: pa.Field, column: pd.Series[Any], table: pa.Table) -> dict[str, Any]:
+    """The columns that a noted field is in a frame: an amount of an export is several."""
+    name, kind = field.name, field.metadata.get(_KIND, b"").decode(errors="replace")
+    try:
+        if kind == "amount":
+            amounts = Amounts(table[name].cast(pa.large_string()).combine_chunks())
+            found = {name: amounts.exact(), f"{name}_text": amounts.text()}
+            about = {"amount_float": amounts.approximate()} if name == "amount" else {}
+            return {**found, **about}
+        if kind == "time":
+            column = column.dt.as_unit("s")
+        if kind in {"integer", "object"}:
+            values = column.astype(object).where(column.notna(), None).tolist()
+            if kind == "integer":
+                values = [None if value is None else _integer(value) for value in values]
+            column = pd.Series(values, index=column.index, dtype=object)
+        if _CATEGORY in field.metadata:
+            return {name: _categorical(column, json.loads(field.metadata[_CATEGORY]))}
+    except (
+        *(pa.ArrowException, ArithmeticError, AttributeError, IndexError),
+        *(KeyError, TypeError, ValueError),
+    ) as error:
+        raise InputError(
+            f"the column {name!r} does not hold what its note says ({kind or 'category'});"
+            " something else than nftsync changed the file"
+        ) from error
+    return {name: column}
+
+
+def _categorical(column: pd.Series[Any], known: dict[str, Any]) -> Any:
+    categories = pd.Index(column.iloc[known["rows"]].astype(known["type"])).rename(None)
+    codes = categories.get_indexer(column)
+    if ((codes < 0) & column.notna()).any():
+        raise ValueError("a category that its note does not name")
+    return pd.Categorical.from_codes(codes, categories=categories, ordered=known["ordered"])
+
+
+def _integer(written: str) -> int:
+    if re.fullmatch("-?[0-9]+", written) is None:
+        raise ValueError("no integer")
+    return int(written)

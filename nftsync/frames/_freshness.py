@@ -11,7 +11,7 @@ import pyarrow as pa
 from nftsync.frames._columns import INTEGER, TEXT, integers, moments, text, times
 from nftsync.frames._holding_ages import ages
 from nftsync.frames._holdings import Readable
-from nftsync.frames._source import Source, Store, need_database, reading
+from nftsync.frames._source import Source, Store, reading
 from nftsync.text import visible
 from nftsync.times import now
 
@@ -74,7 +74,6 @@ def freshness(db: Store = None) -> pd.DataFrame:
         InputError: `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    need_database(db, "frames.freshness looks at a database's runs, wallets and webhooks")
     with reading(db) as source:
         lines = [*_runs(source), *_wallets(source), *_webhooks(source)]
     at = moments(pa.array([line.at for line in lines], TEXT))

@@ -13,12 +13,12 @@ from nftsync.frames._balances import Balances, balances_at, read_balances
 from nftsync.frames._columns import (
     INTEGER,
     TEXT,
+    Amounts,
     Moment,
     Times,
     frame_of,
     moments,
     stored_time,
-    text,
     times,
 )
 from nftsync.frames._source import (
@@ -26,7 +26,6 @@ from nftsync.frames._source import (
     Source,
     Store,
     as_json,
-    need_database,
     positions,
     reading,
 )
@@ -100,7 +99,6 @@ def holding_ages(
             connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    need_database(db, "frames.holding_ages needs a database's log of changes")
     moment = None if at is None else stored_time(at)
     left_out = wallet_ids(exclude)
     with reading(db) as source:
@@ -148,24 +146,20 @@ def _began_later(
     the same time began a later one.
     """
     wallets, tokens = balances.wallets[doubtful], balances.tokens[doubtful]
-    wallet, token, observed = source.columns(
-        "SELECT wallet_no, token_no, observed_at FROM balance_change_rows"  # noqa: S608
-        f" WHERE wallet_no {IN_JSON} AND NOT baseline AND {_HOLDS.format('new_amount')}"
-        f" AND NOT {_HOLDS.format('old_amount')}",
-        [INTEGER, INTEGER, TEXT],
+    wallet, token, observed, old, new = source.columns(
+        "SELECT wallet_no, token_no, observed_at, old_amount, new_amount FROM balance_change_rows"  # noqa: S608
+        f" WHERE wallet_no {IN_JSON} AND NOT baseline",
+        [INTEGER, INTEGER, TEXT, TEXT, TEXT],
         (as_json(np.unique(wallets)),),
     )
+    begins = Amounts(new).nonzero() & ~Amounts(old).nonzero()
     began = pd.MultiIndex.from_arrays(
         [wallet.to_numpy(), token.to_numpy(), moments(observed).view(np.int64)]
-    )
+    )[begins]
     wanted = pd.MultiIndex.from_arrays(
         [wallets, tokens, balances.held_since[doubtful].view(np.int64)]
     )
     return np.asarray(wanted.isin(began))
-
-
-#: Whether an amount is a holding, in SQL.
-_HOLDS = "({0} IS NOT NULL AND ({0} = '' OR trim({0}, '0') != ''))"
 
 
 def _frame(
@@ -181,9 +175,7 @@ def _frame(
         {
             "wallet_id": names.id_column(balances.wallets),
             "wallet_label": names.label_column(balances.wallets),
-            "token_id": text(tokens.token_ids.take(token)),
-            "contract_address": text(tokens.content["contract_address"].take(token)),
-            "name": text(tokens.content["name"].take(token)),
+            **tokens.named(token),
             "amount": balances.amounts.exact(),
             "held_since": times(balances.held_since),
             "age": passed,

@@ -33,7 +33,6 @@ from nftsync.frames._source import (
     Numbers,
     Source,
     Store,
-    need_database,
     positions,
     reading,
 )
@@ -140,7 +139,6 @@ def read_holdings(
         InputError: see `holdings`.
         StoreError: see `holdings`.
     """
-    need_database(db, "frames.holdings reads the balances of a database")
     ids = None if wallet is None else wallet_ids(wallet)
     moment = None if as_of is None else stored_time(as_of)
     if not isinstance(contract, str | None):

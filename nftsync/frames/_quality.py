@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from typing import Final, Literal, TypeAlias
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 
 from nftsync.errors import InputError
 from nftsync.frames._columns import INTEGER, TEXT, coded, frame_of, text
-from nftsync.frames._source import Numbers, Source, Store, need_database, reading
+from nftsync.frames._source import Numbers, Source, Store, reading
 from nftsync.frames._tokens import Tokens, read_tokens
 from nftsync.provider.images import image_address, origin
 from nftsync.records import CONTENT_COLUMNS
@@ -26,7 +25,6 @@ __all__ = [
     "ADDRESSES",
     "INTEGERS",
     "PAGES",
-    "Found",
     "TextKind",
     "kept_problems",
     "quality",
@@ -58,7 +56,7 @@ def _telling() -> str:
     return rf'"(?:{names})":|"metadata":[^{{]|\A[^{{]'
 
 
-def kept_problems(extra: pa.Array) -> Iterator[Found]:
+def kept_problems(extra: pa.Array) -> Iterator[pa.Table]:
     """Find documented fields in a column of `extra`.
 
     Source: provider's document, sections Token and TokenMetadata, which give each field's type.
@@ -83,11 +81,9 @@ def kept_problems(extra: pa.Array) -> Iterator[Found]:
     which = np.repeat(np.arange(len(places)), counts)
     within = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
     take = pa.array(which)
-    yield Found(
+    yield _problems_at(
         order[np.repeat(starts, counts) + within],
-        pa.array(fields, TEXT).take(take),
-        pa.array(reasons, TEXT).take(take),
-        pa.array(values, TEXT).take(take),
+        *(pa.array(column, TEXT).take(take) for column in (fields, reasons, values)),
     )
 
 
@@ -138,53 +134,20 @@ _HTTP = re.compile("http:", re.IGNORECASE)
 _HTTPS = re.compile("https?:", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Found:
-    """Problems, a row each.
+def _problems_at(
+    rows: Numbers, field: str | pa.Array, reason: str | pa.Array, values: pa.Array | None = None
+) -> pa.Table:
+    """Problems, a row each: the token's position, the field, what is wrong, what stands there."""
 
-    Attributes:
-        rows: positions of the tokens.
-        fields: names of the fields.
-        reasons: what is wrong.
-        values: what stands there.
-    """
+    def column(value: str | pa.Array) -> pa.Array:
+        return pa.repeat(pa.scalar(value, TEXT), len(rows)) if isinstance(value, str) else value
 
-    rows: Numbers
-    fields: pa.Array
-    reasons: pa.Array
-    values: pa.Array
-
-    @classmethod
-    def alike(cls, field: str, rows: Numbers, reason: str, column: pa.Array | None = None) -> Found:
-        """The same problem of several tokens, whose values stand in a column."""
-        values = pa.nulls(len(rows), TEXT)
-        if column is not None:
-            values = column.take(pa.array(rows)).cast(TEXT)
-        return cls(rows, _all(field, len(rows)), _all(reason, len(rows)), values)
-
-    @classmethod
-    def together(cls, parts: Iterable[Found]) -> Found:
-        """All problems of several."""
-        every = list(parts)
-        return cls(
-            np.concatenate([part.rows for part in every]),
-            pa.concat_arrays([part.fields for part in every]),
-            pa.concat_arrays([part.reasons for part in every]),
-            pa.concat_arrays([part.values for part in every]),
-        )
-
-    def chosen(self, places: Numbers) -> Found:
-        """Some of them, by position."""
-        take = pa.array(places)
-        return Found(
-            self.rows[places],
-            self.fields.take(take),
-            self.reasons.take(take),
-            self.values.take(take),
-        )
+    value = pa.nulls(len(rows), TEXT) if values is None else values.cast(TEXT)
+    columns = {"row": rows, "field": column(field), "reason": column(reason), "value": value}
+    return pa.table(columns)
 
 
-def text_problems(field: str, column: pa.Array, kind: TextKind, base_url: str | None) -> Found:
+def text_problems(field: str, column: pa.Array, kind: TextKind, base_url: str | None) -> pa.Table:
     """Find what is wrong with a field of text.
 
     Args:
@@ -198,7 +161,7 @@ def text_problems(field: str, column: pa.Array, kind: TextKind, base_url: str | 
     broken = np.append(reasons.is_valid().to_numpy(zero_copy_only=False), False)
     rows = np.flatnonzero(broken[codes])
     which = pa.array(codes[rows])
-    return Found(rows, _all(field, len(rows)), reasons.take(which), distinct.take(which))
+    return _problems_at(rows, field, reasons.take(which), distinct.take(which))
 
 
 def _reasons(distinct: pa.Array, kind: TextKind, base_url: str | None, *, lines: bool) -> pa.Array:
@@ -247,10 +210,6 @@ def _field_where(mask: pa.Array, reason: str, others: pa.Array) -> pa.Array:
     return pc.if_else(mask, pa.scalar(reason, TEXT), others)
 
 
-def _all(value: str, count: int) -> pa.Array:
-    return pa.array([value], TEXT).take(pa.array(np.zeros(count, dtype=np.int64)))
-
-
 _FIELDS = tuple(name for name in CONTENT_COLUMNS if name not in {"organization_id", "extra"})
 #: Fields of a record that have no column, and stand in `extra` only where they are broken.
 _WITHOUT_COLUMN = ("organization_id", "id", "metadata", "token", "extra")
@@ -291,7 +250,6 @@ def quality(
             a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    need_database(db, "frames.quality looks at all tokens of a database, held or not")
     needed = _checked(required)
     if base_url is not None:
         origin(base_url)
@@ -324,14 +282,14 @@ def _held(source: Source, tokens: Tokens) -> Tokens:
     )
 
 
-def _problems(tokens: Tokens, needed: set[str], base_url: str | None) -> Iterator[Found]:
+def _problems(tokens: Tokens, needed: set[str], base_url: str | None) -> Iterator[pa.Table]:
     """All that is wrong; of one token and field, the reason that counts comes first."""
     yield from kept_problems(tokens.content["extra"])
     for name in _FIELDS:
         column = tokens.content[name]
         if name in needed:
             missing = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
-            yield Found.alike(name, missing, "missing")
+            yield _problems_at(missing, name, "missing")
         if name not in INTEGERS:
             yield text_problems(name, column, _kind(name), base_url)
     yield from _numbers(tokens)
@@ -343,33 +301,27 @@ def _kind(name: str) -> TextKind:
     return "page" if name in PAGES else "text"
 
 
-def _numbers(tokens: Tokens) -> Iterator[Found]:
+def _numbers(tokens: Tokens) -> Iterator[pa.Table]:
     edition, total = (tokens.content[name] for name in INTEGERS)
-    for name in INTEGERS:
-        column = tokens.content[name]
-        yield Found.alike(name, _where(pc.less(column, 0)), "negative", column)
-    yield Found.alike(
-        "edition_id", _where(pc.greater(edition, total)), "edition beyond its total", edition
-    )
+    for name, mask, reason in (
+        *((name, pc.less(tokens.content[name], 0), "negative") for name in INTEGERS),
+        ("edition_id", pc.greater(edition, total), "edition beyond its total"),
+    ):
+        rows = np.flatnonzero(mask.fill_null(False).to_numpy(zero_copy_only=False))
+        yield _problems_at(rows, name, reason, tokens.content[name].take(pa.array(rows)))
 
 
-def _where(mask: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return np.flatnonzero(mask.fill_null(False).to_numpy(zero_copy_only=False))
-
-
-def _first_of_each(problems: Iterable[Found]) -> Found:
+def _first_of_each(problems: Iterable[pa.Table]) -> pa.Table:
     """Put what was found together, the first of each token and field, by token and then field."""
-    every = Found.together(problems)
-    fields = [*_FIELDS, *_WITHOUT_COLUMN]
-    codes, distinct = coded(every.fields)
-    field = np.array([fields.index(name) for name in distinct.to_pylist()], dtype=np.int64)[codes]
-    _, first = np.unique(every.rows * len(fields) + field, return_index=True)
-    return every.chosen(first)
+    every = pa.concat_tables(problems).combine_chunks()
+    fields = pa.array([*_FIELDS, *_WITHOUT_COLUMN], TEXT)
+    field = pc.index_in(every["field"], fields).to_numpy()
+    _, first = np.unique(every["row"].to_numpy() * len(fields) + field, return_index=True)
+    return every.take(pa.array(first)).combine_chunks()
 
 
-def _frame(tokens: Tokens, found: Found) -> pd.DataFrame:
-    token = pa.array(found.rows)
-    values = found.values
+def _frame(tokens: Tokens, found: pa.Table) -> pd.DataFrame:
+    field, reason, values = (found[name].combine_chunks() for name in ("field", "reason", "value"))
     shortened = pc.binary_join_element_wise(
         pc.utf8_slice_codeunits(values, 0, _SHOWN),
         pc.if_else(pc.greater(pc.utf8_length(values), _SHOWN), "…", "").cast(TEXT),
@@ -377,11 +329,9 @@ def _frame(tokens: Tokens, found: Found) -> pd.DataFrame:
     )
     return frame_of(
         {
-            "token_id": text(tokens.token_ids.take(token)),
-            "contract_address": text(tokens.content["contract_address"].take(token)),
-            "name": text(tokens.content["name"].take(token)),
-            "field": text(found.fields),
-            "reason": text(found.reasons),
+            **tokens.named(found["row"].combine_chunks()),
+            "field": text(field),
+            "reason": text(reason),
             "value": text(shortened),
         }
     )

@@ -10,7 +10,6 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 
 from nftsync.errors import InputError, StoreError
@@ -24,7 +23,6 @@ __all__ = [
     "Source",
     "Store",
     "as_json",
-    "need_database",
     "positions",
     "reading",
 ]
@@ -164,22 +162,6 @@ def positions(numbers: Numbers, wanted: Numbers) -> Numbers:
         return table[np.where((wanted < 0) | (wanted > greatest), greatest + 1, wanted)]
     found = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
     return np.where(numbers[found] == wanted, found, -1)
-
-
-def need_database(db: object, purpose: str) -> None:
-    """Make sure that no frame is given to what only a database can answer.
-
-    Args:
-        db: what was given.
-        purpose: which function does what, and with what of a database.
-
-    Raises:
-        InputError: a frame was given.
-    """
-    if isinstance(db, pd.DataFrame | pd.Series):
-        raise InputError(
-            f"{purpose}, which a {type(db).__name__} does not hold; give the database's path"
-        )
 
 
 @contextmanager

@@ -33,7 +33,6 @@ from nftsync.frames._source import (
     Numbers,
     Source,
     Store,
-    need_database,
     positions,
     reading,
 )
@@ -130,7 +129,6 @@ def wallets(db: Store = None) -> pd.DataFrame:
         InputError: `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    need_database(db, "frames.wallets reads the wallets of a database, with or without holdings")
     with reading(db) as source:
         return read_table(source, "wallets")
 
@@ -150,7 +148,6 @@ def wallet_states(db: Store = None, wallet: WalletIds | None = None) -> pd.DataF
         InputError: a wallet id is no UUID, or `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    need_database(db, "frames.wallet_states reads the states of wallets that a database recorded")
     ids = None if wallet is None else json.dumps(wallet_ids(wallet))
     with reading(db) as source:
         if ids is None:
@@ -172,7 +169,6 @@ def runs(db: Store = None) -> pd.DataFrame:
         InputError: `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    need_database(db, "frames.runs reads the runs that a database recorded")
     with reading(db) as source:
         return read_table(source, "sync_runs")
 
@@ -195,7 +191,6 @@ def webhooks(db: Store = None) -> pd.DataFrame:
         InputError: `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    need_database(db, "frames.webhooks reads the webhooks that a database recorded")
     with reading(db) as source:
         return read_table(source, "webhooks")
 
@@ -214,7 +209,6 @@ def token_changes(db: Store = None) -> pd.DataFrame:
         InputError: `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    need_database(db, "frames.token_changes reads a database's log of changes")
     with reading(db) as source:
         return read_table(source, "token_changes")
 
@@ -238,7 +232,6 @@ def collections(db: Store = None) -> pd.DataFrame:
         InputError: `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    need_database(db, "frames.collections counts all tokens of a database, held or not")
     with reading(db) as source:
         numbers, (addresses, first_seen, updated) = source.numbered(
             "tokens",

@@ -29,7 +29,6 @@ from nftsync.frames._source import (
     Parameters,
     Source,
     Store,
-    need_database,
     positions,
     reading,
 )
@@ -56,6 +55,12 @@ class Tokens:
     token_ids: pa.Array
     content: dict[str, pa.Array]
     updated_at: Times
+
+    def named(self, rows: pa.Array) -> dict[str, Any]:
+        """A frame's columns that tell which token it is, by position."""
+        about = {name: self.content[name] for name in ("contract_address", "name")}
+        columns = {"token_id": self.token_ids, **about}
+        return {name: text(column.take(rows)) for name, column in columns.items()}
 
 
 def finished(name: str, column: pa.Array) -> Any:
@@ -171,7 +176,6 @@ def tokens(db: Store = None, as_of: Moment | None = None) -> pd.DataFrame:
         InputError: `as_of` is no time, or `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    need_database(db, "frames.tokens reads all tokens of a database, held or not")
     moment = None if as_of is None else stored_time(as_of)
     with reading(db) as source:
         found = read_tokens(source, (*CONTENT_COLUMNS, "first_seen_at"), as_of=moment)

@@ -102,7 +102,9 @@ def find_evidence(path: Path | str, wallet_id: str, at: str) -> Evidence:
         number, label = wallet
         then, following, unproven = _states_around(connection, number, at)
         holdings = frames.holdings(connection, wallet=wallet_id, as_of=at)
-    certainty, before, after = _confirmations(then, following, at)
+        certainty, before, after = _confirmations(connection, number, at)
+    if then is None:
+        certainty = "unknown"
     return Evidence(
         wallet_id=wallet_id,
         label=label,
@@ -157,15 +159,19 @@ def _state(row: tuple[Any, ...] | None) -> State | None:
 
 
 def _confirmations(
-    then: State | None, following: State | None, at: str
+    connection: sqlite3.Connection, number: int, at: str
 ) -> tuple[Certainty, str | None, str | None]:
-    """How certain a time is, and the reads before and after it."""
-    after = None if following is None else following.first_read_at
-    if then is None:
-        return "unknown", None, after
-    if then.last_read_at >= at:
-        return "bracketed", then.first_read_at, then.last_read_at
-    return ("open" if after is None else "gap"), then.last_read_at, after
+    """How certain a time is, and the reads before and after it, by the rule of the frames."""
+    import numpy as np
+
+    from nftsync.frames._balances import read_confirmations
+    from nftsync.frames._columns import time_texts
+    from nftsync.frames._source import reading as reading_frames
+
+    with reading_frames(connection) as source:
+        around = read_confirmations(source, at, np.array([number]), everything=False)
+    (before,), (after,) = time_texts(around.before), time_texts(around.after)
+    return around.certainty[0].as_py(), before, after
 
 
 def _statement(

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from nftsync import __version__
 from nftsync.errors import StoreError
-from nftsync.frames._arrow_files import note
+from nftsync.frames._files import note
 from nftsync.store.catalog import TABLES, ColumnKind, columns_of
 from nftsync.store.schema import reading
 from nftsync.terminal import progress_bar

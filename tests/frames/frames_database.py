@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID
+
+import pandas as pd
 
 from nftsync.store.schema import open_store
 from nftsync.times import format_time
@@ -151,3 +154,17 @@ def small(path: Path) -> Builder:
         state="pending",
     )
     return build
+
+
+def rows_of(frame: pd.DataFrame, columns: list[str]) -> list[dict[str, Any]]:
+    """Some columns of each row: times in the stored form, None where a value is missing."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, pd.Timestamp):
+            return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return None if pd.isna(value) else value
+
+    return [
+        {name: plain(value) for name, value in row.items()}
+        for row in frame[columns].to_dict("records")
+    ]

@@ -9,7 +9,8 @@ import pandas as pd
 from frames_database import token_id, wallet_id
 from hypothesis import strategies as st
 
-from nftsync.frames._columns import exact, is_zero
+from nftsync.exact_sum import exact
+from nftsync.frames._columns import is_zero
 
 HEX = ("0x" + "ab" * 20, "0x" + "AB" * 20, "0x" + "aB" * 20, "0X" + "AB" * 20)
 CONTRACTS = (*HEX, "0x" + "cd" * 20, "KT1abc", "kt1abc", "0x" + "ab" * 19, "", None)
@@ -67,3 +68,8 @@ def counted(held: dict[tuple[int, int], str], exclude: set[int]) -> list[Held]:
         for (wallet, token), amount in held.items()
         if wallet not in exclude and not is_zero(amount)
     ]
+
+
+def shown(frame: pd.DataFrame) -> list[list[object]]:
+    """The rows as lists; None where a value is missing."""
+    return frame.astype(object).where(frame.notna(), None).to_numpy(dtype=object).tolist()

@@ -46,7 +46,7 @@ READS = st.lists(
         amounts=st.dictionaries(st.sampled_from(TOKENS), st.sampled_from(AMOUNTS)),
         whole=st.sampled_from([True, True, True, False]),
     ),
-    max_size=25,
+    max_size=14,
 )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from frames_database import Builder, at, token_id, wallet_id
+from frames_database import Builder, at, rows_of, token_id, wallet_id
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -166,21 +166,8 @@ EVENTS = st.lists(
         st.sampled_from(AMOUNTS),
         st.fixed_dictionaries({}, optional=CONTENT),
     ),
-    max_size=40,
+    max_size=16,
 )
-
-
-def _value(value: object) -> object:
-    if isinstance(value, pd.Timestamp):
-        return value.isoformat(timespec="microseconds").replace("+00:00", "Z")
-    return None if pd.isna(value) else value
-
-
-def rows_of(frame: pd.DataFrame, columns: list[str]) -> list[dict[str, object]]:
-    return [
-        {name: _value(value) for name, value in row.items()}
-        for row in frame[columns].to_dict("records")
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -188,8 +175,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("as_of") / "nftsync.db"
 
 
-@settings(max_examples=150, deadline=None)
-@given(events=EVENTS, half_seconds=st.integers(-2, 100))
+@settings(max_examples=80, deadline=None)
+@given(events=EVENTS, half_seconds=st.integers(-2, 50))
 def test_as_of_is_the_replay(path: Path, events: list, half_seconds: int) -> None:
     world = World()
     for event in events:
@@ -233,7 +220,7 @@ def test_as_of_is_the_replay(path: Path, events: list, half_seconds: int) -> Non
     ]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(events=EVENTS)
 def test_as_of_now_is_now(path: Path, events: list) -> None:
     world = World()
@@ -268,9 +255,9 @@ def test_certainty(
     build.state(1, 1, 5, 2)
     build.state(1, 8, 8, 9)
     build.state(1, 20, 20, 21)
-    row = frames.holdings(build.path, as_of=at(then)).iloc[0]
-    shown = [_value(row[name]) for name in ("confirmed_before", "confirmed_after", "certainty")]
-    assert shown == [
+    columns = ["confirmed_before", "confirmed_after", "certainty"]
+    (row,) = rows_of(frames.holdings(build.path, as_of=at(then)), columns)
+    assert list(row.values()) == [
         None if before is None else at(before),
         None if after is None else at(after),
         certainty,

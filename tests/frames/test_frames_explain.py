@@ -63,14 +63,6 @@ def test_frames_can_be_written_to(name: str, small_database: Path) -> None:
         full.loc[0, column] = full.loc[len(full) - 1, column]
 
 
-def test_columns_of_other_calls_are_explained_too(small_database: Path) -> None:
-    now = frames.holdings(small_database)
-    told = frames.explain("holdings").set_index("column")["meaning"]
-    assert set(now.columns) < set(told.index)
-    for column in set(told.index) - set(now.columns):
-        assert told[column].startswith("only with `as_of`")
-
-
 def test_no_text_is_left_that_explains_nothing() -> None:
     told = {(name, column) for name in ALL for column in frames.explain(name)["column"]}
     columns = {column for _, column in told}

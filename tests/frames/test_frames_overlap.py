@@ -1,19 +1,17 @@
 from __future__ import annotations
 
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from frames_database import Builder, token_id, wallet_id
+from frames_database import token_id, wallet_id
 from held_frames import CONTRACTS, Held, counted, frame_of_held, holdings_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nftsync import frames
 from nftsync.frames._columns import contract_groups, contract_key
 from nftsync.frames._concentration import overlap_by
 
@@ -22,7 +20,6 @@ NEARLY_HEX = tuple(
     for before, after in [("0x", "Z"), ("A0x", ""), ("0x", "\n"), ("0x", "a")]
     for digits in ("ab", "AB")
 )
-COLUMNS = ["contract_a", "contract_b", "wallets_a", "wallets_b", "both", "jaccard"]
 
 
 def about(token: int) -> dict[str, Any]:
@@ -58,7 +55,6 @@ def test_agrees_with_the_definition(
     """However few pairs are looked at together."""
     frame = frame_of_held(held, about)
     found = overlap_by(frame, [wallet_id(number) for number in out], at_once)
-    assert list(found.columns) == COLUMNS
     assert found.to_numpy(dtype=object).tolist() == expected(counted(held, out))
 
 
@@ -125,36 +121,4 @@ def test_contracts_are_numbered_by_what_their_spellings_have_in_common(
     keys = list(first)
     assert numbers.tolist() == [
         len(keys) if address is None else keys.index(contract_key(address)) for address in addresses
-    ]
-
-
-def test_spellings_of_one_address_are_no_pair() -> None:
-    held = {(1, 10): "1", (1, 11): "1", (1, 12): "1", (1, 14): "1", (2, 12): "1"}
-    found = frames.overlap(frame_of_held(held, about))
-    assert found.to_numpy(dtype=object).tolist() == [
-        ["0x" + "ab" * 20, "0x" + "cd" * 20, 2, 1, 1, 0.5]
-    ]
-
-
-def test_tokens_without_a_contract_are_left_out() -> None:
-    held = {(1, 9): "1", (1, 5): "1", (1, 19): "1"}
-    assert len(frames.overlap(frame_of_held(held, about))) == 0
-
-
-def test_nothing_in_common_gives_the_columns(build: Builder) -> None:
-    build.wallet(1)
-    some = frames.overlap(frame_of_held({(1, 4): "1", (1, 5): "1"}, about))
-    assert len(some) == 1
-    assert [str(dtype) for dtype in some.dtypes] == ["str"] * 2 + ["int64"] * 3 + ["float64"]
-    apart = {(1, 4): "1", (2, 5): "1"}
-    for empty in (build.path, frame_of_held({}, about), frame_of_held(apart, about)):
-        found = frames.overlap(empty)
-        assert len(found) == 0
-        assert list(found.columns) == COLUMNS
-        assert list(found.dtypes) == list(some.dtypes)
-
-
-def test_through_the_small_database(small_database: Path) -> None:
-    assert frames.overlap(small_database).to_numpy(dtype=object).tolist() == [
-        ["0x" + "aB" * 20, "KT1abc", 2, 1, 1, 0.5]
     ]

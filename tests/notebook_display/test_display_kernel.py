@@ -64,14 +64,6 @@ def test_without_ipywidgets_the_bars_are_text(
     assert "30 read" in result.data["text/html"]
 
 
-def test_bars_can_be_left_out(
-    provider: SandboxServer, tmp_path: Path, run_cells: Callable[..., Any]
-) -> None:
-    cell = sync_cell(provider, tmp_path).replace("tokens=True", "tokens=True, progress=False")
-    (outputs,), _ = run_cells(cell)
-    assert [output.output_type for output in outputs] == ["execute_result"]
-
-
 def test_an_error_is_one_line_that_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cells: Callable[..., Any]
 ) -> None:
@@ -115,10 +107,8 @@ def test_runners_of_notebooks_still_fail(tmp_path: Path, run_cells: Callable[...
     with pytest.raises(CellExecutionError, match="there is no database at"):
         run_cells(cell, allow_errors=False)
     v4: Any = nbformat.v4
-    notebook = v4.new_notebook(
-        cells=[v4.new_code_cell(cell)],
-        metadata={"kernelspec": {"name": "python3", "display_name": "", "language": "python"}},
-    )
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(cell)])
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
     nbformat.write(notebook, tmp_path / "in.ipynb")  # type: ignore[no-untyped-call]
     with pytest.raises(papermill.PapermillExecutionError, match="there is no database at"):
         papermill.execute_notebook(
