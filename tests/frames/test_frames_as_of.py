@@ -175,7 +175,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("as_of") / "nftsync.db"
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(events=EVENTS, half_seconds=st.integers(-2, 50))
 def test_as_of_is_the_replay(path: Path, events: list, half_seconds: int) -> None:
     world = World()
