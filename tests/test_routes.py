@@ -28,45 +28,46 @@ MINUTE = timedelta(minutes=1)
 # Which route ------------------------------------------------------------------------------------
 
 
-def test_tokens_and_wallets_have_routes_that_nobody_configured() -> None:
-    routes = merged({})
-    assert routes.find("Token") == Route(kind="token", path=TOKEN_PATH)
-    assert routes.find("Nft") == Route(kind="token", path=TOKEN_PATH)
-    assert routes.find("Wallet") == Route(kind="wallet", path=WALLET_PATH)
+OBJECT = Route(kind="object", path=OBJECT_PATH)
+TOKEN = Route(kind="token", path=TOKEN_PATH)
+WALLET = Route(kind="wallet", path=WALLET_PATH)
+
+
+@pytest.mark.parametrize(
+    ("configured", "found"),
+    [
+        ({}, {"Token": TOKEN, "Nft": TOKEN, "Wallet": WALLET}),
+        (
+            {"Token": Route(holders=True), "Wallet": Route(path=WALLET_PATH)},
+            {"Token": Route(kind="token", path=TOKEN_PATH, holders=True), "Nft": TOKEN},
+        ),
+        (
+            {"Token": Route(kind="sync"), "Nft": OBJECT, "Wallet": Route(kind="token")},
+            {"Token": Route(kind="sync"), "Nft": OBJECT, "Wallet": TOKEN},
+        ),
+        (
+            {"Asset": Route(kind="token"), "Account": Route(kind="wallet")},
+            {"Asset": TOKEN, "Account": WALLET},
+        ),
+    ],
+    ids=["built in", "options", "another kind", "another type"],
+)
+def test_what_is_configured_goes_over_what_is_built_in(
+    configured: dict[str, Route], found: dict[str, Route]
+) -> None:
+    routes = merged(configured)
+    assert {name: routes.find(name) for name in found} == found
     for other in ("Transaction", "token", "TOKEN", "", "*", "Token "):
         assert routes.find(other) is None
 
 
-def test_what_is_configured_goes_over_what_is_built_in() -> None:
-    routes = merged({"Token": Route(holders=True), "Wallet": Route(path=WALLET_PATH)})
-    assert routes.find("Token") == Route(kind="token", path=TOKEN_PATH, holders=True)
-    assert routes.find("Nft") == Route(kind="token", path=TOKEN_PATH)
-    assert routes.find("Wallet") == Route(kind="wallet", path=WALLET_PATH)
-
-
-def test_a_built_in_type_can_be_made_another_kind() -> None:
-    thing = Route(kind="object", path=OBJECT_PATH)
-    routes = merged({"Token": Route(kind="sync"), "Nft": thing, "Wallet": Route(kind="token")})
-    assert routes.find("Token") == Route(kind="sync")
-    assert routes.find("Nft") == thing
-    assert routes.find("Wallet") == Route(kind="token", path=TOKEN_PATH)
-
-
-def test_another_type_needs_only_its_kind_for_the_documents_own_reads() -> None:
-    routes = merged({"Asset": Route(kind="token"), "Account": Route(kind="wallet")})
-    assert routes.find("Asset") == Route(kind="token", path=TOKEN_PATH)
-    assert routes.find("Account") == Route(kind="wallet", path=WALLET_PATH)
-
-
-@pytest.mark.parametrize(
-    "any_other", [Route(kind="sync", at_most_every=MINUTE), Route(kind="object", path=OBJECT_PATH)]
-)
+@pytest.mark.parametrize("any_other", [Route(kind="sync", at_most_every=MINUTE), OBJECT])
 def test_the_star_stands_for_every_type_without_a_route_of_its_own(any_other: Route) -> None:
     routes = merged({"*": any_other, "Payment": Route(kind="object", path="/p/{resourceId}")})
     assert routes.find("Transaction") == any_other
     assert routes.find("") == any_other
     assert routes.find("Payment") == Route(kind="object", path="/p/{resourceId}")
-    assert routes.find("Token") == Route(kind="token", path=TOKEN_PATH)
+    assert routes.find("Token") == TOKEN
 
 
 # What makes no sense ----------------------------------------------------------------------------
@@ -111,11 +112,6 @@ def test_a_route_that_makes_no_sense_is_refused_as_settings_are_read(
     assert then in message
     assert message.endswith(f"(from file {file})")
     assert "\n" not in message
-
-
-def test_settings_keep_only_what_the_file_says(tmp_path: Path) -> None:
-    (tmp_path / "nftsync.toml").write_text("[routes.Token]\nholders = true")
-    assert load(environ={}, directory=tmp_path).routes == {"Token": Route(holders=True)}
 
 
 routes = st.builds(
@@ -169,26 +165,11 @@ def test_what_is_not_ascii_in_a_configured_path_is_encoded() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        "",
-        "..",
-        "../admin",
-        "a%2fb",
-        f"{ID}\r\nX: y",
-        f"{ID}\n",
-        f"{ID}/..",
-        ID[:-1],
-        "{resourceId}",
-    ],
+    ["", "../admin", "a%2fb", f"{ID}\r\nX: y", f"{ID}\n", f"{ID}/..", ID[:-1], "{resourceId}"],
 )
 def test_nothing_but_a_uuid_goes_into_a_path(wrong: str) -> None:
     with pytest.raises(InputError, match="is not a resource id"):
         path_for(Route(kind="object", path=OBJECT_PATH), wrong)
-
-
-def test_a_route_without_a_path_reads_nothing() -> None:
-    with pytest.raises(SettingsError, match="has no path"):
-        path_for(Route(kind="sync"), ID)
 
 
 @settings(deadline=None)
@@ -223,25 +204,6 @@ def numbered(number: int) -> str:
 
 def low(*numbers: int) -> list[str]:
     return [numbered(number).lower() for number in numbers]
-
-
-def test_ids_are_found_at_dotted_fields_each_once_and_in_order() -> None:
-    body = {
-        "fromWalletId": numbered(1),
-        "to": {"walletId": numbered(2), "deep": {"id": numbered(3).lower()}},
-        "again": numbered(3),
-    }
-    fields = ["to.walletId", "fromWalletId", "again", "to.deep.id"]
-    assert named_ids(json.dumps(body), fields) == low(2, 1, 3)
-    assert named_ids(json.dumps(body).encode(), fields) == low(2, 1, 3)
-
-
-def test_a_step_on_a_list_is_one_on_each_element() -> None:
-    body = {
-        "lines": [{"id": numbered(1)}, None, 5, {"id": None}, [{"id": numbered(2)}], {}],
-        "ids": [numbered(3), [numbered(4)], "x"],
-    }
-    assert named_ids(json.dumps(body), ["lines.id", "ids"]) == low(1, 2, 3, 4)
 
 
 @pytest.mark.parametrize(

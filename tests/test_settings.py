@@ -1,6 +1,3 @@
-import os
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -146,15 +143,6 @@ def test_the_environment_and_working_directory_are_the_process_s_own(tmp_path, m
     assert database_and_source()[0] == tmp_path / "x.db"
 
 
-def test_import_reads_nothing_and_stays_light():
-    code = (
-        "import sys, nftsync.settings as s;"
-        "assert not {'pandas', 'httpx', 'sqlite_utils', 'click', 'flask'} & set(sys.modules)"
-    )
-    environ = {**os.environ, "NFTSYNC_CONCURRENCY": "x"}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environ)
-
-
 def test_the_nearest_file_upwards_is_read_alone(tmp_path):
     deep = tmp_path / "a" / "b"
     toml(tmp_path, "retries = 2\nconcurrency = 2")
@@ -235,14 +223,8 @@ def test_base_url(tmp_path, given_url, read):
     "url",
     [
         *("localhost:8000", "ftp://h", "http://", "http:///x", "http://a b", "http://h\\x"),
-        *(
-            "http://h\nx",
-            "http://h:99999",
-            "http://h:port",
-            "http://h:0",
-            "http://[::1",
-            "http://a,b",
-        ),
+        *("http://h\nx", "http://h:99999", "http://h:port", "http://h:0", "http://[::1"),
+        "http://a,b",
     ],
 )
 def test_a_base_url_of_no_use_is_shown(tmp_path, url):
@@ -581,9 +563,3 @@ def test_no_secret_in_the_toml_file_is_ever_shown(tmp_path, secret, name, form, 
     config = tmp_path / "any.toml"
     config.write_bytes(text.encode() + rest)
     assert "hUsH4" not in loaded_or_refused(tmp_path, config)
-
-
-def test_a_flag_that_does_not_exist_is_a_mistake_of_the_caller(tmp_path):
-    for flags in ({"api_token": "x"}, {"databse": "x"}):
-        with pytest.raises(TypeError, match="has a flag"):
-            load_in(tmp_path, flags)

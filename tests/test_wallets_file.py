@@ -44,19 +44,27 @@ def test_a_plain_file_has_a_wallet_a_line(file: Path, end: str, last: bool) -> N
     assert read(file, text) == [WalletLine(A), WalletLine(B)]
 
 
-def test_comments_blank_lines_and_blanks_are_passed_over(file: Path) -> None:
-    text = f"# ours\n\n  {A}  # the first\n   # more\n\t{B}\t\n#{C}\n"
-    assert read(file, text) == [WalletLine(A), WalletLine(B)]
-
-
-def test_a_byte_order_mark_is_passed_over(file: Path) -> None:
-    assert read(file, b"\xef\xbb\xbf" + A.encode()) == [WalletLine(A)]
-    assert read(file, b"\xef\xbb\xbfwallet_id\n" + A.encode()) == [WalletLine(A)]
-
-
-def test_ids_are_lower_cased(file: Path) -> None:
-    assert read(file, A.upper()) == [WalletLine(A)]
-    assert read(file, f"wallet_id,label\n{A.upper()},UP") == [WalletLine(A, "UP")]
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (f"# ours\n\n  {A}  # the first\n   # more\n\t{B}\t\n#{C}\n", [(A,), (B,)]),
+        (f"\ufeff{A}", [(A,)]),
+        (f"\ufeffwallet_id\n{A}", [(A,)]),
+        (A.upper(), [(A,)]),
+        (f"wallet_id,label\n{A.upper()},UP", [(A, "UP")]),
+        (f"Group, Wallet_ID\ng,{A}", [(A, None, "g")]),
+        (f"wallet_id,label\n{A}", [(A,)]),
+        (f'"wallet_id","label"\r\n"{A}","Cold, ""deep"""\r\n', [(A, 'Cold, "deep"')]),
+        (f"# now\nwallet_id,label\n# 1\n{A},x # y\n\n{B},#1\n", [(A, "x # y"), (B, "#1")]),
+        (f'wallet_id,label\n{A},"two\nlines"\n', [(A, "two\nlines")]),
+        (f"wallet_id,label\n{A},café \u202e\u2028\x85 😀\n", [(A, "café \u202e\u2028\x85 😀")]),
+        (f"wallet_id,label\n{A},old\n{B},b\n{A.upper()},new\n", [(A, "new"), (B, "b")]),
+        (f"{A}\n{A}\n", [(A,)]),
+    ],
+)
+def test_what_people_write(file: Path, content: str, lines: list[tuple[str, ...]]) -> None:
+    """Comments, blanks, byte order marks, quotes, any text; of one named twice the last counts."""
+    assert read(file, content) == [WalletLine(*line) for line in lines]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -69,39 +77,6 @@ def test_csv_has_labels_and_groups(file: Path, end: str) -> None:
     ]
 
 
-def test_csv_columns_may_come_in_any_order_and_be_missing(file: Path) -> None:
-    assert read(file, f"Group, Wallet_ID\ng,{A}") == [WalletLine(A, None, "g")]
-    assert read(file, f"wallet_id\n{A}") == [WalletLine(A)]
-    assert read(file, f"wallet_id,label\n{A}") == [WalletLine(A)]
-
-
-def test_csv_may_have_everything_quoted(file: Path) -> None:
-    text = f'"wallet_id","label"\r\n"{A}","Cold, ""deep"""\r\n'
-    assert read(file, text) == [WalletLine(A, 'Cold, "deep"')]
-
-
-def test_csv_may_have_comments_before_the_header_and_between_rows(file: Path) -> None:
-    text = f"# exported today\nwallet_id,label\n# first\n{A},x # not a comment\n\n{B},#1\n"
-    assert read(file, text) == [WalletLine(A, "x # not a comment"), WalletLine(B, "#1")]
-
-
-def test_a_label_may_span_lines_and_line_numbers_still_hold(file: Path) -> None:
-    assert read(file, f'wallet_id,label\n{A},"two\nlines"\n') == [WalletLine(A, "two\nlines")]
-    text = f'# c\nwallet_id,label\n{A},"two\nlines"\nnonsense,x\n'
-    assert ", line 5: 'nonsense' is not a wallet id" in refusal(file, text)
-
-
-def test_a_label_may_hold_any_text(file: Path) -> None:
-    label = "caf\u00e9 \u202e\u2028\x85 \U0001f600"
-    assert read(file, f"wallet_id,label\n{A},{label}\n") == [WalletLine(A, label)]
-
-
-def test_of_a_wallet_named_twice_the_last_line_counts(file: Path) -> None:
-    text = f"wallet_id,label\n{A},old\n{B},b\n{A.upper()},new\n"
-    assert read(file, text) == [WalletLine(A, "new"), WalletLine(B, "b")]
-    assert read(file, f"{A}\n{A}\n") == [WalletLine(A)]
-
-
 @pytest.mark.parametrize("wrong", ["nonsense", A[:-1], A + "0", "{" + A + "}", A.replace("-", "")])
 def test_a_bad_id_is_refused_with_its_line(file: Path, wrong: str) -> None:
     assert f", line 3: {wrong!r} is not a wallet id" in refusal(file, f"{A}\n# c\n{wrong}\n")
@@ -109,36 +84,27 @@ def test_a_bad_id_is_refused_with_its_line(file: Path, wrong: str) -> None:
     assert f", line 3: {wrong!r} is not a wallet id" in refusal(file, text)
 
 
-def test_csv_without_an_id_is_refused_with_its_line(file: Path) -> None:
-    assert ", line 3: '' is not a wallet id" in refusal(file, f"label,wallet_id\nx,{A}\ny,\n")
-    assert ", line 2: '' is not a wallet id" in refusal(file, "label,wallet_id\nx\n")
-
-
-def test_an_unknown_column_is_named(file: Path) -> None:
-    text = refusal(file, f"wallet_id,labels\n{A},x\n")
-    assert "unknown column 'labels'; known are wallet_id, label and group" in text
-
-
-def test_a_column_given_twice_is_refused(file: Path) -> None:
-    assert "a column twice" in refusal(file, f"wallet_id,label,label\n{A},x,y\n")
-
-
-def test_more_values_than_columns_are_refused_with_the_line(file: Path) -> None:
-    assert ", line 2: 3 values for 2 columns" in refusal(file, f"wallet_id,label\n{A},x,y\n")
-
-
-def test_an_open_quote_is_refused(file: Path) -> None:
-    assert "is not CSV" in refusal(file, f'wallet_id,label\n{A},"x\n')
-
-
-@pytest.mark.parametrize("text", ["", "\n \n", "# a\n#b", "wallet_id,label\n", "\ufeff"])
-def test_a_file_that_names_no_wallet_is_refused(file: Path, text: str) -> None:
-    assert "names no wallet" in refusal(file, text)
-
-
-@pytest.mark.parametrize("content", [b"\xff\xfea\x00", b"wallet_id,label\n" + b"\xe9", b"\x80"])
-def test_a_file_that_is_not_utf_8_is_refused(file: Path, content: bytes) -> None:
-    assert "is not UTF-8" in refusal(file, content)
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (f"label,wallet_id\nx,{A}\ny,\n", ", line 3: '' is not a wallet id"),
+        ("label,wallet_id\nx\n", ", line 2: '' is not a wallet id"),
+        (f'# c\nwallet_id,label\n{A},"two\nlines"\nno,x\n', ", line 5: 'no' is not a wallet id"),
+        (f"wallet_id,labels\n{A},x\n", "column 'labels'; known are wallet_id, label and group"),
+        (f"wallet_id,label,label\n{A},x,y\n", "a column twice"),
+        (f"wallet_id,label\n{A},x,y\n", ", line 2: 3 values for 2 columns"),
+        (f'wallet_id,label\n{A},"x\n', "is not CSV"),
+        *(
+            (text, "names no wallet")
+            for text in ("", "\n \n", "# a\n#b", "wallet_id,label\n", "\ufeff")
+        ),
+        *((bad, "is not UTF-8") for bad in (b"\xff\xfea\x00", b"wallet_id,label\n\xe9", b"\x80")),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_its_line(
+    file: Path, content: str | bytes, problem: str
+) -> None:
+    assert problem in refusal(file, content)
 
 
 def test_a_directory_or_missing_file_is_refused_with_the_reason(tmp_path: Path) -> None:

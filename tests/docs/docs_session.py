@@ -60,7 +60,7 @@ class Session:
             env=self._environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,  # far more than it takes: other work may load the machine
         )
         assert ran.returncode == 0, f"{script}\n{ran.stdout}\n{ran.stderr}"
         pairs = kept.read_text().split("\0")[:-1]

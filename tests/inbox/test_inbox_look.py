@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import io
 import json
 from collections.abc import Callable
 from contextlib import closing
@@ -11,14 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inbox_world import (
-    LONG_AGO,
-    Inbox,
-    body_of,
-    on_a_terminal,
-    quarantine_id,
-    webhook,
-)
+from inbox_world import LONG_AGO, Inbox, body_of, on_a_terminal, quarantine_id, webhook
 from provider import token, wallet
 from worlds import Outcome
 
@@ -36,6 +31,9 @@ HOSTILE = "\x1b[2J[red]\u202eevil\x07\u2028"
 def test_the_list_shows_the_newest_first_and_how_many_there_are(
     inbox: Inbox, command: Command
 ) -> None:
+    empty = command("inbox")
+    assert (empty.code, empty.out, empty.err) == (0, "", "No webhooks.\n")
+    assert command("inbox", "--json").out == "[]\n"
     inbox.fill(60)
     done = command("inbox")
     shown = [line.split()[0] for line in done.out.splitlines() if "0000000e" in line]
@@ -69,12 +67,6 @@ def test_json_has_the_columns_of_the_table_without_the_body(inbox: Inbox, comman
     assert rows[0] == {name: inbox.row(webhook(1_202))[name] for name in COLUMNS}
     assert len(command("inbox", "--json", "--limit", 7).json) == 7
     assert command("inbox", "--json", "--limit", 0).json == rows
-
-
-def test_an_empty_inbox_is_no_failure(inbox: Inbox, command: Command) -> None:
-    done = command("inbox")
-    assert (done.code, done.out, done.err) == (0, "", "No webhooks.\n")
-    assert command("inbox", "--json").out == "[]\n"
 
 
 def test_a_missing_database_is_named_and_not_made(command: Command, tmp_path: Path) -> None:
@@ -163,11 +155,8 @@ def test_one_webhook_is_shown_with_its_body_and_what_it_caused(
     assert whole["look_again_at"] == LONG_AGO
     assert whole["pruned"] is False
     assert [change["change_id"] for change in whole["balance_changes"]] == list(range(12))
-    assert whole["balance_changes"][0] == {
-        "change_id": 0,
-        "wallet_id": wallet(1),
-        "token_id": token(1),
-    }
+    first = {"change_id": 0, "wallet_id": wallet(1), "token_id": token(1)}
+    assert whole["balance_changes"][0] == first
     assert whole["token_changes"] == [{"change_id": 1, "token_id": token(1)}]
     assert command("inbox", "show", webhook(1), "--json").json["balance_changes"] == []
 
@@ -219,9 +208,6 @@ def test_whatever_the_body_is_it_can_be_shown_and_got_back(body: bytes) -> None:
 
 @given(st.text(max_size=60))
 def test_no_body_sends_the_terminal_a_command(text: str) -> None:
-    import contextlib
-    import io
-
     for body in (text.encode(), json.dumps({text: text}, ensure_ascii=False).encode()):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):

@@ -25,7 +25,6 @@ from nftsync.reports.suggestions import (
     suggest,
 )
 from nftsync.settings import load
-from nftsync.text import toml_string
 
 Command = Callable[..., Outcome]
 
@@ -137,7 +136,7 @@ def test_fields_that_a_route_leaves_out_are_added_to_it(
     assert "Nothing to suggest" in settled.err
 
 
-def test_a_route_for_any_other_type_makes_way_for_a_better_one(
+def test_a_route_for_any_other_type_makes_way_for_a_better_one_only(
     inbox: Inbox, command: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "nftsync.toml").write_text('[routes."*"]\nkind = "sync"\n')
@@ -149,17 +148,18 @@ def test_a_route_for_any_other_type_makes_way_for_a_better_one(
     assert "Payment" not in out
 
 
-def test_a_type_named_like_the_route_for_all_gets_none(inbox: Inbox, command: Command) -> None:
+def test_neither_a_type_named_like_the_route_for_all_nor_the_quarantine_suggests_any(
+    inbox: Inbox, command: Command
+) -> None:
     inbox.knows(wallets=[wallet(1)])
     receive(inbox, 0, "*", wallet(1))
-    assert command("routes", "suggest").out == ""
-
-
-def test_the_quarantine_suggests_nothing(inbox: Inbox, command: Command) -> None:
-    inbox.knows(wallets=[wallet(1)])
-    body = body_of(0, resourceType="Custody", resourceId=wallet(1))
+    body = body_of(1, resourceType="Custody", resourceId=wallet(1))
     inbox.receive(body, organization=uuid(9, 0xC))
-    inbox.run("UPDATE webhooks SET resource_type = 'Custody', resource_id = ?", wallet(1))
+    inbox.run(
+        "UPDATE webhooks SET resource_type = 'Custody', resource_id = ?"
+        " WHERE state = 'quarantined'",
+        wallet(1),
+    )
     assert command("routes", "suggest").out == ""
 
 
@@ -178,17 +178,7 @@ def test_of_a_large_inbox_only_the_newest_are_looked_at(inbox: Inbox, command: C
 
 @pytest.mark.parametrize(
     "name",
-    [
-        '"',
-        "\\",
-        "]\nkind = 1",
-        "a.b",
-        "",
-        "\x1b[2J\u202e",
-        "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16"),
-        "'''",
-        "#",
-    ],
+    ['"', "\\", "]\nkind = 1", "a.b", "", "\x1b[2J\u202e", "\U0001f600", "'''", "#"],
 )
 def test_a_hostile_type_stays_a_name(inbox: Inbox, command: Command, name: str) -> None:
     inbox.knows(wallets=[wallet(1)])
@@ -218,11 +208,6 @@ def test_hostile_bodies_and_fields_break_nothing(inbox: Inbox, command: Command)
 
 # Only the letters that a key or a string can have in a database: no surrogates.
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-
-
-@given(_TEXT)
-def test_any_text_can_be_quoted(text: str) -> None:
-    assert tomllib.loads(f"{toml_string(text)} = {toml_string(text)}") == {text: text}
 
 
 _FIELD = st.from_regex(r"[^.\s]{1,8}(\.[^.\s]{1,8})?", fullmatch=True)

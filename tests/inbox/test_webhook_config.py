@@ -51,17 +51,9 @@ def sent(provider: Provider) -> Any:
         ),
         (["--send-secret"], {"sharedSecret": SECRET}),
         (
-            [
-                "--send-secret",
-                "--enable",
-                "--url",
-                "http://127.0.0.1:1/w",
-                "--type",
-                "kyc",
-                "--yes",
-            ],
+            [*("--send-secret", "--enable", "--url", "http://[::1]:1/w", "--type", "kyc", "--yes")],
             {
-                "url": "http://127.0.0.1:1/w",
+                "url": "http://[::1]:1/w",
                 "enabled": True,
                 "webhookTypes": ["kyc"],
                 "sharedSecret": SECRET,
@@ -103,6 +95,7 @@ def test_nothing_given_is_a_usage_error_that_lists_what_can_be(
         *("hooks.example.com", "ftp://hooks.example.com/", "https://", "https:///webhooks", ""),
         *("https://h:0/", "https://h:99999/", "https://[::1/", "https://a b/", "https://h/\nx"),
         *("https://h/#here", "https://h\\x/", "javascript:alert(1)", "https://h/\x1b[2J"),
+        "https://me:hunter2@h/",
     ],
 )
 def test_an_address_that_no_receiver_can_have_is_refused(
@@ -110,15 +103,7 @@ def test_an_address_that_no_receiver_can_have_is_refused(
 ) -> None:
     done = command("webhook-config", "--url", url)
     assert (done.code, done.out) == (2, "")
-    assert "https://hooks.example.com/webhooks" in done.err
-    assert not provider.requests()
-
-
-def test_a_user_and_password_are_refused_and_not_repeated(
-    provider: Provider, command: Command
-) -> None:
-    done = command("webhook-config", "--url", "https://me:hunter2@h/")
-    assert done.code == 2
+    assert "https://hooks.example.com/webhooks" in done.err or "user name or password" in done.err
     assert "hunter2" not in done.err
     assert not provider.requests()
 
@@ -153,11 +138,7 @@ def test_no_secret_or_a_blank_one_is_not_sent(
     ],
 )
 def test_a_refusal_says_what_to_do(
-    provider: Provider,
-    command: Command,
-    monkeypatch: pytest.MonkeyPatch,
-    status: int,
-    said: str,
+    provider: Provider, command: Command, monkeypatch: pytest.MonkeyPatch, status: int, said: str
 ) -> None:
     monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
     provider.always(reply(SECRET.encode(), status))
@@ -177,25 +158,16 @@ def test_no_answer_leaves_it_open_whether_the_change_arrived(
     assert "not known" in done.err
 
 
-def test_without_a_base_url_it_says_how_to_set_it(command: Command) -> None:
-    done = command("webhook-config", "--enable")
-    assert done.code == 2
-    assert "NFTSYNC_BASE_URL" in done.err
-
-
-def test_on_a_terminal_a_new_url_is_asked_about(provider: Provider) -> None:
+def test_on_a_terminal_a_new_url_is_asked_about_and_nothing_else(provider: Provider) -> None:
     refused = on_a_terminal("webhook-config", "--url", URL, answer="n\n")
     assert URL in refused
     assert "Nothing was changed." in refused
     assert not provider.requests()
     assert "Sent to" in on_a_terminal("webhook-config", "--url", URL, answer="y\n")
     assert sent(provider) == {"url": URL}
-
-
-def test_on_a_terminal_nothing_else_is_asked_and_yes_is_an_answer(provider: Provider) -> None:
     assert "[y/N]" not in on_a_terminal("webhook-config", "--url", URL, "--yes")
     assert "[y/N]" not in on_a_terminal("webhook-config", "--enable")
-    assert len(provider.requests()) == 2
+    assert len(provider.requests()) == 3
 
 
 def test_the_sandbox_takes_what_is_sent_and_refuses_what_it_may(
