@@ -7,7 +7,6 @@ import contextlib
 import io
 import json
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from worlds import Outcome
 from nftsync.cli.inbox import print_webhook, webhook_as_json
 from nftsync.reports.logs import StoredWebhook
 from nftsync.store.catalog import TABLES
-from nftsync.store.database import connect_writer
 
 Command = Callable[..., Outcome]
 
@@ -67,21 +65,6 @@ def test_json_has_the_columns_of_the_table_without_the_body(inbox: Inbox, comman
     assert rows[0] == {name: inbox.row(webhook(1_202))[name] for name in COLUMNS}
     assert len(command("inbox", "--json", "--limit", 7).json) == 7
     assert command("inbox", "--json", "--limit", 0).json == rows
-
-
-def test_a_missing_database_is_named_and_not_made(command: Command, tmp_path: Path) -> None:
-    for words in (
-        ("inbox",),
-        ("inbox", "show", webhook(1)),
-        ("inbox", "requeue", webhook(1)),
-        ("inbox", "requeue", "--state", "dead"),
-        ("inbox", "prune", "--older-than", "1d"),
-        ("routes", "suggest"),
-    ):
-        done = command(*words, "-d", "nothing.db")
-        assert (done.code, done.out) == (1, "")
-        assert "nothing.db" in done.err
-    assert not list(tmp_path.iterdir())
 
 
 def test_flags_stand_before_or_after_a_subcommand(
@@ -213,13 +196,3 @@ def test_no_body_sends_the_terminal_a_command(text: str) -> None:
         with contextlib.redirect_stdout(printed):
             print_webhook(StoredWebhook({"action": text}, body, None, None, [], []))
         assert not set(printed.getvalue()) & {*map(chr, range(10)), *map(chr, range(11, 32))}
-
-
-def test_looking_waits_for_no_writer(inbox: Inbox, command: Command) -> None:
-    inbox.fill(3)
-    with closing(connect_writer(inbox.database)) as writer:
-        writer.execute("BEGIN IMMEDIATE")
-        writer.execute("UPDATE webhooks SET state = 'dead'")
-        assert command("inbox", "--state", "pending", "--json").json[2:]
-        assert command("inbox", "show", webhook(0)).code == 0
-        writer.execute("ROLLBACK")

@@ -11,10 +11,8 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-import pytest
 from mirrored_site import Site
 
-from nftsync.errors import StoreError
 from nftsync.reports.logs import ChangeFeed
 from nftsync.store.catalog import TABLES
 from nftsync.store.mirror import Mirror
@@ -57,18 +55,6 @@ def test_since_is_inclusive_and_exact_to_the_microsecond_over_gaps_and_equal_tim
                 expected = [i for i, at in zip(ids, times, strict=True) if at >= moment]
                 before = feed.before(moment)
                 assert [i for i in ids if i > before] == expected
-
-
-def test_an_empty_log_has_nothing_and_a_missing_database_is_named(tmp_path: Path) -> None:
-    Mirror(tmp_path / "empty.db").close()
-    with ChangeFeed.open(tmp_path / "empty.db") as feed:
-        assert feed.newest() == 0
-        assert list(feed.read(feed.before("2026-01-01T00:00:00.000000Z"))) == []
-    (tmp_path / "blank.db").touch()
-    for name, problem in (("nothing.db", r"nothing\.db"), ("blank.db", r"blank\.db is empty")):
-        with pytest.raises(StoreError, match=problem), ChangeFeed.open(tmp_path / name):
-            pass
-    assert not (tmp_path / "nothing.db").exists()
 
 
 def test_following_sees_each_commit_of_other_connections_once(site: Site) -> None:

@@ -71,10 +71,15 @@ def test_with_nothing_set_it_says_what_to_do(command: Command, tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_wallet_the_api_is_skipped(command: Command) -> None:
+def test_without_a_wallet_the_api_is_skipped_and_with_one_nobody_listening_is_said(
+    command: Command,
+) -> None:
     done = command("check", "--base-url", "http://127.0.0.1:9")
     assert done.code == 0
     assert lines_of(done)["API"] == "skipped: no wallet to read; name one: nftsync check WALLET_ID"
+    done = command("check", STRANGER, "--base-url", "http://127.0.0.1:9", "--retries", 1)
+    assert done.code == 1
+    assert "check base_url, and that this machine reaches it" in lines_of(done)["API"]
 
 
 def test_the_named_wallet_is_read_and_nothing_is_stored(
@@ -105,12 +110,6 @@ def test_what_the_provider_answers_is_said_with_what_to_do(
     assert done.code == 1
     assert lines_of(done)["API"].startswith(f"FAILED: wallet {STRANGER}: ")
     assert advice in lines_of(done)["API"]
-
-
-def test_nobody_listening_is_said(command: Command) -> None:
-    done = command("check", STRANGER, "--base-url", "http://127.0.0.1:9", "--retries", 1)
-    assert done.code == 1
-    assert "check base_url, and that this machine reaches it" in lines_of(done)["API"]
 
 
 def test_a_field_that_may_be_a_cursor_is_a_warning_not_a_failure(
@@ -166,23 +165,30 @@ def test_a_secret_must_be_able_to_sign(secret: str | None, verdict: str) -> None
     assert not (secret or "").strip() or str(secret) not in found.message
 
 
+def failure(database: Path, **options: float) -> str:
+    """What is said of a database that cannot be used."""
+    (found,) = check_database(database, **options)
+    assert found.verdict == "FAILED"
+    return found.message
+
+
 def test_a_foreign_or_damaged_database_fails(site: Site, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
         connection.execute("CREATE TABLE other (x)")
     (tmp_path / "text.db").write_bytes(b"not at all a database " * 100)
     (tmp_path / "folder.db").mkdir()
     for name in ("other.db", "text.db", "folder.db"):
-        (found,) = check_database(tmp_path / name)
-        assert found.verdict == "FAILED"
-        assert name in found.message
+        assert name in failure(tmp_path / name)
+    with closing(sqlite3.connect(site.database)) as connection, connection:
+        connection.execute("PRAGMA ignore_check_constraints = 1")
+        connection.execute("UPDATE wallets SET tracked = 7 WHERE wallet_no = 1")
+    assert "is damaged (CHECK constraint failed in wallets)" in failure(site.database)
     with closing(sqlite3.connect(site.database)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     with site.database.open("r+b") as file:
         file.seek(4096 * 5)
         file.write(b"\xff" * 4096 * 20)
-    (found,) = check_database(site.database)
-    assert found.verdict == "FAILED"
-    assert "damaged" in found.message
+    assert "damaged" in failure(site.database)
 
 
 def test_an_empty_file_is_a_database_to_be(tmp_path: Path) -> None:
@@ -195,10 +201,8 @@ def test_an_empty_file_is_a_database_to_be(tmp_path: Path) -> None:
 def test_a_database_that_cannot_be_written_fails(site: Site) -> None:
     with closing(sqlite3.connect(site.database, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
-        (found,) = check_database(site.database, busy_seconds=0.05)
+        assert "locked by another program" in failure(site.database, busy_seconds=0.05)
         writer.execute("ROLLBACK")
-    assert found.verdict == "FAILED"
-    assert "locked by another program" in found.message
 
 
 def test_a_folder_that_cannot_be_written_fails(
@@ -206,15 +210,4 @@ def test_a_folder_that_cannot_be_written_fails(
 ) -> None:
     """The nearest folder that is there is what decides; root may write everywhere, so pretend."""
     monkeypatch.setattr(os, "access", lambda path, _: Path(path) != tmp_path)
-    (found,) = check_database(tmp_path / "data" / "new.db")
-    assert found.verdict == "FAILED"
-    assert f"{tmp_path} may not be written" in found.message
-
-
-def test_damage_that_only_a_check_finds_fails(site: Site) -> None:
-    with closing(sqlite3.connect(site.database)) as connection, connection:
-        connection.execute("PRAGMA ignore_check_constraints = 1")
-        connection.execute("UPDATE wallets SET tracked = 7 WHERE wallet_no = 1")
-    (found,) = check_database(site.database)
-    assert found.verdict == "FAILED"
-    assert "is damaged (CHECK constraint failed in wallets)" in found.message
+    assert f"{tmp_path} may not be written" in failure(tmp_path / "data" / "new.db")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
@@ -24,7 +23,7 @@ from nftsync.store.catalog import TABLES
 from nftsync.times import format_time
 
 Command = Callable[..., Outcome]
-Start = Callable[..., "subprocess.Popen[str]"]
+STRANGER = "00000000-0000-4000-8000-000000000001"
 
 HOLDINGS = [
     *("wallet_id", "wallet_label", "wallet_group", "token_id", "contract_address"),
@@ -90,8 +89,10 @@ def test_holdings_of_a_wallet_or_of_a_contract_in_any_case(site: Site, command: 
         "holdings", "-d", site.database, "--contract", f"0x{contract[2:].upper()}", "--json"
     ).json
     assert same == [row for row in rows if row["contract_address"].lower() == contract.lower()]
-    stranger = "00000000-0000-4000-8000-000000000001"
-    assert command("holdings", "-d", site.database, "--wallet", stranger, "--json").out == "[]\n"
+    assert command("holdings", "-d", site.database, "--wallet", STRANGER, "--json").out == "[]\n"
+    nothing = command("holdings", "-d", site.database, "--as-of", "2000-01-01")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert "Nothing is held" in nothing.err
 
 
 def test_the_table_shows_some_and_says_how_to_see_all(site: Site, command: Command) -> None:
@@ -119,34 +120,43 @@ def test_hostile_metadata_acts_on_no_terminal(site: Site, command: Command) -> N
     assert "[red]evil[/red]" in out
 
 
-def test_nothing_held_is_said_on_stderr(site: Site, command: Command) -> None:
-    done = command("holdings", "-d", site.database, "--as-of", "2000-01-01")
-    assert (done.code, done.out) == (0, "")
-    assert "Nothing is held" in done.err
-
-
-def test_bad_input_is_a_usage_error_and_a_missing_database_a_failure(
-    site: Site, command: Command, tmp_path: Path
-) -> None:
-    assert command("holdings", "-d", site.database, "--wallet", "x").code == 2
-    assert command("holdings", "-d", site.database, "--as-of", "lately").code == 2
-    assert command("holdings", "-d", site.database, "--limit", "-1").code == 2
-    assert command("changes", "-d", site.database, "--since", "lately").code == 2
-    assert command("changes", "-d", site.database, "--after", 2**63).code == 2
-    for name in ("holdings", "changes", "status"):
-        missing = command(name, "-d", "nothing.db")
-        assert (missing.code, missing.out) == (1, "")
-        assert "nothing.db" in missing.err
-    assert not (tmp_path / "nothing.db").exists()
+def test_bad_input_is_a_usage_error(site: Site, command: Command) -> None:
+    for words in (
+        *(("holdings", "--wallet", "x"), ("holdings", "--as-of", "lately")),
+        *(("holdings", "--limit", -1), ("changes", "--since", "lately")),
+        ("changes", "--after", 2**63),
+    ):
+        assert command(*words, "-d", site.database).code == 2
 
 
 @pytest.mark.parametrize(
-    "name", ["holdings", "changes", "evidence", "status", "export", "snapshot", "check"]
+    "words",
+    [
+        *(("holdings",), ("changes",), ("changes", "--follow"), ("status",), ("export", "out")),
+        ("evidence", STRANGER, "--at", "2026-01-01"),
+        *(("snapshot", "copy.db"), ("wallets", "untrack", STRANGER)),
+        ("wallets", "label", STRANGER, "Ann"),
+        *(("inbox",), ("inbox", "show", STRANGER), ("inbox", "requeue", STRANGER)),
+        *(("inbox", "requeue", "--state", "dead"), ("inbox", "prune", "--older-than", "1d")),
+        ("routes", "suggest"),
+    ],
+    ids=" ".join,
 )
-def test_each_help_has_examples(command: Command, name: str) -> None:
-    done = command(name, "--help")
-    assert done.code == 0
-    assert f"Examples:\n    nftsync {name}" in done.out
+def test_a_missing_database_is_named_and_nothing_is_made(
+    command: Command, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    done = command(*words, "-d", "nothing.db")
+    assert (done.code, done.out) == (1, "")
+    assert "nothing.db" in done.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_empty_file_is_no_database_to_read(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "blank.db").touch()
+    for words in (("holdings",), ("changes", "--follow")):
+        done = command(*words, "-d", "blank.db")
+        assert (done.code, done.out) == (1, "")
+        assert "blank.db is empty" in done.err
 
 
 # wallets ----------------------------------------------------------------------------------------
@@ -157,26 +167,14 @@ def test_settings_before_or_after_a_subcommand_name_the_same_database(
 ) -> None:
     """`wallets add --config` once wrote into the default database."""
     (tmp_path / "x.toml").write_text(f'database = "{site.database}"')
-    stranger = "00000000-0000-4000-8000-000000000001"
-    assert command("wallets", "add", stranger, "--config", "x.toml").code == 0
-    assert command("wallets", "--config", "x.toml", "label", stranger, "Ann").code == 0
+    assert command("wallets", "add", STRANGER, "--config", "x.toml").code == 0
+    assert command("wallets", "--config", "x.toml", "label", STRANGER, "Ann").code == 0
     rows = {
         row["wallet_id"]: row for row in command("wallets", "--config", "x.toml", "--json").json
     }
-    assert list(rows[stranger]) == list(TABLES["wallets"].columns)
-    assert (rows[stranger]["label"], rows[stranger]["tracked"]) == ("Ann", 1)
+    assert list(rows[STRANGER]) == list(TABLES["wallets"].columns)
+    assert (rows[STRANGER]["label"], rows[STRANGER]["tracked"]) == ("Ann", 1)
     assert not (tmp_path / "data").exists()
-
-
-@pytest.mark.parametrize("change", [("untrack",), ("label", "Ann")])
-def test_what_changes_a_known_wallet_makes_no_database(
-    command: Command, tmp_path: Path, change: tuple[str, ...]
-) -> None:
-    wallet = "00000000-0000-4000-8000-000000000001"
-    done = command("wallets", change[0], wallet, *change[1:], "-d", "typo.db")
-    assert (done.code, done.out) == (1, "")
-    assert "typo.db" in done.err
-    assert not (tmp_path / "typo.db").exists()
 
 
 # changes ----------------------------------------------------------------------------------------
@@ -209,16 +207,6 @@ def test_the_table_of_changes_shows_the_newest(site: Site, command: Command) -> 
     assert done.err == "The newest 2 of 20 changes; all with --limit 0, or with --json.\n"
     assert command("changes", "-d", site.database, "--limit", 0).err == ""
     assert command("changes", "-d", site.database, "--after", 20).err == "No changes.\n"
-
-
-def test_results_and_messages_go_their_own_ways_in_a_process_of_its_own(
-    site: Site, process: Start
-) -> None:
-    running = process("holdings", "-d", site.database, "--limit", "1")
-    out, err = running.communicate(timeout=60)
-    assert running.returncode == 0
-    assert "held since" in out
-    assert err == "1 of 20 holdings; all with --limit 0, or with --json.\n"
 
 
 # Rows of frames and long JSON -------------------------------------------------------------------
