@@ -16,7 +16,7 @@ import msgspec
 from nftsync.errors import InputError, StoreError
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from nftsync.sandbox.state import State
+from nftsync.sandbox.state import OtherVersion, State
 from nftsync.sandbox.world import World
 from nftsync.store.database import connect_reader, explained
 from nftsync.store.schema import open_store
@@ -134,6 +134,8 @@ def _remove(database: Path) -> None:
     if state.exists():
         try:
             State(state).close()
+        except OtherVersion:
+            pass
         except InputError as error:
             raise InputError(
                 f"{state} cannot be begun afresh: another program uses it, or no demo has made it; "

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from itertools import count
 from random import Random
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,50 +22,45 @@ class _Collection(NamedTuple):
     Attributes:
         name: its name.
         maker: who is named as creator.
-        kind: `single` works stand alone; `series` are numbered works, each number an NFT of its
-            own; `copies` are held by many wallets, several at a time.
         about: the first words of a description.
-        run: how long a series is.
+        run: how long a series is, each number an NFT of its own; 0 where works stand alone.
         hashed: whether the ids on the chain are 256-bit hashes, not small numbers.
     """
 
     name: str
     maker: str
-    kind: Literal["single", "series", "copies"]
     about: str
     run: int = 0
     hashed: bool = False
 
 
-_COLLECTIONS = (
-    _Collection("Lowtide Studies", "Studio Lowtide", "single", "A study of water leaving sand"),
-    _Collection("Paper Lantern Index", "Lantern Press", "series", "A sheet from the index", run=25),
-    _Collection("Tram Line Nocturnes", "Night Depot", "single", "The last tram of an evening"),
-    _Collection("Moss Kites 🪁", "Attic Weather", "single", "A kite that grows", hashed=True),
-    _Collection("Quiet Machines", "Workshop Nine", "series", "A machine at rest", run=10),
-    _Collection("حدائق الضوء", "بيت الألوان", "single", "A garden drawn with light"),
-    _Collection("Salt Cartography", "Studio Lowtide", "series", "A chart of a salt plain", run=50),
-    _Collection("Orchard Frequencies", "Fieldrecorder", "single", "A tree heard", hashed=True),
-    _Collection("Harbour Passes", "Pier Cooperative", "copies", "Opens the harbour gate"),
-    _Collection("Kiln Tokens", "Workshop Nine", "copies", "One firing in the shared kiln"),
-    _Collection("Cloud Ferry Tickets ☁️", "Night Depot", "copies", "A crossing", hashed=True),
+# Each work has one holder; the first collections are the large ones, as in the field.
+_OWNED = (
+    _Collection("Lowtide Studies", "Studio Lowtide", "A study of water leaving sand"),
+    _Collection("Paper Lantern Index", "Lantern Press", "A sheet from the index", run=25),
+    _Collection("Tram Line Nocturnes", "Night Depot", "The last tram of an evening"),
+    _Collection("Moss Kites 🪁", "Attic Weather", "A kite that grows", hashed=True),
+    _Collection("Quiet Machines", "Workshop Nine", "A machine at rest", run=10),
+    _Collection("حدائق الضوء", "بيت الألوان", "A garden drawn with light"),
+    _Collection("Salt Cartography", "Studio Lowtide", "A chart of a salt plain", run=50),
+    _Collection("Orchard Frequencies", "Fieldrecorder", "A tree heard", hashed=True),
+)
+# Many wallets hold a work, several at a time.
+_SHARED = (
+    _Collection("Harbour Passes", "Pier Cooperative", "Opens the harbour gate"),
+    _Collection("Kiln Tokens", "Workshop Nine", "One firing in the shared kiln"),
+    _Collection("Cloud Ferry Tickets ☁️", "Night Depot", "A crossing", hashed=True),
 )
 
 _QUALITIES = (
     "Amber", "Borrowed", "Cobalt", "Drifting", "Early", "Folded", "Glass", "Hollow", "Inland",
     "Late", "Mended", "Northern", "Open", "Pale", "Restless", "Silver", "Tidal", "Unlit",
 )  # fmt: skip
-
 _PLACES = (
     "Arcade", "Basin", "Causeway", "Delta", "Estuary", "Foundry", "Gallery", "Hour", "Island",
     "Jetty", "Lighthouse", "Meadow", "Orchard", "Passage", "Quarry", "Ravine", "Signal", "Window",
 )  # fmt: skip
 
-
-_SHARED = tuple(each for each in _COLLECTIONS if each.kind == "copies")
-_OWNED = tuple(each for each in _COLLECTIONS if each.kind != "copies")
-# The first collections are the large ones, as in the field.
-_WEIGHTS = tuple(1 / rank for rank in range(1, len(_OWNED) + 1))
 _SHARE = 0.3
 _HOLDERS = 8
 _SITE = "https://example.com"
@@ -85,79 +81,71 @@ def generate(*, wallets: int = 50, nfts: int = 20, seed: int = 0, image_base: st
     """
     if wallets < 0 or nfts < 0:
         raise InputError("the numbers of wallets and of NFTs must be 0 or more")
-    return _Maker(Random(f"generate {seed}"), image_base).world(wallets, nfts, seed)  # noqa: S311
+    maker = _Maker(Random(f"generate {seed}"), image_base)  # noqa: S311 - to be repeatable
+    world = World(seed=seed, organization_id=maker.organization)
+    with world.state.transaction():
+        for listed in maker.shared_lists(wallets, round(nfts * _SHARE)):
+            listed += [maker.owned() for _ in range(nfts - len(listed))]
+            maker.random.shuffle(listed)
+            world.add_wallet(maker.new_id(), listed)
+    return world
 
 
 class _Maker:
+    """What is drawn, in an order that decides every byte."""
+
     def __init__(self, random: Random, image_base: str) -> None:
-        self._random = random
+        self.random = random
         self._images = f"{image_base.rstrip('/')}/sandbox/images"
-        self._organization = self._uuid()
-        self._contracts = {each.name: self._address() for each in _COLLECTIONS}
-        self._pictures = {each.maker: f"{self._images}/{self._uuid()}.svg" for each in _COLLECTIONS}
-        self._numbers = {each.name: count(1) for each in _COLLECTIONS}
+        self.organization = self.new_id()
+        collections = _OWNED + _SHARED
+        self._contracts = {each.name: self._address() for each in collections}
+        self._pictures = {each.maker: f"{self._images}/{self.new_id()}.svg" for each in collections}
+        self._numbers = {each.name: count(1) for each in collections}
         self._made = 0
 
-    def world(self, wallets: int, nfts: int, seed: int) -> World:
-        world = World(seed=seed, organization_id=self._organization)
-        with world.state.transaction():
-            for listed in self._shared_lists(wallets, round(nfts * _SHARE)):
-                while len(listed) < nfts:
-                    listed.append(self._owned())
-                self._random.shuffle(listed)
-                world.add_wallet(self._uuid(), listed)
-        return world
-
-    def _shared_lists(self, wallets: int, each_holds: int) -> list[list[Holding]]:
+    def shared_lists(self, wallets: int, each_holds: int) -> list[list[Holding]]:
         """Deal out the NFTs that several wallets hold, then make them with their totals."""
         pool = max(each_holds, wallets * each_holds // _HOLDERS)
         dealt = [
-            {number: self._copies() for number in self._random.sample(range(pool), each_holds)}
+            {
+                number: min(int(self.random.paretovariate(1.1)), 500)
+                for number in self.random.sample(range(pool), each_holds)
+            }
             for _ in range(wallets)
         ]
-        totals = [0] * pool
+        totals: Counter[int] = Counter()
         for hand in dealt:
-            for number, amount in hand.items():
-                totals[number] += amount
-        tokens = [self._shared(number, total) for number, total in enumerate(totals)]
+            totals.update(hand)
+        # Every fourth is open: its provider says 0 for a number that nobody has set.
+        limits = [-(-totals[number] // 25) * 25 if number % 4 else 0 for number in range(pool)]
+        tokens = [
+            self._token(_SHARED[number % len(_SHARED)], {"editionId": 0, "totalEdition": limit})
+            for number, limit in enumerate(limits)
+        ]
         return [
-            [
-                Holding(tokens[number][0], str(amount), tokens[number][1])
-                for number, amount in hand.items()
-            ]
+            [msgspec.structs.replace(tokens[n], amount=str(held)) for n, held in hand.items()]
             for hand in dealt
         ]
 
-    def _copies(self) -> int:
-        return min(int(self._random.paretovariate(1.1)), 500)
-
-    def _shared(self, number: int, total: int) -> tuple[str, msgspec.Raw]:
-        # Every fourth is open: its provider says 0 for a number that nobody has set.
-        limit = 0 if number % 4 == 0 else -(-total // 25) * 25
-        return self._token(
-            _SHARED[number % len(_SHARED)], edition={"editionId": 0, "totalEdition": limit}
-        )
-
-    def _owned(self) -> Holding:
-        # Each collection once, so that small worlds show all kinds.
+    def owned(self) -> Holding:
+        """Make an NFT of one holder: of each collection once, so that small worlds show all."""
         if self._made < len(_OWNED):
             collection = _OWNED[self._made]
         else:
-            collection = self._random.choices(_OWNED, _WEIGHTS)[0]
+            weights = [1 / rank for rank in range(1, len(_OWNED) + 1)]
+            collection = self.random.choices(_OWNED, weights)[0]
         self._made += 1
-        token_id, record = self._token(collection)
-        return Holding(token_id, "1", record)
+        return self._token(collection, {})
 
-    def _token(
-        self, collection: _Collection, edition: dict[str, object] | None = None
-    ) -> tuple[str, msgspec.Raw]:
-        token_id = self._uuid()
+    def _token(self, collection: _Collection, edition: dict[str, int]) -> Holding:
+        token_id = self.new_id()
         number = next(self._numbers[collection.name])
-        chain_id = self._random.getrandbits(256) if collection.hashed else number
+        chain_id = self.random.getrandbits(256) if collection.hashed else number
         address = self._contracts[collection.name]
         record: dict[str, object] = {
             "id": token_id,
-            "organizationId": self._organization,
+            "organizationId": self.organization,
             # One contract in two spellings, as sources differ in it.
             "contractAddress": address.lower() if chain_id % 3 == 0 else address,
             "blockchainTokenId": str(chain_id),
@@ -166,51 +154,41 @@ class _Maker:
             record["metadata"] = {}
         elif self._made % 131 != 17:
             record["metadata"] = self._metadata(collection, token_id, number, edition)
-        return token_id, msgspec.Raw(msgspec.json.encode(record))
+        return Holding(token_id, "1", msgspec.Raw(msgspec.json.encode(record)))
 
     def _metadata(
-        self,
-        collection: _Collection,
-        token_id: str,
-        number: int,
-        edition: dict[str, object] | None,
+        self, collection: _Collection, token_id: str, number: int, edition: dict[str, int]
     ) -> dict[str, object]:
-        maker = collection.maker
-        if edition is None and collection.run:
+        title = f"{collection.name} #{number}"
+        if collection.run:
             work, place = divmod(number - 1, collection.run)
             title = f"{collection.name} {work + 1}"
             edition = {"editionId": place + 1, "totalEdition": collection.run}
-        else:
-            title = f"{collection.name} #{number}"
-        mood = f"{self._random.choice(_QUALITIES)} {self._random.choice(_PLACES)}"
-        metadata: dict[str, object] = {
+        mood = f"{self.random.choice(_QUALITIES)} {self.random.choice(_PLACES)}"
+        maker = list(self._pictures).index(collection.maker) + 1
+        moving = {"animationUrl": f"{_SITE}/motion/{token_id}.mp4"} if number % 20 == 0 else {}
+        return {
             "name": title,
             "description": f"{collection.about}: {mood}.",
             "image": f"{self._images}/{token_id}.svg",
             "externalUrl": f"{_SITE}/works/{token_id}",
-            "backgroundColor": f"{self._random.getrandbits(24):06x}",
+            "backgroundColor": f"{self.random.getrandbits(24):06x}",
+            **moving,
+            **edition,
+            "creatorName": collection.maker,
+            "creatorImageUrl": self._pictures[collection.maker],
+            "creatorExternalPageUrl": f"{_SITE}/makers/{maker}",
         }
-        if number % 20 == 0:
-            metadata["animationUrl"] = f"{_SITE}/motion/{token_id}.mp4"
-        return (
-            metadata
-            | (edition or {})
-            | {
-                "creatorName": maker,
-                "creatorImageUrl": self._pictures[maker],
-                "creatorExternalPageUrl": f"{_SITE}/makers/{list(self._pictures).index(maker) + 1}",
-            }
-        )
 
     def _address(self) -> str:
         """An address in mixed case, as if it carried a checksum."""
-        digits = f"{self._random.getrandbits(160):040x}"
-        return "0x" + "".join(
-            digit.upper() if self._random.random() < 0.5 else digit for digit in digits
-        )
+        digits = f"{self.random.getrandbits(160):040x}"
+        mixed = (each.upper() if self.random.random() < 0.5 else each for each in digits)
+        return "0x" + "".join(mixed)
 
-    def _uuid(self) -> str:
-        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+    def new_id(self) -> str:
+        """Draw an id."""
+        return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
 
 
 def draw(token_id: str) -> str:

@@ -24,10 +24,11 @@ from werkzeug.exceptions import (
 
 from nftsync.errors import InputError, StoreError
 from nftsync.records import normalize_uuid
-from nftsync.sandbox.control import Sandbox
+from nftsync.sandbox import GREATEST_TIME_SCALE
 from nftsync.sandbox.generator import draw
+from nftsync.sandbox.sender import Sender
 from nftsync.sandbox.state import State
-from nftsync.sandbox.webhooks import FAULTS_TEXT, Changes, Outbox
+from nftsync.sandbox.webhooks import FAULTS_TEXT, Changes, Sandbox, WebhookType
 from nftsync.sandbox.world import World, decode
 from nftsync.wsgi import HttpServer, Listener, stop_signals
 
@@ -41,36 +42,24 @@ _MOST_BYTES = 4 * 1024 * 1024
 
 
 class Faults:
-    """What can be wrong with the provider's answers on purpose: delay, failures, a rate limit.
+    """How the provider refuses requests on purpose: failures, a rate limit.
 
     Args:
-        latency: seconds before each answer.
         fail_rate: the share of requests that end in a 500 or 503, from 0 to 1.
         rate_limit: requests per second; what comes faster, past a second's worth saved up, is
             refused with 429. None is no limit.
         seed: which requests fail is drawn from it.
         clock: monotonic seconds.
-
-    Raises:
-        InputError: a figure is out of its range.
     """
 
     def __init__(
         self,
         *,
-        latency: float = 0.0,
         fail_rate: float = 0.0,
         rate_limit: float | None = None,
         seed: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if not 0 <= latency < float("inf"):
-            raise InputError(f"the latency is {latency} s; it must be 0 or more")
-        if not 0 <= fail_rate <= 1:
-            raise InputError(f"the fail rate is {fail_rate}; it must be from 0 to 1")
-        if rate_limit is not None and not 0 < rate_limit < float("inf"):
-            raise InputError(f"the rate limit is {rate_limit} requests/s; it must be above 0")
-        self.latency = latency
         self._fail_rate = fail_rate
         self._rate_limit = rate_limit
         self._saved = self._most = max(1.0, rate_limit or 0.0)
@@ -91,13 +80,9 @@ class Faults:
                     text = f"more than {self._rate_limit:g} requests per second"
                     return TooManyRequests(text, retry_after=1)
                 self._saved -= 1
-            if self._fail_rate and self._random.random() < self._fail_rate:
-                return self._random.choice(
-                    (
-                        ServiceUnavailable("the sandbox is unavailable"),
-                        InternalServerError("the sandbox failed"),
-                    )
-                )
+            if self._random.random() < self._fail_rate:
+                down = ServiceUnavailable("the sandbox is unavailable")
+                return self._random.choice((down, InternalServerError("the sandbox failed")))
         return None
 
 
@@ -113,12 +98,12 @@ def create_app(
 ) -> Flask:
     """Make the app that plays the provider.
 
-    Its `Sandbox` is at `app.extensions[EXTENSION]`: webhooks leave once that is started, and
-    whoever makes the app closes it.
+    Its `Sandbox` is at `app.extensions[EXTENSION]`: whoever makes the app lets a `Sender` send its
+    webhooks, and closes the state.
 
     Args:
         world: what it answers from, or what makes it; neither counts where the state has a world.
-        latency: see `Faults`.
+        latency: seconds before each answer to the provider's calls.
         fail_rate: see `Faults`; of the provider's calls.
         rate_limit: see `Faults`; of the provider's calls.
         seed: which requests fail, and how retries spread, is drawn from it.
@@ -131,7 +116,15 @@ def create_app(
             be used.
         StoreError: the state file cannot be written.
     """
-    faults = Faults(latency=latency, fail_rate=fail_rate, rate_limit=rate_limit, seed=seed)
+    for name, figure, fits in (
+        ("latency", latency, 0 <= latency < float("inf")),
+        ("fail rate", fail_rate, 0 <= fail_rate <= 1),
+        ("rate limit", rate_limit, rate_limit is None or 0 < rate_limit < float("inf")),
+        ("time scale", time_scale, 0 < time_scale <= GREATEST_TIME_SCALE),
+    ):
+        if not fits:
+            raise InputError(f"the {name} is {figure}, which is out of its range")
+    faults = Faults(fail_rate=fail_rate, rate_limit=rate_limit, seed=seed)
     kept = None if state is None else State(state)
     try:
         restored = kept is not None and bool(kept.facts)
@@ -141,18 +134,19 @@ def create_app(
             playing = world if isinstance(world, World) else world()
             if kept is not None:
                 playing.keep_in(kept)
-        outbox = Outbox(playing.state, playing.organization_id, time_scale=time_scale, seed=seed)
     except BaseException:
         if kept is not None:
             kept.close()
         raise
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
-    app.extensions[EXTENSION] = Sandbox(playing, outbox, restored=restored)
+    app.extensions[EXTENSION] = Sandbox(
+        playing, time_scale=time_scale, seed=seed, restored=restored
+    )
     app.register_error_handler(HTTPException, _refused)
     app.register_error_handler(InputError, lambda error: _refused(BadRequest(str(error))))
     app.register_error_handler(StoreError, lambda error: _refused(InternalServerError(str(error))))
-    app.before_request(partial(_meet_faults, faults))
+    app.before_request(partial(_meet_faults, faults, latency))
     for call, (view, _) in _CALLS.items():
         method, path = call.split()
         rule = re.sub(r"\{\w+\}", "<key>", path)
@@ -165,11 +159,11 @@ def _sandbox() -> Sandbox:
     return sandbox
 
 
-def _meet_faults(faults: Faults) -> None:
+def _meet_faults(faults: Faults, latency: float) -> None:
     if request.path.startswith(("/v1/", "/api/")):
         _sandbox().count(request.endpoint or "other")
         refusal = faults.draw()
-        time.sleep(faults.latency)
+        time.sleep(latency)
         if refusal is not None:
             raise refusal
 
@@ -239,7 +233,11 @@ _TRANSFER = _form(from_wallet_id=str, to_wallet_id=str, token_id=str, amount=int
 _MINT = _form(wallet_id=str, amount=int | str, metadata=msgspec.Raw)
 _EDIT = _form(metadata=msgspec.Raw)
 _EMIT = _form(
-    type=str, resource_type=str, resource_id=str, action=str, changes=("changes", Changes, None)
+    type=WebhookType,
+    resource_type=str,
+    resource_id=str,
+    action=str,
+    changes=("changes", Changes, None),
 )
 _SCRIPT = _form(webhooks=list[Any])
 
@@ -361,7 +359,7 @@ class SandboxServer:
             largest_body=2 * _MOST_BYTES,  # so that the app answers what is a bit too large
             ident="nftsync-sandbox",
         )
-        self.sandbox.start()
+        self._sender = Sender(self.sandbox)
 
     def __enter__(self) -> Self:
         return self
@@ -372,7 +370,8 @@ class SandboxServer:
     def close(self) -> None:
         """Finish the requests in work, close every connection, free the port, end deliveries."""
         self._server.close()
-        self.sandbox.close()
+        self._sender.close()
+        self.world.state.close()
 
 
 def serve_forever(

@@ -10,54 +10,41 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from nftsync.errors import InputError, StoreError
 
-__all__ = ["State"]
+__all__ = ["OtherVersion", "State"]
 
 #: In the header of state files (SQLite's application_id).
 _MARK = 0x6E667473
-_VERSION = 2
+_VERSION = 3
 
-# Records are kept once each, under their SHA-256; a digest of NULL is a record that is not there.
-# The rowids (`place`) keep the order in which things are listed.
-_WORLD = """
+# The rowids (`place`) keep the order of wallets and webhooks. `due` is NULL while an attempt is
+# made, and once there is to be none. A webhook that waits for another one has that one's id in
+# `waits_for`, or an empty text as long as there is no other.
+_SCHEMA = f"""
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-CREATE TABLE records (digest BLOB PRIMARY KEY, record BLOB NOT NULL) STRICT;
-CREATE TABLE tokens (token TEXT PRIMARY KEY, digest BLOB) STRICT;
+CREATE TABLE tokens (token TEXT PRIMARY KEY, record BLOB) STRICT;
 CREATE TABLE wallets (
-    place INTEGER PRIMARY KEY, wallet TEXT NOT NULL UNIQUE, shown TEXT NOT NULL
+    place INTEGER PRIMARY KEY, wallet TEXT NOT NULL UNIQUE, shown TEXT NOT NULL, body BLOB NOT NULL
 ) STRICT;
-CREATE TABLE holdings (
-    place INTEGER PRIMARY KEY, wallet TEXT NOT NULL, token TEXT NOT NULL,
-    shown TEXT NOT NULL, amount TEXT NOT NULL, digest BLOB, UNIQUE (wallet, token)
-) STRICT;
-"""
-
-# `due` is NULL while an attempt is made, and once there is to be none. A webhook that waits for
-# another one has that one's id in `waits_for`, or an empty text as long as there is no other.
-_DELIVERIES = """
 CREATE TABLE deliveries (
     place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, type TEXT NOT NULL, body BLOB NOT NULL,
-    fault TEXT NOT NULL DEFAULT 'null', state TEXT NOT NULL DEFAULT 'pending',
-    attempts TEXT NOT NULL DEFAULT '[]', due TEXT, waits_for TEXT
+    fault TEXT NOT NULL, state TEXT NOT NULL, attempts TEXT NOT NULL DEFAULT '[]',
+    due TEXT, waits_for TEXT
 ) STRICT;
 CREATE INDEX deliveries_due ON deliveries (due) WHERE due IS NOT NULL;
+PRAGMA application_id = {_MARK};
+PRAGMA user_version = {_VERSION};
 """
 
-_FROM_VERSION_1 = f"""
-ALTER TABLE deliveries RENAME TO before;
-{_DELIVERIES}
-INSERT INTO deliveries (place, id, type, body, attempts)
-SELECT place, id, json_extract(CAST(delivery AS TEXT), '$.type'), body,
-    json_extract(CAST(delivery AS TEXT), '$.attempts')
-FROM before;
-DROP TABLE before;
-"""  # noqa: S608
+
+class OtherVersion(InputError):
+    """A state file of another version of nftsync."""
 
 
 class State:
@@ -67,7 +54,8 @@ class State:
         path: the file; one is begun where there is none, or an empty one. None keeps all in memory.
 
     Raises:
-        InputError: it is something else, of another version, in use, or cannot be opened.
+        OtherVersion: it is of another version.
+        InputError: it is something else, in use, or cannot be opened.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
@@ -82,11 +70,10 @@ class State:
         weakref.finalize(self, self._connection.close)
         try:
             self._prepare()
-        except sqlite3.Error as error:
+        except BaseException as error:
             self._connection.close()
-            raise InputError(_refusal(self._path, error)) from error
-        except BaseException:
-            self._connection.close()
+            if isinstance(error, sqlite3.Error):
+                raise InputError(_refusal(self._path, str(error))) from error
             raise
 
     @property
@@ -96,21 +83,17 @@ class State:
 
     def note(self, **facts: str) -> None:
         """Note single values."""
-        self.run_many("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
+        for fact in facts.items():
+            self.run("INSERT OR REPLACE INTO facts VALUES (?, ?)", *fact)
 
     def run(self, statement: str, *values: object) -> list[Any]:
-        """Run a statement, and give its rows; a change belongs into a transaction.
+        """Run a statement, and give its rows; changes that belong together are a transaction.
 
         Raises:
             StoreError: it cannot be read, or not be written.
         """
         with self._lock, self._explained():
             return self._connection.execute(statement, values).fetchall()
-
-    def run_many(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
-        """Run a change for each row; see `run`."""
-        with self._lock, self._explained():
-            self._connection.executemany(statement, rows)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -162,49 +145,40 @@ class State:
         run = self._connection.execute
         # One sandbox at a time, and no shared memory beside the file.
         run("PRAGMA locking_mode = EXCLUSIVE").fetchone()
-        mark = run("PRAGMA application_id").fetchone()[0]
-        version = run("PRAGMA user_version").fetchone()[0]
-        if mark == 0 and run("SELECT 1 FROM sqlite_schema").fetchone() is None:
-            change = f"{_WORLD}{_DELIVERIES}PRAGMA application_id = {_MARK};"
-        elif mark != _MARK:
-            raise InputError(_other(self._path))
-        elif version not in {1, _VERSION}:
-            raise InputError(
+        [mark] = run("PRAGMA application_id").fetchone()
+        [version] = run("PRAGMA user_version").fetchone()
+        new = mark == 0 and run("SELECT 1 FROM sqlite_schema").fetchone() is None
+        if not new and mark != _MARK:
+            raise InputError(_refusal(self._path, "not a database of ours"))
+        if not new and version != _VERSION:
+            raise OtherVersion(
                 f"{self._path} is a sandbox state of version {version}, and this nftsync reads "
-                f"{_VERSION}; name another file with --state"
+                f"{_VERSION}; name another file with --state (`nftsync demo` makes its own anew)"
             )
-        else:
-            change = _FROM_VERSION_1 if version == 1 else ""
         run("PRAGMA journal_mode = WAL").fetchone()
         run("PRAGMA synchronous = NORMAL")
-        self._connection.executescript(
-            f"BEGIN IMMEDIATE; {change} PRAGMA user_version = {_VERSION}; COMMIT;"
-        )
+        # A write, so that the file is held from now on.
+        change = _SCHEMA if new else f"PRAGMA user_version = {_VERSION};"
+        self._connection.executescript(f"BEGIN IMMEDIATE; {change} COMMIT;")
 
 
 def _make_private(path: Path) -> None:
     """Create the file for its owner alone, or make an empty one theirs alone."""
     try:
-        if path.is_file() and path.stat().st_size:
-            return
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        path.chmod(0o600)
+        if not path.is_file() or not path.stat().st_size:
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            path.chmod(0o600)
     except OSError as error:
         raise InputError(
             f"the state file {path} cannot be opened: {error.strerror or error}"
         ) from error
 
 
-def _other(path: Path) -> str:
-    return f"{path} is no state of a sandbox and is left as it is; name another file with --state"
-
-
-def _refusal(path: Path, error: sqlite3.Error) -> str:
-    text = str(error)
-    if "not a database" in text:
-        return _other(path)
-    if "locked" in text:
-        return (
-            f"another sandbox is using the state file {path}; end it or name another with --state"
-        )
-    return f"the state file {path} cannot be used: {text}"
+def _refusal(path: Path, error: str) -> str:
+    if "not a database" in error:
+        what = f"{path} is no state of a sandbox and is left as it is"
+    elif "locked" in error:
+        what = f"another sandbox is using the state file {path}"
+    else:
+        what = f"the state file {path} cannot be used ({error})"
+    return f"{what}; name another file with --state"

@@ -1,4 +1,4 @@
-"""The provider's webhooks: their configuration, and those that wait.
+"""Edits and the webhooks that follow from them: their configuration, and those that wait.
 
 A webhook is made only while the configuration is enabled, has a URL and names its type (Events 2
 and 3 of the provider's document). Whether one that was made leaves is decided at each attempt: it
@@ -9,29 +9,29 @@ webhooks wait and use up no attempt; a type that is no longer chosen stops only 
 
 from __future__ import annotations
 
-import re
+import threading
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import Annotated, Literal, NamedTuple, TypeAlias
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from nftsync.errors import InputError
 from nftsync.provider.webhooks import sign
-from nftsync.sandbox import GREATEST_TIME_SCALE
-from nftsync.sandbox.state import State
-from nftsync.sandbox.world import decode
+from nftsync.records import normalize_uuid
+from nftsync.sandbox.world import Metadata, World, decode
+from nftsync.text import visible
 from nftsync.times import now, shifted
 
-__all__ = ["Attempt", "Changes", "Outbox", "Task", "WebhookConfig"]
+__all__ = ["Attempt", "Changes", "Sandbox", "Task", "WebhookConfig", "WebhookType"]
 
 #: The types that can be chosen (provider's document, section Events).
-WEBHOOK_TYPES = ("payment", "transaction", "nft", "kyc", "document", "custodialAccount")
+WebhookType: TypeAlias = Literal[
+    "payment", "transaction", "nft", "kyc", "document", "custodialAccount"
+]
 
 #: Seconds from an attempt's end to the next one. The provider's document says only that they grow
 #: (section Events, 6); the figures are the sandbox's own.
@@ -41,7 +41,9 @@ _SPREAD = 0.2
 #: Of the latest so many webhooks, the finished ones are still listed.
 _LISTED = 20_000
 _SUCCESS = 200
-_URL = re.compile(r"https?://[!-~]{1,2000}", re.ASCII | re.IGNORECASE)
+
+# Names and passwords are not part of the interface, and would show in answers.
+_URL = r"^[Hh][Tt][Tt][Pp][Ss]?://([A-Za-z0-9._~%-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?([/?#][!-~]{0,2000})?$"
 
 #: Key/value updates, as JSON text that is kept to the character, or None.
 Changes: TypeAlias = dict[str, msgspec.Raw] | None
@@ -66,13 +68,10 @@ _Fault: TypeAlias = _Name | _Delay | None
 
 
 class _Patch(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    url: str | msgspec.UnsetType = msgspec.UNSET
+    url: Annotated[str, msgspec.Meta(pattern=_URL)] | msgspec.UnsetType = msgspec.UNSET
     enabled: bool | msgspec.UnsetType = msgspec.UNSET
-    shared_secret: str | msgspec.UnsetType = msgspec.UNSET
-    webhook_types: list[str] | msgspec.UnsetType = msgspec.UNSET
-
-    def __repr__(self) -> str:
-        return "_Patch(...)"  # a secret is in it
+    shared_secret: Annotated[str, msgspec.Meta(pattern=r"\S")] | msgspec.UnsetType = msgspec.UNSET
+    webhook_types: list[WebhookType] | msgspec.UnsetType = msgspec.UNSET
 
 
 class WebhookConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,50 +114,27 @@ class WebhookConfig(msgspec.Struct, frozen=True, kw_only=True):
             InputError: the body is no JSON object of the document's fields and types, a type is
                 not allowed, the URL is not one of http or https, or the secret is blank.
         """
-        patch = decode(body, _Patch)
-        given = msgspec.structs.asdict(patch)
+        given = msgspec.structs.asdict(decode(body, _Patch))
         changes = {name: value for name, value in given.items() if value is not msgspec.UNSET}
-        if isinstance(patch.url, str):
-            _check_url(patch.url)
-        if isinstance(patch.webhook_types, list):
-            changes["webhook_types"] = tuple(dict.fromkeys(map(_checked_type, patch.webhook_types)))
-        if isinstance(patch.shared_secret, str):
-            if not patch.shared_secret.strip():
-                raise InputError("the sharedSecret is blank; nothing could be verified with it")
-            if patch.shared_secret != self.shared_secret:
-                changes["previous_secret"] = self.shared_secret
+        if changes.get("shared_secret", self.shared_secret) != self.shared_secret:
+            changes["previous_secret"] = self.shared_secret
+        if "webhook_types" in changes:
+            changes["webhook_types"] = tuple(dict.fromkeys(changes["webhook_types"]))
         return msgspec.structs.replace(self, **changes)
 
 
-def _checked_type(webhook_type: str) -> str:
-    if webhook_type not in WEBHOOK_TYPES:
-        raise InputError(
-            f"{webhook_type[:40]!r} is no webhook type; allowed are {', '.join(WEBHOOK_TYPES)}"
-        )
-    return webhook_type
-
-
-def _check_url(url: str) -> None:
-    with suppress(ValueError):
-        parts = urlsplit(url)
-        # Names and passwords are not part of the interface, and would show in answers.
-        if _URL.fullmatch(url) and parts.hostname and parts.port != 0 and "@" not in parts.netloc:
-            return
-    raise InputError(
-        "the url is not the http or https address of a receiver; "
-        "write one such as http://127.0.0.1:8787/webhooks"
-    )
-
-
-class Webhook(msgspec.Struct, frozen=True, rename="camel"):
-    """The notification's body, with the fields in the document's order (section Webhook)."""
-
+class _Event(msgspec.Struct, frozen=True, rename="camel"):
     organization_id: str
     action: str
     id: str
     resource_id: str
     resource_type: str
     created_at_utc: str
+
+
+class Webhook(_Event, frozen=True, rename="camel"):
+    """The notification's body, with the fields in the document's order (section Webhook)."""
+
     changes: Changes = None
 
 
@@ -189,38 +165,47 @@ class Task(NamedTuple):
     signature: str
 
 
-class Outbox:
-    """The webhook configuration and the webhooks on their way; for many threads.
+class Sandbox:
+    """The provider's state, its webhook configuration and the webhooks on their way.
+
+    The edits here send the webhooks that follow; those of `world` send none. Which edit sends what
+    is the sandbox's own (provider's document, section Events, 9: not shown). For many threads.
 
     Args:
-        state: where they are kept.
-        organization_id: whose they are.
+        world: the provider's state.
         time_scale: what every wait is multiplied by; 0.001 makes 5 minutes 0.3 seconds.
         seed: what the waits are drawn from, each within 20 % of its figure.
+        restored: whether the world is that of a state file.
 
-    Raises:
-        InputError: the time scale is not above 0, or over 1000.
+    Attributes:
+        world: the provider's state.
+        restored: whether the world is that of a state file.
+        requests: how many requests each of the provider's calls got, refused ones included, by
+            kind: `balances`, `token`, `webhook_config`, or `other` for no call.
     """
 
     def __init__(
-        self, state: State, organization_id: str, *, time_scale: float = 1.0, seed: int = 0
+        self, world: World, *, time_scale: float = 1.0, seed: int = 0, restored: bool = False
     ) -> None:
-        if not 0 < time_scale <= GREATEST_TIME_SCALE:
-            raise InputError(
-                f"the time scale is {time_scale}; it must be above 0 and at most "
-                f"{GREATEST_TIME_SCALE}"
-            )
-        self._state = state
-        self._organization_id = organization_id
+        self.world = world
+        self.restored = restored
+        self.requests: Counter[str] = Counter()
+        self._counting = threading.Lock()
+        self._state = world.state
         self._time_scale = time_scale
         self._random = Random(f"retries {seed}")  # noqa: S311 - a simulation, to be repeatable
         self._script: deque[_Fault] = deque()
-        with state.transaction():  # what was under way, or waited for another one, when it ended
-            state.run(
-                "UPDATE deliveries SET due = ?, waits_for = NULL"
-                " WHERE state = 'pending' AND due IS NULL",
-                now(),
-            )
+        # What was under way, or waited for another one, when it ended.
+        self._state.run(
+            "UPDATE deliveries SET due = ?, waits_for = NULL"
+            " WHERE state = 'pending' AND due IS NULL",
+            now(),
+        )
+
+    def count(self, kind: str) -> None:
+        """Count a request."""
+        with self._counting:
+            self.requests[kind] += 1
 
     @property
     def config(self) -> WebhookConfig:
@@ -234,7 +219,7 @@ class Outbox:
             self._state.note(config=msgspec.json.encode(config).decode())
             return config
 
-    def script(self, entries: Sequence[object]) -> None:
+    def script(self, entries: Sequence[Any]) -> None:
         """Let the next webhooks go wrong, one entry each; it adds to what is left of earlier ones.
 
         Args:
@@ -243,36 +228,84 @@ class Outbox:
         Raises:
             InputError: an entry is no fault.
         """
-        faults: list[_Fault] = []
-        for place, entry in enumerate(entries, start=1):
-            try:
-                faults.append(msgspec.convert(entry, _Fault))
-            except msgspec.ValidationError as error:
-                raise InputError(
-                    f"entry {place} of the script is no fault; expected {FAULTS_TEXT}"
-                ) from error
-        self._script.extend(faults)
+        try:
+            self._script.extend(msgspec.convert(entries, list[_Fault]))
+        except msgspec.ValidationError as error:
+            raise InputError(f"no script of {FAULTS_TEXT}: {visible(str(error))}") from error
 
-    def make(
+    def transfer(
+        self, from_wallet: str, to_wallet: str, token_id: str, amount: int | str
+    ) -> list[str]:
+        """Move an amount of a token: `nft`/`Wallet` for both wallets, or the one.
+
+        Returns:
+            The ids of the webhooks that it caused.
+
+        Raises:
+            InputError: see `World.transfer`.
+        """
+        with self._state.transaction():
+            self.world.transfer(from_wallet, to_wallet, token_id, amount)
+            wallets = dict.fromkeys((from_wallet.lower(), to_wallet.lower()))
+            return [
+                made for wallet in wallets for made in self.emit("nft", "Wallet", wallet, "update")
+            ]
+
+    def mint(self, wallet_id: str, amount: int | str, metadata: Metadata) -> tuple[str, list[str]]:
+        """Make a token: `nft`/`Token` with the action `create`, then `nft`/`Wallet`.
+
+        Returns:
+            The token's id, and the ids of the webhooks.
+
+        Raises:
+            InputError: see `World.mint`.
+        """
+        with self._state.transaction():
+            token = self.world.mint(wallet_id, amount, metadata)
+            made = self.emit("nft", "Token", token, "create")
+            return token, made + self.emit("nft", "Wallet", wallet_id.lower(), "update")
+
+    def edit_metadata(self, token_id: str, metadata: Metadata) -> list[str]:
+        """Replace a token's metadata: `nft`/`Token`.
+
+        Returns:
+            The ids of the webhooks that it caused.
+
+        Raises:
+            InputError: see `World.edit_metadata`.
+        """
+        with self._state.transaction():
+            self.world.edit_metadata(token_id, metadata)
+            return self.emit("nft", "Token", token_id.lower(), "update")
+
+    def emit(
         self,
-        webhook_type: str,
+        webhook_type: WebhookType,
         resource_type: str,
         resource_id: str,
         action: str,
         changes: Changes = None,
     ) -> list[str]:
-        """Make a webhook where the configuration wants one, in the transaction of what causes it.
+        """Make one webhook where the configuration wants one; nothing is edited.
+
+        Args:
+            webhook_type: which of the document's.
+            resource_type: any text.
+            resource_id: any UUID, sent as it is written.
+            action: any text.
+            changes: key/value updates, or None.
 
         Returns:
             Its id, or nothing.
 
         Raises:
-            InputError: there is no such type.
+            InputError: the id is no UUID.
         """
-        if not self.config.takes(_checked_type(webhook_type)):
+        normalize_uuid(resource_id, "resource id")
+        if not self.config.takes(webhook_type):
             return []
         webhook = Webhook(
-            self._organization_id,
+            self.world.organization_id,
             action,
             str(uuid.uuid4()),
             resource_id,
@@ -284,20 +317,21 @@ class Outbox:
         delay = timedelta(seconds=fault.delay if isinstance(fault, _Delay) else 0)
         due = None if fault in ("drop", "reorder") else shifted(now(), delay)
         run = self._state.run
-        [(place,)] = run(
-            "INSERT INTO deliveries (id, type, body, fault, state, due, waits_for)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING place",
-            webhook.id,
-            webhook_type,
-            msgspec.json.encode(webhook),
-            msgspec.json.encode(fault).decode(),
-            "dropped" if fault == "drop" else "pending",
-            due,
-            "" if fault == "reorder" else None,
-        )
-        if due is not None:
-            run("UPDATE deliveries SET waits_for = ? WHERE waits_for = ''", webhook.id)
-        run("DELETE FROM deliveries WHERE place < ? AND state != 'pending'", place - _LISTED)
+        with self._state.transaction():
+            [(place,)] = run(
+                "INSERT INTO deliveries (id, type, body, fault, state, due, waits_for)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING place",
+                webhook.id,
+                webhook_type,
+                msgspec.json.encode(webhook),
+                msgspec.json.encode(fault).decode(),
+                "dropped" if fault == "drop" else "pending",
+                due,
+                "" if fault == "reorder" else None,
+            )
+            if due is not None:
+                run("UPDATE deliveries SET waits_for = ? WHERE waits_for = ''", webhook.id)
+            run("DELETE FROM deliveries WHERE place < ? AND state != 'pending'", place - _LISTED)
         return [webhook.id]
 
     def claim(self) -> Task | None:
@@ -305,13 +339,12 @@ class Outbox:
         config = self.config
         if not config.may_send or config.url is None:
             return None
-        with self._state.transaction():
-            rows = self._state.run(
-                "UPDATE deliveries SET due = NULL WHERE place ="
-                " (SELECT place FROM deliveries WHERE due <= ? ORDER BY due LIMIT 1)"
-                " RETURNING id, body, fault, attempts",
-                now(),
-            )
+        rows = self._state.run(
+            "UPDATE deliveries SET due = NULL WHERE place ="
+            " (SELECT place FROM deliveries WHERE due <= ? ORDER BY due LIMIT 1)"
+            " RETURNING id, body, fault, attempts",
+            now(),
+        )
         if not rows:
             return None
         webhook_id, body, fault, attempts = rows[0]
@@ -321,14 +354,7 @@ class Outbox:
             signed = body + b" " if fault == '"corrupt"' else body
         return Task(webhook_id, config.url, body, sign(secret, signed))
 
-    def seconds_to_next(self) -> float | None:
-        """How long until an attempt is due; None where none is, or none may be made."""
-        [(due,)] = self._state.run("SELECT min(due) FROM deliveries WHERE due IS NOT NULL")
-        if due is None or not self.config.may_send:
-            return None
-        return (datetime.fromisoformat(due) - datetime.now(UTC)).total_seconds()
-
-    def settle(self, task: Task, attempt: Attempt) -> None:
+    def acknowledge(self, task: Task, attempt: Attempt) -> None:
         """Note how an attempt ended, and plan the next one where there is to be one."""
         run = self._state.run
         with self._state.transaction():
@@ -367,22 +393,16 @@ class Outbox:
 
     def deliveries(self) -> list[dict[str, object]]:
         """Each webhook with its attempts, newest last; of the finished ones only the latest."""
-        listed = []
-        for kind, body, state, attempts, due in self._state.run(
+        rows = self._state.run(
             "SELECT type, body, state, attempts, due FROM deliveries ORDER BY place"
-        ):
-            webhook = msgspec.json.decode(body, type=Webhook)
-            listed.append(
-                {
-                    "id": webhook.id,
-                    "type": kind,
-                    "resourceType": webhook.resource_type,
-                    "resourceId": webhook.resource_id,
-                    "action": webhook.action,
-                    "createdAtUtc": webhook.created_at_utc,
-                    "state": state,
-                    "attempts": msgspec.json.decode(attempts),
-                    "nextAttemptAt": due,
-                }
-            )
-        return listed
+        )
+        return [
+            msgspec.to_builtins(msgspec.json.decode(body, type=_Event))
+            | {
+                "type": kind,
+                "state": state,
+                "attempts": msgspec.json.decode(attempts),
+                "nextAttemptAt": due,
+            }
+            for kind, body, state, attempts, due in rows
+        ]

@@ -8,7 +8,6 @@ records are not taken apart: what their source has, messy or not, is what the sa
 from __future__ import annotations
 
 import gzip
-import hashlib
 import re
 import uuid
 import zlib
@@ -19,6 +18,7 @@ from random import Random
 from typing import BinaryIO, TypeAlias, TypeVar, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from nftsync.errors import InputError
 from nftsync.records import normalize_uuid
@@ -37,8 +37,8 @@ Record: TypeAlias = msgspec.Raw | msgspec.UnsetType
 Metadata: TypeAlias = Mapping[str, object] | msgspec.Raw
 
 _Form = TypeVar("_Form")
+_Listed: TypeAlias = "dict[str, Holding]"
 _DIGITS = re.compile(r"[0-9]{1,100}", re.ASCII)
-_NO_RECORD = hashlib.sha256(b"null").digest()
 _GZIP_MAGIC = b"\x1f\x8b"
 _UTF8_MARK = b"\xef\xbb\xbf"
 
@@ -57,9 +57,12 @@ class Holding(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     token: Record = msgspec.UNSET
 
 
-class _Line(msgspec.Struct, gc=False, rename="camel"):
-    wallet_id: str
+class _Body(msgspec.Struct, gc=False, rename="camel"):
     nft_token_balances: list[Holding]
+
+
+class _Line(_Body, gc=False, rename="camel", kw_only=True):
+    wallet_id: str
 
 
 class World:
@@ -138,25 +141,12 @@ class World:
 
     def balances_body(self, wallet_id: str) -> bytes | None:
         """What a read of a wallet's balances is answered; None for an unknown wallet."""
-        rows = self.state.run(
-            "SELECT holdings.shown, amount, record FROM wallets LEFT JOIN holdings USING (wallet)"
-            " LEFT JOIN records USING (digest) WHERE wallet = ? ORDER BY holdings.place",
-            wallet_id.lower(),
-        )
-        held = [
-            Holding(shown, amount, msgspec.UNSET if record is None else msgspec.Raw(record))
-            for shown, amount, record in rows
-            if shown is not None
-        ]
-        return msgspec.json.encode({"nftTokenBalances": held}) if rows else None
+        rows = self.state.run("SELECT body FROM wallets WHERE wallet = ?", wallet_id.lower())
+        return rows[0][0] if rows else None
 
     def token_body(self, token_id: str) -> bytes | None:
         """What a read of a token is answered; None where the world has no record of it."""
-        rows = self.state.run(
-            "SELECT record FROM tokens JOIN records USING (digest) WHERE token = ? AND digest != ?",
-            token_id.lower(),
-            _NO_RECORD,
-        )
+        rows = self.state.run("SELECT record FROM tokens WHERE token = ?", token_id.lower())
         return rows[0][0] if rows else None
 
     def add_wallet(self, wallet_id: str | None = None, holdings: Iterable[Holding] = ()) -> str:
@@ -173,38 +163,32 @@ class World:
             InputError: an id is no UUID or comes twice, or a record is no object.
         """
         with self.state.transaction():
-            shown = wallet_id if wallet_id is not None else self._unused_id("wallet")
+            shown = wallet_id if wallet_id is not None else self._unused_id()
             wallet = normalize_uuid(shown, "wallet id")
-            if self._knows("wallet", wallet):
+            if self.balances_body(wallet) is not None:
                 raise InputError(f"there is a wallet {wallet} already")
-            listed = [(normalize_uuid(each.token_id, "token id"), each) for each in holdings]
-            self.state.run("INSERT INTO wallets (wallet, shown) VALUES (?, ?)", wallet, shown)
-            rows = []
-            for token, each in listed:
-                digest = self._keep(token, each.token)
-                rows.append((wallet, token, each.token_id, each.amount, digest))
-            if len({row[1] for row in rows}) < len(rows):
-                raise InputError(f"a token is listed twice in wallet {wallet}")
-            self.state.run_many(
-                "INSERT INTO holdings (wallet, token, shown, amount, digest)"
-                " VALUES (?, ?, ?, ?, ?)",
-                rows,
-            )
-            # A token's own record is the first that a wallet shows.
-            self.state.run_many(
-                "INSERT INTO tokens VALUES (?, ?) ON CONFLICT (token)"
-                " DO UPDATE SET digest = excluded.digest WHERE tokens.digest IS NULL",
-                ((row[1], None if row[4] == _NO_RECORD else row[4]) for row in rows),
-            )
+            listed: _Listed = {}
+            for each in holdings:
+                token = normalize_uuid(each.token_id, "token id")
+                if token in listed:
+                    raise InputError(f"a token is listed twice in wallet {wallet}")
+                listed[token] = each
+                # A token's own record is the first that a wallet shows.
+                self.state.run(
+                    "INSERT INTO tokens VALUES (?, ?) ON CONFLICT (token)"
+                    " DO UPDATE SET record = excluded.record WHERE tokens.record IS NULL",
+                    token,
+                    _object(token, each.token),
+                )
+            opened = "INSERT INTO wallets (wallet, shown, body) VALUES (?, ?, ?)"
+            self.state.run(opened, wallet, shown, _body(listed))
             return shown
 
     def add_token(self, token_id: str, record: msgspec.Raw) -> None:
-        """Let there be a token that nobody holds yet."""
-        with self.state.transaction():
-            token = normalize_uuid(token_id, "token id")
-            self.state.run(
-                "INSERT OR REPLACE INTO tokens VALUES (?, ?)", token, self._keep(token, record)
-            )
+        """Let there be a token that nobody holds yet, or let its own read show another record."""
+        token = normalize_uuid(token_id, "token id")
+        shown = _object(token, record)
+        self.state.run("INSERT OR REPLACE INTO tokens VALUES (?, ?)", token, shown)
 
     def transfer(self, from_wallet: str, to_wallet: str, token_id: str, amount: int | str) -> None:
         """Move an amount of a token; a wallet left with 0 no longer lists it.
@@ -221,31 +205,22 @@ class World:
         """
         moved = _positive(amount)
         with self.state.transaction():
-            giver, getter = self._wallet(from_wallet), self._wallet(to_wallet)
-            token = self._token(token_id)
-            had = self._held(giver, token)
-            if had is None:
-                raise InputError(f"wallet {giver} holds no token {token}")
+            (giver, given), (getter, got) = self._wallet(from_wallet), self._wallet(to_wallet)
+            token, _ = self._token(token_id)
+            had = _held(giver, token, given)
             if moved > had:
                 raise InputError(f"wallet {giver} holds {had} of token {token}, not {moved}")
             if giver == getter:
                 return
-            total = moved + (self._held(getter, token) or 0)
+            total = moved + (_held(getter, token, got) if token in got else 0)
             if total > MAX_AMOUNT:
                 raise InputError(f"wallet {getter} would hold more than 2**256-1 of token {token}")
-            self.state.run(
-                "INSERT INTO holdings (wallet, token, shown, amount, digest)"
-                " SELECT ?, token, shown, ?, digest FROM holdings WHERE wallet = ? AND token = ?"
-                " ON CONFLICT (wallet, token) DO UPDATE SET amount = excluded.amount",
-                getter,
-                str(total),
-                giver,
-                token,
-            )
+            got[token] = replace(got.get(token, given[token]), amount=str(total))
+            given[token] = replace(given[token], amount=str(had - moved))
             if moved == had:
-                self.remove(giver, token)
-            else:
-                self.set_amount(giver, token, str(had - moved))
+                del given[token]
+            self._write(giver, given)
+            self._write(getter, got)
 
     def mint(self, wallet_id: str, amount: int | str, metadata: Metadata) -> str:
         """Make a token and put it into a wallet.
@@ -263,8 +238,8 @@ class World:
         """
         total, shown = _positive(amount), _json_object(metadata)
         with self.state.transaction():
-            wallet = self._wallet(wallet_id)
-            token = self._unused_id("token")
+            wallet, _ = self._wallet(wallet_id)
+            token = self._unused_id()
             minted = str(int(self.state.facts["minted"]) + 1)
             self.state.note(minted=minted)
             record = {
@@ -290,19 +265,18 @@ class World:
         """
         shown = _json_object(metadata)
         with self.state.transaction():
-            token = self._token(token_id)
-            before = self.token_body(token)
+            token, before = self._token(token_id)
             fields: Mapping[str, object] = {"id": token}
             if before is not None:
                 fields = msgspec.json.decode(before, type=dict[str, msgspec.Raw])
-            record = msgspec.json.encode({**fields, "metadata": shown})
-            self.add_token(token, msgspec.Raw(record))
-            self.state.run(
-                "UPDATE holdings SET digest = ? WHERE token = ? AND digest != ?",
-                hashlib.sha256(record).digest(),
-                token,
-                _NO_RECORD,
-            )
+            record = msgspec.Raw(msgspec.json.encode({**fields, "metadata": shown}))
+            self.add_token(token, record)
+            holders = "SELECT wallet FROM wallets WHERE instr(lower(body), ?)"
+            for (holder,) in self.state.run(holders, token):
+                wallet, listed = self._wallet(holder)
+                if token in listed and _object(token, listed[token].token) is not None:
+                    listed[token] = replace(listed[token], token=record)
+                    self._write(wallet, listed)
 
     def set_amount(self, wallet_id: str, token_id: str, amount_text: str) -> None:
         """Let a wallet list a token with this very text as its amount, a number or not.
@@ -311,14 +285,11 @@ class World:
             InputError: an unknown wallet or token.
         """
         with self.state.transaction():
-            self.state.run(
-                "INSERT INTO holdings (wallet, token, shown, amount, digest)"
-                " SELECT ?, token, token, ?, digest FROM tokens WHERE token = ?"
-                " ON CONFLICT (wallet, token) DO UPDATE SET amount = excluded.amount",
-                self._wallet(wallet_id),
-                amount_text,
-                self._token(token_id),
-            )
+            wallet, listed = self._wallet(wallet_id)
+            token, record = self._token(token_id)
+            shown = msgspec.UNSET if record is None else msgspec.Raw(record)
+            entry = listed.get(token, Holding(token, "", shown))
+            self._write(wallet, listed | {token: replace(entry, amount=amount_text)})
 
     def remove(self, wallet_id: str, token_id: str) -> None:
         """Take a token off a wallet's list.
@@ -327,56 +298,62 @@ class World:
             InputError: an unknown wallet or token, or the wallet does not list it.
         """
         with self.state.transaction():
-            wallet, token = self._wallet(wallet_id), self._token(token_id)
-            gone = "DELETE FROM holdings WHERE wallet = ? AND token = ? RETURNING 1"
-            if not self.state.run(gone, wallet, token):
+            wallet, listed = self._wallet(wallet_id)
+            token, _ = self._token(token_id)
+            if listed.pop(token, None) is None:
                 raise InputError(f"wallet {wallet} holds no token {token}")
+            self._write(wallet, listed)
 
-    def _keep(self, token: str, record: Record) -> bytes | None:
-        """Keep a record; the digest that names it."""
-        if not isinstance(record, msgspec.Raw):
-            return None
-        text = bytes(record)
-        if not text.startswith((b"{", b"null")):
-            raise InputError(f"the record of token {token} is no object")
-        digest = hashlib.sha256(text).digest()
-        self.state.run("INSERT OR IGNORE INTO records VALUES (?, ?)", digest, text)
-        return digest
+    def _wallet(self, wallet_id: str) -> tuple[str, _Listed]:
+        """A wallet's id in lower case, and what it lists by the tokens' such ids."""
+        wallet = normalize_uuid(wallet_id, "wallet id")
+        body = self.balances_body(wallet)
+        if body is None:
+            raise InputError(f"there is no wallet {wallet}")
+        entries = msgspec.json.decode(body, type=_Body).nft_token_balances
+        return wallet, {entry.token_id.lower(): entry for entry in entries}
 
-    def _held(self, wallet: str, token: str) -> int | None:
-        rows = self.state.run(
-            "SELECT amount FROM holdings WHERE wallet = ? AND token = ?", wallet, token
-        )
-        if not rows:
-            return None
-        if _DIGITS.fullmatch(amount := rows[0][0]) is None:
-            raise InputError(
-                f"wallet {wallet} holds {amount[:40]!r} of token {token}: no whole number"
-            )
-        return int(amount)
+    def _write(self, wallet: str, listed: _Listed) -> None:
+        self.state.run("UPDATE wallets SET body = ? WHERE wallet = ?", _body(listed), wallet)
 
-    def _wallet(self, wallet_id: str) -> str:
-        key = normalize_uuid(wallet_id, "wallet id")
-        if not self._knows("wallet", key):
-            raise InputError(f"there is no wallet {key}")
-        return key
-
-    def _token(self, token_id: str) -> str:
-        key = normalize_uuid(token_id, "token id")
-        if not self._knows("token", key):
-            raise InputError(f"there is no token {key}")
-        return key
-
-    def _knows(self, kind: str, key: str) -> bool:
-        return bool(self.state.run(f"SELECT 1 FROM {kind}s WHERE {kind} = ?", key))  # noqa: S608
+    def _token(self, token_id: str) -> tuple[str, bytes | None]:
+        """A token's id in lower case, and its record."""
+        token = normalize_uuid(token_id, "token id")
+        if not self.state.run("SELECT 1 FROM tokens WHERE token = ?", token):
+            raise InputError(f"there is no token {token}")
+        return token, self.token_body(token)
 
     def _new_id(self) -> str:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
-    def _unused_id(self, kind: str) -> str:
-        while self._knows(kind, drawn := self._new_id()):
+    def _unused_id(self) -> str:
+        known = (
+            "SELECT 1 FROM wallets WHERE wallet = ?1 UNION SELECT 1 FROM tokens WHERE token = ?1"
+        )
+        while self.state.run(known, drawn := self._new_id()):
             pass
         return drawn
+
+
+def _body(listed: _Listed) -> bytes:
+    return msgspec.json.encode(_Body(list(listed.values())))
+
+
+def _held(wallet: str, token: str, listed: _Listed) -> int:
+    if token not in listed:
+        raise InputError(f"wallet {wallet} holds no token {token}")
+    amount = listed[token].amount
+    if _DIGITS.fullmatch(amount) is None:
+        raise InputError(f"wallet {wallet} holds {amount[:40]!r} of token {token}: no whole number")
+    return int(amount)
+
+
+def _object(token: str, record: Record) -> bytes | None:
+    """A record's text; None where it is absent or null."""
+    text = bytes(record) if isinstance(record, msgspec.Raw) else b"null"
+    if not text.startswith((b"{", b"null")):
+        raise InputError(f"the record of token {token} is no object")
+    return None if text == b"null" else text
 
 
 def _open(place: Path) -> BinaryIO:

@@ -30,7 +30,8 @@ from nftsync.lab.demo_provider import (
 from nftsync.lab.jupyter import notebook_environment
 from nftsync.lab.notebook import provider_address
 from nftsync.sandbox.state import State
-from nftsync.sandbox.webhooks import Outbox
+from nftsync.sandbox.webhooks import Sandbox
+from nftsync.sandbox.world import World
 
 
 @pytest.fixture
@@ -85,9 +86,9 @@ def test_the_provider_runs_again_as_it_was_left(copied: Path) -> None:
     assert result.status == "ok"
     assert result.wallets.ok == result.wallets.unchanged == 41
     with closing(State(state_file(copied))) as state:
-        outbox = Outbox(state, "any")
-        assert not outbox.config.enabled, "nobody takes its webhooks any more"
-        assert all(each["state"] != "pending" for each in outbox.deliveries())
+        sandbox = Sandbox(World(kept=state))
+        assert not sandbox.config.enabled, "nobody takes its webhooks any more"
+        assert all(each["state"] != "pending" for each in sandbox.deliveries())
 
 
 def test_one_that_runs_already_is_used_and_goes_on(copied: Path) -> None:
