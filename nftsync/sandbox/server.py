@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from os import PathLike
 from random import Random
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
 import msgspec
 from flask import Flask, Response, current_app, request
@@ -39,6 +39,8 @@ EXTENSION = "nftsync_sandbox"
 
 #: The greatest body of a request, in bytes.
 _MOST_BYTES = 4 * 1024 * 1024
+
+_View = TypeVar("_View", bound=Callable[..., Response])
 
 
 class Faults:
@@ -125,24 +127,21 @@ def create_app(
         if not fits:
             raise InputError(f"the {name} is {figure}, which is out of its range")
     faults = Faults(fail_rate=fail_rate, rate_limit=rate_limit, seed=seed)
-    kept = None if state is None else State(state)
+    kept = State(state)
+    restored = bool(kept.facts)
     try:
-        restored = kept is not None and bool(kept.facts)
         if restored:
-            playing = World(kept=kept)
-        else:
-            playing = world if isinstance(world, World) else world()
-            if kept is not None:
-                playing.keep_in(kept)
+            world = World(kept=kept)
+        elif not isinstance(world, World):
+            world = world()
+        if state is not None and not restored:
+            world.keep_in(kept)
     except BaseException:
-        if kept is not None:
-            kept.close()
+        kept.close()
         raise
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
-    app.extensions[EXTENSION] = Sandbox(
-        playing, time_scale=time_scale, seed=seed, restored=restored
-    )
+    app.extensions[EXTENSION] = Sandbox(world, time_scale=time_scale, seed=seed, restored=restored)
     app.register_error_handler(HTTPException, _refused)
     app.register_error_handler(InputError, lambda error: _refused(BadRequest(str(error))))
     app.register_error_handler(StoreError, lambda error: _refused(InternalServerError(str(error))))
@@ -191,23 +190,40 @@ def _read(body: bytes | None, missing: str) -> Response:
     return response
 
 
+#: What answers each call, and what it is for, as the front page tells it; the provider's calls as
+#: in its document, section Endpoints.
+_CALLS: dict[str, tuple[Callable[..., Response], str]] = {}
+
+
+def _answers(call: str, about: str) -> Callable[[_View], _View]:
+    def note(view: _View) -> _View:
+        _CALLS[call] = view, about
+        return view
+
+    return note
+
+
+@_answers("GET /v1/wallets/{walletId}/nft-balances", "what a wallet holds")
 def balances(key: str) -> Response:
     """Answer what a wallet holds."""
     wallet = normalize_uuid(key, "wallet id")
     return _read(_sandbox().world.balances_body(wallet), f"there is no wallet {wallet}")
 
 
+@_answers("GET /v1/tokens/{tokenId}", "one token with its metadata")
 def token(key: str) -> Response:
     """Answer one token's record."""
     token_id = normalize_uuid(key, "token id")
     return _read(_sandbox().world.token_body(token_id), f"there is no token {token_id}")
 
 
+@_answers("GET /sandbox/wallets", "the ids of all wallets")
 def wallets() -> Response:
     """Answer the ids of all wallets."""
     return _json(_sandbox().world.wallets())
 
 
+@_answers("GET /sandbox/images/{tokenId}.svg", "a token's picture")
 def image(key: str) -> Response:
     """Answer the picture that belongs to an id."""
     response = Response(draw(normalize_uuid(key, "token id")), mimetype="image/svg+xml")
@@ -217,6 +233,7 @@ def image(key: str) -> Response:
     return response
 
 
+@_answers("GET /", "")
 def index() -> Response:
     """Tell a person who opens the address what can be asked here."""
     calls = {call: about for call, (_, about) in _CALLS.items() if about}
@@ -246,72 +263,57 @@ def _given(form: type[msgspec.Struct]) -> tuple[Any, ...]:
     return msgspec.structs.astuple(decode(request.get_data(), form))
 
 
+@_answers(
+    "PATCH /api/organization/v1/current-organization/webhook-config",
+    "where webhooks go: url, enabled, sharedSecret, webhookTypes",
+)
 def webhook_config() -> Response:
     """Change the webhook configuration; the answer is the sandbox's own (document: not shown)."""
     return _json(_sandbox().configure(request.get_data()).shown())
 
 
+@_answers("POST /sandbox/transfer", "moves NFTs: fromWalletId, toWalletId, tokenId, amount")
 def transfer() -> Response:
     """Move NFTs."""
     return _json({"webhooks": _sandbox().transfer(*_given(_TRANSFER))})
 
 
+@_answers("POST /sandbox/mint", "makes a token: walletId, amount, metadata")
 def mint() -> Response:
     """Make a token."""
     made, caused = _sandbox().mint(*_given(_MINT))
     return _json({"tokenId": made, "webhooks": caused})
 
 
+@_answers("POST /sandbox/tokens/{tokenId}", "changes a token's metadata: metadata")
 def edit_metadata(key: str) -> Response:
     """Change a token's metadata."""
     return _json({"webhooks": _sandbox().edit_metadata(key, *_given(_EDIT))})
 
 
+@_answers(
+    "POST /sandbox/emit", "sends one webhook: type, resourceType, resourceId, action, changes"
+)
 def emit() -> Response:
     """Send one webhook."""
     return _json({"webhooks": _sandbox().emit(*_given(_EMIT))})
 
 
+@_answers("GET /sandbox/deliveries", "each webhook with its attempts, newest last")
 def deliveries() -> Response:
     """List the webhooks."""
     return _json(_sandbox().deliveries())
 
 
+@_answers(
+    "POST /sandbox/faults", f"lets the next webhooks go wrong: webhooks, a list of {FAULTS_TEXT}"
+)
 def script() -> Response:
     """Let the next webhooks go wrong."""
     (webhooks,) = _given(_SCRIPT)
     _sandbox().script(webhooks)
     return _json({"webhooks": webhooks})
 
-
-#: What answers each call, and what it is for, as the front page tells it; the provider's calls as
-#: in its document, section Endpoints.
-_CALLS: dict[str, tuple[Callable[..., Response], str]] = {
-    "GET /": (index, ""),
-    "GET /v1/wallets/{walletId}/nft-balances": (balances, "what a wallet holds"),
-    "GET /v1/tokens/{tokenId}": (token, "one token with its metadata"),
-    "PATCH /api/organization/v1/current-organization/webhook-config": (
-        webhook_config,
-        "where webhooks go: url, enabled, sharedSecret, webhookTypes",
-    ),
-    "GET /sandbox/wallets": (wallets, "the ids of all wallets"),
-    "GET /sandbox/images/{tokenId}.svg": (image, "a token's picture"),
-    "POST /sandbox/transfer": (
-        transfer,
-        "moves NFTs: fromWalletId, toWalletId, tokenId, amount",
-    ),
-    "POST /sandbox/mint": (mint, "makes a token: walletId, amount, metadata"),
-    "POST /sandbox/tokens/{tokenId}": (edit_metadata, "changes a token's metadata: metadata"),
-    "POST /sandbox/emit": (
-        emit,
-        "sends one webhook: type, resourceType, resourceId, action, changes",
-    ),
-    "GET /sandbox/deliveries": (deliveries, "each webhook with its attempts, newest last"),
-    "POST /sandbox/faults": (
-        script,
-        f"lets the next webhooks go wrong: webhooks, a list of {FAULTS_TEXT}",
-    ),
-}
 
 #: A world, or what builds one once the base URL is known (pictures are served from there).
 WorldSource: TypeAlias = World | Callable[[str], World]

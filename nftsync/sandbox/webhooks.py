@@ -43,7 +43,10 @@ _LISTED = 20_000
 _SUCCESS = 200
 
 # Names and passwords are not part of the interface, and would show in answers.
-_URL = r"^[Hh][Tt][Tt][Pp][Ss]?://([A-Za-z0-9._~%-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?([/?#][!-~]{0,2000})?$"
+_URL = (
+    r"^[Hh][Tt][Tt][Pp][Ss]?://([A-Za-z0-9._~%-]+|\[[0-9A-Fa-f:.]+\])"
+    r"(:[0-9]{1,5})?([/?#][!-~]{0,2000})?\Z"
+)
 
 #: Key/value updates, as JSON text that is kept to the character, or None.
 Changes: TypeAlias = dict[str, msgspec.Raw] | None
@@ -238,27 +241,17 @@ class Sandbox:
     ) -> list[str]:
         """Move an amount of a token: `nft`/`Wallet` for both wallets, or the one.
 
-        Returns:
-            The ids of the webhooks that it caused.
-
-        Raises:
-            InputError: see `World.transfer`.
+        The ids of these webhooks are returned; for what is refused see `World.transfer`.
         """
         with self._state.transaction():
             self.world.transfer(from_wallet, to_wallet, token_id, amount)
             wallets = dict.fromkeys((from_wallet.lower(), to_wallet.lower()))
-            return [
-                made for wallet in wallets for made in self.emit("nft", "Wallet", wallet, "update")
-            ]
+            return [id_ for each in wallets for id_ in self.emit("nft", "Wallet", each, "update")]
 
     def mint(self, wallet_id: str, amount: int | str, metadata: Metadata) -> tuple[str, list[str]]:
         """Make a token: `nft`/`Token` with the action `create`, then `nft`/`Wallet`.
 
-        Returns:
-            The token's id, and the ids of the webhooks.
-
-        Raises:
-            InputError: see `World.mint`.
+        The token's id and those of the webhooks are returned; see `World.mint`.
         """
         with self._state.transaction():
             token = self.world.mint(wallet_id, amount, metadata)
@@ -268,11 +261,7 @@ class Sandbox:
     def edit_metadata(self, token_id: str, metadata: Metadata) -> list[str]:
         """Replace a token's metadata: `nft`/`Token`.
 
-        Returns:
-            The ids of the webhooks that it caused.
-
-        Raises:
-            InputError: see `World.edit_metadata`.
+        The ids of these webhooks are returned; see `World.edit_metadata`.
         """
         with self._state.transaction():
             self.world.edit_metadata(token_id, metadata)

@@ -2,7 +2,7 @@
 
 A line of a world file is `{"walletId": …, "nftTokenBalances": […]}`, the list in the form that the
 provider answers (provider's document, section NFT token balance). Other keys are ignored. Token
-records are not taken apart: what their source has, messy or not, is what the sandbox serves.
+records are not taken apart: what their source has is what the sandbox serves.
 """
 
 from __future__ import annotations
@@ -68,9 +68,8 @@ class _Line(_Body, gc=False, rename="camel", kw_only=True):
 class World:
     """Wallets, tokens and holdings, safe to use from many threads.
 
-    Ids match whatever their case and are answered as they were first written; amounts and token
-    records are answered to the character. A bad argument of an edit raises InputError and leaves
-    everything as it was.
+    Ids match whatever their case and are answered as first written; amounts and token records are
+    answered to the character. A bad argument of an edit raises InputError and changes nothing.
 
     Args:
         seed: what the ids of later mints are drawn from.
@@ -150,14 +149,11 @@ class World:
         return rows[0][0] if rows else None
 
     def add_wallet(self, wallet_id: str | None = None, holdings: Iterable[Holding] = ()) -> str:
-        """Open a wallet.
+        """Open a wallet, and return its id, drawn where none is given.
 
         Args:
-            wallet_id: its id; None draws one.
+            wallet_id: its id.
             holdings: what it holds from the start, each token once.
-
-        Returns:
-            The id.
 
         Raises:
             InputError: an id is no UUID or comes twice, or a record is no object.
@@ -256,9 +252,7 @@ class World:
     def edit_metadata(self, token_id: str, metadata: Metadata) -> None:
         """Replace a token's metadata, in its own record and in the list of every holder.
 
-        Args:
-            token_id: the token.
-            metadata: a JSON object; fields that it lacks are gone.
+        Fields that the new metadata, a JSON object, lacks are gone.
 
         Raises:
             InputError: an unknown token, or metadata that is no object.

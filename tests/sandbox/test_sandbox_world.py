@@ -44,17 +44,6 @@ def test_records_and_amounts_are_answered_to_the_character() -> None:
     assert world.token_body(TOKEN) == RECORD.encode()
 
 
-def test_an_absent_record_stays_absent_and_a_null_one_null() -> None:
-    assert json.loads(make(record=None).balances_body(ANN) or b"") == {
-        "nftTokenBalances": [{"tokenId": TOKEN, "amount": "5"}]
-    }
-    assert json.loads(make(record="null").balances_body(ANN) or b"") == {
-        "nftTokenBalances": [{"tokenId": TOKEN, "amount": "5", "token": None}]
-    }
-    assert make(record=None).token_body(TOKEN) is None
-    assert make(record="null").token_body(TOKEN) is None
-
-
 def test_ids_match_in_any_case_and_are_answered_as_first_written() -> None:
     world = World()
     world.add_wallet(ANN.upper(), [Holding(TOKEN.upper(), "1", msgspec.Raw(b"{}"))])
