@@ -25,11 +25,6 @@ WEBHOOK_TYPES = get_args(WebhookType)
 UNKNOWN = "99999999-9999-4999-8999-999999999999"
 
 
-def first_token(world: World, wallet: str) -> str:
-    token: str = json.loads(world.balances_body(wallet) or b"")["nftTokenBalances"][0]["tokenId"]
-    return token
-
-
 def facts(receiver: Receiver, count: int) -> list[tuple[str, str, str]]:
     """What the webhooks that came say, in any order."""
     bodies = [json.loads(each.body) for each in receiver.wait_for(count)]
@@ -39,32 +34,18 @@ def facts(receiver: Receiver, count: int) -> list[tuple[str, str, str]]:
 def test_the_configuration_begins_disabled_and_only_what_is_sent_changes(
     client: httpx.Client,
 ) -> None:
-    assert client.patch(CONFIG, json={}).json() == {
-        "url": None,
-        "enabled": False,
-        "webhookTypes": [],
-    }
-    answers = [
-        client.patch(CONFIG, json={"url": "https://example.com:8443/in?a=1"}).json(),
-        client.patch(CONFIG, json={"webhookTypes": ["nft", "kyc", "nft"]}).json(),
-        client.patch(CONFIG, json={"enabled": True}).json(),
-    ]
-    assert answers[-1] == {
-        "url": "https://example.com:8443/in?a=1",
-        "enabled": True,
-        "webhookTypes": ["nft", "kyc"],
-    }
-    assert [answer["enabled"] for answer in answers] == [False, False, True]
-    everything = client.patch(CONFIG, json={"webhookTypes": list(WEBHOOK_TYPES)})
-    assert everything.json()["webhookTypes"] == list(WEBHOOK_TYPES)
+    url = "https://example.com:8443/in?a=1"
+    config = {"url": None, "enabled": False, "webhookTypes": []}
+    assert client.patch(CONFIG, json={}).json() == config
+    for change in ({"url": url}, {"webhookTypes": list(WEBHOOK_TYPES)}, {"enabled": True}):
+        config |= change
+        assert client.patch(CONFIG, json=change).json() == config
     assert client.get(CONFIG).status_code == 405
 
 
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"", "truncated"),
-        (b"[]", "Expected `object`, got `array`"),
         (b'{"enabled": "true"}', "Expected `bool`, got `str` - at `$.enabled`"),
         (b'{"url": 5}', "at `$.url`"),
         (b'{"webhookTypes": "nft"}', "Expected `array`"),
@@ -124,16 +105,12 @@ def test_a_transfer_tells_of_both_wallets(
     server: SandboxServer, client: httpx.Client, receiver: Receiver
 ) -> None:
     enable(client, receiver)
-    ann, ben = server.world.wallets()[:2]
-    token = first_token(server.world, ann)
-    body = {"fromWalletId": ann.upper(), "toWalletId": ben, "tokenId": token, "amount": "1"}
-    caused = client.post("/sandbox/transfer", json=body).json()
-    assert caused.keys() == {"webhooks"}
+    body = good(server.world)["/sandbox/transfer"]
+    ann, ben = body["fromWalletId"], body["toWalletId"]
+    caused = client.post("/sandbox/transfer", json=body | {"fromWalletId": ann.upper()}).json()
     assert facts(receiver, 2) == sorted([("Wallet", ann, "update"), ("Wallet", ben, "update")])
-    assert token in (server.world.balances_body(ben) or b"").decode()
-    assert sorted(caused["webhooks"]) == sorted(
-        json.loads(each.body)["id"] for each in receiver.got
-    )
+    assert body["tokenId"] in (server.world.balances_body(ben) or b"").decode()
+    assert {json.loads(each.body)["id"] for each in receiver.got} == set(caused["webhooks"])
 
 
 def test_a_mint_tells_of_the_token_and_then_of_the_wallet(
@@ -222,7 +199,7 @@ def test_what_the_configuration_does_not_want_is_made_but_not_told(
 
 def good(world: World) -> dict[str, dict[str, Any]]:
     ann, ben = world.wallets()[:2]
-    token = first_token(world, ann)
+    token = json.loads(world.balances_body(ann) or b"")["nftTokenBalances"][0]["tokenId"]
     return {
         "/sandbox/transfer": {
             "fromWalletId": ann, "toWalletId": ben, "tokenId": token, "amount": "1",
@@ -301,17 +278,11 @@ def test_an_unknown_token_and_a_greedy_body_are_refused(client: httpx.Client) ->
 def test_the_secret_is_in_no_answer(
     server: SandboxServer, client: httpx.Client, receiver: Receiver
 ) -> None:
-    answers = [
-        client.patch(CONFIG, json={"sharedSecret": SECRET}),
-        client.patch(CONFIG, json={"sharedSecret": SECRET, "url": 1}),
-        client.patch(CONFIG, json={"sharedSecret": SECRET, "webhookTypes": ["x"]}),
-        client.patch(CONFIG, json={"sharedSecret": SECRET, SECRET[:3]: 1}),
-    ]
+    changes: list[dict[str, object]] = [{}, {"url": 1}, {"webhookTypes": ["x"]}, {SECRET[:3]: 1}]
+    answers = [client.patch(CONFIG, json={"sharedSecret": SECRET} | more) for more in changes]
     enable(client, receiver)
     server.sandbox.mint(server.world.wallets()[0], 1, {})
     finished(server)
     answers += [client.get("/sandbox/deliveries"), client.get("/"), client.patch(CONFIG, json={})]
     for answer in answers:
-        text = json.dumps(answer.json(), ensure_ascii=False) + answer.text
-        assert SECRET not in text
-        assert "sharedSecret" not in answer.json()
+        assert SECRET not in json.dumps(answer.json(), ensure_ascii=False) + answer.text

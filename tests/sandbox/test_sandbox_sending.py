@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -128,51 +127,43 @@ def test_slow_answers_do_not_hold_up_other_webhooks(receiver: Receiver) -> None:
         finished(server)
 
 
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1/", "http://..:1/", "http://a%zz/", "http://a:99999/"]
+)
 def test_nobody_at_the_url_is_an_attempt_and_retries_go_to_the_present_url(
-    receiver: Receiver,
-) -> None:
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        nobody = f"http://127.0.0.1:{closed.getsockname()[1]}/"
-        with sandbox(receiver, time_scale=0.01) as server:
-            server.sandbox.configure(json.dumps({"url": nobody}).encode())
-            emit(server)
-            wait_until(lambda: bool(server.sandbox.deliveries()[0]["attempts"]))
-            server.sandbox.configure(json.dumps({"url": receiver.url}).encode())
-            [delivery] = finished(server)
-    assert delivery["state"] == "delivered"
-    assert "no connection" in delivery["attempts"][0]["error"]
-    assert statuses(delivery)[-1] == 200
-    assert len(receiver.got) == 1
-
-
-@pytest.mark.parametrize("url", ["https://127.0.0.1:{}/", "http://..{}/", "http://a%zz:{}/"])
-def test_a_url_that_leads_nowhere_is_an_attempt_with_its_reason(
     receiver: Receiver, url: str
 ) -> None:
-    with sandbox(receiver) as server:
-        port = receiver.url.split(":")[2].split("/")[0]
-        server.sandbox.configure(json.dumps({"url": url.format(port)}).encode())
-        emit(server)
-        [delivery] = finished(server)
-    assert (delivery["state"], statuses(delivery)) == ("failed", [None] * 8)
-    assert all("\n" not in each["error"] for each in delivery["attempts"])
-
-
-def test_while_disabled_retries_wait_and_use_up_no_attempt(receiver: Receiver) -> None:
-    with sandbox(receiver) as server:
-
-        def disable(_received: Received, number: int) -> int:
-            if number:
-                return 200
-            server.sandbox.configure(b'{"enabled": false}')
-            return 500
-
-        receiver.answer = disable
+    with sandbox(receiver, time_scale=0.01) as server:
+        server.sandbox.configure(json.dumps({"url": url}).encode())
         emit(server)
         wait_until(lambda: bool(server.sandbox.deliveries()[0]["attempts"]))
+        server.sandbox.configure(json.dumps({"url": receiver.url}).encode())
+        [delivery] = finished(server)
+    assert delivery["state"] == "delivered"
+    assert "no connection" in delivery["attempts"][0]["error"]
+    assert "\n" not in delivery["attempts"][0]["error"]
+    assert (statuses(delivery)[-1], len(receiver.got)) == (200, 1)
+
+
+def test_while_disabled_or_without_a_secret_webhooks_wait_and_use_up_no_attempt(
+    receiver: Receiver,
+) -> None:
+    with SandboxServer(generate(wallets=1), time_scale=1e-5) as server:
+
+        def disable(_received: Received, number: int) -> int:
+            server.sandbox.configure(b'{"enabled": false}')
+            return 200 if number else 500
+
+        receiver.answer = disable
+        config = {"url": receiver.url, "enabled": True, "webhookTypes": ["nft"]}
+        server.sandbox.configure(json.dumps(config).encode())
+        emit(server)
+        threading.Event().wait(0.2)
+        assert receiver.got == []
+        server.sandbox.configure(b'{"sharedSecret": "s"}')
+        wait_until(lambda: bool(server.sandbox.deliveries()[0]["attempts"]))
         assert server.sandbox.emit("nft", "X", OBJECT, "create") == []
-        threading.Event().wait(0.3)
+        threading.Event().wait(0.2)
         [waiting] = server.sandbox.deliveries()
         assert (waiting["state"], len(receiver.got)) == ("pending", 1)
         server.sandbox.configure(b'{"enabled": true, "webhookTypes": []}')
@@ -197,18 +188,6 @@ def test_each_attempt_is_signed_with_the_secret_of_its_moment(receiver: Receiver
     assert first.headers["x-service-webhook-hmac"] == sign(SECRET, first.body)
     assert second.headers["x-service-webhook-hmac"] == sign("new", first.body)
     assert delivery["state"] == "delivered"
-
-
-def test_without_a_secret_webhooks_wait_until_there_is_one(receiver: Receiver) -> None:
-    with SandboxServer(generate(wallets=1)) as server:
-        config = {"url": receiver.url, "enabled": True, "webhookTypes": ["nft"]}
-        server.sandbox.configure(json.dumps(config).encode())
-        emit(server)
-        threading.Event().wait(0.2)
-        assert [each["state"] for each in server.sandbox.deliveries()] == ["pending"]
-        server.sandbox.configure(b'{"sharedSecret": "s"}')
-        [got] = receiver.wait_for(1)
-        assert got.headers["x-service-webhook-hmac"] == sign("s", got.body)
 
 
 @pytest.mark.parametrize("first", [200, 500])

@@ -98,30 +98,23 @@ def test_configuration_and_undelivered_webhooks_survive_with_their_attempts(
         for kind in "ABCD":
             server.sandbox.emit("nft", kind, OBJECT, "create")
         wait_until(lambda: bool(deliveries(client)[0]["attempts"]))
-        before = {each["id"]: each for each in deliveries(client)}
-    first_bodies = [each.body for each in receiver.got]
+        before, config = deliveries(client), client.patch(CONFIG, json={}).json()
+    first = receiver.got[0].body
 
     receiver.answer = lambda _received, _number: 200
     with (
         SandboxServer(pytest.fail, state=state, time_scale=0.05) as server,
         httpx.Client(base_url=server.url, trust_env=False) as client,
     ):
-        assert client.patch(CONFIG, json={}).json() == {
-            "url": receiver.url,
-            "enabled": True,
-            "webhookTypes": ["nft", "kyc"],
-        }
+        assert client.patch(CONFIG, json={}).json() == config
         ended = finished(server)
-    kinds = [(each["resourceType"], each["state"]) for each in ended]
-    assert kinds == [(kind, "delivered") for kind in "ABC"] + [("D", "dropped")]
-    for each in ended:
-        old = before[each["id"]]
-        assert each["attempts"][: len(old["attempts"])] == old["attempts"]  # type: ignore[arg-type]
-        assert {key: each[key] for key in ("type", "createdAtUtc", "action")} == {
-            key: old[key] for key in ("type", "createdAtUtc", "action")
-        }
-    assert len(ended[0]["attempts"]) >= 2
-    assert first_bodies[0] in [each.body for each in receiver.got[len(first_bodies) :]]
+    assert [each["state"] for each in ended] == ["delivered"] * 3 + ["dropped"]
+    for old, new in zip(before, ended, strict=True):
+        assert new["attempts"][: len(old["attempts"])] == old["attempts"]
+        for each in (old, new):
+            del each["attempts"], each["state"], each["nextAttemptAt"]
+        assert old == new
+    assert [each.body for each in receiver.got].count(first) >= 2
 
 
 def test_closing_cuts_off_an_attempt_which_is_made_again_after_the_restart(
@@ -197,16 +190,12 @@ def has_grown(made: list[dict[str, Any]], enough: int) -> bool:
 
 def test_the_command_goes_on_with_its_state_and_says_what_did_not_count(tmp_path: Path) -> None:
     state = str(tmp_path / "my.state")
-    with command("--state", state, "--wallets", "3") as (_, url, said):
-        wallets = httpx.get(f"{url}/sandbox/wallets", trust_env=False).json()
-        assert len(wallets) == 3
-        assert "webhook-config --base-url" in said
+    with SandboxServer(generate(wallets=3), state=state) as server:
+        wallets = server.world.wallets()
     with command("--state", state, "--wallets", "9", "--seed", "4", notes=4) as (_, url, said):
         assert httpx.get(f"{url}/sandbox/wallets", trust_env=False).json() == wallets
+        assert "webhook-config --base-url" in said
         assert f"{state} has kept; --wallets and --seed did not change it" in said
-    with command("--state", state, "--world", "gone", notes=4) as (_, url, said):
-        assert httpx.get(f"{url}/sandbox/wallets", trust_env=False).json() == wallets
-        assert "--world did not change it" in said
 
 
 def test_the_file_is_its_owners_alone_and_holds_the_secret_nobody_else_sees(
@@ -226,22 +215,11 @@ def test_the_file_is_its_owners_alone_and_holds_the_secret_nobody_else_sees(
         os.umask(mask)
 
 
-def other_database(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE mine (x)")
-
-
 def older_state(path: Path) -> None:
     with SandboxServer(generate(wallets=1), state=path):
         pass
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 2")
-
-
-def damaged_state(path: Path) -> None:
-    with SandboxServer(generate(), state=path):
-        pass
-    path.write_bytes(path.read_bytes()[:20_000])
 
 
 @pytest.mark.parametrize(
@@ -251,9 +229,7 @@ def damaged_state(path: Path) -> None:
             lambda path: path.write_text("not a state\n" * 99),
             "is no state of a sandbox and is left",
         ),
-        (other_database, "is no state of a sandbox and is left as it is"),
         (older_state, "is a sandbox state of version 2, and this nftsync reads 3"),
-        (damaged_state, "cannot be used (database disk image is malformed)"),
         (lambda path: path.mkdir(), "cannot be opened: Is a directory"),
     ],
 )
@@ -268,7 +244,7 @@ def test_a_file_that_is_something_else_is_refused_in_a_line_and_left(
     assert message in result.stderr
     assert str(path) in result.stderr
     assert result.stderr.count("\n") == 1
-    if path.is_file() and make is not damaged_state:
+    if path.is_file():
         assert path.read_bytes() == before
 
 
