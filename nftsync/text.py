@@ -1,4 +1,4 @@
-"""Text from outside: shown and quoted so that it acts on nothing; usable URLs and headers."""
+"""Text from outside, shown and quoted so that it acts on nothing; what of it can be used."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
 __all__ = [
+    "DEEPEST_JSON",
     "header_problem",
     "http_url",
+    "nests_too_deeply",
     "neutralized",
     "toml_key",
     "toml_string",
@@ -118,3 +120,21 @@ def neutralized(cell: str) -> str:
     if _SEPARATOR.search(cell):
         cell = _WITHIN.sub(r"\g<0>'", cell)
     return f"'{cell}" if cell[:1] not in _HARMLESS and _AT_START.match(cell) else cell
+
+
+#: How deep JSON from outside may nest; what reads it again may have less stack to spare.
+DEEPEST_JSON = 200
+# A text without an end goes to the document's end: searched for anew from each of its quotes, that
+# end would take time with the square of the size.
+_NO_BRACKET = re.compile(rb'(?s)"(?:[^"\\]++|\\.)*+"?|[^\[\]{}]')
+
+
+def nests_too_deeply(document: bytes) -> bool:
+    """Whether JSON, or what may be none, nests over `DEEPEST_JSON` levels deep."""
+    if document.count(b"{") + document.count(b"[") <= DEEPEST_JSON:
+        return False
+    depth = deepest = 0
+    for byte in _NO_BRACKET.sub(b"", document):
+        depth += 1 if byte in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest > DEEPEST_JSON

@@ -25,12 +25,15 @@ _MOST_CHARACTERS = 2048
 _MOST_HOST_CHARACTERS = 253
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_NEVER = {
+    "a control character": re.compile("[\x00-\x1f\x7f-\x9f]"),
+    "half a character": re.compile("[\ud800-\udfff]"),
+    "a backslash": re.compile(r"\\"),
+}
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):", re.ASCII | re.IGNORECASE)
 _AUTHORITY = re.compile(r"//([^/?#]*)(.*)")
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]*\]|[^:]*)(?::(.*))?")
-_PORT = re.compile(r"[0-9]{0,5}", re.ASCII)
+_PORT = re.compile(r"[0-9]{1,5}", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9_-]{1,63}")
 #: A last label of this form makes browsers read the host as an IPv4 address.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
@@ -62,19 +65,6 @@ class _Refused(Exception):
     """Why an address is not shown."""
 
 
-class _Site(NamedTuple):
-    """Where a URL leads: scheme, host and port, as browsers compare origins."""
-
-    scheme: str
-    host: str
-    port: int
-
-    @property
-    def text(self) -> str:
-        shown = "" if self.port == _DEFAULT_PORTS[self.scheme] else f":{self.port}"
-        return f"{self.scheme}://{self.host}{shown}"
-
-
 def image_address(
     text: str, *, ipfs_gateway: str = DEFAULT_GATEWAY, provider: str | None = None
 ) -> ImageAddress:
@@ -88,7 +78,7 @@ def image_address(
     Raises:
         InputError: the gateway or the provider is no `http:` or `https:` URL.
     """
-    own = None if provider is None else _site(provider)
+    own = None if provider is None else origin(provider)
     gateway = _gateway(ipfs_gateway)
     try:
         return ImageAddress(_shown(text.strip(), gateway, own), None)
@@ -102,10 +92,10 @@ def origin(url: str) -> str:
     Raises:
         InputError: it is no `http:` or `https:` URL.
     """
-    return _site(url).text
+    return _configured(url)[0]
 
 
-def _shown(text: str, gateway: str, own: _Site | None) -> str:
+def _shown(text: str, gateway: str, own: str | None) -> str:
     _check_characters(text)
     on_ipfs = _ON_IPFS.fullmatch(text)
     if on_ipfs is not None:
@@ -117,11 +107,11 @@ def _shown(text: str, gateway: str, own: _Site | None) -> str:
     if name == "ipfs":
         raise _Refused("ipfs: without a valid content id")
     if name not in _DEFAULT_PORTS:
-        raise _Refused(f"{_short(name)}: is not allowed")
+        raise _Refused(f"{name if len(name) <= 20 else f'{name[:20]}…'}: is not allowed")
     site, rest = _split(name, text[scheme.end() :])
     if name == "http" and site != own:
         raise _Refused("http: is allowed only from the provider")
-    return f"{site.text}{'' if rest.startswith('/') else '/'}{_encoded(rest)}"
+    return f"{site}{'' if rest.startswith('/') else '/'}{_encoded(rest)}"
 
 
 def _check_characters(text: str) -> None:
@@ -129,20 +119,13 @@ def _check_characters(text: str) -> None:
         raise _Refused("blank")
     if len(text) > _MOST_CHARACTERS:
         raise _Refused(f"longer than {_MOST_CHARACTERS:,} characters")
-    if _CONTROL.search(text) is not None:
-        raise _Refused("holds a control character")
-    if _SURROGATE.search(text) is not None:
-        raise _Refused("holds half a character")
-    if "\\" in text:
-        raise _Refused("holds a backslash")
+    for what, pattern in _NEVER.items():
+        if pattern.search(text) is not None:
+            raise _Refused(f"holds {what}")
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= 20 else f"{name[:20]}…"
-
-
-def _split(scheme: str, after: str) -> tuple[_Site, str]:
-    """Take apart what follows `https:`; only the one form that every reader reads alike."""
+def _split(scheme: str, after: str) -> tuple[str, str]:
+    """The origin of what follows `https:`, and the rest; only the form that all read alike."""
     found = _AUTHORITY.fullmatch(after)
     if found is None or not found[1]:
         raise _Refused("names no host")
@@ -153,12 +136,11 @@ def _split(scheme: str, after: str) -> tuple[_Site, str]:
     if parts is None:
         raise _Refused("no valid host")
     host = _host(parts[1])
-    if _PORT.fullmatch(parts[2] or "") is None:
+    default = _DEFAULT_PORTS[scheme]
+    port = parts[2] or str(default)
+    if _PORT.fullmatch(port) is None or not 0 < int(port) <= 65535:
         raise _Refused("no valid port")
-    port = int(parts[2]) if parts[2] else _DEFAULT_PORTS[scheme]
-    if not 0 < port <= 65535:
-        raise _Refused("no valid port")
-    return _Site(scheme, host, port), rest
+    return f"{scheme}://{host}{'' if int(port) == default else f':{int(port)}'}", rest
 
 
 def _host(host: str) -> str:
@@ -192,21 +174,21 @@ def _encoded(text: str) -> str:
 
 @lru_cache(maxsize=8)
 def _gateway(url: str) -> str:
-    site = _site(url)
-    after = _AUTHORITY.fullmatch(url.strip().partition(":")[2])
-    path = "" if after is None else _encoded(after[2]).strip("/")
-    return f"{site.text}/{path}/" if path else f"{site.text}/"
+    site, rest = _configured(url)
+    path = _encoded(rest).strip("/")
+    return f"{site}/{path}/" if path else f"{site}/"
 
 
 @lru_cache(maxsize=8)
-def _site(url: str) -> _Site:
+def _configured(url: str) -> tuple[str, str]:
+    """The origin of a URL that settings gave, and the rest."""
     url = url.strip()
-    scheme = _SCHEME.match(url)
-    problem: object = "no http: or https: URL"
-    if scheme is not None and scheme[1].lower() in _DEFAULT_PORTS:
-        try:
-            _check_characters(url)
-            return _split(scheme[1].lower(), url[scheme.end() :])[0]
-        except _Refused as refused:
-            problem = refused
+    scheme, _, after = url.partition(":")
+    try:
+        _check_characters(url)
+        if scheme.lower() in _DEFAULT_PORTS:
+            return _split(scheme.lower(), after)
+        problem = "no http: or https: URL"
+    except _Refused as refused:
+        problem = str(refused)
     raise InputError(f"an address that images come from cannot be used: {problem}")

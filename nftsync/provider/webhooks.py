@@ -12,6 +12,7 @@ import binascii
 import hmac
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
@@ -19,6 +20,7 @@ import msgspec
 
 from nftsync.errors import InputError
 from nftsync.records import normalize_uuid
+from nftsync.text import DEEPEST_JSON, nests_too_deeply
 
 __all__ = [
     "HEADER",
@@ -136,18 +138,13 @@ class Unusable(NamedTuple):
     webhook: Webhook | None = None
 
 
-#: How deep a body may nest; what reads it again may have less stack to spare.
-_DEEPEST = 200
 #: The digits of a number. Amounts reach 78; Python refuses to convert more than 4,300.
 _LONGEST_NUMBER = 1_000
 _LONGEST_TEXT = 200
 
-_IDS = {"id": "webhook id", "organizationId": "organization id", "resourceId": "resource id"}
+_IDS = ("id", "organizationId", "resourceId")
 _TEXTS = ("action", "resourceType", "createdAtUtc")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# A text without an end goes to the body's end: searched for anew from each of its quotes, that end
-# would take time with the square of the size.
-_NO_BRACKET = re.compile(rb'(?s)"(?:[^"\\]++|\\.)*+"?|[^\[\]{}]')
 
 _Fields: TypeAlias = dict[str, Any]
 
@@ -180,33 +177,24 @@ def read_webhook(body: bytes, organization_id: str | None) -> Webhook | Unusable
 
 
 def _webhook(body: bytes, fields: _Fields) -> Webhook:
-    ids = {name: _id(fields, name) for name in _IDS}
+    webhook_id, organization_id, resource_id = (_id(fields, name) for name in _IDS)
     action, resource_type, created_at_utc = (_text(fields, name) for name in _TEXTS)
     changes = fields.get("changes")
     if changes is not None and not isinstance(changes, dict):
         raise _UnusableError(f"changes: expected an object or null, got {_kind(changes)}")
-    return Webhook(
-        ids["id"],
-        ids["organizationId"],
-        action,
-        resource_type,
-        ids["resourceId"],
-        created_at_utc,
-        None if changes is None else _raw_changes(body),
-    )
-
-
-def _raw_changes(body: bytes) -> str:
     try:
-        return bytes(_changes.decode(body).changes).decode()
+        raw = None if changes is None else bytes(_changes.decode(body).changes).decode()
     except (msgspec.DecodeError, RecursionError) as error:
         raise _UnusableError("changes: not JSON that can be kept") from error
+    return Webhook(
+        webhook_id, organization_id, action, resource_type, resource_id, created_at_utc, raw
+    )
 
 
 def _id(fields: _Fields, name: str) -> str:
     value = _string(fields, name)
     try:
-        return normalize_uuid(value, _IDS[name])
+        return normalize_uuid(value, name)
     except InputError:
         raise _UnusableError(f"{name}: {_shown(value)} is not a UUID") from None
 
@@ -235,39 +223,27 @@ def _fields(body: bytes) -> _Fields:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise _UnusableError(f"not UTF-8 (byte {error.start})") from None
-    if body.count(b"{") + body.count(b"[") > _DEEPEST and _depth(body) > _DEEPEST:
-        raise _UnusableError(f"nested over {_DEEPEST} levels deep")
+    if nests_too_deeply(body):
+        raise _UnusableError(f"nested over {DEEPEST_JSON} levels deep")
     try:
         value = _decoder.decode(text)
         if "\\ud" in text or "\\uD" in text:
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
-        raise _UnusableError(f"not JSON: {_one_line(error.msg)} (character {error.pos})") from None
+        raise _UnusableError(f"not JSON: {error.msg} (character {error.pos})") from None
     except UnicodeEncodeError:
         raise _UnusableError("half of a surrogate pair stands alone") from None
-    except RecursionError:
-        raise _UnusableError("nested too deeply") from None
     if not isinstance(value, dict):
         raise _UnusableError(f"expected a JSON object, got {_kind(value)}")
     return value
 
 
-def _depth(body: bytes) -> int:
-    depth = deepest = 0
-    for byte in _NO_BRACKET.sub(b"", body):
-        depth += 1 if byte in b"[{" else -1
-        deepest = max(deepest, depth)
-    return deepest
-
-
 def _object(pairs: list[tuple[str, Any]]) -> _Fields:
     found = dict(pairs)
     if len(found) != len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise _UnusableError(f"the key {_shown(name)} stands twice")
-            seen.add(name)
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
+        raise _UnusableError(f"the key {_shown(twice)} stands twice")
     return found
 
 
@@ -287,19 +263,11 @@ _decoder = json.JSONDecoder(
 
 
 def _kind(value: object) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "a boolean"
     kinds = {dict: "an object", list: "an array", str: "a string", float: "a number"}
-    return kinds[type(value)]
+    return kinds.get(type(value), "null" if value is None else "a boolean")
 
 
 def _shown(value: str) -> str:
     """Quote text from outside: escaped, on one line, at most 80 characters."""
     quoted = ascii(value[:80])
     return quoted if len(quoted) <= 80 else f"{quoted[:77]}..."
-
-
-def _one_line(message: str) -> str:
-    return " ".join(message.split())[:80]
