@@ -16,6 +16,19 @@ from nftsync.records import CONTENT_COLUMNS, Content
 
 ID = "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed"
 OTHER = "6ec0bd7f-11c0-43da-975e-2a8ad9ebae0b"
+DOCUMENTED_METADATA = {
+    "name": "n",
+    "description": "d",
+    "image": "i",
+    "animationUrl": "a",
+    "externalUrl": "e",
+    "backgroundColor": "b",
+    "editionId": 3,
+    "totalEdition": 10,
+    "creatorName": "c",
+    "creatorImageUrl": "ci",
+    "creatorExternalPageUrl": "ce",
+}
 
 
 def wallet_body(token: str | None = None, **more: str) -> bytes:
@@ -53,19 +66,7 @@ def refusal(body: bytes, **arguments: Any) -> str:
 
 
 def test_the_whole_of_the_document_lands_in_its_columns() -> None:
-    metadata = {
-        "name": "n",
-        "description": "d",
-        "image": "i",
-        "animationUrl": "a",
-        "externalUrl": "e",
-        "backgroundColor": "b",
-        "editionId": 3,
-        "totalEdition": 10,
-        "creatorName": "c",
-        "creatorImageUrl": "ci",
-        "creatorExternalPageUrl": "ce",
-    }
+    metadata = dict(DOCUMENTED_METADATA)
     record = {
         "id": ID,
         "organizationId": OTHER,
@@ -105,25 +106,16 @@ def test_all_but_the_required_fields_may_be_absent_or_null() -> None:
     [
         (b"{}", "$: object missing required field nftTokenBalances"),
         (b'{"nftTokenBalances": null}', "$.nftTokenBalances: expected array, got null"),
-        (b'{"nftTokenBalances": {}}', "$.nftTokenBalances: expected array, got object"),
-        (b'{"nftTokenBalances": "x"}', "$.nftTokenBalances: expected array, got str"),
         (b"[]", "$: expected object, got array"),
         (b"null", "$: expected object, got null"),
-        (b'"nftTokenBalances"', "$: expected object, got str"),
         (b'{"nftTokenBalances": [1]}', "$.nftTokenBalances[0]: expected object, got int"),
         (
             b'{"nftTokenBalances": [{"tokenId": "x"}]}',
             "$.nftTokenBalances[0]: object missing required field amount",
         ),
-        (
-            b'{"nftTokenBalances": [{"amount": "1"}]}',
-            "$.nftTokenBalances[0]: object missing required field tokenId",
-        ),
         (wallet_body(amount="1"), "$.nftTokenBalances[0].amount: expected str, got int"),
         (wallet_body(amount="null"), "$.nftTokenBalances[0].amount: expected str, got null"),
-        (wallet_body(tokenId="1"), "$.nftTokenBalances[0].tokenId: expected str, got int"),
         (wallet_body(tokenId='"x"'), "$.nftTokenBalances[0].tokenId: 'x' is not a UUID"),
-        (wallet_body(tokenId='""'), "$.nftTokenBalances[0].tokenId: '' is not a UUID"),
         (
             wallet_body(tokenId=f'"{ID},{ID}"'),
             f"$.nftTokenBalances[0].tokenId: '{ID},{ID}' is not a UUID",
@@ -137,12 +129,6 @@ def test_all_but_the_required_fields_may_be_absent_or_null() -> None:
 def test_what_misses_a_required_field_is_refused_with_its_path(body: bytes, message: str) -> None:
     assert refusal(body) == message
     assert refusal(body, cursor_field="next") == message
-
-
-def test_the_refusal_names_the_entry_that_is_wrong() -> None:
-    good = {"tokenId": ID, "amount": "1"}
-    body = json.dumps({"nftTokenBalances": [good, good, {"tokenId": ID, "amount": 5}]}).encode()
-    assert refusal(body) == "$.nftTokenBalances[2].amount: expected str, got int"
 
 
 def test_ids_are_lower_cased() -> None:
@@ -172,11 +158,6 @@ def test_unknown_fields_keep_numbers_to_the_digit(number: str) -> None:
 def test_what_is_no_64_bit_integer_stays_out_of_an_integer_column(value: str) -> None:
     content = content_of(f'{{"metadata": {{"editionId": {value}, "totalEdition": 5}}}}')
     assert content == {"total_edition": 5, "extra": f'{{"metadata":{{"editionId":{value}}}}}'}
-
-
-@pytest.mark.parametrize("value", ["9223372036854775807", "-9223372036854775808", "0"])
-def test_the_greatest_64_bit_integers_fit(value: str) -> None:
-    assert content_of(f'{{"metadata": {{"editionId": {value}}}}}') == {"edition_id": int(value)}
 
 
 @pytest.mark.parametrize("value", ["12", "true", "1.50", "[]", "{}"])
@@ -218,8 +199,6 @@ def test_of_a_key_named_twice_the_last_counts_in_both_passes() -> None:
 @pytest.mark.parametrize(
     ("written", "text"),
     [
-        (r"\u0000", "\0"),
-        ("😀", "😀"),
         (r"\ud83d\ude00", "😀"),
         ("\u202eevil\u202c", "\u202eevil\u202c"),
         (r"\ud800", "\ufffd"),
@@ -239,11 +218,6 @@ def test_any_text_is_kept_and_a_lone_surrogate_is_replaced(written: str, text: s
     content["extra"].encode()
 
 
-def test_deep_values_that_can_be_read_are_kept() -> None:
-    nested = "[" * 199 + "]" * 199
-    assert content_of(f'{{"x": {nested}}}') == {"extra": f'{{"x":{nested}}}'}
-
-
 def test_values_deeper_than_others_can_read_again_fail_the_wallet() -> None:
     """The thread that applies the read has less stack left than the one that decoded it."""
     nested = "[" * 201 + "]" * 201
@@ -253,14 +227,6 @@ def test_values_deeper_than_others_can_read_again_fail_the_wallet() -> None:
     assert content_of(f'{{"x": ["{in_text}"]}}') == {"extra": f'{{"x":["{in_text}"]}}'}
 
 
-@pytest.mark.parametrize("space", [" ", "\n", "\r\n\t"])
-def test_white_space_around_a_single_token_changes_nothing(space: str) -> None:
-    record = f'{{"x":1,"metadata":{space}{{"name":"n"{space}}}{space}}}'
-    body = f"{space}{record}{space}".encode()
-    assert shown(decode_token(body, ID)) == {"name": "n", "extra": '{"x":1}'}
-    assert content_of(f"{space}{record}{space}") == {"name": "n", "extra": '{"x":1}'}
-
-
 # The single token -------------------------------------------------------------------------------
 
 
@@ -268,10 +234,6 @@ def test_the_record_of_another_token_is_refused() -> None:
     body = json.dumps({"id": OTHER, "metadata": {"name": "n"}}).encode()
     with pytest.raises(UnusableAnswer, match=rf"^\$\.id: .*another token, '{OTHER}'$"):
         decode_token(body, ID)
-
-
-def test_a_single_token_needs_no_field_at_all() -> None:
-    assert shown(decode_token(b"{}", ID)) == {}
 
 
 @pytest.mark.parametrize("body", [b"null", b"[]", b'"x"', b"1"])
@@ -290,16 +252,10 @@ def test_a_single_token_that_is_no_object_is_refused(body: bytes) -> None:
         (b"  <html></html>", "it looks like HTML"),
         (b"NaN", "not JSON"),
         (wallet_body('{"x": NaN}'), "not JSON"),
-        (wallet_body('{"x": Infinity}'), "not JSON"),
-        (wallet_body('{"x": 01}'), "not JSON"),
-        (wallet_body('{"x": "\\q"}'), "not JSON"),
-        (wallet_body('{"x": "a\nb"}'), "not JSON"),
-        (wallet_body('{"x": [1,]}'), "not JSON"),
         (wallet_body("{}") + b"{}", "not JSON"),
         (wallet_body("{}") + b"\0", "not JSON"),
         (b"\xef\xbb\xbf" + wallet_body("{}"), "not JSON"),
         (wallet_body("{}").decode().encode("utf-16"), "not UTF-8"),
-        (wallet_body("{}").decode().encode("utf-16-le"), "not JSON"),
         (wallet_body('{"x": "\u00e9"}').decode().encode("latin-1"), "not UTF-8"),
         (b'{"nftTokenBalances": [], "x": "\xed\xa0\x80"}', "not UTF-8"),
         (b"9" * 5_000, "$: "),
@@ -485,17 +441,7 @@ def test_a_damaged_document_gives_a_result_or_a_refusal(data: st.DataObject) -> 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 _I64 = st.integers(-(2**63), 2**63 - 1)
 _METADATA = {
-    "name": _TEXT,
-    "description": _TEXT,
-    "image": _TEXT,
-    "animationUrl": _TEXT,
-    "externalUrl": _TEXT,
-    "backgroundColor": _TEXT,
-    "editionId": _I64,
-    "totalEdition": _I64,
-    "creatorName": _TEXT,
-    "creatorImageUrl": _TEXT,
-    "creatorExternalPageUrl": _TEXT,
+    name: _I64 if name.endswith(("nId", "Edition")) else _TEXT for name in DOCUMENTED_METADATA
 }
 _RECORD = {
     "contractAddress": _TEXT,

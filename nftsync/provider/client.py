@@ -29,8 +29,7 @@ from nftsync.provider.wire import (
 from nftsync.records import Content, Effort, Entry, normalize_uuid
 
 if TYPE_CHECKING:
-    from nftsync.provider.network import Network
-    from nftsync.provider.transport import Response
+    from nftsync.provider.transport import Network, Response
 
 __all__ = ["Access", "Balances", "CircuitBreaker", "Client", "ClientConfig"]
 
@@ -109,7 +108,7 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             SettingsError: the address, the proxy, a certificate or the credentials cannot be used.
         """
-        from nftsync.provider.network import network_of  # slow to import
+        from nftsync.provider.transport import network_of  # slow to import
 
         auth = Auth(self.api_token, token_command=self.token_command, headers=self.headers)
         return Access(RateLimiter(self.rate_limit, at_once=at_once), auth, network_of(self))

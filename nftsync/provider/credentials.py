@@ -12,7 +12,6 @@ import threading
 from collections.abc import Mapping
 
 from nftsync.errors import SettingsError
-from nftsync.text import header_problem
 
 __all__ = ["Auth"]
 
@@ -26,16 +25,6 @@ def _split(command: str) -> list[str]:
     except ValueError as error:
         problem = str(error)
     raise SettingsError(f"{_COMMAND} is no command line: {problem}")
-
-
-def _refuse_unsendable(headers: Mapping[str, str]) -> None:
-    """Refuse what HTTP cannot carry here, where the message need not show it."""
-    for number, (name, value) in enumerate(headers.items(), start=1):
-        problem = header_problem(name, value)
-        if problem == "name":
-            raise SettingsError(f"headers: entry {number} has no HTTP header name")
-        if problem == "value":
-            raise SettingsError(f"the header {name} must be one line of printable ASCII")
 
 
 class Auth:
@@ -53,14 +42,13 @@ class Auth:
         Args:
             token: sent as `Authorization: Bearer ...`.
             token_command: a command line whose standard output is the token.
-            headers: sent as they are.
+            headers: sent as they are; settings refuse what HTTP cannot carry.
 
         Raises:
-            SettingsError: HTTP cannot carry one of them, or the command is no command line.
+            SettingsError: the command is no command line.
         """
         self._command = _split(token_command or "")
         self._fixed = dict(headers or {})
-        _refuse_unsendable({**self._fixed, "Authorization": token or ""})
         self._token = token
         self._lock = threading.Lock()
         self._generation = 0

@@ -34,8 +34,6 @@ _LONGEST_PAUSE = 300.0
 _LONGEST_WAIT = 30.0
 #: Seconds; what is longer is no limit, and more than the clock's functions take.
 _LONGEST_TIMEOUT = 86_400.0
-#: Headers that a request sets itself where it has them, and one that would unsay where it ends.
-_OF_ONE_REQUEST = ("if-none-match", "content-length", "transfer-encoding")
 
 
 class _Request(NamedTuple):
@@ -65,12 +63,8 @@ class Exchange:
         self._slots = slots
         self._breaker = breaker
         self._first_wait = config.first_wait
-        self._headers = (-1, httpx.Headers())  # of the token of that generation
         self._transports = Transports(
-            network=network,
-            timeout=min(config.timeout, _LONGEST_TIMEOUT),
-            max_bytes=config.max_bytes,
-            stopped=slots.stopped,
+            network, min(config.timeout, _LONGEST_TIMEOUT), config.max_bytes, slots.stopped
         )
         # On top of the shared pause, or all threads would be back at once.
         growing = tenacity.wait_exponential(
@@ -161,18 +155,10 @@ class Exchange:
 
     def _headers_of(self, request: _Request) -> tuple[httpx.Headers, int]:
         credentials, generation = self._auth.headers()
-        made_for, headers = self._headers
-        if generation != made_for:
-            # A configured header takes the place of ours and doesn't stand beside.
-            headers = httpx.Headers({"host": self._host, "accept": "application/json"})
-            headers["user-agent"] = f"nftsync/{__version__}"
-            headers.update(credentials)
-            headers["accept-encoding"] = "gzip"
-            for name in _OF_ONE_REQUEST:
-                headers.pop(name, None)
-            self._headers = (generation, headers)
-        if request.body is not None or request.etag is not None:
-            headers = headers.copy()
+        headers = httpx.Headers({"host": self._host, "accept": "application/json"})
+        headers["user-agent"] = f"nftsync/{__version__}"
+        headers.update(credentials)  # one takes the place of ours and doesn't stand beside
+        headers["accept-encoding"] = "gzip"
         if request.body is not None:
             headers["content-type"] = "application/json"
             headers["content-length"] = str(len(request.body))
@@ -205,31 +191,22 @@ class Exchange:
                 self._slots.pause(self._first_wait if wait is None else wait)
             raise ReadError(f"the provider answered {status}", status=status)
         if status == 304:
-            raise UnusableAnswer(
-                "the provider answered 304: not modified, though it was not asked for that",
-                status=status,
-            )
-        if 300 <= status < 400:
-            raise UnusableAnswer(
-                f"the provider answered {status}, a redirect, which is not followed; "
-                "is base_url right?",
-                status=status,
-            )
-        if status == 404:
-            raise ReadError("the provider answered 404: it knows no such object", status=status)
-        raise ReadError(f"the provider answered {status}", status=status)
+            problem = "304: not modified, though it was not asked for that"
+        elif 300 <= status < 400:
+            problem = f"{status}, a redirect, which is not followed; is base_url right?"
+        else:
+            problem = "404: it knows no such object" if status == 404 else str(status)
+        kind = UnusableAnswer if status < 400 else ReadError
+        raise kind(f"the provider answered {problem}", status=status)
 
 
 def _may_be_mended(error: BaseException) -> bool:
     """Whether another attempt may go well."""
+    if isinstance(error, AccessRefused | _WaitTooLong):
+        return False
     if isinstance(error, ProxyFailed):
         return not error.final
-    if isinstance(error, NoConnection | CutShort):
-        return True
-    if isinstance(error, UnusableAnswer | AccessRefused | _WaitTooLong):
-        return False
-    status = error.status if isinstance(error, ReadError) else None
-    return status is not None and (status == 429 or status >= 500)
+    return isinstance(error, CutShort) or (isinstance(error, ReadError) and error.provider_down)
 
 
 def retry_after(value: str | None) -> float | None:

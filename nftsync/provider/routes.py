@@ -31,7 +31,6 @@ _PATHS: Mapping[RouteKind, str] = {
 }
 _BUILT_IN: Mapping[str, RouteKind] = {"Token": "token", "Nft": "token", "Wallet": "wallet"}
 _ANY = "*"
-_UUID_LENGTH = 36
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,8 +172,8 @@ def named_ids(body: str | bytes, fields: Sequence[str]) -> list[str]:
         value = json.loads(body, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
         return []
-    found = [x.lower() for field in fields for x in _at(value, field.split(".")) if _is_uuid(x)]
-    return list(dict.fromkeys(found))
+    named = (x for field in fields for x in _at(value, field.split(".")) if isinstance(x, str))
+    return list(dict.fromkeys(x.lower() for x in named if len(x) == 36 and are_uuids(x)))
 
 
 def _at(value: Any, steps: Sequence[str]) -> Iterator[Any]:
@@ -192,7 +191,3 @@ def _elements(value: Any) -> Iterator[Any]:
             rest.extend(reversed(value))
         else:
             yield value
-
-
-def _is_uuid(value: Any) -> bool:
-    return isinstance(value, str) and len(value) == _UUID_LENGTH and are_uuids(value)

@@ -1,5 +1,6 @@
-"""A request out, a whole response back, in bounded time: one connection for each thread.
+"""The way to the provider, and on it: a request out, a whole response back, in bounded time.
 
+The way is its address, the proxy in between and the certificates; each thread has a connection.
 httpx speaks HTTP, TLS and to proxies. Its timeouts are for each wait, so a peer that sends a byte
 now and then would hold a request up for ever: a thread watches over the deadlines, and shuts the
 connection of an attempt that is over its own. Nothing follows a redirect or keeps a cookie.
@@ -9,27 +10,164 @@ from __future__ import annotations
 
 import encodings.idna  # noqa: F401 - else looked for in a thread, maybe without a descriptor
 import math
+import os
 import socket
+import ssl
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
-from nftsync.errors import NoConnection, ProxyFailed, Stopped, UnusableAnswer
-from nftsync.provider.network import Network, Proxy
+from nftsync.errors import NoConnection, ProxyFailed, SettingsError, Stopped, UnusableAnswer
 from nftsync.provider.wire import CutShort
 
-__all__ = ["Response", "Transports"]
+if TYPE_CHECKING:
+    from nftsync.provider.client import ClientConfig
+
+__all__ = ["Network", "Response", "Transports", "network_of"]
 
 #: Of the body of a response that is no success, so much is read to keep the connection.
 _REFUSAL_BYTES = 64 * 1024
 #: A connection that was idle for longer is not used again, in seconds.
 _LONGEST_IDLE = 30.0
 _CONNECTED = (".connect_tcp.complete", ".start_tls.complete")
+
+
+_PROXY_FORM = "is no proxy's URL, such as http://proxy.example.com:3128"
+
+
+class Proxy(NamedTuple):
+    """The proxy that requests go through.
+
+    Attributes:
+        made: as httpx takes it, with its password.
+        source: where it was configured.
+    """
+
+    made: httpx.Proxy
+    source: str
+
+    def __str__(self) -> str:
+        """Which it is and where it was configured, without its password."""
+        return f"{str(self.made.url).rstrip('/')} (from {self.source})"
+
+
+class Network(NamedTuple):
+    """The way to the provider, which all connections share.
+
+    Attributes:
+        base_url: its base address.
+        proxy: the proxy in between, or None.
+        tls: with all certificates, as loading them is slow.
+    """
+
+    base_url: httpx.URL
+    proxy: Proxy | None
+    tls: ssl.SSLContext
+
+
+def network_of(config: ClientConfig) -> Network:
+    """Find the way.
+
+    Raises:
+        SettingsError: the address, the proxy or a certificate cannot be used.
+    """
+    base_url = _base_address(config.base_url)
+    proxy = _chosen_proxy(base_url, config.proxy, config.proxy_source)
+    if "https" not in {base_url.scheme, proxy and proxy.made.url.scheme}:
+        return Network(base_url, proxy, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    tls = _tls_context(config.ca_file, config.client_certificate, config.client_key)
+    if proxy is not None and proxy.made.url.scheme == "https":
+        made = httpx.Proxy(proxy.made.url, auth=proxy.made.auth, ssl_context=tls)
+        proxy = proxy._replace(made=made)
+    return Network(base_url, proxy, tls)
+
+
+def _base_address(base_url: str) -> httpx.URL:
+    """Read the base address, which settings have looked at already."""
+    try:
+        url = httpx.URL(base_url)
+        _ = url.host  # decoded only now; IDNA refuses some
+    except (httpx.InvalidURL, ValueError) as error:
+        raise SettingsError(f"base_url (NFTSYNC_BASE_URL) cannot be used: {error}") from None
+    return url
+
+
+def _chosen_proxy(base_url: httpx.URL, configured: str | None, source: str) -> Proxy | None:
+    """Find the proxy: the configured one, else the environment's; a blank setting is none."""
+    found = configured
+    if found is None and not proxy_bypass(base_url.netloc.decode("ascii")):
+        known = getproxies()
+        kind = base_url.scheme if known.get(base_url.scheme) else "all"
+        found, source = known.get(kind), _variable(f"{kind}_proxy")
+    found = (found or "").strip()
+    if not found:
+        return None
+    try:
+        made = httpx.Proxy(found if "://" in found else f"http://{found}")
+        # A path may be the rest of a password that was not percent-encoded.
+        if made.url.host and made.url.raw_path == b"/" and "%" not in made.url.host:
+            httpx.HTTPTransport(verify=False, proxy=made).close()
+            return Proxy(made, source)
+        problem = _PROXY_FORM
+    except (ValueError, httpx.InvalidURL):  # whose texts show the password
+        problem = _PROXY_FORM
+    except ImportError:
+        problem = "is a SOCKS proxy, which needs one more package: pip install 'httpx[socks]'"
+    name = "the proxy" if configured is None else "proxy (NFTSYNC_PROXY)"
+    raise SettingsError(f"{name} {problem} (from {source})")
+
+
+def _variable(name: str) -> str:
+    """The variable that the standard library takes a proxy from, which looks at both cases."""
+    named = [key for key in sorted(os.environ, reverse=True) if key.lower() == name]
+    return f"environment {named[0]}" if named else "the system's settings"
+
+
+def _tls_context(ca_file: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:
+    """Trust `ca_file` alone, else `SSL_CERT_FILE` or `SSL_CERT_DIR`, else system and certifi."""
+    if ca_file is not None:
+        context = _trusting("ca_file (NFTSYNC_CA_FILE)", ca_file)
+    elif named := os.environ.get("SSL_CERT_FILE"):
+        context = _trusting("SSL_CERT_FILE", named)
+    elif named := os.environ.get("SSL_CERT_DIR"):
+        context = ssl.create_default_context(capath=named)
+    else:
+        context = httpx.create_ssl_context(trust_env=False)
+        context.load_default_certs()
+    if certificate is None:
+        if key is not None:
+            raise SettingsError("client_key (NFTSYNC_CLIENT_KEY) needs client_certificate too")
+        return context
+    files = certificate if key is None else f"{certificate} and {key}"
+    try:
+        context.load_cert_chain(certificate, key, password="")
+    except (ssl.SSLError, ValueError):
+        problem = "must hold a certificate in PEM form and its private key, without a password"
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror}"
+    else:
+        return context
+    raise SettingsError(
+        "client_certificate and client_key (NFTSYNC_CLIENT_CERTIFICATE, NFTSYNC_CLIENT_KEY): "
+        f"{files} {problem}"
+    )
+
+
+def _trusting(name: str, path: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=path)
+    except ssl.SSLError:
+        problem = "holds no certificate in PEM form"
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror}"
+    raise SettingsError(f"{name}: {path} {problem}")
 
 
 class Response(NamedTuple):
@@ -50,12 +188,7 @@ class Transports:
     """Sends requests from any number of threads, over a kept-alive connection for each."""
 
     def __init__(
-        self,
-        *,
-        network: Network,
-        timeout: float,
-        max_bytes: int,
-        stopped: threading.Event,
+        self, network: Network, timeout: float, max_bytes: int, stopped: threading.Event
     ) -> None:
         """Prepare to connect.
 
@@ -70,14 +203,7 @@ class Transports:
         self._lock = threading.Lock()
         self._links: list[_Link] = []
         self._closed = threading.Event()
-
-        def connect() -> _Link:
-            limits = httpx.Limits(max_connections=1, keepalive_expiry=_LONGEST_IDLE)
-            made = None if network.proxy is None else network.proxy.made
-            http = httpx.HTTPTransport(verify=network.tls, proxy=made, limits=limits)
-            return _Link(http, network.proxy, timeout, max_bytes, stopped)
-
-        self._connect: Callable[[], _Link] = connect
+        self._connect = partial(_Link, network, timeout, max_bytes, stopped)
 
     def send(self, request: httpx.Request) -> Response:
         """Send a request and read the whole response.
@@ -126,15 +252,14 @@ class _Link:
     """One thread's connection, and the attempt under way on it."""
 
     def __init__(
-        self,
-        http: httpx.HTTPTransport,
-        proxy: Proxy | None,
-        timeout: float,
-        max_bytes: int,
-        stopped: threading.Event,
+        self, network: Network, timeout: float, max_bytes: int, stopped: threading.Event
     ) -> None:
-        self._http = http
-        self._proxy = proxy
+        self._proxy = network.proxy
+        self._http = httpx.HTTPTransport(
+            verify=network.tls,
+            proxy=network.proxy and network.proxy.made,
+            limits=httpx.Limits(max_connections=1, keepalive_expiry=_LONGEST_IDLE),
+        )
         self._timeout = timeout
         self._max_bytes = max_bytes
         self._stopped = stopped
@@ -207,7 +332,9 @@ class _Link:
         if self._stopped.is_set():
             return Stopped("stopped")
         if isinstance(error, httpx.ProxyError):
-            return ProxyFailed(f"the proxy {self._proxy} refused: {error}", final=_is_4xx(error))
+            return ProxyFailed(  # a 4xx, as for a wrong password, comes again
+                f"the proxy {self._proxy} refused: {error}", final=str(error)[:1] == "4"
+            )
         if isinstance(error, UnicodeError):  # out of the resolver, for a label too long
             return NoConnection("no connection: that is no host name", connected=False)
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
@@ -265,11 +392,6 @@ def _gzip(content_encoding: str) -> Any:
     if codings not in (["gzip"], ["x-gzip"]):
         raise UnusableAnswer(f"the body has the content encoding {content_encoding[:80]!r}")
     return zlib.decompressobj(zlib.MAX_WBITS | 16)
-
-
-def _is_4xx(error: httpx.ProxyError) -> bool:
-    """Whether asking the proxy again has no point, as with a wrong password."""
-    return str(error)[:1] == "4"
 
 
 def _say(error: Exception) -> str:

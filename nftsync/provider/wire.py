@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
@@ -20,6 +20,7 @@ import msgspec
 
 from nftsync.errors import UnusableAnswer
 from nftsync.records import Content, Entry, are_uuids
+from nftsync.text import DEEPEST_JSON, nests_too_deeply
 
 __all__ = [
     "CutShort",
@@ -59,7 +60,7 @@ class _Token(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=Fals
     metadata: _Metadata | None = None
 
 
-class _Entry(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+class _Entry(msgspec.Struct, rename="camel", gc=False):
     token_id: str
     amount: str
     token: _Token | None = None
@@ -79,9 +80,6 @@ class _LooseBalances(msgspec.Struct, rename="camel", gc=False):
     nft_token_balances: list[_LooseEntry]
 
 
-#: How deep what is kept of unknown fields may nest; whoever reads it again has less stack to spare.
-_DEEPEST = 200
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _LIST_FIELD = "nftTokenBalances"
 _TOKEN_FIELDS = ("organizationId", "contractAddress", "blockchainTokenId")
 _METADATA_FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(_Metadata))
@@ -100,6 +98,8 @@ _SURROGATE = re.compile(
 )
 _BEGUN_NUMBER = re.compile(rb"(?:-|[0-9]\.|[0-9][eE][+-]?)\Z")
 _NOTHING: tuple[None, ...] = (None,) * len(_METADATA_FIELDS)
+_NULL = msgspec.Raw(b"null")
+_WRONG = object()
 
 
 class WalletPage(NamedTuple):
@@ -134,7 +134,7 @@ def decode_wallet(
     if cursor_field is None:
         try:
             balances = _strict_balances.decode(body).nft_token_balances
-            return WalletPage(_strict_entries(balances), None, None)
+            return WalletPage(_entries(balances, _strict_content), None, None)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, _NeedsLooseReadError):
             pass  # what is wrong, if anything, is found out below
     text = _checked(body)
@@ -142,19 +142,10 @@ def decode_wallet(
     fields = _decode(_object, text)
     allowed = {_LIST_FIELD, cursor_field, *known_fields}
     unknown = next((name for name in fields if name not in allowed), None)
-    cursor = None
-    if cursor_field is not None and cursor_field in fields:
-        cursor = _cursor(fields[cursor_field], cursor_field)
-    entries = loose.nft_token_balances
-    ids = _token_ids([entry.token_id for entry in entries])
-    return WalletPage(
-        [
-            (token_id, entry.amount, _loose_content(entry.token, token_id))
-            for token_id, entry in zip(ids, entries, strict=True)
-        ],
-        unknown,
-        cursor,
+    cursor = (
+        None if cursor_field is None else _cursor(fields.get(cursor_field, _NULL), cursor_field)
     )
+    return WalletPage(_entries(loose.nft_token_balances, _loose_content), unknown, cursor)
 
 
 def each_token_once(entries: list[Entry]) -> list[Entry]:
@@ -183,11 +174,9 @@ def decode_token(body: bytes, token_id: str) -> Content:
         UnusableAnswer: the body is no JSON object, or is the record of another token.
     """
     text = _checked(body).strip()
-    fields = _decode(_object, text)
-    if "id" in fields:
-        shown = _value(fields["id"], _text)
-        if isinstance(shown, str) and shown.lower() != token_id:
-            raise UnusableAnswer(f"$.id: the answer is the record of another token, {shown[:80]!r}")
+    shown = _value(_decode(_object, text).get("id", _NULL), _text)
+    if isinstance(shown, str) and shown.lower() != token_id:
+        raise UnusableAnswer(f"$.id: the answer is the record of another token, {shown[:80]!r}")
     content = _loose_content(msgspec.Raw(text), token_id)
     if content is None:
         raise UnusableAnswer("$: expected an object, got null")
@@ -203,8 +192,8 @@ def check_object(body: bytes) -> bytes:
     """
     text = _checked(body)
     _decode(_object, text)
-    if text.count(b"{") + text.count(b"[") > _DEEPEST and _depth(text) > _DEEPEST:
-        raise UnusableAnswer(f"the body is nested over {_DEEPEST} levels deep")
+    if nests_too_deeply(text):
+        raise UnusableAnswer(f"the body is nested over {DEEPEST_JSON} levels deep")
     return text
 
 
@@ -212,14 +201,12 @@ class _NeedsLooseReadError(Exception):
     """The strict pass read the answer, but a record carries another token's id."""
 
 
-def _strict_entries(balances: list[_Entry]) -> list[Entry]:
+def _entries(
+    balances: Sequence[_Entry | _LooseEntry], content: Callable[[Any, str], Content | None]
+) -> list[Entry]:
     ids = _token_ids([entry.token_id for entry in balances])
     return [
-        (
-            token_id,
-            entry.amount,
-            None if entry.token is None else _strict_content(entry.token, token_id),
-        )
+        (token_id, entry.amount, None if entry.token is None else content(entry.token, token_id))
         for token_id, entry in zip(ids, balances, strict=True)
     ]
 
@@ -304,9 +291,6 @@ def _cursor(raw: msgspec.Raw, field: str) -> str | None:
     return None if value is None else str(value)
 
 
-_WRONG = object()
-
-
 def _value(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> Any:
     try:
         return decoder.decode(raw)
@@ -325,68 +309,44 @@ def _loose_content(raw: msgspec.Raw, token_id: str) -> Content | None:
         pass  # something to keep in `extra`
     if record[:1] != b"{":
         return (*(None,) * len(_TOKEN_FIELDS), *_NOTHING, _json({"token": raw}))
-    extra = dict(_decode(_object, record))
-    shown_id = _value(extra.get("id", msgspec.Raw(b"null")), _text)
+    extra = _decode(_object, record)
+    shown_id = _value(extra.get("id", _NULL), _text)
     if shown_id is None or (isinstance(shown_id, str) and shown_id.lower() == token_id):
         extra.pop("id", None)
-    columns = _take(extra, _TOKEN_FIELDS)
-    metadata: list[Any] = list(_NOTHING)
-    raw_metadata = extra.get("metadata", msgspec.Raw(b"null"))
-    if bytes(raw_metadata) == b"null":
-        extra.pop("metadata", None)
-    elif bytes(raw_metadata)[:1] == b"{":
-        unknown = dict(_decode(_object, bytes(raw_metadata)))
-        metadata = _take(unknown, _METADATA_FIELDS)
-        del extra["metadata"]
-        if unknown:
-            extra["metadata"] = _encode(unknown)
-    columns[0] = _organization(columns[0])
-    return (*columns, *metadata, _json(extra) if extra else None)
+    organization, *columns = (_take(extra, name) for name in _TOKEN_FIELDS)
+    metadata: Sequence[Any] = _NOTHING
+    kept = extra.pop("metadata", _NULL)
+    if bytes(kept)[:1] == b"{":
+        unknown = _decode(_object, kept)
+        metadata = [_take(unknown, name) for name in _METADATA_FIELDS]
+        kept = _encode(unknown) if unknown else _NULL
+    if bytes(kept) != b"null":
+        extra["metadata"] = kept
+    return (_organization(organization), *columns, *metadata, _json(extra) if extra else None)
 
 
-def _take(fields: dict[str, msgspec.Raw], names: tuple[str, ...]) -> list[Any]:
-    """Move the values of the documented fields and types out of `fields`."""
-    values: list[Any] = []
-    for name in names:
-        raw = fields.get(name)
-        value = None
-        if raw is not None:
-            value = _value(raw, _integer if name in _INTEGER_FIELDS else _text)
-            if value is _WRONG:
-                value = None
-            else:
-                del fields[name]
-        values.append(value)
-    return values
+def _take(fields: dict[str, msgspec.Raw], name: str) -> Any:
+    """Move the value of a documented field out of `fields`, if it is of the documented type."""
+    value = _value(fields.get(name, _NULL), _integer if name in _INTEGER_FIELDS else _text)
+    if value is _WRONG:
+        return None
+    fields.pop(name, None)
+    return value
 
 
 def _json(fields: Mapping[str, msgspec.Raw]) -> str:
     """Write fields so that the same ones in another order, spacing or escaping change nothing."""
     text = bytes(_encode(fields))
-    if b"\\" not in text and text.count(b"{") + text.count(b"[") <= 1 + ("metadata" in fields):
-        return text.decode()  # nothing is nested or escaped
-    if _depth(text) > _DEEPEST:
-        raise UnusableAnswer(f"the body holds an unknown field nested over {_DEEPEST} levels deep")
-    try:
-        value = json.loads(text, parse_int=_digits, parse_float=_digits)
-        return bytes(_encode(value)).decode()
-    except RecursionError:
-        raise UnusableAnswer("the body is nested too deeply") from None
+    if nests_too_deeply(text):
+        message = f"the body holds an unknown field nested over {DEEPEST_JSON} levels deep"
+        raise UnusableAnswer(message)
+    if b"\\" in text or text.count(b"{") + text.count(b"[") > 1 + ("metadata" in fields):
+        text = bytes(_encode(json.loads(text, parse_int=_digits, parse_float=_digits)))
+    return text.decode()  # else nothing is nested or escaped
 
 
 def _encode(fields: Mapping[str, msgspec.Raw]) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(fields, order="sorted"))
-
-
-def _depth(text: bytes) -> int:
-    depth = deepest = 0
-    for byte in _STRING.sub(b"", text):
-        if byte in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"]}":
-            depth -= 1
-    return deepest
 
 
 def _digits(number: str) -> msgspec.Raw:

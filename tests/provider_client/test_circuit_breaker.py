@@ -38,10 +38,6 @@ def test_one_other_answer_among_the_first_twenty_says_that_we_are_let_in(place: 
     assert not any(tell(CircuitBreaker(), *statuses, *[401] * 100))
 
 
-def test_refusals_count_however_often_nothing_answers_between() -> None:
-    assert tell(CircuitBreaker(), *[401, "refused"] * 20).index(True) == 38
-
-
 @pytest.mark.parametrize("status", [200, 401, 500])
 @pytest.mark.parametrize("before", [0, 1_000])
 def test_fifty_requests_in_a_row_without_an_answer_are_enough(status: int, before: int) -> None:
@@ -70,15 +66,6 @@ def test_a_client_reports_what_its_requests_met(
     fails()
     assert breaker.reason is None
     assert tell(breaker, "x") == [True]
-
-
-def test_requests_without_a_connection_are_counted(make_client: MakeClient) -> None:
-    nobody = make_client(base_url="http://127.0.0.1:9", attempts=7, first_wait=0.0)
-    for number in range(8):
-        assert nobody.breaker.reason is None
-        with pytest.raises(ReadError):
-            nobody.balances(wallet(number), Effort())
-    assert nobody.breaker.reason is not None
 
 
 def test_an_answer_too_large_to_be_read_is_an_answer(

@@ -157,12 +157,6 @@ def test_a_provider_that_refuses_everybody_or_gives_no_answer_is_down(
     assert (found.outcome, found.provider_down) == ("failed", True)
 
 
-@each_kind
-def test_a_provider_that_is_not_there_is_down(make_client: MakeClient, task: AnyTask) -> None:
-    found = read_one(make_client(base_url="http://127.0.0.1:9", attempts=1), task)
-    assert (found.outcome, found.provider_down) == ("failed", True)
-
-
 NOT_DOWN: dict[str, Sender] = {
     **{str(status): reply(status=status) for status in (301, 304, 400, 404, 409, 410, 422)},
     "not JSON": reply(b"<html>"),

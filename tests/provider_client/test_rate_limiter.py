@@ -179,23 +179,6 @@ def test_stopping_a_client_ends_its_waits_and_leaves_the_others(pause: bool) -> 
         pass
 
 
-@pytest.mark.parametrize("arguments", [{}, {"rate_limit": 1000}, {"at_once": 8}])
-def test_one_429_holds_all_clients_back(
-    provider: Provider, make_client: MakeClient, arguments: dict[str, Any]
-) -> None:
-    limiter = RateLimiter(**arguments)
-    refused = make_client(limiter=limiter, attempts=1)
-    others = [make_client(limiter=limiter, urgent=urgent) for urgent in (True, False)]
-    provider.always(reply(status=429, retry_after="1"), GOOD)
-    with pytest.raises(ReadError, match="429"):
-        refused.balances(wallet(0), Effort())
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda n: others[n % 2].balances(wallet(n), Effort()), range(8)))
-    first, *rest = provider.requests()
-    assert len(rest) == 8
-    assert min(seen.at for seen in rest) - first.at >= 0.9
-
-
 def test_a_pause_that_comes_while_requests_wait_in_line_holds_them_back_too() -> None:
     limiter = RateLimiter(at_once=1)
     slots = Slots(limiter)
@@ -208,12 +191,6 @@ def test_a_pause_that_comes_while_requests_wait_in_line_holds_them_back_too() ->
     crowd.join()
     assert min(crowd.left_at) >= resume_at
     assert sorted(crowd.order) == ["0", "1", "2", "3"]
-
-
-def test_a_limiter_without_limits_lets_everybody_through_at_once() -> None:
-    slots = Slots(RateLimiter())
-    with slots, slots, slots:
-        pass
 
 
 def test_clients_of_one_access_share_the_token_and_not_the_circuit_breaker(

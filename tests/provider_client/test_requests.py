@@ -100,14 +100,6 @@ def test_the_provider_may_live_below_a_path(
     assert provider.requests()[0].path == f"/api/v1/wallets/{wallet(1)}/nft-balances"
 
 
-def test_the_record_of_another_token_fails_the_read(
-    provider: Provider, make_client: MakeClient
-) -> None:
-    provider.on(f"/v1/tokens/{token(1)}", reply(b'{"id": "%s"}' % token(2).encode()))
-    with pytest.raises(UnusableAnswer, match=r"^\$\.id: "):
-        make_client().token(token(1), Effort())
-
-
 # Connections ------------------------------------------------------------------------------------
 
 
@@ -284,22 +276,6 @@ def test_a_token_command_that_fails_says_so_and_shows_none_of_its_output(
     assert provider.requests() == []
 
 
-@pytest.mark.parametrize(
-    "credentials",
-    [
-        {"token": f"{SECRET}\n"},
-        {"token": f"{SECRET}\u00e9"},
-        {"headers": {"X-Key": f"{SECRET}\r\nX-Evil: 1"}},
-        {"headers": {"X-Key": f"{SECRET}\u20ac"}},
-        {"headers": {f"X-Key: {SECRET}": "v"}},
-    ],
-)
-def test_credentials_that_http_cannot_carry_are_refused_unseen(credentials: Any) -> None:
-    with pytest.raises(SettingsError) as caught:
-        Auth(**credentials)
-    assert SECRET not in everything_known_of(caught.value)
-
-
 FAULTS = {
     "refused": reply(status=401),
     "not found": reply(status=404),
@@ -439,14 +415,6 @@ def test_a_cursor_too_long_to_be_sent_fails_the_read(
     assert len(provider.requests()) == 1
 
 
-def test_a_token_on_two_pages_with_different_amounts_fails_the_read(
-    provider: Provider, paging_client: Client
-) -> None:
-    provider.always(paged(balances(entry(token(1), "1"), next=1), balances(entry(token(1), "2"))))
-    with pytest.raises(UnusableAnswer, match=f"{token(1)} is listed twice.*'1' and '2'"):
-        paging_client.balances(wallet(1), Effort())
-
-
 def test_a_page_that_fails_is_asked_for_again_and_not_the_first(
     provider: Provider, make_client: MakeClient
 ) -> None:
@@ -460,18 +428,6 @@ def test_a_page_that_fails_is_asked_for_again_and_not_the_first(
     queries = [seen.query for seen in provider.requests()]
     assert queries == ["", "after=1", "after=1", "after=2", "after=2"]
     assert effort == Effort(5, 2)
-
-
-def test_an_unknown_field_is_reported_until_it_is_to_be_ignored(
-    provider: Provider, make_client: MakeClient
-) -> None:
-    provider.holds(wallet(1), entry(token(1)), total=1, next=None)
-    found = make_client().balances(wallet(1), Effort())
-    assert (len(found.entries or []), found.unknown_field) == (1, "total")
-    partly = make_client(ignore_fields=["total"]).balances(wallet(1), Effort())
-    assert partly.unknown_field == "next"
-    wholly = make_client(ignore_fields=["total", "next"]).balances(wallet(1), Effort())
-    assert (len(wholly.entries or []), wholly.unknown_field) == (1, None)
 
 
 # Webhook configuration --------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import socket
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,15 @@ from nftsync.pull.result import SyncResult
 from nftsync.store.wallets import WalletLine
 
 Sync = Callable[..., SyncResult]
+
+pytestmark = pytest.mark.usefixtures("own_settings")
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    """A provider that answers as it is told to, in the place of the sandbox."""
+    with Provider() as running:
+        yield running
 
 
 @pytest.fixture
@@ -122,21 +131,6 @@ def test_requests_and_retries_are_counted_as_the_provider_saw_them(
     assert query("SELECT requests, retries, status FROM sync_runs") == [(10, 4, "partial")]
 
 
-def test_an_etag_spares_the_next_body(provider: Provider, sync: Sync) -> None:
-    fill(provider, 1)
-
-    def answer(peer: Peer) -> bool:
-        known = peer.seen.headers.get("if-none-match") == 'W/"v1"'
-        return (reply(status=304) if known else reply(provider.bodies[path(0)], etag='W/"v1"'))(
-            peer
-        )
-
-    provider.on(path(0), answer)
-    assert [sync([wallet(0)]).wallets.unchanged for _ in range(3)] == [0, 1, 1]
-    sent = [seen.headers.get("if-none-match") for seen in provider.requests()]
-    assert sent == [None, 'W/"v1"', 'W/"v1"']
-
-
 def test_pages_are_put_together(provider: Provider, sync: Sync, held: Any) -> None:
     pages = {
         "": balances(entry(token(1)), cursor="two"),
@@ -174,47 +168,32 @@ FAULTS = {
 }
 
 
-def test_wallets_that_fail_are_listed_while_the_others_go_on(
+def test_wallets_that_fail_are_listed_and_keep_what_they_held_while_the_others_go_on(
     provider: Provider, sync: Sync, held: Any, query: Any
 ) -> None:
     wallets = fill(provider, 30)
+    sync(wallets)
+    before, read_at = held(), dict(query("SELECT wallet_id, synced_at FROM wallets"))
     faulty = {wallet(number): fault for number, fault in enumerate(FAULTS)}
     for number, (answer, _) in enumerate(FAULTS.values()):
         provider.on(path(number), answer)
-    result = sync(wallets, timeout=0.5)
-    assert result.status == "partial"
-    assert (result.wallets.total, result.wallets.failed) == (30, len(FAULTS))
+    result = sync(timeout=0.5)
+    assert (result.status, result.wallets.total, result.wallets.failed) == (
+        "partial", 30, len(FAULTS),
+    )  # fmt: skip
     assert set(errors(result)) == set(faulty)
     for wallet_id, error in errors(result).items():
         assert FAULTS[faulty[wallet_id]][1] in error
         assert "\n" not in error
-    assert set(held()) == {wallet(number) for number in range(len(FAULTS), 30)}
-    assert dict(query("SELECT wallet_id, error FROM wallets WHERE status = 'failed'")) == errors(
-        result
-    )
-    assert query("SELECT count(*) FROM wallets WHERE status = 'ok'") == [(30 - len(FAULTS),)]
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_failed_read_removes_nothing(
-    provider: Provider, sync: Sync, held: Any, query: Any, fault: str
-) -> None:
-    wallets = fill(provider, 3)
-    sync(wallets)
-    before = held()
-    (read_at,) = query("SELECT synced_at FROM wallets WHERE wallet_id = ?", wallet(1))
-    provider.on(path(1), FAULTS[fault][0])
-    result = sync(timeout=0.5)
-    assert (result.status, list(errors(result))) == ("partial", [wallet(1)])
-    assert held() == before
-    assert result.balances.removed == 0
-    assert query("SELECT status, synced_at FROM wallets WHERE wallet_id = ?", wallet(1)) == [
-        ("failed", *read_at)
-    ]
-    provider.holds(wallet(1), entry(token(2), "9"))
-    provider.on(path(1))
+    assert (held(), result.balances.removed) == (before, 0)
+    failed = query("SELECT wallet_id, error, synced_at FROM wallets WHERE status = 'failed'")
+    assert {x[0]: x[1] for x in failed} == errors(result)
+    assert all(synced_at == read_at[wallet_id] for wallet_id, _, synced_at in failed)
+    for number in range(len(FAULTS)):
+        provider.holds(wallet(number), entry(token(2 * number), "9"))
+        provider.on(path(number))
     again = sync()
-    assert (again.status, again.balances.removed) == ("ok", 1)
+    assert (again.status, again.balances.removed) == ("ok", len(FAULTS))
     assert held()[wallet(1)] == {token(2): "9"}
 
 
@@ -268,30 +247,18 @@ def test_a_provider_that_is_suddenly_empty_for_all_is_not_believed_until_told_to
     assert held() == {}
 
 
-def test_emptied_wallets_are_believed_while_others_still_hold(
-    provider: Provider, sync: Sync, held: Any
+@pytest.mark.parametrize(
+    ("count", "emptied"), [(1, [0]), (31, [0]), (60, [n for n in range(60) if n % 3])]
+)
+def test_emptied_wallets_are_believed_while_they_are_few_or_others_still_hold(
+    provider: Provider, sync: Sync, held: Any, count: int, emptied: list[int]
 ) -> None:
-    wallets = fill(provider, 60)
-    sync(wallets)
-    for number in range(60):
-        if number % 3:
-            provider.holds(wallet(number))
+    sync(fill(provider, count))
+    for number in emptied:
+        provider.holds(wallet(number))
     result = sync(concurrency=1)
-    assert (result.status, result.balances.removed) == ("ok", 80)
-    assert len(held()) == 20
-
-
-@pytest.mark.parametrize("others", [0, 30])
-def test_a_single_emptied_wallet_is_believed(
-    provider: Provider, sync: Sync, held: Any, others: int
-) -> None:
-    wallets = fill(provider, 1 + others)
-    sync(wallets)
-    provider.holds(wallet(0))
-    result = sync()
-    assert (result.status, result.balances.removed) == ("ok", 2)
-    assert wallet(0) not in held()
-    assert len(held()) == others
+    assert (result.status, result.balances.removed) == ("ok", 2 * len(emptied))
+    assert set(held()) == {wallet(n) for n in range(count) if n not in emptied}
 
 
 def test_wallets_that_never_held_anything_may_all_be_empty(provider: Provider, sync: Sync) -> None:
@@ -343,6 +310,21 @@ def test_without_a_base_url_or_wallets_there_is_nothing_to_do(
         nftsync.sync(base_url="http://127.0.0.1:9")
     with pytest.raises(InputError, match="'x' is not a wallet id"):
         nftsync.sync(["x"], base_url="http://127.0.0.1:9")
+
+
+def test_an_etag_spares_the_next_body(provider: Provider, sync: Sync) -> None:
+    fill(provider, 1)
+
+    def answer(peer: Peer) -> bool:
+        known = peer.seen.headers.get("if-none-match") == 'W/"v1"'
+        return (reply(status=304) if known else reply(provider.bodies[path(0)], etag='W/"v1"'))(
+            peer
+        )
+
+    provider.on(path(0), answer)
+    assert [sync([wallet(0)]).wallets.unchanged for _ in range(3)] == [0, 1, 1]
+    sent = [seen.headers.get("if-none-match") for seen in provider.requests()]
+    assert sent == [None, 'W/"v1"', 'W/"v1"']
 
 
 def test_sync_takes_wallets_from_a_file(
