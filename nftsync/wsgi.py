@@ -14,8 +14,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import waitress
 from werkzeug.wsgi import ClosingIterator
@@ -76,7 +76,7 @@ class Listener:
         self.socket.close()
 
 
-class HttpServer:
+class HttpServer(AbstractContextManager["HttpServer"]):
     """A WSGI app on a port, in threads; a context manager that stops it on leaving.
 
     Args:
@@ -110,8 +110,7 @@ class HttpServer:
         ident: str = "nftsync",
     ) -> None:
         listener = listener or Listener()
-        self.port = listener.port
-        self.url = listener.url
+        self.port, self.url = listener.port, listener.url
         self._app = _Draining(app)
         self._map: dict[int, Any] = {}  # all that waitress has open
         self._closing = threading.Lock()
@@ -133,9 +132,6 @@ class HttpServer:
             )
             self._loop = threading.Thread(target=self._server.run, name="nftsync-http", daemon=True)
             self._loop.start()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -174,12 +170,10 @@ class _Draining:
                 start_response("503 Service Unavailable", [("Content-Type", "application/json")])
                 return iter([b'{"error":"stopping"}\n'])  # of no known length: waitress closes
             self._working += 1
-        try:
+        with ExitStack() as stack:
+            stack.callback(self._answered)
             parts = self._app(environ, start_response)
-        except BaseException:
-            self._answered()
-            raise
-        return ClosingIterator(parts, self._answered)
+            return ClosingIterator(parts, stack.pop_all().close)
 
     def end(self, seconds: float) -> None:
         """Refuse requests from here on, and wait until those in work are answered."""

@@ -17,15 +17,15 @@ from nftsync.errors import InputError, SettingsError
 from nftsync.provider import webhooks
 from nftsync.provider.webhooks import Unusable, Webhook, read_webhook
 from nftsync.receiver.committer import Committer, Outcome
-from nftsync.receiver.telemetry import Metrics, log_refused
+from nftsync.receiver.telemetry import REFUSED, Metrics
 from nftsync.store.inbox import Delivery
 
-__all__ = ["LARGEST_BODY", "close_app", "create_app"]
+__all__ = ["close_app", "create_app"]
 
 _log = logging.getLogger("nftsync.receiver")
 
 #: Bytes; a webhook is a few hundred.
-LARGEST_BODY = 256 * 1024
+_LARGEST_BODY = 256 * 1024
 
 _HEALTH, _READY = "/healthz", "/readyz"
 # No slash at its end: Flask would redirect what comes without it. None twice at its beginning:
@@ -84,8 +84,8 @@ def create_app(
     def receive() -> Response:
         """Read, verify and store one webhook; nothing is stored unless its signature is right."""
         counts.received.inc()
-        body = request.stream.read(LARGEST_BODY + 1)
-        if len(body) > LARGEST_BODY:
+        body = request.stream.read(_LARGEST_BODY + 1)
+        if len(body) > _LARGEST_BODY:
             return refused("too large", body, 413, "body over 256 KiB")
         verdict = webhooks.verify(body, request.headers.get(webhooks.HEADER), secrets)
         if isinstance(verdict, webhooks.Refused):
@@ -101,7 +101,8 @@ def create_app(
 
     def refused(reason: str, body: bytes, status: int, error: str) -> Response:
         counts.refused.labels(reason).inc()
-        log_refused(reason, request.remote_addr, len(body))
+        fields = {"reason": reason, "remote": request.remote_addr, "bytes": len(body)}
+        _log.warning(REFUSED, extra=fields)
         return _reply(status, f'{{"error":"{error}"}}\n'.encode())
 
     for rule, method, view in (

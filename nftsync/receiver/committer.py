@@ -53,9 +53,7 @@ _OWN_FAULT = (
     UnicodeError,
     OverflowError,
 )
-# After these the connection is as good as before.
 _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-_PASSING = {*_LOCKED, sqlite3.SQLITE_FULL}
 
 
 class _Waiting:
@@ -185,22 +183,20 @@ class Committer:
     def _commit(self, batch: list[_Waiting]) -> None:
         try:
             outcomes = self._write(batch)
-            self._trying_since = None
         except _OWN_FAULT as error:
-            self._roll_back(None)
-            if len(batch) == 1:
-                self._refuse(batch, str(error))
+            if len(batch) > 1:
+                for waiting in batch:
+                    self._commit([waiting])
                 return
-            for waiting in batch:
-                self._commit([waiting])
+            self._refuse(batch, str(error))
         except (sqlite3.Error, StoreError) as error:
-            self._roll_back(error)
-            if _code(error) in _LOCKED:
+            # The kind of an error of SQLite's, without its details.
+            if int(getattr(error, "sqlite_errorcode", -1)) & 0xFF in _LOCKED:
                 self._queue.extendleft(reversed(batch))
                 time.sleep(_RETRY)
-            else:
-                self._trying_since = None
-                self._refuse(batch, str(error))
+                return
+            self._disconnect()  # it may be broken
+            self._refuse(batch, str(error))
         else:
             self._tell(None)
             self._answer(batch, outcomes)
@@ -210,17 +206,17 @@ class Committer:
                 self._on_stored()
             if self._checkpoints is not None:
                 self._checkpoints.after_commit()
+        self._trying_since = None
 
     def _write(self, batch: list[_Waiting]) -> list[Outcome]:
-        connection = self._connected()
-        connection.execute("BEGIN IMMEDIATE")
-        began, at = time.perf_counter(), now()
-        self._file.check()
         deliveries = [x.delivery for x in batch if x.delivery is not None]
-        stored = iter(store(connection, deliveries, at) if deliveries else [])
-        if len(deliveries) < len(batch):
-            connection.execute("INSERT OR REPLACE INTO inbox_checks VALUES (1, ?)", (at,))
-        connection.execute("COMMIT")
+        with self._connected() as connection:  # a transaction
+            connection.execute("BEGIN IMMEDIATE")
+            began, at = time.perf_counter(), now()
+            self._file.check()
+            stored = iter(store(connection, deliveries, at) if deliveries else [])
+            if len(deliveries) < len(batch):
+                connection.execute("INSERT OR REPLACE INTO inbox_checks VALUES (1, ?)", (at,))
         self._file.check()  # or what was written is where nobody finds it
         if self._observe_commit is not None and deliveries:
             self._observe_commit(time.perf_counter() - began)
@@ -253,23 +249,11 @@ class Committer:
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
-            connection = self._file.open()
+            self._connection = self._file.open()
             self._checkpoints = Checkpoints(
-                self._file.path, connection, rows=_ROWS_BEFORE_CHECKPOINT
+                self._file.path, self._connection, rows=_ROWS_BEFORE_CHECKPOINT
             )
-            self._connection = connection
         return self._connection
-
-    def _roll_back(self, error: Exception | None) -> None:
-        """Leave no transaction open, nor a connection that may be broken."""
-        keep = error is None or _code(error) in _PASSING
-        if self._connection is not None and self._connection.in_transaction:
-            try:
-                self._connection.execute("ROLLBACK")
-            except sqlite3.Error:
-                keep = False
-        if not keep:
-            self._disconnect()
 
     def _disconnect(self) -> None:
         if self._checkpoints is not None:
@@ -331,8 +315,3 @@ class _DatabaseFile:
             connection.close()
             raise
         return connection
-
-
-def _code(error: Exception) -> int:
-    """The kind of an error of SQLite's, without its details."""
-    return int(getattr(error, "sqlite_errorcode", -1)) & 0xFF

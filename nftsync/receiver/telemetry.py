@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -21,41 +20,24 @@ from prometheus_client.registry import Collector
 
 from nftsync.errors import NftsyncError
 from nftsync.receiver.committer import Outcome
+from nftsync.store import STATES
 from nftsync.store.database import connect_reader
 from nftsync.wsgi import HttpServer, Listener
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-__all__ = [
-    "Backlog",
-    "Metrics",
-    "log_json_lines",
-    "log_refused",
-    "serve_metrics",
-    "unblock_stderr",
-]
-
+__all__ = ["REFUSED", "Backlog", "Metrics", "log_json_lines", "serve_metrics", "unblock_stderr"]
 
 _log = logging.getLogger("nftsync.receiver")
 
+#: What the log says of a refused webhook; `log_json_lines` writes so many a second.
+REFUSED = "refused a webhook"
 _LINES_A_SECOND = 10
 #: Bytes that wait to be written to stderr; what comes after them is dropped.
 _WAITING = 256 * 1024
 #: How long the end of the process waits until they are written.
 _LAST_SECONDS = 1.0
-
-
-def log_refused(reason: str, remote: str | None, size: int) -> None:
-    """A webhook was refused, of which `log_json_lines` writes so many a second.
-
-    Args:
-        reason: why.
-        remote: the sender's address.
-        size: bytes of its body, of those that were read.
-    """
-    fields = {"reason": reason, "remote": remote, "bytes": size}
-    _log.warning("refused a webhook", extra=fields)
 
 
 def unblock_stderr() -> None:
@@ -89,7 +71,7 @@ def log_json_lines(level: int = logging.INFO, stream: TextIO | None = None) -> l
     )
     handler.setFormatter(formatter)
     # What anybody can cause: refused webhooks, and what waitress makes of a request's bytes.
-    handler.addFilter(_Bounded(lambda record: record.funcName == log_refused.__name__))
+    handler.addFilter(_Bounded(lambda record: record.msg == REFUSED))
     handler.addFilter(_Bounded(lambda record: record.name.startswith("waitress")))
     root = logging.getLogger()
     root.addHandler(handler)
@@ -109,18 +91,15 @@ class _Bounded(logging.Filter):
         super().__init__()
         self._is_one = is_one
         self._lock = threading.Lock()
-        self._second = 0
-        self._lines = 0
-        self._suppressed = 0
+        self._second = self._lines = self._suppressed = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not self._is_one(record):
             return True
         with self._lock:
             second = int(record.created)
-            if second != self._second:
-                self._second, self._lines = second, 0
-            self._lines += 1
+            self._lines = 1 if second != self._second else self._lines + 1
+            self._second = second
             if self._lines > _LINES_A_SECOND:
                 self._suppressed += 1
                 return False
@@ -139,8 +118,7 @@ class _Unblocked(io.RawIOBase):
         self._descriptor = descriptor
         self._changed = threading.Condition()
         self._texts: list[bytes] = []
-        self._waiting = 0
-        self._dropped = 0
+        self._waiting = self._dropped = 0
         self._finished = False
         self._thread = threading.Thread(target=self._run, name="nftsync-stderr", daemon=True)
         self._thread.start()
@@ -201,11 +179,10 @@ class _Unblocked(io.RawIOBase):
 
 
 # `done` is left out: it grows for ever, and so would the time to count it.
-_COUNTS = """
-    SELECT state, count(*), min(received_at) FROM webhooks
-    WHERE state IN ('pending', 'running', 'failed', 'dead', 'unrouted', 'quarantined')
-    GROUP BY state"""
-_STATES = ("pending", "running", "failed", "dead", "unrouted", "quarantined")
+_WAITING_STATES = tuple(state for state in STATES if state != "done")
+_COUNTS = f"""
+    SELECT state, count(*), 86400 * (julianday('now') - julianday(min(received_at)))
+    FROM webhooks WHERE state IN {_WAITING_STATES} GROUP BY state"""  # noqa: S608
 
 
 class Backlog(Collector):
@@ -231,21 +208,23 @@ class Backlog(Collector):
             with closing(connect_reader(self._database)) as connection:
                 connection.execute("PRAGMA busy_timeout = 1000")
                 rows = connection.execute(_COUNTS).fetchall()
-            counts = {state: count for state, count, _ in rows}
-            for state in _STATES:
-                waiting.add_metric([state], counts.get(state, 0))
-            since = [
-                datetime.fromisoformat(oldest) for state, _, oldest in rows if state == "pending"
-            ]
-            seconds = [(datetime.now(UTC) - oldest).total_seconds() for oldest in since]
-            age.add_metric([], max(0.0, *seconds, 0.0))
+            found = {state: (count, seconds) for state, count, seconds in rows}
+            for state in _WAITING_STATES:
+                waiting.add_metric([state], found.get(state, (0, 0))[0])
+            age.add_metric([], max(0.0, found.get("pending", (0, 0.0))[1]))
         yield waiting
         yield age
 
 
+_OUTCOMES: dict[Outcome, str] = {
+    "stored": "New webhooks stored.",
+    "duplicate": "Webhooks that came again.",
+    "quarantined": "Webhooks put in quarantine.",
+    "not stored": "Webhooks answered 503, as they could not be stored in time.",
+}
 _REASONS = ("missing", "malformed", "wrong", "too large")
 _SECRETS = ("current", "previous")
-_REPLAY_STATES = ("done", "failed", "dead", "unrouted", "quarantined")
+_REPLAY_STATES = tuple(state for state in STATES if state not in {"pending", "running"})
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -266,13 +245,9 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.received = self._counter("webhooks_received", "Requests to the webhooks' path.")
-        self.outcomes: dict[Outcome, Counter] = {
-            "stored": self._counter("webhooks_stored", "New webhooks stored."),
-            "duplicate": self._counter("webhooks_duplicate", "Webhooks that came again."),
-            "quarantined": self._counter("webhooks_quarantined", "Webhooks put in quarantine."),
-            "not stored": self._counter(
-                "webhooks_not_stored", "Webhooks answered 503, as they could not be stored in time."
-            ),
+        self.outcomes = {
+            outcome: self._counter(f"webhooks_{outcome.replace(' ', '_')}", text)
+            for outcome, text in _OUTCOMES.items()
         }
         self.refused = self._counter(
             "webhooks_refused", "Webhooks refused, by reason.", reason=_REASONS
