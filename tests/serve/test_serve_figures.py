@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import socket
-from contextlib import closing
 from pathlib import Path
 
 import httpx
 from serve_process import (
     SECRET,
-    id_of,
-    query,
-    run,
+    free_port,
     serving,
     states,
     wait_until,
-    wait_until_done,
     webhook,
 )
 
-from nftsync import frames
 from nftsync.provider.webhooks import HEADER, sign
 from nftsync.sandbox.server import SandboxServer
 
 NOBODY = "00000000-0000-4000-8000-0000000000ff"
 PREVIOUS = "the-secret-before-it"
-
-
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def metrics(port: int) -> dict[str, float]:
@@ -98,47 +85,3 @@ def test_counters_move_with_the_traffic_and_no_secret_is_logged(
     hidden += [sign(SECRET, body) for body in [*good, b"private nonsense"]]
     hidden += [sign("another", wrong), sign(PREVIOUS, good[0])]
     assert not [text for text in hidden if text in log]
-
-
-def test_status_and_frames_tell_what_webhooks_did(synced: Path, provider: SandboxServer) -> None:
-    database = synced
-    first, second = provider.world.wallets()[:2]
-    token = frames.holdings(database, wallet=first)["token_id"].iloc[0]
-    provider.world.transfer(first, second, token, 1)
-    provider.world.edit_metadata(token, {"name": "A new name"})
-    moved = [webhook("Wallet", first), webhook("Wallet", second)]
-    renamed = webhook("Token", token)
-    unrouted, dead_end = webhook("Payment", NOBODY), webhook("Token", NOBODY)
-    bodies = [*moved, renamed, unrouted, dead_end]
-    with serving(database.parent, provider.url) as server:
-        for body in bodies:
-            assert server.post(body) == 200
-        assert server.post(b"{}") == 200
-        wait_until_done(database, *map(id_of, [*moved, renamed]))
-        wait_until(lambda: not {"pending", "running"} & set(states(database).values()))
-        assert server.stop() == 0
-    done = run("status", "--json", "-d", database, cwd=database.parent)
-    status = json.loads(done.stdout)
-    assert status["inbox"] == {"done": 3, "failed": 1, "quarantined": 1, "unrouted": 1}
-    assert status["oldest_pending_age_s"] is None
-    assert status["last_sync"]["kind"] == "sync"
-    assert status["last_replay"]["kind"] == "replay"
-    assert status["last_replay"]["status"] == "partial"
-    assert status["last_replay"]["finished_at"] is not None
-    shown = frames.webhooks(database).set_index("webhook_id")
-    assert [shown.loc[id_of(body), "state"] for body in bodies] == [
-        *("done", "done", "done", "unrouted", "failed")
-    ]
-    assert "Payment" in shown.loc[id_of(unrouted), "last_error"]
-    assert shown.loc[id_of(dead_end), "attempts"] == 1
-    assert "404" in shown.loc[id_of(dead_end), "last_error"]
-    assert set(shown.loc[list(map(id_of, moved)), "run_id"]) == {status["last_replay"]["run_id"]}
-    changes = frames.changes(database)
-    changes = changes[~changes["baseline"]]
-    causes = dict(zip(changes["wallet_id"], changes["webhook_id"], strict=True))
-    assert causes == {first: id_of(moved[0]), second: id_of(moved[1])}
-    renames = frames.token_changes(database)
-    assert renames["token_id"].tolist() == [token]
-    assert set(renames["webhook_id"]) <= {id_of(body) for body in [*moved, renamed]}
-    wallets = query(database, "SELECT wallet_id FROM wallets WHERE wallet_id = ?", NOBODY)
-    assert wallets == []

@@ -22,6 +22,7 @@ from serve_process import (
     Serve,
     command,
     environment,
+    free_port,
     id_of,
     post,
     serving,
@@ -105,12 +106,6 @@ def _fill(pipe: int) -> int:
                 filled += os.write(pipe, b"\n" * size)
     os.set_blocking(pipe, True)
     return filled
-
-
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import json
 import subprocess
 import threading
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -14,16 +14,13 @@ from pathlib import Path
 import pytest
 from provider import Peer, Provider, balances, entry, reply, token, wallet
 from serve_process import (
-    Serve,
     assert_settled,
     command,
     configure,
     environment,
-    id_of,
     query,
     run,
     serving,
-    states,
     wait_until,
     wait_until_done,
     webhook,
@@ -37,12 +34,12 @@ from nftsync.provider.client import ClientConfig
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
+from nftsync.replay.config import RunSync
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.store.mirror import Mirror
 from nftsync.store.schema import open_store
 
-HOUR = timedelta(hours=1)
 NOWHERE = "http://127.0.0.1:9"
 #: More wallets than a sync takes in hand at once, so the last are looked up late.
 MANY = 4_020
@@ -56,36 +53,14 @@ def runs(database: Path) -> list[tuple[str, ...]]:
     )
 
 
-class Syncs:
-    """Counts the syncs that a schedule makes."""
-
-    def __init__(self, make: Callable[[int], SyncResult]) -> None:
-        self.count = 0
-        self._make = make
-        self._began = threading.Condition()
-
-    def __call__(self, _stopped: threading.Event) -> SyncResult:
-        with self._began:
-            self.count += 1
-            self._began.notify_all()
-        return self._make(self.count)
-
-    def wait_for(self, count: int) -> None:
-        with self._began:
-            assert self._began.wait_for(lambda: self.count >= count, 30), self.count
-
-
 @contextmanager
-def schedule(
-    database: Path, every: timedelta, make: Callable[[int], SyncResult]
-) -> Iterator[Syncs]:
+def scheduled(database: Path, every: timedelta, sync: RunSync) -> Iterator[None]:
     """A schedule in a thread."""
-    syncs = Syncs(make)
     stopped = threading.Event()
-    thread = threading.Thread(target=keep_syncing, args=(database, every, syncs, stopped))
+    thread = threading.Thread(target=keep_syncing, args=(database, every, sync, stopped))
     thread.start()
     try:
-        yield syncs
+        yield
     finally:
         stopped.set()
         thread.join()
@@ -94,18 +69,13 @@ def schedule(
 def is_due(database: Path) -> bool:
     """Whether a schedule of an hour that begins now syncs at once, and not in some minutes."""
     due = threading.Event()
-    stopped = threading.Event()
 
-    def sync(_stopped: threading.Event) -> SyncResult:
+    def sync(_: threading.Event) -> SyncResult:
         due.set()
         raise InputError("not in this test")
 
-    thread = threading.Thread(target=keep_syncing, args=(database, HOUR, sync, stopped))
-    thread.start()
-    due.wait(1.0)
-    stopped.set()
-    thread.join()
-    return due.is_set()
+    with scheduled(database, timedelta(hours=1), sync):
+        return due.wait(1.0)
 
 
 def move_back(database: Path, seconds: int) -> None:
@@ -136,21 +106,6 @@ def test_it_is_due_where_none_was_made_and_an_interval_after_the_last_began(
     assert is_due(database)
 
 
-def test_a_sync_of_some_wallets_is_no_full_one(synced: Path, provider: SandboxServer) -> None:
-    move_back(synced, 3_601)
-    first = provider.world.wallets()[0]
-    nftsync.sync([first], base_url=provider.url, database=synced, progress=False)
-    assert is_due(synced)
-
-
-def test_a_wallet_that_came_after_a_full_sync_does_not_hurry_the_next(
-    synced: Path, provider: SandboxServer
-) -> None:
-    added = run("wallets", "add", provider.world.add_wallet(), "-d", synced, cwd=synced.parent)
-    assert added.returncode == 0, added.stderr
-    assert not is_due(synced)
-
-
 def test_a_sync_that_failed_or_was_killed_does_not_count(
     synced: Path, provider: SandboxServer
 ) -> None:
@@ -176,15 +131,18 @@ def test_it_goes_on_after_a_sync_that_could_not_be_made(
 ) -> None:
     database = tmp_path / "nftsync.db"
     wallets = provider.world.wallets()
+    errors, begun = [error, error], threading.Semaphore(0)
 
-    def make(count: int) -> SyncResult:
-        if count < 3:
-            raise error
+    def sync(_: threading.Event) -> SyncResult:
+        begun.release()
+        if errors:
+            raise errors.pop()
         return nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
 
     open_store(database).close()
-    with schedule(database, timedelta(milliseconds=50), make) as syncs:
-        syncs.wait_for(4)
+    with scheduled(database, timedelta(milliseconds=50), sync):
+        for _ in range(4):
+            assert begun.acquire(timeout=30)
     assert {status for _, status, _ in runs(database)} == {"ok"}
 
 
@@ -313,30 +271,11 @@ def test_webhooks_go_before_a_sync_that_uses_up_the_rate_limit(tmp_path: Path) -
     assert_settled(database)
 
 
-def assert_held_back(server: Serve, database: Path) -> None:
-    """A webhook that asks for a sync of all waits for minutes, as one has just been made."""
-    body = webhook("Payment", wallet(1))
-    assert server.post(body) == 200
-
-    def found() -> tuple[str, bool]:
-        ((state, later),) = query(
-            database,
-            "SELECT state, next_attempt_at > strftime('%Y-%m-%dT%H:%M:%f', received_at,"
-            " '+5 minutes') FROM webhooks WHERE webhook_id = ?",
-            id_of(body),
-        )
-        return state, bool(later)
-
-    wait_until(lambda: found() in {("pending", True), ("done", False), ("done", True)}, found)
-    assert found() == ("pending", True)
-
-
 def test_a_full_sync_counts_as_one_though_webhooks_had_some_wallets_read_meanwhile(
     tmp_path: Path,
 ) -> None:
-    """They are a part of its total, the schedule waits, and `at_most_every` holds."""
+    """They are a part of its total, and the schedule waits."""
     database = tmp_path / "nftsync.db"
-    (tmp_path / "nftsync.toml").write_text('[routes."*"]\nkind = "sync"\nat_most_every = "15m"\n')
     wallets = [wallet(number) for number in range(1, MANY + 1)]
     names = tmp_path / "wallets.txt"
     names.write_text("\n".join(wallets))
@@ -371,35 +310,7 @@ def test_a_full_sync_counts_as_one_though_webhooks_had_some_wallets_read_meanwhi
         ledger = "SELECT wallets_total, wallets_ok FROM sync_runs WHERE kind = 'sync'"
         assert query(database, ledger) == [(MANY, MANY)]
         assert not is_due(database)
-        assert_held_back(server, database)
         assert server.stop() == 0
-    assert_settled(database)
-
-
-def test_a_token_command_that_fails_for_a_while_only_delays(
-    provider: SandboxServer, tmp_path: Path
-) -> None:
-    database = tmp_path / "nftsync.db"
-    names = wallets_file(tmp_path, provider)
-    token = tmp_path / "token"
-    body = webhook("Wallet", provider.world.wallets()[0])
-    with serving(
-        tmp_path,
-        provider.url,
-        *("--sync-every", "1s", "--wallets-file", names),
-        variables={"NFTSYNC_TOKEN_COMMAND": f"cat {token}"},
-    ) as server:
-        assert server.post(body) == 200
-        wait_until(lambda: server.logged("replay paused"))
-        wait_until(lambda: server.logged("sync failed"))
-        assert states(database) == {id_of(body): "pending"}
-        token.write_text("let-me-in")
-        wait_until_done(database)
-        wait_until(lambda: server.logged("synced"))
-        assert server.stop() == 0
-    assert query(database, "SELECT attempts FROM webhooks") == [(1,)]
-    assert mirrored(database) == listed(provider.world)
-    assert "let-me-in" not in "".join(server.raw)
     assert_settled(database)
 
 

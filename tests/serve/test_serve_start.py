@@ -26,7 +26,6 @@ from serve_process import (
 )
 from worlds import listed, mirrored
 
-from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
 from nftsync.store.schema import open_store
@@ -45,44 +44,50 @@ def refused(folder: Path, *arguments: object, **variables: str | None) -> tuple[
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("secret", [None, "", "  \t "])
-def test_a_missing_or_blank_secret_is_refused_and_the_variable_named(
-    tmp_path: Path, secret: str | None
+@pytest.mark.parametrize(
+    ("arguments", "variables", "named"),
+    [
+        *(
+            (["--base-url", NOWHERE], {"NFTSYNC_WEBHOOK_SECRET": blank}, "NFTSYNC_WEBHOOK_SECRET")
+            for blank in (None, "", "  \t ")
+        ),
+        (
+            ["--no-replay"],
+            {"NFTSYNC_WEBHOOK_SECRET": None, "NFTSYNC_WEBHOOK_SECRET_PREVIOUS": "old"},
+            "NFTSYNC_WEBHOOK_SECRET",
+        ),
+        (
+            ["--no-replay"],
+            {"NFTSYNC_WEBHOOK_SECRET": None, "NFTSYNC_WEBHOOK_SECRET_FILE": "blank"},
+            "NFTSYNC_WEBHOOK_SECRET",
+        ),
+        ([], {}, "NFTSYNC_BASE_URL"),
+        (["--no-replay", "--sync-every", "1h"], {}, "base_url"),
+        (["--base-url", NOWHERE, "--sync-every", "1h", "--wallets-file", "-"], {}, "wallets_file"),
+        *(
+            (["--base-url", NOWHERE, "--sync-every", every], {}, "")
+            for every in ("0s", "nonsense", "-5m", "", "99999999999d", "1e3s", "5")
+        ),
+    ],
+)
+def test_settings_that_are_missing_or_unusable_are_refused_and_named(
+    tmp_path: Path, arguments: list[str], variables: dict[str, str | None], named: str
 ) -> None:
-    code, line = refused(
-        tmp_path, "--base-url", NOWHERE, NFTSYNC_WEBHOOK_SECRET=secret, NFTSYNC_API_TOKEN="t"
-    )
+    (tmp_path / "blank").write_text(" \n")
+    code, line = refused(tmp_path, *arguments, **variables)
     assert code == 2
-    assert "NFTSYNC_WEBHOOK_SECRET" in line
+    assert named in line
     assert not (tmp_path / "nftsync.db").exists()
 
 
-def test_a_previous_secret_alone_is_no_secret(tmp_path: Path) -> None:
-    code, line = refused(
-        tmp_path,
-        *("--base-url", NOWHERE),
-        NFTSYNC_WEBHOOK_SECRET=None,
-        NFTSYNC_WEBHOOK_SECRET_PREVIOUS="old",
-    )
-    assert code == 2
-    assert "NFTSYNC_WEBHOOK_SECRET" in line
-
-
-def test_a_secret_comes_from_a_file_and_a_blank_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text(" \n")
-    code, line = refused(
-        tmp_path,
-        "--no-replay",
-        NFTSYNC_WEBHOOK_SECRET=None,
-        NFTSYNC_WEBHOOK_SECRET_FILE="secret",
-    )
-    assert code == 2
-    assert "NFTSYNC_WEBHOOK_SECRET" in line
+def test_without_a_base_url_it_only_stores_and_its_secret_may_be_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("from a file\n")
     variables = {"NFTSYNC_WEBHOOK_SECRET": None, "NFTSYNC_WEBHOOK_SECRET_FILE": "secret"}
+    body = webhook("Wallet", WALLET)
     with serving(tmp_path, None, "--no-replay", variables=variables) as server:
-        assert server.post(webhook("Wallet", WALLET), secret="from a file") == 200
+        assert server.post(body, secret="from a file") == 200
         assert server.stop() == 0
+    assert states(tmp_path / "nftsync.db") == {id_of(body): "pending"}
 
 
 def test_taken_ports_are_named(tmp_path: Path) -> None:
@@ -96,35 +101,6 @@ def test_taken_ports_are_named(tmp_path: Path) -> None:
         assert code == 2
         assert f"port {port}" in line
         assert "--metrics-port" in line
-
-
-def test_without_a_base_url_it_only_stores(tmp_path: Path) -> None:
-    code, line = refused(tmp_path)
-    assert code == 2
-    assert "base_url" in line
-    assert "NFTSYNC_BASE_URL" in line
-    code, line = refused(tmp_path, "--no-replay", "--sync-every", "1h")
-    assert code == 2
-    assert "base_url" in line
-    body = webhook("Wallet", WALLET)
-    with serving(tmp_path, None, "--no-replay") as server:
-        assert server.post(body) == 200
-        assert server.stop() == 0
-    assert states(tmp_path / "nftsync.db") == {id_of(body): "pending"}
-
-
-@pytest.mark.parametrize("every", ["0s", "nonsense", "-5m", "", "99999999999d", "1e3s", "5"])
-def test_an_unusable_interval_is_refused(tmp_path: Path, every: str) -> None:
-    code, _ = refused(tmp_path, "--base-url", NOWHERE, "--sync-every", every)
-    assert code == 2
-
-
-def test_wallets_from_stdin_cannot_be_read_on_an_interval(tmp_path: Path) -> None:
-    code, line = refused(
-        tmp_path, "--base-url", NOWHERE, "--sync-every", "1h", "--wallets-file", "-"
-    )
-    assert code == 2
-    assert "wallets_file" in line
 
 
 @pytest.mark.parametrize("content", [b"not a database at all, but some text" * 40, None])
@@ -198,20 +174,3 @@ def test_it_starts_before_the_api_is_up_and_replays_once_it_is(tmp_path: Path) -
             assert server.stop() == 0
     assert mirrored(database) == listed(world)
     assert query(database, "SELECT attempts FROM webhooks") == [(1,)]
-
-
-def test_before_the_first_sync_a_webhook_makes_a_wallet_known_and_tracked(tmp_path: Path) -> None:
-    database = tmp_path / "nftsync.db"
-    with SandboxServer(lambda url: generate(wallets=2, nfts=3, image_base=url)) as provider:
-        wallet, other = provider.world.wallets()
-        with serving(tmp_path, provider.url) as server:
-            assert server.post(webhook("Wallet", wallet.upper())) == 200
-            wait_until_done(database)
-            assert query(database, "SELECT wallet_id, tracked, status FROM wallets") == [
-                (wallet, 1, "ok")
-            ]
-            assert server.stop() == 0
-        assert mirrored(database) == {
-            key: amount for key, amount in listed(provider.world).items() if key[0] != other
-        }
-        assert query(database, "SELECT DISTINCT baseline FROM balance_changes") == [(1,)]

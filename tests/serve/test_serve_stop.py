@@ -17,8 +17,6 @@ from provider import Provider, silence
 from serve_process import (
     Serve,
     assert_settled,
-    command,
-    environment,
     id_of,
     post,
     query,
@@ -166,29 +164,3 @@ def test_it_ends_by_itself_and_says_why_when_a_part_of_it_breaks(tmp_path: Path)
     )
     assert done.returncode == 1
     assert "nobody foresaw this" in done.stderr
-
-
-def test_ctrl_c_ends_a_replay_with_130_and_its_webhooks_wait_again(tmp_path: Path) -> None:
-    body = webhook("Wallet", WALLET)
-    database = tmp_path / "nftsync.db"
-    with serving(tmp_path, None, "--no-replay") as server:
-        assert server.post(body) == 200
-        assert server.stop() == 0
-    with Provider() as provider:
-        provider.always(silence())
-        replay = subprocess.Popen(
-            command("replay", "-d", database, "--base-url", provider.url, "--timeout", 3600),
-            env=environment(),
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        wait_until(lambda: provider.requests())
-        replay.send_signal(signal.SIGINT)
-        _, told = replay.communicate(timeout=60)
-    assert replay.returncode == 130
-    assert "Traceback" not in told
-    assert states(database) == {id_of(body): "pending"}
-    assert query(database, "SELECT kind, status FROM sync_runs") == [("replay", "interrupted")]
-    assert_settled(database)

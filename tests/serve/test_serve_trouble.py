@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import time
-import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -114,30 +113,16 @@ def test_a_full_disk_is_503_and_then_receiving_and_replay_go_on(
 
 def unusable() -> dict[str, bytes]:
     good = webhook("Wallet", WALLET)
-    deep = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
     return {
         "deep arrays": b"[" * 100_000 + b"]" * 100_000,
-        "deep objects cut at the limit": deep[: 256 * 1024],
-        "deep inside a good one": good[:-1] + b',"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-        "a long integer": good[:-1] + b',"x":' + b"9" * 5_000 + b"}",
-        "a long integer as an id": good.replace(b'"id": "', b'"id": ' + b"7" * 5_000 + b', "i": "'),
         "a lone surrogate": good.replace(b'"update"', b'"\\ud800"'),
-        "a lone surrogate elsewhere": good[:-1] + b',"x":"\\udfff"}',
-        "NaN": good[:-1] + b',"x":NaN}',
-        "infinity": good[:-1] + b',"x":-Infinity}',
         "a key twice": good[:-1] + b',"resourceType":"Token"}',
-        "UTF-16": good.decode().encode("utf-16"),
-        "latin-1": webhook("Wallet", WALLET).replace(b"update", b"\xe9"),
         "NUL in the type": webhook("Wal\0let", WALLET),
-        "NUL alone": b"\0",
         "nothing": b"",
-        "no object": b"[1]",
         "a path": webhook("Wallet", "../../v1/tokens"),
-        "a coded path": webhook("Wallet", "..%2f..%2fv1%2ftokens"),
         "a header": webhook("Wallet", WALLET + "\r\nX-Evil: 1"),
         "a query": webhook("Token", WALLET + "?a=b"),
         "an address": webhook("Token", "http://127.0.0.1:1/"),
-        "wide digits": webhook("Wallet", "\uff10" * 8 + WALLET[8:]),
     }
 
 
@@ -163,21 +148,6 @@ def test_signed_nonsense_is_200_and_quarantined_and_no_request_follows(
     assert {row[0] for row in kept} == set(bodies.values())
     after = dict(provider.sandbox.requests)
     assert after == before | {"balances": before["balances"] + 1}
-    assert_settled(synced)
-
-
-def test_odd_types_and_ids_with_capitals_are_followed_or_wait_without_a_route(
-    synced: Path, provider: SandboxServer
-) -> None:
-    wallet = provider.world.wallets()[0]
-    odd = [webhook(name, str(uuid.uuid4())) for name in ("../x", "*", "wallet", "é%2f", "a b")]
-    upper = webhook("Wallet", wallet.upper(), id=str(uuid.uuid4()).upper())
-    with serving(synced.parent, provider.url) as server:
-        assert {server.post(body) for body in [*odd, upper]} == {200}
-        wait_until_done(synced, id_of(upper).lower())
-        assert server.stop() == 0
-    found = states(synced)
-    assert {found[id_of(body)] for body in odd} == {"unrouted"}
     assert_settled(synced)
 
 
