@@ -17,7 +17,7 @@ from nftsync.errors import InputError, SettingsError
 from nftsync.provider import webhooks
 from nftsync.provider.webhooks import Unusable, Webhook, read_webhook
 from nftsync.receiver.committer import Committer, Outcome
-from nftsync.receiver.telemetry import REFUSED, Metrics
+from nftsync.receiver.telemetry import Metrics
 from nftsync.store.inbox import Delivery
 
 __all__ = ["close_app", "create_app"]
@@ -102,7 +102,7 @@ def create_app(
     def refused(reason: str, body: bytes, status: int, error: str) -> Response:
         counts.refused.labels(reason).inc()
         fields = {"reason": reason, "remote": request.remote_addr, "bytes": len(body)}
-        _log.warning(REFUSED, extra=fields)
+        _log.warning("refused a webhook", extra=fields)
         return _reply(status, f'{{"error":"{error}"}}\n'.encode())
 
     for rule, method, view in (

@@ -27,12 +27,10 @@ from nftsync.wsgi import HttpServer, Listener
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-__all__ = ["REFUSED", "Backlog", "Metrics", "log_json_lines", "serve_metrics", "unblock_stderr"]
+__all__ = ["Backlog", "Metrics", "log_json_lines", "serve_metrics", "unblock_stderr"]
 
 _log = logging.getLogger("nftsync.receiver")
 
-#: What the log says of a refused webhook; `log_json_lines` writes so many a second.
-REFUSED = "refused a webhook"
 _LINES_A_SECOND = 10
 #: Bytes that wait to be written to stderr; what comes after them is dropped.
 _WAITING = 256 * 1024
@@ -70,8 +68,9 @@ def log_json_lines(level: int = logging.INFO, stream: TextIO | None = None) -> l
         "%(levelname)s %(name)s %(message)s", timestamp="time", rename_fields=names
     )
     handler.setFormatter(formatter)
-    # What anybody can cause: refused webhooks, and what waitress makes of a request's bytes.
-    handler.addFilter(_Bounded(lambda record: record.msg == REFUSED))
+    # What anybody can cause: refused webhooks, which have a sender, and what waitress makes of a
+    # request's bytes.
+    handler.addFilter(_Bounded(lambda record: hasattr(record, "remote")))
     handler.addFilter(_Bounded(lambda record: record.name.startswith("waitress")))
     root = logging.getLogger()
     root.addHandler(handler)
