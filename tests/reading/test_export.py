@@ -41,24 +41,15 @@ LONG_AGO = "2000-01-01T00:00:00.000000Z"
 NASTY = '=HYPERLINK("http://x", "a")\r\n;\t\'quoted\', \x00 \x1b[2J 𝔊 \u202e'
 
 
-#: What each kind of column is to those who read the Parquet files.
-PANDAS_TYPES = {
-    "text": "str",
-    "amount": "str",
-    "time": "datetime64[us, UTC]",
-    "integer": "Int64",
-    "flag": "bool",
-    "real": "float64",
-    "bytes": "object",
-}
-DUCKDB_TYPES = {
-    "text": "VARCHAR",
-    "amount": "VARCHAR",
-    "time": "TIMESTAMP WITH TIME ZONE",
-    "integer": "BIGINT",
-    "flag": "BOOLEAN",
-    "real": "DOUBLE",
-    "bytes": "BLOB",
+#: What each kind of column is to pandas and to DuckDB, which read the Parquet files.
+READ_TYPES = {
+    "text": ("str", "VARCHAR"),
+    "amount": ("str", "VARCHAR"),
+    "time": ("datetime64[us, UTC]", "TIMESTAMP WITH TIME ZONE"),
+    "integer": ("Int64", "BIGINT"),
+    "flag": ("bool", "BOOLEAN"),
+    "real": ("float64", "DOUBLE"),
+    "bytes": ("object", "BLOB"),
 }
 
 
@@ -160,11 +151,11 @@ def test_pandas_and_duckdb_read_declared_types_also_of_no_rows(busy: Site, tmp_p
         in_pandas, in_duckdb = pd.read_parquet(path), duckdb.read_parquet(str(path))
         assert list(in_pandas) == in_duckdb.columns == list(table.columns)
         for column, (kind, *_) in table.columns.items():
-            assert str(in_pandas[column].dtype) == PANDAS_TYPES[kind], (name, column)
+            assert str(in_pandas[column].dtype) == READ_TYPES[kind][0], (name, column)
             comment = (pq.read_schema(path).field(column).metadata or {}).get(b"comment", b"")
             assert (b"uint256 fits no machine type" in comment) == (kind == "amount")
         assert list(map(str, in_duckdb.types)) == [
-            DUCKDB_TYPES[column.kind] for column in table.columns.values()
+            READ_TYPES[column.kind][1] for column in table.columns.values()
         ]
     tokens = pd.read_parquet(tmp_path / "out" / "tokens.parquet")
     assert set(tokens["edition_id"].dropna()) == {edition}

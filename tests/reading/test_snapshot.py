@@ -52,16 +52,6 @@ def test_only_its_owner_may_read_it(site: Site, tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "copy.db").stat().st_mode) == 0o600
 
 
-def test_a_file_that_is_there_is_never_written_over(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "copy.db").write_text("mine")
-    with pytest.raises(InputError, match="is there already"):
-        write_snapshot(site.database, tmp_path / "copy.db")
-    assert (tmp_path / "copy.db").read_text() == "mine"
-    (tmp_path / "link.db").symlink_to(tmp_path / "nowhere.db")
-    with pytest.raises(InputError, match="is there already"):
-        write_snapshot(site.database, tmp_path / "link.db")
-
-
 @pytest.mark.parametrize("has_links", [True, False], ids=["links", "no links"])
 def test_a_file_that_appears_meanwhile_is_kept(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
@@ -157,13 +147,17 @@ def test_what_is_no_database_of_ours_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "copy.db").exists()
 
 
-def test_the_command_says_how_large_it_is(
+def test_the_command_says_how_large_it_is_and_writes_over_nothing(
     site: Site, tmp_path: Path, command: Callable[..., Outcome]
 ) -> None:
     done = command("snapshot", "copy.db", "-d", site.database)
     assert (done.code, done.out) == (0, "")
     assert "copy.db: 0." in done.err
     assert " MB" in done.err
-    again = command("snapshot", "copy.db", "-d", site.database)
-    assert again.code == 2
-    assert "is there already" in again.err
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "link.db").symlink_to(tmp_path / "nowhere.db")
+    for name in ("copy.db", "mine.txt", "link.db"):
+        again = command("snapshot", name, "-d", site.database)
+        assert again.code == 2
+        assert "is there already" in again.err
+    assert (tmp_path / "mine.txt").read_text() == "mine"
