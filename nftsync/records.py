@@ -80,7 +80,7 @@ class _Read(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What reads of all kinds have in common.
 
     Attributes:
-        ticket: the number the read took before its request; the greater started later.
+        sequence: the number the read took before its request; the greater started later.
         started_at: when it started, in the stored form.
         outcome: see `Outcome`.
         error: why it is `failed` or `incomplete`.
@@ -90,7 +90,7 @@ class _Read(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         status: the HTTP status of the response that it failed with, if one came.
     """
 
-    ticket: int
+    sequence: int
     started_at: str
     outcome: Outcome
     error: str | None = None

@@ -179,7 +179,7 @@ def _put_back(settings: Settings, ids: list[str], state: str | None) -> list[Ref
 
 def _followed(steps: Iterable[Requeued], total: int) -> list[Refusal]:
     """Work through the steps, say what they came to, and return what was refused."""
-    from nftsync.terminal import progress_bar
+    from nftsync.text import progress_bar
 
     put_back = already = 0
     refused: list[Refusal] = []
@@ -208,7 +208,7 @@ def prune(settings: Settings, older_than: str) -> None:
     """
     from nftsync.store.requeue import prunable
     from nftsync.store.requeue import prune as empty
-    from nftsync.terminal import progress_bar
+    from nftsync.text import progress_bar
     from nftsync.times import now, parse_duration, shifted
 
     before = shifted(now(), -parse_duration(older_than))

@@ -154,7 +154,7 @@ def replay(context: click.Context, settings: Settings, *, as_json: bool) -> None
 
     from nftsync.daemon.setup import replay_config
     from nftsync.replay.run import replay_once
-    from nftsync.terminal import interruptible
+    from nftsync.text import interruptible
 
     logging.getLogger("nftsync").addHandler(logging.NullHandler())  # the result says it all
     with interruptible() as interrupted:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nftsync.errors import NftsyncError
 from nftsync.lab.demo_provider import in_use, is_demo, provider_again
-from nftsync.terminal import interruptible
+from nftsync.text import interruptible
 
 __all__ = [
     "copy_missing",

@@ -166,7 +166,7 @@ def begin(mirror: Mirror, request: SyncRequest) -> runs.Run:
     reads_all = has_all_tracked(mirror.connection, plan)
     with mirror.transaction() as transaction:
         return runs.start_run(
-            *(transaction.connection, "sync", mirror.tickets.take(), started_at),
+            *(transaction.connection, "sync", mirror.numbers.take(), started_at),
             plan=plan,
             with_tokens=request.tokens,
             reads_all=reads_all,
@@ -201,7 +201,7 @@ def register_all(mirror: Mirror, wallets: Sequence[WalletLine]) -> None:
 def unread_wallets(connection: sqlite3.Connection, run: runs.Run) -> Iterator[WalletTask]:
     """The wallets of a run that have not been read well since it began."""
     for wallet in wallets_to_read(connection, run.plan):
-        if wallet.ticket < run.first_ticket or wallet.status != "ok":
+        if wallet.sequence < run.first_sequence or wallet.status != "ok":
             yield WalletTask(wallet.wallet_id, wallet.etag, wallet.digest)
 
 
@@ -219,7 +219,7 @@ def unread_tokens(connection: sqlite3.Connection, run: runs.Run) -> tuple[int, I
         "SELECT DISTINCT b.token_no FROM run_wallets JOIN balance_rows b USING (wallet_no)"
         " LEFT JOIN token_sources s USING (token_no)"
         " WHERE coalesce(s.detail_ticket, 0) < ? ORDER BY b.token_no",
-        (run.first_ticket,),
+        (run.first_sequence,),
     )
     numbers = array("q", (row[0] for row in rows))
     return len(numbers), _token_tasks(connection, numbers)

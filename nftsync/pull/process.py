@@ -28,7 +28,7 @@ import msgspec
 from nftsync.errors import CutOff, NftsyncError, SettingsError
 from nftsync.provider.client import ClientConfig
 from nftsync.pull.reads import Pool, Read, Reader, Task
-from nftsync.store.clock import TicketClock
+from nftsync.store.clock import SequenceNumbers
 
 __all__ = ["Process", "child_main"]
 
@@ -54,8 +54,8 @@ class _Order(msgspec.Struct, array_like=True):
     """What the child is told first."""
 
     config: ClientConfig
-    ticket_offset: int
-    last_ticket: int
+    sequence_offset: int
+    last_sequence: int
     threads: int
 
 
@@ -85,16 +85,16 @@ def _receive(stream: IO[bytes]) -> bytes | None:
 class Process(Reader[Task, Read]):
     """Reads made by the threads of a `Pool` in a child process."""
 
-    def __init__(self, config: ClientConfig, tickets: TicketClock, threads: int) -> None:
+    def __init__(self, config: ClientConfig, numbers: SequenceNumbers, threads: int) -> None:
         """Start the child.
 
         Args:
             config: how to read the provider.
-            tickets: where each read takes its number.
+            numbers: where each read takes its number.
             threads: how many threads read.
         """
         super().__init__()
-        self._order = (config, tickets, threads)
+        self._order = (config, numbers, threads)
         self._reason: str | None = None
         self._replaced = 0
         self._stopped = False
@@ -109,8 +109,8 @@ class Process(Reader[Task, Read]):
         self._from_child = self._child.stdout
         self._listener = threading.Thread(target=self._listen, name="nftsync-fetch", daemon=True)
         self._listener.start()
-        config, tickets, threads = self._order
-        self._tell(_Order(config, tickets.offset, tickets.take(), threads))
+        config, numbers, threads = self._order
+        self._tell(_Order(config, numbers.offset, numbers.take(), threads))
 
     def _tell(self, value: object) -> None:
         with suppress(BrokenPipeError):  # take() sees that the child has ended
@@ -211,10 +211,10 @@ def child_main() -> None:
     if first is None:
         return
     order = msgspec.msgpack.decode(first, type=_Order)
-    tickets = TicketClock(order.ticket_offset, order.last_ticket)
+    numbers = SequenceNumbers(order.sequence_offset, order.last_sequence)
     with suppress(BrokenPipeError):  # the parent has gone
         try:
-            _serve(Pool[Task, Read](order.config, tickets, order.threads), stdin, stdout)
+            _serve(Pool[Task, Read](order.config, numbers, order.threads), stdin, stdout)
         except SettingsError as error:
             _send(stdout, _Report(settings_error=str(error)))
     os._exit(0)  # nothing is left to be tidied up, and the parent waits for our end

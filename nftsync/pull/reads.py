@@ -1,4 +1,4 @@
-"""Reads of the provider, each from its ticket to its outcome, and threads that make many."""
+"""Reads of the provider: one read from its sequence number to its outcome, and many at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from nftsync.errors import ReadError, Stopped
 from nftsync.provider.client import Access, Client, ClientConfig
 from nftsync.records import Effort, ObjectRead, TokenRead, WalletRead
-from nftsync.store.clock import TicketClock
+from nftsync.store.clock import SequenceNumbers
 from nftsync.times import now
 
 __all__ = [
@@ -84,7 +84,7 @@ def subject_of(of: AnyTask | AnyRead) -> Subject:
     return ("object", of.resource_type, of.resource_id)
 
 
-def read(client: Client, tickets: TicketClock, task: AnyTask) -> AnyRead:
+def read(client: Client, numbers: SequenceNumbers, task: AnyTask) -> AnyRead:
     """Make a read; that it failed is an outcome, not an exception.
 
     Raises:
@@ -93,7 +93,7 @@ def read(client: Client, tickets: TicketClock, task: AnyTask) -> AnyRead:
         Stopped: the client was stopped.
     """
     effort = Effort()
-    fields: dict[str, Any] = {"ticket": tickets.take(), "started_at": now(), "outcome": "ok"}
+    fields: dict[str, Any] = {"sequence": numbers.take(), "started_at": now(), "outcome": "ok"}
     try:
         if isinstance(task, WalletTask):
             fields |= _wallet_fields(client, task, effort)
@@ -245,7 +245,7 @@ class Pool(Reader[_Task, _Read]):
     def __init__(
         self,
         config: ClientConfig,
-        tickets: TicketClock,
+        numbers: SequenceNumbers,
         threads: int,
         access: Access | None = None,
         *,
@@ -255,7 +255,7 @@ class Pool(Reader[_Task, _Read]):
 
         Args:
             config: how to read the provider.
-            tickets: where each read takes its number.
+            numbers: where each read takes its number.
             threads: how many.
             access: rate limit and credentials that are shared with others; None for its own.
             urgent: these reads go before those of others that share the access and are not.
@@ -265,7 +265,7 @@ class Pool(Reader[_Task, _Read]):
         """
         super().__init__()
         self._client = Client(config, access, urgent=urgent)
-        self._tickets = tickets
+        self._numbers = numbers
         self._tasks: deque[_Task] = deque()
         for number in range(threads):
             name = f"nftsync-fetch-{number}"
@@ -314,7 +314,7 @@ class Pool(Reader[_Task, _Read]):
                     return
                 task = self._tasks.popleft()
             try:
-                self._put([cast(_Read, read(self._client, self._tickets, task))])
+                self._put([cast(_Read, read(self._client, self._numbers, task))])
             except Stopped:
                 self._end()
             except Exception as error:  # noqa: BLE001 - raised again by take()

@@ -21,7 +21,7 @@ from nftsync.records import Applied, WalletRead
 from nftsync.store import runs
 from nftsync.store.database import explained, file_at, sync_lock
 from nftsync.store.mirror import BatchSize, Mirror
-from nftsync.terminal import interruptible, progress_bar
+from nftsync.text import interruptible, progress_bar
 
 __all__ = ["sync_wallets"]
 
@@ -74,9 +74,9 @@ def sync_wallets(
             run = begin(mirror, request)
         reader: Reader[Task, Read]
         if access is None and len(run.plan) >= _WORTH_A_PROCESS:
-            reader = Process(config, mirror.tickets, concurrency)
+            reader = Process(config, mirror.numbers, concurrency)
         else:
-            reader = Pool(config, mirror.tickets, concurrency, access)
+            reader = Pool(config, mirror.numbers, concurrency, access)
         held.enter_context(closing(reader))
         guard = RemovalGuard(accept=request.accept_empty)
         interruptions = [signalled] if stopped is None else [signalled, stopped]

@@ -87,12 +87,12 @@ class CircuitBreaker:
         Returns:
             What has changed.
         """
-        answered = [read.ticket for read in reads if not read.provider_down]
+        answered = [read.sequence for read in reads if not read.provider_down]
         self._answered = max([self._answered, *answered])
         # A read that failed, while one that began later was answered, failed alone.
-        down = [read for read in refused if read.ticket > self._answered]
-        self._refusals += [read.ticket for read in down]
-        self._refusals = [ticket for ticket in self._refusals if ticket > self._answered]
+        down = [read for read in refused if read.sequence > self._answered]
+        self._refusals += [read.sequence for read in down]
+        self._refusals = [sequence for sequence in self._refusals if sequence > self._answered]
         alone = len(self._refusals) < _REFUSALS and others and not self.is_open
         if down and not alone:
             if self.is_paused:

@@ -67,7 +67,7 @@ class LeasedRun:
         with self._mirror.transaction() as transaction:
             connection, at = transaction.connection, now()
             if self._run is None:
-                self._run = runs.start_run(connection, "replay", self._mirror.tickets.take(), at)
+                self._run = runs.start_run(connection, "replay", self._mirror.numbers.take(), at)
             run_id = self._run.run_id
             lost = self._number is not None and not runs.renew_lease(
                 connection, self._number, at, run_id=run_id
@@ -155,7 +155,7 @@ class LeasedRun:
             keys = [key for key in keys if key in claims]
             more, under = claimed.more and bool(keys), number
         # After the claim: what starts from here on knows what those webhooks announced.
-        since = self._mirror.tickets.take() if claims else 0
+        since = self._mirror.numbers.take() if claims else 0
         return found, [Job(key, webhook_id, since) for key, webhook_id in claims.items()]
 
     def claim_rechecks(self, room: int) -> list[Job]:
@@ -170,7 +170,7 @@ class LeasedRun:
             return []
         with self.transaction() as transaction:
             found = queue.due_rechecks(transaction.connection, at, room)
-        since = self._mirror.tickets.take()
+        since = self._mirror.numbers.take()
         return [Job(each.key, each.webhook_id, since, recheck=True) for each in found]
 
     # Applying and acknowledging --------------------------------------------------------------

@@ -18,7 +18,7 @@ from nftsync.replay.worker import Worker
 from nftsync.store.database import explained
 from nftsync.store.mirror import Mirror
 from nftsync.store.queue import count_due
-from nftsync.terminal import progress_bar
+from nftsync.text import progress_bar
 from nftsync.times import now
 
 __all__ = ["follow", "replay_once"]

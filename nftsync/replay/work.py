@@ -1,7 +1,7 @@
 """What a replay has in hand: objects with webhooks, and the reads or the sync each waits for.
 
 A read serves a job only if it started after the job's webhooks were claimed, and so after they
-were stored; what tells is the ticket. One read serves every job that waits for it.
+were stored; what tells is the sequence number. One read serves every job that waits for it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Job:
     Attributes:
         key: the object.
         webhook_id: one of the webhooks; changes that are found are put down to it.
-        since: reads with a greater ticket know what the webhooks announced.
+        since: reads with a greater sequence number know what the webhooks announced.
         recheck: its webhooks are done; it is only read once more.
         named: reads of what the object names; one of something unknown may fail.
         waits_for: the reads that are still to come.
@@ -122,8 +122,8 @@ class Work:
         subject = subject_of(read)
         task = self._in_flight.pop(subject, None)
         jobs = self._waiting.pop(subject, [])
-        done = [job for job in jobs if job.since < read.ticket]
-        later = [job for job in jobs if job.since >= read.ticket]
+        done = [job for job in jobs if job.since < read.sequence]
+        later = [job for job in jobs if job.since >= read.sequence]
         if stale and jobs:
             self._stale[subject] += 1
             if self._stale[subject] <= _MOST_STALE:

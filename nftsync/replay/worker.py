@@ -71,7 +71,7 @@ class Worker:
     def _new_pool(self) -> Pool[AnyTask, AnyRead]:
         config = self._config
         return Pool(
-            config.client, self._mirror.tickets, config.concurrency, config.access, urgent=True
+            config.client, self._mirror.numbers, config.concurrency, config.access, urgent=True
         )
 
     @property

@@ -22,8 +22,7 @@ from nftsync.errors import StoreError
 from nftsync.frames._files import note
 from nftsync.store.catalog import TABLES, ColumnKind, columns_of
 from nftsync.store.schema import reading
-from nftsync.terminal import progress_bar
-from nftsync.text import neutralized
+from nftsync.text import neutralized, progress_bar
 from nftsync.times import now
 from nftsync.whole_files import create_private, whole_directory
 

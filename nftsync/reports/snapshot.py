@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nftsync.store.database import explained
 from nftsync.store.schema import reading
-from nftsync.terminal import progress_bar
+from nftsync.text import progress_bar
 from nftsync.whole_files import whole_file
 
 __all__ = ["write_snapshot"]

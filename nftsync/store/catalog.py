@@ -1,7 +1,7 @@
 """The public tables and views: each of their columns written down once.
 
-What the tables hold beyond these columns (tickets, validators, plans) is nftsync's own and may
-change; nothing of it is printed or exported.
+What the tables hold beyond these columns (sequence numbers, validators, plans) is nftsync's own and
+may change; nothing of it is printed or exported.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Tickets: the number each read takes before its request, so that the later read wins.
+"""Sequence numbers: the number each read takes before its request, so that the later read wins.
 
-A ticket follows the machine's monotonic clock, shifted by an offset that the database keeps. So
-the reads of all processes on one machine are ordered as they started, whatever happens to the
-wall clock; and as the offset is made anew whenever the clock would fall behind the greatest ticket
-in the database (a restart, another machine), a clock can never freeze a wallet.
+It follows the machine's monotonic clock, shifted by an offset that the database keeps. So the reads
+of all processes on one machine are ordered as they started, whatever happens to the wall clock; and
+as the offset is made anew whenever the clock would fall behind the greatest number in the database
+(a restart, another machine), a clock can never freeze a wallet. Its columns are called `ticket`.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import threading
 import time
 from typing import Self
 
-__all__ = ["TicketClock"]
+__all__ = ["SequenceNumbers"]
 
 
-class TicketClock:
+class SequenceNumbers:
     """Hands out growing numbers; one per process and database.
 
     Attributes:
-        offset: what another process needs to hand out tickets of the same order.
+        offset: what another process needs to hand out sequence numbers of the same order.
     """
 
     def __init__(self, offset: int, last: int) -> None:
         """Begin where the database says.
 
         Args:
-            offset: nanoseconds between the machine's monotonic clock and the tickets.
-            last: the greatest ticket so far.
+            offset: nanoseconds between the machine's monotonic clock and the sequence numbers.
+            last: the greatest sequence number so far.
         """
         self.offset = offset
         self._last = last
@@ -54,7 +54,7 @@ class TicketClock:
         return cls(offset, greatest)
 
     def take(self) -> int:
-        """The next ticket, greater than each that was taken or applied before."""
+        """The next sequence number, greater than each that was taken or applied before."""
         with self._lock:
             self._last = max(time.monotonic_ns() + self.offset, self._last + 1)
             return self._last

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from nftsync.records import Applied, ObjectRead, TokenRead, WalletRead
-from nftsync.store.clock import TicketClock
+from nftsync.store.clock import SequenceNumbers
 from nftsync.store.database import BUSY_SECONDS, Checkpoints, begin_immediate, explained
 from nftsync.store.schema import open_store
 from nftsync.store.wallet_batch import Batch
@@ -67,13 +67,13 @@ def store_object(connection: sqlite3.Connection, read: ObjectRead) -> bool:
         "SELECT body, ticket FROM resources WHERE resource_type = ? AND resource_id = ?",
         (read.resource_type, read.resource_id),
     ).fetchone()
-    if before is not None and before[1] >= read.ticket:
+    if before is not None and before[1] >= read.sequence:
         return False
     connection.execute(
         "INSERT INTO resources (resource_type, resource_id, body, fetched_at, ticket)"
         " VALUES (?, ?, ?, ?, ?) ON CONFLICT (resource_type, resource_id) DO UPDATE SET"
         " body = excluded.body, fetched_at = excluded.fetched_at, ticket = excluded.ticket",
-        (read.resource_type, read.resource_id, read.body, read.started_at, read.ticket),
+        (read.resource_type, read.resource_id, read.body, read.started_at, read.sequence),
     )
     return before is None or before[0] != read.body
 
@@ -115,7 +115,7 @@ class Transaction:
             An `Applied` for each, in the order in which they started.
         """
         applied: list[Applied] = []
-        for group in _each_object_once(sorted(reads, key=lambda read: read.ticket)):
+        for group in _each_object_once(sorted(reads, key=lambda read: read.sequence)):
             batch = Batch(self.connection, self.observed_at, run_id)
             applied += batch.apply(group)
         return applied
@@ -150,7 +150,7 @@ class Mirror:
     Attributes:
         connection: the writing connection.
         path: the database.
-        tickets: where each read takes its number.
+        numbers: where each read takes its number.
         lock_seconds: for how long the last transaction kept others from writing; what it waited
             for them is no part of it.
     """
@@ -175,7 +175,7 @@ class Mirror:
         self.path = path
         self.connection = open_store(path)
         with explained(path):
-            self.tickets = TicketClock.of(self.connection)
+            self.numbers = SequenceNumbers.of(self.connection)
             self._checkpoints = Checkpoints(path, self.connection)
         self._write_gap = write_gap
         self._busy_seconds = busy_seconds

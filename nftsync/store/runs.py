@@ -90,14 +90,14 @@ class Run(msgspec.Struct):
     Attributes:
         run_id: its number.
         plan: the numbers of the wallets it is to read.
-        first_ticket: reads from this ticket on belong to it or are newer.
+        first_sequence: reads from this sequence number on belong to it or are newer.
         with_tokens: whether it also reads each held token by its id.
         counts: what it came to.
     """
 
     run_id: int
     plan: array[int]
-    first_ticket: int
+    first_sequence: int
     with_tokens: bool
     counts: Counts
 
@@ -108,7 +108,7 @@ _COLUMNS = Counts.__struct_fields__
 def start_run(
     connection: sqlite3.Connection,
     kind: Literal["sync", "replay"],
-    first_ticket: int,
+    first_sequence: int,
     started_at: str,
     *,
     plan: array[int] | None = None,
@@ -120,7 +120,7 @@ def start_run(
     Args:
         connection: in a write transaction.
         kind: what it is.
-        first_ticket: see `Run`.
+        first_sequence: see `Run`.
         started_at: a time before the plan was made.
         plan: see `Run`; None: what it reads is not known beforehand.
         with_tokens: see `Run`.
@@ -131,9 +131,9 @@ def start_run(
         "INSERT INTO sync_runs"
         " (kind, status, started_at, first_ticket, with_tokens, reads_all, plan)"
         " VALUES (?, 'running', ?, ?, ?, ?, ?)",
-        (kind, started_at, first_ticket, with_tokens, reads_all, stored),
+        (kind, started_at, first_sequence, with_tokens, reads_all, stored),
     ).lastrowid
-    return Run(run_id or 0, plan or array("q"), first_ticket, with_tokens, Counts())
+    return Run(run_id or 0, plan or array("q"), first_sequence, with_tokens, Counts())
 
 
 def reopen(connection: sqlite3.Connection, run: Run) -> None:
@@ -189,12 +189,12 @@ def find_cut_off_run(connection: sqlite3.Connection) -> tuple[Run, bool] | None:
     ).fetchone()
     if row is None:
         return None
-    run_id, plan, first_ticket, with_tokens, followed, *counts = row
+    run_id, plan, first_sequence, with_tokens, followed, *counts = row
     numbers = array("q")
     numbers.frombytes(plan)
     sums = Counts(*counts)
     sums.wallets_failed = 0  # those will be read again
-    return Run(run_id, numbers, first_ticket, bool(with_tokens), sums), bool(followed)
+    return Run(run_id, numbers, first_sequence, bool(with_tokens), sums), bool(followed)
 
 
 def save_counts(connection: sqlite3.Connection, run_id: int, counts: Counts) -> None:

@@ -94,24 +94,24 @@ class Token(msgspec.Struct):
     """
 
     no: int
-    ticket: int
-    changed_ticket: int
+    sequence: int
+    changed_sequence: int
     detailed: bool
     content: Content
     stored: Content
 
 
 class _Source(NamedTuple):
-    """What lists and detail reads say of one token, each with the ticket that said it."""
+    """What lists and detail reads say of one token, each with the sequence number that said it."""
 
-    list_ticket: int
+    list_sequence: int
     list_fields: Fields
-    detail_ticket: int
+    detail_sequence: int
     detail_fields: Fields
 
     def content(self) -> Content:
         """The sum of both: where both show a field, the one read later wins."""
-        if self.list_ticket > self.detail_ticket:
+        if self.list_sequence > self.detail_sequence:
             return compose({**self.detail_fields, **self.list_fields})
         return compose({**self.list_fields, **self.detail_fields})
 
@@ -125,7 +125,7 @@ class TokenBatch:
     """The tokens that a batch of reads touches.
 
     Attributes:
-        stale: ticket and number of each token whose change other wallets' digests do not know.
+        stale: sequence and token number where other wallets' digests do not know of the change.
     """
 
     def __init__(
@@ -165,9 +165,9 @@ class TokenBatch:
             token_ids,
         )
         detailed = []
-        for token_id, no, ticket, changed_ticket, is_detailed, *columns in rows:
+        for token_id, no, sequence, changed_sequence, is_detailed, *columns in rows:
             content = tuple(columns)
-            token = Token(no, ticket, changed_ticket, bool(is_detailed), content, content)
+            token = Token(no, sequence, changed_sequence, bool(is_detailed), content, content)
             self._tokens[token_id] = token
             if is_detailed:
                 detailed.append(no)
@@ -177,9 +177,12 @@ class TokenBatch:
                 "SELECT s.* FROM json_each(?) k JOIN token_sources s ON s.token_no = k.value",
                 detailed,
             )
-            for no, list_ticket, in_list, detail_ticket, in_detail in rows:
+            for no, list_sequence, in_list, detail_sequence, in_detail in rows:
                 self._sources[no] = _Source(
-                    list_ticket, _object.decode(in_list), detail_ticket, _object.decode(in_detail)
+                    list_sequence,
+                    _object.decode(in_list),
+                    detail_sequence,
+                    _object.decode(in_detail),
                 )
 
     def see(self, read: WalletRead) -> tuple[list[Token], bool]:
@@ -208,28 +211,28 @@ class TokenBatch:
         token = self._tokens.get(read.token_id)
         if token is None:
             token = self._add(read.token_id, read.content, read, detailed=True)
-            self._keep(token, _Source(0, {}, read.ticket, fields))
+            self._keep(token, _Source(0, {}, read.sequence, fields))
             return Applied(read, "ok", tokens_added=1)
         known = self._sources.get(token.no)
-        if known is not None and read.ticket <= known.detail_ticket:
+        if known is not None and read.sequence <= known.detail_sequence:
             return Applied(read, "stale")
         in_list = fields_of(token.content) if known is None else known.list_fields
-        source = _Source(0, in_list, read.ticket, fields)
+        source = _Source(0, in_list, read.sequence, fields)
         if source.differ():
-            source = source._replace(list_ticket=self._list_ticket(token))
+            source = source._replace(list_sequence=self._list_sequence(token))
         self._keep(token, source)
         content = source.content()
         if content == token.content:
             return Applied(read, "ok")
         before, after = fields_of(token.content), fields_of(content)
         if any(before.get(name) != after.get(name) for name in in_list):
-            self.stale.append((read.ticket, token.no))
+            self.stale.append((read.sequence, token.no))
         self._change(token, content, read)
         return Applied(read, "ok", tokens_changed=1)
 
-    def confirm(self, token_no: int, ticket: int) -> None:
+    def confirm(self, token_no: int, sequence: int) -> None:
         """Note on a token what a wallet that no longer lists it had confirmed."""
-        self._confirmed.append((ticket, token_no))
+        self._confirmed.append((sequence, token_no))
 
     def _add(
         self, token_id: str, content: Content, read: WalletRead | TokenRead, *, detailed: bool
@@ -237,48 +240,48 @@ class TokenBatch:
         no = self._next_no
         self._next_no += 1
         # A list that shows no record of the token has no say in its content.
-        ticket = 0 if detailed or content is _EMPTY else read.ticket
-        token = Token(no, ticket, read.ticket, detailed, content, content)
+        sequence = 0 if detailed or content is _EMPTY else read.sequence
+        token = Token(no, sequence, read.sequence, detailed, content, content)
         self._tokens[token_id] = token
         self._new.append(
-            (no, token_id, *content, self._at, self._at, ticket, read.ticket, detailed)
+            (no, token_id, *content, self._at, self._at, sequence, read.sequence, detailed)
         )
         return token
 
-    def _list_ticket(self, token: Token) -> int:
-        """The greatest ticket of a wallet's read that confirmed or changed this token."""
+    def _list_sequence(self, token: Token) -> int:
+        """The greatest sequence number of a wallet's read that confirmed or changed this token."""
         row = self._connection.execute(
             "SELECT max(w.ticket) FROM balance_rows b JOIN wallets w USING (wallet_no)"
             " WHERE b.token_no = ?",
             (token.no,),
         ).fetchone()
-        return max(token.ticket, row[0] or 0)
+        return max(token.sequence, row[0] or 0)
 
     def _see_again(self, token: Token, content: Content, read: WalletRead) -> bool:
         """Take in a list's content of a known token; False where a later read has the say."""
         known = self._sources.get(token.no)
         if known is None:
-            if read.ticket < self._list_ticket(token):
+            if read.sequence < self._list_sequence(token):
                 return False
             self._change(token, content, read)
         else:
-            source = known._replace(list_ticket=read.ticket, list_fields=fields_of(content))
-            agreed = read.ticket > known.detail_ticket or not source.differ()
+            source = known._replace(list_sequence=read.sequence, list_fields=fields_of(content))
+            agreed = read.sequence > known.detail_sequence or not source.differ()
             merged = source.content()
             if merged == token.content and _pack(source.list_fields) == _pack(known.list_fields):
                 return agreed
-            if read.ticket < self._list_ticket(token):
+            if read.sequence < self._list_sequence(token):
                 return False
             self._keep(token, source)
             if merged == token.content:
                 return agreed
             self._change(token, merged, read)
             if not agreed:
-                self.stale.append((read.ticket, token.no))
+                self.stale.append((read.sequence, token.no))
                 return False
-        token.ticket = read.ticket
-        self._confirmed.append((read.ticket, token.no))
-        self.stale.append((read.ticket, token.no))
+        token.sequence = read.sequence
+        self._confirmed.append((read.sequence, token.no))
+        self.stale.append((read.sequence, token.no))
         return True
 
     def _keep(self, token: Token, source: _Source) -> None:
@@ -291,7 +294,7 @@ class TokenBatch:
         before, after = _changed_columns(token.content, content)
         self._changes.append((token.no, before, after, self._at, self._run_id, read.webhook_id))
         token.content = content
-        token.changed_ticket = max(token.changed_ticket, read.ticket)
+        token.changed_sequence = max(token.changed_sequence, read.sequence)
         self._changed[token.no] = token
 
     def write(self) -> None:
@@ -305,7 +308,7 @@ class TokenBatch:
             " ticket, changed_ticket, detailed)": self._new,
             f"UPDATE tokens SET {assignments}, changed_ticket = ?, detailed = ?"  # noqa: S608
             " WHERE token_no = ?": [
-                (*token.content, token.changed_ticket, token.detailed, token.no)
+                (*token.content, token.changed_sequence, token.detailed, token.no)
                 for token in changed
             ],
             "INSERT INTO token_change_rows (token_no, before, after, observed_at, run_id,"
@@ -315,7 +318,13 @@ class TokenBatch:
             ],
             "UPDATE tokens SET ticket = max(ticket, ?) WHERE token_no = ?": self._confirmed,
             "INSERT OR REPLACE INTO token_sources": [
-                (no, x.list_ticket, _pack(x.list_fields), x.detail_ticket, _pack(x.detail_fields))
+                (
+                    no,
+                    x.list_sequence,
+                    _pack(x.list_fields),
+                    x.detail_sequence,
+                    _pack(x.detail_fields),
+                )
                 for no, x in self._changed_sources.items()
             ],
         }

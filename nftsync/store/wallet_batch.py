@@ -29,7 +29,7 @@ class _Wallet(msgspec.Struct):
     """A wallet's row, as far as applying a read needs it."""
 
     no: int
-    ticket: int
+    sequence: int
     digest: str | None
     state_id: int | None
 
@@ -74,7 +74,7 @@ class Batch:
         results |= self._apply_unchanged(
             [r for r in reads if isinstance(r, WalletRead) and r.outcome == "unchanged"]
         )
-        greatest = max((read.ticket for read in reads), default=0)
+        greatest = max((read.sequence for read in reads), default=0)
         self._connection.execute(
             "UPDATE mirror_state SET greatest_ticket = ?1 WHERE greatest_ticket < ?1", (greatest,)
         )
@@ -92,7 +92,7 @@ class Batch:
             elif read.entries or read.outcome == "ok":
                 token_ids.update([entry[0] for entry in read.entries])
                 wallet = self._wallets[read.wallet_id]
-                if wallet.ticket:
+                if wallet.sequence:
                     known.append(wallet.no)
         if token_ids:
             self._tokens.load(token_ids)
@@ -126,10 +126,10 @@ class Batch:
 
     def _apply_wallet(self, read: WalletRead) -> Applied:
         wallet = self._wallets[read.wallet_id]
-        if read.ticket <= wallet.ticket:
+        if read.sequence <= wallet.sequence:
             return Applied(read, "stale")
         if read.outcome == "failed":
-            self._failures.append((read.error, wallet.no, read.ticket))
+            self._failures.append((read.error, wallet.no, read.sequence))
             return Applied(read, "failed")
         added, changed = self._tokens.added, self._tokens.changed
         seen, agreed = self._tokens.see(read)
@@ -149,7 +149,7 @@ class Batch:
             wallet.state_id = wallet.digest = None
         self._wallet_rows.append(
             (
-                *(read.ticket, read.started_at if ok else None),
+                *(read.sequence, read.started_at if ok else None),
                 *(read.outcome, None if ok else read.error),
                 *(read.etag if ok and agreed else None, wallet.digest, wallet.state_id, wallet.no),
             )
@@ -163,7 +163,7 @@ class Batch:
         held = self._held.get(wallet.no, {})
         changes = self._balance_changes
         at, no = self._at, wallet.no
-        tail = (at, int(wallet.ticket == 0), self._run_id, read.webhook_id)
+        tail = (at, int(wallet.sequence == 0), self._run_id, read.webhook_id)
         first = len(changes)
         added = 0
         for token, (_, amount, _) in zip(seen, read.entries, strict=True):
@@ -186,7 +186,7 @@ class Batch:
             self._removed.append((no, token_no))
             changes.append((no, token_no, amount, None, *tail))
             # The wallet will no longer vouch for the token, so what it confirmed is noted there.
-            self._tokens.confirm(token_no, wallet.ticket)
+            self._tokens.confirm(token_no, wallet.sequence)
         return added, changed, len(held)
 
     def _state(self, read: WalletRead, wallet: _Wallet, seen: list[Token], moved: bool) -> None:
@@ -195,7 +195,7 @@ class Batch:
         same = (
             wallet.state_id is not None
             and not moved
-            and all(token.changed_ticket <= wallet.ticket for token in seen)
+            and all(token.changed_sequence <= wallet.sequence for token in seen)
         )
         if same:
             self._same_states.append((read.started_at, wallet.state_id))
@@ -220,14 +220,14 @@ class Batch:
         for read in reads:
             wallet = self._wallets[read.wallet_id]
             if (
-                read.ticket <= wallet.ticket
+                read.sequence <= wallet.sequence
                 or wallet.digest is None
                 or wallet.digest != read.digest
             ):
                 results[id(read)] = Applied(read, "stale")
                 continue
             results[id(read)] = Applied(read, "unchanged")
-            rows.append((read.ticket, read.started_at, read.etag, wallet.no))
+            rows.append((read.sequence, read.started_at, read.etag, wallet.no))
             states.append((read.started_at, wallet.state_id))
         confirmed: dict[str, list[tuple[Any, ...]]] = {
             "UPDATE wallets SET ticket = ?, synced_at = ?, etag = coalesce(?, etag),"

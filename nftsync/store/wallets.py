@@ -62,7 +62,7 @@ class KnownWallet(NamedTuple):
         wallet_id: its id.
         etag: the validator of the answer that the mirror holds.
         digest: that answer's digest.
-        ticket: of the last read that was applied.
+        sequence: of the last read that was applied.
         status: of the last read.
         tracked: whether it is read at all.
     """
@@ -70,7 +70,7 @@ class KnownWallet(NamedTuple):
     wallet_id: str
     etag: str | None
     digest: str | None
-    ticket: int
+    sequence: int
     status: str
     tracked: bool
 

@@ -93,7 +93,7 @@ class Histories:
                 [
                     WalletRead(
                         wallet_id=wallet_id(read.wallet),
-                        ticket=mirror.tickets.take(),
+                        sequence=mirror.numbers.take(),
                         started_at=moment(0),
                         outcome="ok" if read.whole else "incomplete",
                         entries=[(token_id(t), amount, None) for t, amount in read.amounts.items()],

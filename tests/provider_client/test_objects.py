@@ -15,7 +15,7 @@ from nftsync.provider.client import Client
 from nftsync.provider.wire import CutShort, check_object
 from nftsync.pull.reads import AnyTask, ObjectTask, TokenTask, WalletTask, read
 from nftsync.records import Effort, ObjectRead, TokenRead, WalletRead
-from nftsync.store.clock import TicketClock
+from nftsync.store.clock import SequenceNumbers
 
 PATH = f"/v1/transactions/{uuid(1)}"
 TASKS: list[AnyTask] = [
@@ -27,7 +27,7 @@ each_kind = pytest.mark.parametrize("task", TASKS, ids=lambda task: type(task)._
 
 
 def read_one(client: Client, task: AnyTask) -> WalletRead | TokenRead | ObjectRead:
-    return read(client, TicketClock(0, 6), task)
+    return read(client, SequenceNumbers(0, 6), task)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_an_object_is_kept_as_it_was_sent(
     assert (found.resource_type, found.resource_id) == ("Transaction", uuid(1))
     assert (found.outcome, found.body, found.error) == ("ok", body.decode(), None)
     assert (found.effort, found.provider_down) == (Effort(1, 0), False)
-    assert found.ticket > 6
+    assert found.sequence > 6
     assert found.started_at.endswith("Z")
     (seen,) = provider.requests()
     assert (seen.method, seen.path, seen.body) == ("GET", PATH, b"")

@@ -120,7 +120,7 @@ def test_what_an_incomplete_read_changed_is_not_passed_off_as_confirmed(site: Si
     with Mirror(site.database) as mirror, mirror.transaction() as transaction:
         read = WalletRead(
             wallet_id=wallet,
-            ticket=mirror.tickets.take(),
+            sequence=mirror.numbers.take(),
             started_at=now(),
             outcome="incomplete",
             entries=[(token, "0012.50", None)],

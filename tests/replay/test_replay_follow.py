@@ -123,13 +123,13 @@ def test_an_object_that_was_read_earlier_does_not_replace_what_was_read_later(
 ) -> None:
     reads = [(5, "{}", True), (4, '{"a": 1}', False), (6, "{}", False), (7, '{"a": 2}', True)]
     with Mirror(place.database) as mirror, mirror.transaction() as transaction:
-        for ticket, body, is_new in reads:
+        for sequence, body, is_new in reads:
             read = ObjectRead(
                 resource_type="Transfer",
                 resource_id=uuid(7),
                 outcome="ok",
-                ticket=ticket,
-                started_at=f"at {ticket}",
+                sequence=sequence,
+                started_at=f"at {sequence}",
                 body=body,
             )
             assert store_object(transaction.connection, read) == is_new

@@ -22,12 +22,12 @@ def tasks(*numbers: int) -> list[AnyTask]:
     return [WalletTask(wallet(number), etag="known") for number in numbers]
 
 
-def read(number: int, ticket: int) -> WalletRead:
-    return WalletRead(wallet_id=wallet(number), ticket=ticket, started_at="", outcome="ok")
+def read(number: int, sequence: int) -> WalletRead:
+    return WalletRead(wallet_id=wallet(number), sequence=sequence, started_at="", outcome="ok")
 
 
-def serve(work: Work, number: int, ticket: int, *, stale: bool = False) -> Sequence[Job]:
-    return work.fulfilled(read(number, ticket), stale=stale)
+def serve(work: Work, number: int, sequence: int, *, stale: bool = False) -> Sequence[Job]:
+    return work.fulfilled(read(number, sequence), stale=stale)
 
 
 def test_a_read_that_began_before_a_job_does_not_serve_it_and_is_made_again() -> None:
@@ -60,9 +60,9 @@ def test_a_read_is_not_made_again_for_ever_because_others_overtake_it() -> None:
     work.drop(again)
     assert serve(work, 1, 11, stale=True) == []
     work.add(last := job(3), tasks(1))
-    for ticket in (12, 13, 14):
+    for sequence in (12, 13, 14):
         work.submit()
-        assert serve(work, 1, ticket, stale=True) == []
+        assert serve(work, 1, sequence, stale=True) == []
     work.submit()
     assert serve(work, 1, 15, stale=True) == [last]
 
@@ -71,14 +71,14 @@ def test_a_read_is_not_made_again_for_ever_because_others_overtake_it() -> None:
 def test_every_job_that_is_not_dropped_gets_all_its_reads(data: st.DataObject) -> None:
     """In whatever order jobs come, reads end, are withdrawn, and jobs are given back."""
     work = Work()
-    ticket = 0
+    sequence = 0
     jobs: list[Job] = []
     under_way: list[AnyTask] = []
     for _ in range(data.draw(st.integers(1, 30))):
         step = data.draw(st.sampled_from(["add", "submit", "read", "withdraw", "drop"]))
-        ticket += 1
+        sequence += 1
         if step == "add":
-            jobs.append(job(len(jobs), since=ticket))
+            jobs.append(job(len(jobs), since=sequence))
             numbers = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
             work.add(jobs[-1], tasks(*numbers))
         elif step == "submit":
@@ -86,7 +86,7 @@ def test_every_job_that_is_not_dropped_gets_all_its_reads(data: st.DataObject) -
             assert not {task.wallet_id for task in submitted} & {t.wallet_id for t in under_way}
             under_way += submitted
         elif step == "read" and under_way:
-            end_read(work, under_way.pop(data.draw(st.integers(0, len(under_way) - 1))), ticket)
+            end_read(work, under_way.pop(data.draw(st.integers(0, len(under_way) - 1))), sequence)
         elif step == "withdraw":
             work.withdrawn([under_way.pop() for _ in range(len(under_way) // 2)])
         elif step == "drop" and jobs:
@@ -95,14 +95,14 @@ def test_every_job_that_is_not_dropped_gets_all_its_reads(data: st.DataObject) -
     while any(each.waits_for for each in jobs):
         under_way += work.submit()
         assert under_way, "a job waits for a read that nobody makes"
-        ticket += 1
-        end_read(work, under_way.pop(), ticket)
+        sequence += 1
+        end_read(work, under_way.pop(), sequence)
 
 
-def end_read(work: Work, task: AnyTask, ticket: int) -> None:
+def end_read(work: Work, task: AnyTask, sequence: int) -> None:
     assert isinstance(task, WalletTask)
-    ended = WalletRead(wallet_id=task.wallet_id, ticket=ticket, started_at="", outcome="ok")
+    ended = WalletRead(wallet_id=task.wallet_id, sequence=sequence, started_at="", outcome="ok")
     for served in work.fulfilled(ended, stale=False):
-        assert served.since < ticket
+        assert served.since < sequence
         if not served.waits_for:
             work.drop(served)

@@ -28,7 +28,7 @@ def named(name: str) -> Content:
 def apply(mirror: Mirror, wallet: str, *entries: Entry, outcome: str = "ok") -> Applied:
     read = WalletRead(
         wallet_id=wallet,
-        ticket=mirror.tickets.take(),
+        sequence=mirror.numbers.take(),
         started_at=now(),
         outcome=outcome,
         entries=list(entries),

@@ -131,21 +131,21 @@ class Model:
         self.detail_tick: dict[str, int] = {}
         self.world: dict[int, World] = {}
 
-    def applied_wallet(self, wallet: str, ticket: int, world: World) -> None:
-        self.world[ticket] = world
-        self.wallet_tick[wallet] = ticket
+    def applied_wallet(self, wallet: str, sequence: int, world: World) -> None:
+        self.world[sequence] = world
+        self.wallet_tick[wallet] = sequence
         for token in world.held.get(wallet, {}):
-            self.list_tick[token] = max(self.list_tick.get(token, 0), ticket)
+            self.list_tick[token] = max(self.list_tick.get(token, 0), sequence)
 
-    def applied_token(self, token: str, ticket: int, world: World) -> None:
-        self.world[ticket] = world
-        self.detail_tick[token] = ticket
+    def applied_token(self, token: str, sequence: int, world: World) -> None:
+        self.world[sequence] = world
+        self.detail_tick[token] = sequence
 
     def balances(self) -> dict[tuple[str, str], str]:
         return {
             (wallet, token): amount
-            for wallet, ticket in self.wallet_tick.items()
-            for token, amount in self.world[ticket].held.get(wallet, {}).items()
+            for wallet, sequence in self.wallet_tick.items()
+            for token, amount in self.world[sequence].held.get(wallet, {}).items()
         }
 
     def contents(self) -> dict[str, Content]:
@@ -162,9 +162,9 @@ class Model:
 
 
 def make_read(
-    mirror: Mirror, asked: Asked, ticket: int, world: World, known: dict[str, str | None]
+    mirror: Mirror, asked: Asked, sequence: int, world: World, known: dict[str, str | None]
 ) -> WalletRead | TokenRead:
-    asked_at = {"ticket": ticket, "started_at": f"2026-01-01T00:00:00.{ticket:06}Z"}
+    asked_at = {"sequence": sequence, "started_at": f"2026-01-01T00:00:00.{sequence:06}Z"}
     if asked.wallet is None:
         return TokenRead(
             token_id=asked.token, outcome="ok", content=world.detailed(asked.token), **asked_at
@@ -206,17 +206,17 @@ def test_the_read_that_started_later_wins_whatever_order_they_end_in(
         Mirror(Path(shutil.copy(template(), folder)), write_gap=0.0) as mirror,
     ):
         model = Model(versions)
-        # Tickets grow with the ticks; conditional reads know what the mirror held when planned.
+        # Numbers grow with the ticks; conditional reads know what the mirror held when planned.
         ordered = sorted(enumerate(asked), key=lambda pair: (pair[1].tick, pair[0]))
-        tickets = {index: n + 1 for n, (index, _) in enumerate(ordered)}
+        numbers = {index: n + 1 for n, (index, _) in enumerate(ordered)}
         batches: dict[int, list[tuple[int, Asked]]] = {}
         for index, ask in enumerate(asked):
             batches.setdefault(ask.batch, []).append((index, ask))
         for number in sorted(batches):
             known = stored_digests(mirror)
             reads = {
-                tickets[index]: (
-                    make_read(mirror, ask, tickets[index], versions[ask.tick], known),
+                numbers[index]: (
+                    make_read(mirror, ask, numbers[index], versions[ask.tick], known),
                     ask,
                 )
                 for index, ask in batches[number]
@@ -224,13 +224,13 @@ def test_the_read_that_started_later_wins_whatever_order_they_end_in(
             with mirror.transaction() as transaction:
                 applied = transaction.apply([read for read, _ in reads.values()])
             for one in applied:
-                read, ask = reads[one.read.ticket]
+                read, ask = reads[one.read.sequence]
                 if one.result == "stale":
                     continue
                 if isinstance(read, WalletRead):
-                    model.applied_wallet(read.wallet_id, read.ticket, versions[ask.tick])
+                    model.applied_wallet(read.wallet_id, read.sequence, versions[ask.tick])
                 else:
-                    model.applied_token(read.token_id, read.ticket, versions[ask.tick])
+                    model.applied_token(read.token_id, read.sequence, versions[ask.tick])
             check(mirror, model)
         # One more look at everything, conditional where the mirror knows a digest, ends in the
         # provider's state, whatever came before.

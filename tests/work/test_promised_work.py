@@ -106,7 +106,7 @@ def found(mirror: Mirror, number: int, amount: str = "1", kind: str = "new") -> 
     unchanged = kind == "unchanged"
     return WalletRead(
         wallet_id=wallet(number),
-        ticket=mirror.tickets.take(),
+        sequence=mirror.numbers.take(),
         started_at=now(),
         outcome="unchanged" if unchanged else "ok",
         entries=[] if unchanged else [(each, amount, content) for each in ids],
