@@ -230,12 +230,14 @@ def stop_signals() -> Iterator[Callable[[], int]]:
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    before: dict[int, Any] = {n: signal.signal(n, lambda *_: None) for n in numbers}
     before_fd = signal.set_wakeup_fd(sent.fileno(), warn_on_full_buffer=False)
 
     def wait() -> int:
         while (number := caught.recv(1)[0]) not in before:
             pass
+        # A second one does not cut short what the first began, to the very end of the process.
+        before.update({signal.SIGTERM: signal.SIG_IGN, signal.SIGHUP: signal.SIG_IGN})
         return number
 
     try:

@@ -64,7 +64,7 @@ def test_every_way_in_shows_the_same(
     pd.testing.assert_frame_equal(read(database), expected)
     connection.close()
 
-    monkeypatch.setattr("nftsync.settings.default_database", lambda: small_database)
+    monkeypatch.setenv("NFTSYNC_DATABASE", str(small_database))
     pd.testing.assert_frame_equal(read(None), expected)
 
 

@@ -102,8 +102,10 @@ objects = st.dictionaries(
     st.text(st.characters(codec="utf-8")),
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(st.characters(codec="utf-8")),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=10,
     ),
+    max_size=4,
 )
 
 

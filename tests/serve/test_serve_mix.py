@@ -239,7 +239,7 @@ class TheMirrorEndsInTheTruth(RuleBasedStateMachine):
 
 TestTheMirrorEndsInTheTruth = TheMirrorEndsInTheTruth.TestCase
 TestTheMirrorEndsInTheTruth.settings = settings(
-    max_examples=12,
+    max_examples=6,
     stateful_step_count=20,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

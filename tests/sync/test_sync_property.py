@@ -114,8 +114,8 @@ class MirrorFollowsTheProvider(RuleBasedStateMachine):
 
 TestMirrorFollowsTheProvider = MirrorFollowsTheProvider.TestCase
 TestMirrorFollowsTheProvider.settings = settings(
-    max_examples=15,
-    stateful_step_count=25,
+    max_examples=8,
+    stateful_step_count=20,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
