@@ -69,7 +69,7 @@ def test_status_loads_only_what_reads_the_database(tmp_path: Path) -> None:
 
 
 def test_help_says_of_each_command_what_the_command_says() -> None:
-    with click.Context(nftsync) as context:
+    with click.Context(nftsync, **nftsync.context_settings) as context:
         listed = nftsync.get_help(context).partition("Commands:\n")[2]
         for name in nftsync.list_commands(context):
             command = nftsync.get_command(context, name)

@@ -27,7 +27,7 @@ def commands() -> list[str]:
 def _walk(command: click.Command, names: tuple[str, ...]) -> list[tuple[str, ...]]:
     found = [names]
     if isinstance(command, click.Group):
-        with click.Context(command) as context:
+        with click.Context(command, **command.context_settings) as context:
             for name in command.list_commands(context):
                 inner = command.get_command(context, name)
                 assert inner is not None

@@ -27,7 +27,7 @@ from nftsync.times import now
 with Mirror(Path(sys.argv[1])) as mirror:
     for turn in range(150):
         read = WalletRead(
-            wallet_id="99999999-9999-4999-8999-999999999999", ticket=mirror.tickets.take(),
+            wallet_id="99999999-9999-4999-8999-999999999999", sequence=mirror.numbers.take(),
             started_at=now(), outcome="ok", digest=str(turn),
             entries=[(f"99999999-9999-4999-8999-{n:012}", str(turn), None) for n in range(20)],
         )
