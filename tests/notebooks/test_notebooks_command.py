@@ -48,8 +48,10 @@ class Session:
         return self._told.read_text()
 
     def address(self) -> tuple[str, str]:
-        """JupyterLab's base URL and its token, once it has told them."""
-        return self.until(lambda: _ADDRESS.search(self.told)).groups()  # type: ignore[return-value]
+        """JupyterLab's base URL and its token, once it has told them and listens."""
+        url, token = self.until(lambda: _ADDRESS.search(self.told)).groups()
+        self.until(lambda: answers(f"{url}/login"))
+        return url, token
 
     def get(self, path: str) -> object:
         """An answer of JupyterLab's API."""
