@@ -4,29 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from heapq import nsmallest
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 import pandas as pd
 
-from nftsync.charts._look import (
-    BLUE,
-    ORANGE,
-    TEXT_ONLY,
-    Names,
-    counted,
-    empty_figure,
-    figure,
-    given_names,
-    labels_of,
-    number_of,
-    numbered_axis,
-)
+from nftsync.charts import _look
 from nftsync.errors import InputError
 from nftsync.frames import holding_ages as read_ages
-from nftsync.frames._columns import Moment, contract_groups, sums_in_each
-from nftsync.frames._given import Given, given_holdings, need_columns, text_column
-from nftsync.frames._source import Numbers, Store
+from nftsync.frames._columns import Moment, sums_in_each
+from nftsync.frames._given import Given, given_holdings, groups_of, need_columns
+from nftsync.frames._source import Numbers
 from nftsync.frames._tables import WalletIds, wallet_ids
 
 if TYPE_CHECKING:
@@ -81,25 +69,17 @@ class Groups:
 
     def labels(self, shown: list[int], names: dict[str, str]) -> tuple[list[str], list[str]]:
         """The labels and hovers of groups; see `labels_of`."""
-        return labels_of([self.values[group] for group in shown], self.by, names)
+        return _look.labels_of([self.values[group] for group in shown], self.by, names)
 
 
 def grouped(frame: pd.DataFrame, by: str) -> Groups:
     """Group rows by a column; contract addresses whatever the case of their hex digits.
 
     Raises:
-        InputError: there is no such column, or what it holds cannot be grouped.
+        InputError: what the column holds cannot be grouped.
     """
-    need_columns(frame, [by])
-    if by == "contract_address":
-        codes, spellings = contract_groups(text_column(frame, by))
-        return Groups(by, codes, spellings.to_pylist())
-    try:
-        codes, distinct = pd.factorize(frame[by])
-    except TypeError as error:
-        raise InputError(f"cannot group by {by!r}: {error}") from None
-    values = [*distinct.tolist(), None]
-    return Groups(by, np.where(codes < 0, len(values) - 1, codes).astype(np.int64), values)
+    codes, names = groups_of(frame, by)
+    return Groups(by, codes, names.astype(object).where(names.notna(), None).tolist())
 
 
 def distinct(group: Numbers, **columns: Any) -> pd.DataFrame:
@@ -150,7 +130,7 @@ def rows_of(
     count = len(table)
     rest = len(np.unique(groups.codes)) - len(shown)
     once = ~frame.duplicated(["wallet_id", "token_id"]).to_numpy()
-    others = [counted(rest, f"other {what}")] * (count - len(shown))
+    others = [_look.counted(rest, f"other {what}")] * (count - len(shown))
     totals = sums_in_each(places, frame["amount"].to_numpy(), count)
     unknown = np.bincount(places, frame["amount"].isna(), count).astype(np.int64)
     return table.assign(
@@ -180,7 +160,7 @@ def bar_figure(
     """
     axis: dict[str, Any] = {"rangemode": "tozero"}
     traces = []
-    for color, (name, values) in zip((BLUE, ORANGE), bars.items(), strict=False):
+    for color, (name, values) in zip((_look.BLUE, _look.ORANGE), bars.items(), strict=False):
         trace: dict[str, Any] = {
             "type": "bar",
             "orientation": "h",
@@ -188,7 +168,7 @@ def bar_figure(
             "x": values,
             "y": list(range(len(rows))),
             "hovertext": hovers,
-            "hovertemplate": TEXT_ONLY,
+            "hovertemplate": _look.TEXT_ONLY,
             "customdata": [str(total) for total in rows["total"]],
             "marker": {"color": color},
         }
@@ -197,7 +177,7 @@ def bar_figure(
             texts = ["" for _ in values[1:]]
             trace |= {"text": [*texts, f"{values[-1]:,.6g} (longer than drawn)"], **_IN_THE_BAR}
         traces.append(trace)
-    return figure(
+    return _look.figure(
         traces,
         title,
         x={
@@ -207,7 +187,7 @@ def bar_figure(
             "separatethousands": True,
             **axis,
         },
-        y={**numbered_axis(rows["label"].tolist()), "range": [len(rows) - 0.4, -0.6]},
+        y={**_look.numbered_axis(rows["label"].tolist()), "range": [len(rows) - 0.4, -0.6]},
         height=176 + (18 + 8 * len(traces)) * len(rows),
         **layout,
     )
@@ -218,7 +198,7 @@ def holdings_by_collection(
     *,
     top: SupportsIndex = 20,
     exclude: WalletIds = (),
-    names: Names = None,
+    names: _look.Names = None,
 ) -> go.Figure:
     """Draw how many NFTs of each collection are held, and by how many wallets.
 
@@ -238,18 +218,18 @@ def holdings_by_collection(
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     title = "Holdings by collection"
-    number, known = number_of(top, MOST_ROWS), given_names(names)
+    number, known = _look.number_of(top, MOST_ROWS), _look.given_names(names)
     needs = ("wallet_id", "token_id", "contract_address", "amount")
     frame = given_holdings(holdings, exclude, needs=needs)
     if frame.empty:
-        return empty_figure(title, no_holdings(holdings))
+        return _look.empty_figure(title, no_holdings(holdings))
     groups = grouped(frame, "contract_address")
     sizes = distinct(groups.codes, tokens=frame["token_id"], wallets=frame["wallet_id"])
     shown = groups.largest(sizes, number)
     rows = rows_of(frame, groups, shown, known, "collection")
     hovers = [
-        f"<b>{row.hover}</b><br>{counted(row.tokens, 'NFT')} held by"
-        f" {counted(row.wallets, 'wallet')}<br>{row.says}"
+        f"<b>{row.hover}</b><br>{_look.counted(row.tokens, 'NFT')} held by"
+        f" {_look.counted(row.wallets, 'wallet')}<br>{row.says}"
         for row in rows.itertuples()
     ]
     return bar_figure(
@@ -258,7 +238,8 @@ def holdings_by_collection(
         {"NFTs held": rows["tokens"].tolist(), "holders": rows["wallets"].tolist()},
         title,
         "count of NFTs, and of wallets that hold one",
-        subtitle=f"{counted(rows['tokens'].sum(), 'NFT')} of {counted(len(sizes), 'collection')}",
+        subtitle=f"{_look.counted(rows['tokens'].sum(), 'NFT')}"
+        f" of {_look.counted(len(sizes), 'collection')}",
     )
 
 
@@ -269,14 +250,11 @@ def no_holdings(given: object) -> str:
     return "No holdings in what was given yet; nftsync sync reads them."
 
 
-#: A frame of ages, or what `frames.holding_ages` reads one from.
-Ages: TypeAlias = "pd.DataFrame | Store"
-
 _AGES = "Ages of holdings"
 
 
 def holding_ages(
-    db: Ages = None, *, at: Moment | None = None, exclude: WalletIds = ()
+    db: Given = None, *, at: Moment | None = None, exclude: WalletIds = ()
 ) -> go.Figure:
     """Draw how many holdings have been there for how long.
 
@@ -296,7 +274,7 @@ def holding_ages(
     """
     frame = _given_ages(db, at, exclude)
     if frame.empty:
-        return empty_figure(_AGES, no_holdings(db))
+        return _look.empty_figure(_AGES, no_holdings(db))
     buckets = frame["bucket"].cat.categories.tolist()
     counts = frame.groupby(["censored", "bucket"], observed=False).size().unstack(fill_value=0)
     counts = counts.reindex([False, True], fill_value=0)
@@ -307,21 +285,21 @@ def holding_ages(
             "x": buckets,
             "y": counts.loc[censored].tolist(),
             "hovertext": [
-                f"<b>{bucket}</b><br>{counted(count, 'holding')}, {since}"
+                f"<b>{bucket}</b><br>{_look.counted(count, 'holding')}, {since}"
                 for bucket, count in counts.loc[censored].items()
             ],
-            "hovertemplate": TEXT_ONLY,
+            "hovertemplate": _look.TEXT_ONLY,
             "marker": {"color": color, "pattern": {"shape": pattern, "fillmode": "replace"}},
         }
         for censored, name, color, pattern, since in (
-            (False, "beginning was seen", BLUE, "", "since a change that was seen"),
-            (True, "at least so old", ORANGE, "/", "since before the first read"),
+            (False, "beginning was seen", _look.BLUE, "", "since a change that was seen"),
+            (True, "at least so old", _look.ORANGE, "/", "since before the first read"),
         )
     ]
-    return figure(
+    return _look.figure(
         traces,
         _AGES,
-        subtitle=f"{counted(counts.to_numpy().sum(), 'holding')}, of which"
+        subtitle=f"{_look.counted(counts.to_numpy().sum(), 'holding')}, of which"
         f" {counts.loc[True].sum():,} were there at their wallet's first read",
         x={"title": {"text": "held for"}, "type": "category", "showgrid": False},
         y={"title": {"text": "holdings (wallet and token)"}, "rangemode": "tozero"},
@@ -329,7 +307,7 @@ def holding_ages(
     )
 
 
-def _given_ages(db: Ages, at: Moment | None, exclude: WalletIds) -> pd.DataFrame:
+def _given_ages(db: Given, at: Moment | None, exclude: WalletIds) -> pd.DataFrame:
     if not isinstance(db, pd.DataFrame):
         return read_ages(db, at=at, exclude=exclude)
     if at is not None or wallet_ids(exclude):

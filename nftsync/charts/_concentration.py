@@ -8,21 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 import numpy as np
 import pandas as pd
 
+from nftsync.charts import _look
 from nftsync.charts._bars import MOST_ROWS, bar_figure, distinct, grouped, no_holdings, rows_of
-from nftsync.charts._look import (
-    GREY,
-    LOOKS,
-    TEXT_ONLY,
-    Names,
-    choice,
-    counted,
-    empty_figure,
-    figure,
-    given_names,
-    line,
-    number_of,
-    numbered_axis,
-)
 from nftsync.errors import InputError
 from nftsync.frames import concentration as measured
 from nftsync.frames import overlap as measured_overlap
@@ -46,7 +33,7 @@ def holders(
     top: SupportsIndex = 20,
     measure: Literal["nfts", "amount"] = "nfts",
     exclude: WalletIds = (),
-    names: Names = None,
+    names: _look.Names = None,
 ) -> go.Figure:
     """Draw the largest holders.
 
@@ -66,8 +53,8 @@ def holders(
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     title = "Largest holders"
-    number, known = number_of(top, MOST_ROWS), given_names(names)
-    by_amount = choice(measure, "measure", ("nfts", "amount")) == "amount"
+    number, known = _look.number_of(top, MOST_ROWS), _look.given_names(names)
+    by_amount = _look.choice(measure, "measure", ("nfts", "amount")) == "amount"
     frame = given_holdings(
         holdings,
         exclude,
@@ -75,7 +62,7 @@ def holders(
         wants=("wallet_label", "contract_address"),
     )
     if frame.empty:
-        return empty_figure(title, no_holdings(holdings))
+        return _look.empty_figure(title, no_holdings(holdings))
     groups = grouped(frame, "wallet_id")
     sizes = distinct(groups.codes, tokens=frame["token_id"])
     if by_amount:
@@ -88,8 +75,8 @@ def holders(
     rows = rows_of(frame, groups, shown, known, "wallet")
     contracts = rows.get("contracts", pd.Series(0, rows.index))
     hovers = [
-        f"<b>{row.hover}</b><br>{counted(row.holdings, 'NFT')}"
-        + f" of {counted(of, 'collection')}" * (of > 0)
+        f"<b>{row.hover}</b><br>{_look.counted(row.holdings, 'NFT')}"
+        + f" of {_look.counted(of, 'collection')}" * (of > 0)
         + f"<br>{row.says}"
         for row, of in zip(rows.itertuples(), contracts, strict=True)
     ]
@@ -102,7 +89,8 @@ def holders(
         {what: values.tolist()},
         title,
         f"{what} (approximately; hover has it exactly)" if rough else what,
-        subtitle=f"{counted(rows['holdings'].sum(), 'holding')} of {counted(len(sizes), 'wallet')}",
+        subtitle=f"{_look.counted(rows['holdings'].sum(), 'holding')}"
+        f" of {_look.counted(len(sizes), 'wallet')}",
         showlegend=False,
     )
 
@@ -117,7 +105,7 @@ def concentration(
     by: str = "contract_address",
     top: SupportsIndex = 5,
     exclude: WalletIds = (),
-    names: Names = None,
+    names: _look.Names = None,
 ) -> go.Figure:
     """Draw Lorenz curves of the groups with the most holders, and the line of equality.
 
@@ -138,13 +126,13 @@ def concentration(
         NftsyncError: plotly is not installed.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    number, known = number_of(top, len(LOOKS)), given_names(names)
+    number, known = _look.number_of(top, len(_look.LOOKS)), _look.given_names(names)
     if not isinstance(by, str):
         raise InputError(f"by={by!r} is not the name of a column")
     frame = given_holdings(holdings, exclude, needs=("wallet_id", "token_id", "amount", by))
     frame = frame[frame["amount"].notna()].reset_index(drop=True)
     if frame.empty:
-        return empty_figure(_TITLE, no_holdings(holdings))
+        return _look.empty_figure(_TITLE, no_holdings(holdings))
     groups = grouped(frame, by)
     sizes = distinct(groups.codes, wallets=frame["wallet_id"])
     shown = groups.largest(sizes, number)
@@ -154,13 +142,15 @@ def concentration(
     ginis = gini.set_index("group")["gini"]
     curves = [
         _curve(frame[places == place], f"{label}: Gini {ginis[place]:.3f}", hover, look)
-        for place, (label, hover, look) in enumerate(zip(labels, hovers, LOOKS, strict=False))
+        for place, (label, hover, look) in enumerate(zip(labels, hovers, _look.LOOKS, strict=False))
     ]
     of = f"{len(shown):,} of {len(sizes):,}" if len(sizes) > len(shown) else "all"
     both = [0, 100]
-    equality = line("equality: Gini 0", (GREY, "solid"), width=1, x=both, y=both, hoverinfo="skip")
+    equality = _look.line(
+        "equality: Gini 0", (_look.GREY, "solid"), width=1, x=both, y=both, hoverinfo="skip"
+    )
     inside = {"xref": "paper", "yref": "paper", "yanchor": "top"}
-    return figure(
+    return _look.figure(
         [equality, *curves],
         _TITLE,
         subtitle=f"{of} groups by {by.replace('_', ' ')}, those with the most holders",
@@ -175,13 +165,14 @@ def _curve(rows: pd.DataFrame, name: str, hover: str, look: tuple[str, str]) -> 
     amounts = sorted(rows["amount"].groupby(rows["wallet_id"]).sum())
     sums = np.add.accumulate(np.array([0, *amounts], dtype=object))
     places = np.unique(np.linspace(0, len(amounts), _POINTS).round().astype(np.int64))
-    return line(
+    return _look.line(
         name,
         look,
         x=(places / len(amounts) * 100).tolist(),
         y=[100 * int(sums[place]) / sums[-1] for place in places.tolist()],
         hovertemplate=f"<b>{hover}</b><br>the smallest %{{x:.4g}} % of"
-        f" {counted(len(amounts), 'holder')}<br>have %{{y:.4g}} % of the amount<extra></extra>",
+        f" {_look.counted(len(amounts), 'holder')}"
+        "<br>have %{y:.4g} % of the amount<extra></extra>",
     )
 
 
@@ -194,7 +185,7 @@ def overlap(
     *,
     top: SupportsIndex = 15,
     exclude: WalletIds = (),
-    names: Names = None,
+    names: _look.Names = None,
 ) -> go.Figure:
     """Draw how many holders each two collections have in common, as a heatmap.
 
@@ -213,11 +204,11 @@ def overlap(
         NftsyncError: plotly is not installed.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    number, known = number_of(top, _MOST), given_names(names)
+    number, known = _look.number_of(top, _MOST), _look.given_names(names)
     frame = given_holdings(holdings, exclude, needs=("wallet_id", "contract_address", "amount"))
     frame = frame[frame["contract_address"].notna()].reset_index(drop=True)
     if frame.empty:
-        return empty_figure(_OVERLAP_TITLE, no_holdings(holdings))
+        return _look.empty_figure(_OVERLAP_TITLE, no_holdings(holdings))
     groups = grouped(frame, "contract_address")
     sizes = distinct(groups.codes, wallets=frame["wallet_id"])
     shown = groups.largest(sizes, number)
@@ -225,13 +216,14 @@ def overlap(
     labels, full = groups.labels(shown, known)
     pairs = measured_overlap(frame[groups.places(shown) < len(shown)])
     shares, hovers = _fields(pairs, addresses, full)
-    axis = numbered_axis(labels)
+    axis = _look.numbered_axis(labels)
     # The slanted labels below need room of their own, or plotly takes it from the fields.
     side = max(240, 26 * len(labels)) + 6 * max(map(len, labels))
-    return figure(
+    return _look.figure(
         [_heatmap(shares, hovers)],
         _OVERLAP_TITLE,
-        subtitle=f"{len(labels):,} of {counted(len(sizes), 'collection')}, most holders first",
+        subtitle=f"{len(labels):,} of {_look.counted(len(sizes), 'collection')},"
+        " most holders first",
         x={**axis, "tickangle": -45},
         y={**axis, "autorange": "reversed"},
         height=side + 120,
@@ -250,9 +242,9 @@ def _fields(
         a, b = place[contract_key(pair.contract_a)], place[contract_key(pair.contract_b)]
         shares[a][b] = shares[b][a] = pair.jaccard
         hovers[a][b] = hovers[b][a] = (
-            f"<b>{full[a]}</b><br>{counted(pair.wallets_a, 'holder')}"
-            f"<br><b>{full[b]}</b><br>{counted(pair.wallets_b, 'holder')}"
-            f"<br>{counted(pair.both, 'wallet')} hold both: Jaccard index {pair.jaccard:.4g}"
+            f"<b>{full[a]}</b><br>{_look.counted(pair.wallets_a, 'holder')}"
+            f"<br><b>{full[b]}</b><br>{_look.counted(pair.wallets_b, 'holder')}"
+            f"<br>{_look.counted(pair.both, 'wallet')} hold both: Jaccard index {pair.jaccard:.4g}"
         )
     for row in range(size):
         shares[row][row] = None
@@ -266,7 +258,7 @@ def _heatmap(shares: list[list[float | None]], hovers: list[list[str]]) -> dict[
         "zmin": 0,
         "zmax": max((share for row in shares for share in row if share), default=1),
         "hovertext": hovers,
-        "hovertemplate": TEXT_ONLY,
+        "hovertemplate": _look.TEXT_ONLY,
         "hoverongaps": False,
         # Opacity grows, so that little is near the page's own colour.
         "colorscale": [[0.0, "rgba(0, 114, 178, 0.10)"], [1.0, "rgba(0, 114, 178, 1)"]],

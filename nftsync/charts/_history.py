@@ -10,23 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from nftsync.charts import _look
 from nftsync.charts._bars import Groups, grouped
-from nftsync.charts._look import (
-    BLUE,
-    GREY,
-    LOOKS,
-    MOST_POINTS,
-    ORANGE,
-    TEXT_ONLY,
-    Names,
-    choice,
-    counted,
-    empty_figure,
-    figure,
-    given_names,
-    line,
-    number_of,
-)
 from nftsync.errors import InputError
 from nftsync.frames import changes, tokens, wallets
 from nftsync.frames._columns import Amounts, Moment, stored_time
@@ -37,18 +22,6 @@ from nftsync.times import parse_duration
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-__all__ = [
-    "arrivals_and_departures",
-    "holdings_over_time",
-    "microseconds",
-    "plotted",
-    "shown_times",
-    "standing",
-    "step_line",
-    "to_the_second",
-]
-
 
 #: Microseconds since 1970.
 Ticks: TypeAlias = npt.NDArray[np.int64]
@@ -102,7 +75,7 @@ def step_line(
     name: str, look: tuple[str, str], times: Ticks, counts: Numbers, hover: str
 ) -> dict[str, Any]:
     """A line that keeps each count until the next time; name and hover are escaped."""
-    return line(
+    return _look.line(
         name,
         look,
         shape="hv",
@@ -151,7 +124,7 @@ def holdings_over_time(
     top: SupportsIndex = 5,
     since: Moment | None = None,
     exclude: WalletIds = (),
-    names: Names = None,
+    names: _look.Names = None,
 ) -> go.Figure:
     """Draw how many holdings were known of at each time, from the change log.
 
@@ -175,24 +148,24 @@ def holdings_over_time(
         NftsyncError: plotly is not installed.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    number, known = number_of(top, len(LOOKS) - 1), given_names(names)
-    chosen = None if by is None else choice(by, "by", _SOURCES)
+    number, known = _look.number_of(top, len(_look.LOOKS) - 1), _look.given_names(names)
+    chosen = None if by is None else _look.choice(by, "by", _SOURCES)
     begin = None if since is None else int(np.datetime64(stored_time(since)[:-1], "us").astype(int))
     log = _movements(db, exclude)
     about = wallets(db)
     if log.empty:
-        return empty_figure(_TITLE, _NO_HISTORY)
+        return _look.empty_figure(_TITLE, _NO_HISTORY)
     at, step = log["at"].to_numpy(), log["step"].to_numpy()
     ends = max(int(at[-1]), int(microseconds(about["synced_at"]).max()))
     begin = int(at[0]) if begin is None else begin
     if begin > ends:
-        return empty_figure(_TITLE, "Nothing was read since the given time.")
+        return _look.empty_figure(_TITLE, "Nothing was read since the given time.")
     inside = np.unique(at[(at > begin) & (at < ends)])
-    drawn = shown_times(inside, MOST_POINTS // (number + 1 if by else 1) - 2)
+    drawn = shown_times(inside, _look.MOST_POINTS // (number + 1 if by else 1) - 2)
     times = np.union1d([begin, ends], drawn)
     if chosen is None:
         counts = standing(at, step, times)
-        traces = [step_line("holdings", LOOKS[0], times, counts, "holdings")]
+        traces = [step_line("holdings", _look.LOOKS[0], times, counts, "holdings")]
     else:
         if chosen == "wallet_id":
             known = dict(about.set_index("wallet_id")["label"].dropna()) | known
@@ -200,7 +173,7 @@ def holdings_over_time(
     # With several lines there is no one line for the marks to stand on.
     traces += _first_reads(log, begin, on_line=chosen is None)
     thinned = f"; {len(times):,} times are drawn" if len(drawn) < len(inside) else ""
-    return figure(
+    return _look.figure(
         traces,
         _TITLE,
         subtitle=f"as reads found them{thinned}",
@@ -216,7 +189,7 @@ def _groups_of(db: Store, log: pd.DataFrame, by: str) -> Groups:
     key = "wallet_id" if "wallet_id" in about.columns else "token_id"
     groups = grouped(about, by)
     place = pd.Index(about[key]).get_indexer(log[key])
-    return Groups(by, np.append(groups.codes, len(groups.values) - 1)[place], groups.values)
+    return Groups(by, groups.codes[place], groups.values)
 
 
 def _lines(
@@ -226,10 +199,10 @@ def _lines(
     # A group that holds nothing any more comes after those that do, by its history.
     sizes = pd.DataFrame({"final": steps.sum(), "seen": steps.size()})
     shown = groups.largest(sizes, top)
-    looks = list(zip(*groups.labels(shown, known), LOOKS, strict=False))
+    looks = list(zip(*groups.labels(shown, known), _look.LOOKS, strict=False))
     if len(sizes) > len(shown):
-        rest = counted(len(sizes) - len(shown), "other")
-        looks.append((rest, rest, (GREY, "solid")))
+        rest = _look.counted(len(sizes) - len(shown), "other")
+        looks.append((rest, rest, (_look.GREY, "solid")))
     at, step, places = log["at"].to_numpy(), log["step"].to_numpy(), groups.places(shown)
     lines = []
     for place, (label, hover, look) in enumerate(looks):
@@ -257,17 +230,17 @@ def _first_reads(log: pd.DataFrame, begin: int, *, on_line: bool) -> list[dict[s
             "x": shown,
             "y": heights.tolist(),
             "hovertext": [
-                f"<b>{counted(row.wallets, 'wallet')} read for the first time</b>"
-                f"<br>{counted(row.holdings, 'holding')} seen, held since an unknown time"
+                f"<b>{_look.counted(row.wallets, 'wallet')} read for the first time</b>"
+                f"<br>{_look.counted(row.holdings, 'holding')} seen, held since an unknown time"
                 f"<br>by {to_the_second(time)} UTC"
                 for row, time in zip(found.itertuples(), shown, strict=True)
             ],
-            "hovertemplate": TEXT_ONLY,
+            "hovertemplate": _look.TEXT_ONLY,
             "cliponaxis": False,
             "marker": {
                 "symbol": "diamond-open",
                 "size": 10,
-                "color": ORANGE,
+                "color": _look.ORANGE,
                 "line": {"width": 2},
             },
         }
@@ -322,13 +295,13 @@ def arrivals_and_departures(
         since_when = "the given time" if log.empty else "each wallet's first read"
         nothing = f"Nothing arrived or left since {since_when}."
         none_yet = log.empty and since is None
-        return empty_figure(_CAME_AND_WENT, _NO_HISTORY if none_yet else nothing)
+        return _look.empty_figure(_CAME_AND_WENT, _NO_HISTORY if none_yet else nothing)
     first, last = int(log["at"].iloc[0]), int(log["at"].iloc[-1])
     period = given or next(
         (one for one in _PERIODS if _bins(first, last, one) <= _MOST_BARS_CHOSEN), _PERIODS[-1]
     )
     bins = _bins(first, last, period)
-    if bins > MOST_POINTS:
+    if bins > _look.MOST_POINTS:
         raise InputError(
             f"every={every!r} makes {bins:,} periods of this log; give a longer one, or since="
         )
@@ -336,14 +309,16 @@ def arrivals_and_departures(
     found = log[~log["first_read"]]
     arrived, left = (found["at"][found["step"] == step].to_numpy() for step in (1, -1))
     named = _named(period)
-    return figure(
+    first_reads = _look.counted(len(log) - len(found), "holding")
+    return _look.figure(
         [
-            _bars("arrived", BLUE, start, period, arrived, 1),
-            _bars("left", ORANGE, start, period, left, -1),
+            _bars("arrived", _look.BLUE, start, period, arrived, 1),
+            _bars("left", _look.ORANGE, start, period, left, -1),
         ],
         _CAME_AND_WENT,
-        subtitle=f"{counted(len(arrived), 'arrival')} and {counted(len(left), 'departure')}; "
-        f"{counted(len(log) - len(found), 'holding')} seen by first reads of wallets left out",
+        subtitle=f"{_look.counted(len(arrived), 'arrival')} and"
+        f" {_look.counted(len(left), 'departure')};"
+        f" {first_reads} seen by first reads of wallets left out",
         x={
             "title": {"text": f"time (UTC), one bar per {named}"},
             "type": "date",
@@ -382,13 +357,13 @@ def _bars(name: str, color: str, start: int, period: int, at: Ticks, sign: int) 
         "y": (counts * sign).tolist(),
         "width": [0.9 * period / 1_000] * len(some),
         "hovertext": [
-            f"<b>{counted(count, 'holding')} {name}</b>"
+            f"<b>{_look.counted(count, 'holding')} {name}</b>"
             f"<br>{to_the_second(begin)} to {to_the_second(end)} UTC"
             for count, begin, end in zip(
                 counts.tolist(), plotted(begins), plotted(begins + period), strict=True
             )
         ],
-        "hovertemplate": TEXT_ONLY,
+        "hovertemplate": _look.TEXT_ONLY,
         "marker": {"color": color},
     }
 
@@ -396,5 +371,5 @@ def _bars(name: str, color: str, start: int, period: int, at: Ticks, sign: int) 
 def _named(period: int) -> str:
     for name, size in _UNITS.items():
         if period % size == 0:
-            return name if period == size else counted(period // size, name)
+            return name if period == size else _look.counted(period // size, name)
     return f"{period / _UNITS['second']:g} seconds"

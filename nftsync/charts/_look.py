@@ -20,27 +20,6 @@ from nftsync.text import without_controls
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = [
-    "BLUE",
-    "GREY",
-    "LOOKS",
-    "MOST_POINTS",
-    "ORANGE",
-    "TEXT_ONLY",
-    "Names",
-    "choice",
-    "counted",
-    "empty_figure",
-    "escaped",
-    "figure",
-    "given_names",
-    "labels_of",
-    "line",
-    "number_of",
-    "numbered_axis",
-]
-
-
 #: Names that a caller gives to contracts, wallets or other groups.
 Names: TypeAlias = "Mapping[str, str] | None"
 
@@ -216,7 +195,6 @@ def line(
 def numbered_axis(labels: Sequence[str]) -> dict[str, Any]:
     """An axis of rows or fields, which are numbered, so that two of the same label stay two."""
     return {
-        "tickmode": "array",
         "tickvals": list(range(len(labels))),
         "ticktext": list(labels),
         "showgrid": False,
@@ -303,14 +281,11 @@ def _template() -> dict[str, Any]:
         "tickcolor": _FAINT,
         "title": {"standoff": 10, "font": {"size": 13}},
         "zerolinecolor": GREY,
-        "zerolinewidth": 1,
     }
     return {
-        "autosize": True,
         "bargap": 0.25,
         "bargroupgap": 0.05,
         "colorway": [color for color, _ in LOOKS],
-        "dragmode": "zoom",
         "font": {"family": _FONT, "size": 13, "color": GREY},
         "hoverlabel": {
             "align": "left",
@@ -328,7 +303,6 @@ def _template() -> dict[str, Any]:
             "y": 0,
             "yref": "container",
             "yanchor": "bottom",
-            "bgcolor": _CLEAR,
         },
         "margin": {"l": 16, "r": 24, "t": 80, "b": 16},
         "modebar": {"bgcolor": _CLEAR, "color": GREY, "activecolor": BLUE},
@@ -340,10 +314,8 @@ def _template() -> dict[str, Any]:
             "subtitle": {"font": {"size": 13, "color": GREY}},
             "x": 0,
             "xanchor": "left",
-            "xref": "container",
             "y": 1,
             "yanchor": "top",
-            "yref": "container",
         },
         "xaxis": axis,
         "yaxis": axis,

@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from nftsync.charts._history import (
-    microseconds,
-    plotted,
-    shown_times,
-    standing,
-    step_line,
-    to_the_second,
-)
-from nftsync.charts._look import (
-    LOOKS,
-    MOST_POINTS,
-    TEXT_ONLY,
-    counted,
-    empty_figure,
-    figure,
-    line,
-)
+from nftsync.charts import _history, _look
 from nftsync.frames import webhooks
-from nftsync.frames._given import need_columns
-from nftsync.frames._source import Numbers, Store
+from nftsync.frames._given import Given, need_columns
+from nftsync.frames._source import Numbers
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 __all__ = ["webhook_backlog", "webhook_lag"]
-
-#: A frame of webhooks, or what `frames.webhooks` reads one from.
-Webhooks: TypeAlias = "pd.DataFrame | Store"
 
 _LAG = "Webhook lag"
 _BACKLOG = "Webhook backlog"
@@ -44,28 +25,18 @@ _MISSING = np.iinfo(np.int64).min
 
 #: Lags are drawn on a logarithmic axis, from here on.
 _LEAST_SECONDS = 0.001
-_TICKS = {
-    0.001: "1 ms",
-    0.01: "10 ms",
-    0.1: "100 ms",
-    1: "1 s",
-    10: "10 s",
-    60: "1 min",
-    600: "10 min",
-    3_600: "1 h",
-    36_000: "10 h",
-    86_400: "1 day",
-    864_000: "10 days",
-    8_640_000: "100 days",
-    315_360_000: "10 years",
-}
+_TICKS = (0.001, 0.01, 0.1, 1, 10, 60, 600, 3_600, 36_000, 86_400, 864_000, 8_640_000, 315_360_000)
+_TICK_TEXTS = (
+    *("1 ms", "10 ms", "100 ms", "1 s", "10 s", "1 min", "10 min"),
+    *("1 h", "10 h", "1 day", "10 days", "100 days", "10 years"),
+)
 _POINTS = 500
 _PERCENTILES = (50, 90, 99)
 _WAITING = ("pending", "running", "failed")
 _GIVEN_UP = ("dead", "unrouted", "quarantined")
 
 
-def webhook_lag(db: Webhooks = None) -> go.Figure:
+def webhook_lag(db: Given = None) -> go.Figure:
     """Draw how long webhooks took to arrive and to be worked off, as shares of all.
 
     A line shows for each lag the share of webhooks that took at most as long, with the medians,
@@ -85,10 +56,10 @@ def webhook_lag(db: Webhooks = None) -> go.Figure:
     """
     frame = _given(db, ("created_at_utc", "received_at", "finished_at", "state"))
     if frame.empty:
-        return empty_figure(_LAG, _NO_WEBHOOKS)
+        return _look.empty_figure(_LAG, _NO_WEBHOOKS)
     sent = _sent(frame["created_at_utc"])
-    received = microseconds(frame["received_at"])
-    finished = microseconds(frame["finished_at"])
+    received = _history.microseconds(frame["received_at"])
+    finished = _history.microseconds(frame["finished_at"])
     dated = sent != _MISSING
     done = (frame["state"] == "done").to_numpy(dtype=bool) & (finished != _MISSING)
     early = int(np.count_nonzero(dated & (received < sent)))
@@ -99,24 +70,24 @@ def webhook_lag(db: Webhooks = None) -> go.Figure:
         notes.append(f"{undated:,} without a readable createdAtUtc")
     if early:
         notes.append(f"{early:,} received before they were sent (clocks differ)")
-    return figure(
+    return _look.figure(
         [
-            *_shares("sent to received", LOOKS[0], arriving),
-            *_shares("received to done", LOOKS[1], working),
+            *_shares("sent to received", _look.LOOKS[0], arriving),
+            *_shares("received to done", _look.LOOKS[1], working),
         ],
         _LAG,
         subtitle="; ".join(notes),
         x={
             "title": {"text": "lag (logarithmic)"},
             "type": "log",
-            "tickvals": list(_TICKS),
-            "ticktext": list(_TICKS.values()),
+            "tickvals": _TICKS,
+            "ticktext": _TICK_TEXTS,
         },
         y={"title": {"text": "share of webhooks (%)"}, "range": [0, 103]},
     )
 
 
-def webhook_backlog(db: Webhooks = None) -> go.Figure:
+def webhook_backlog(db: Given = None) -> go.Figure:
     """Draw how many webhooks waited at each time.
 
     One line counts those that were received and not settled yet: they are pending, being worked
@@ -134,9 +105,9 @@ def webhook_backlog(db: Webhooks = None) -> go.Figure:
     """
     frame = _given(db, ("received_at", "finished_at", "state"))
     if frame.empty:
-        return empty_figure(_BACKLOG, _NO_WEBHOOKS)
-    received = microseconds(frame["received_at"])
-    finished = microseconds(frame["finished_at"])
+        return _look.empty_figure(_BACKLOG, _NO_WEBHOOKS)
+    received = _history.microseconds(frame["received_at"])
+    finished = _history.microseconds(frame["finished_at"])
     given_up = frame["state"].isin(_GIVEN_UP).to_numpy(dtype=bool)
     settled = ~frame["state"].isin(_WAITING).to_numpy(dtype=bool)
     # A clock that was set back must not end a webhook before it came.
@@ -146,18 +117,19 @@ def webhook_backlog(db: Webhooks = None) -> go.Figure:
     order = np.argsort(at, kind="stable")
     at, steps = at[order], steps[order]
     lost = np.sort(np.maximum(finished, received)[given_up])
-    times = shown_times(at, MOST_POINTS // 2)
-    waiting = standing(at, steps, times)
-    lines = [step_line("waiting", LOOKS[0], times, waiting, "waiting")]
+    times = _history.shown_times(at, _look.MOST_POINTS // 2)
+    waiting = _history.standing(at, steps, times)
+    lines = [_history.step_line("waiting", _look.LOOKS[0], times, waiting, "waiting")]
     if len(lost):
         name = "dead, unrouted or quarantined"
-        counts = standing(lost, np.ones(len(lost), np.int64), times)
-        lines.append(step_line(name, LOOKS[1], times, counts, name))
+        counts = _history.standing(lost, np.ones(len(lost), np.int64), times)
+        lines.append(_history.step_line(name, _look.LOOKS[1], times, counts, name))
     oldest = received[~settled]
-    notes = [f"{counted(len(frame), 'webhook')}, {len(oldest):,} waiting at the end"]
+    notes = [f"{_look.counted(len(frame), 'webhook')}, {len(oldest):,} waiting at the end"]
     if len(oldest):
-        notes.append(f"the oldest since {to_the_second(plotted(np.sort(oldest)[:1])[0])} UTC")
-    return figure(
+        (since,) = _history.plotted(np.sort(oldest)[:1])
+        notes.append(f"the oldest since {_history.to_the_second(since)} UTC")
+    return _look.figure(
         lines,
         _BACKLOG,
         subtitle="; ".join(notes),
@@ -172,7 +144,7 @@ def webhook_backlog(db: Webhooks = None) -> go.Figure:
     )
 
 
-def _given(db: Webhooks, needs: tuple[str, ...]) -> pd.DataFrame:
+def _given(db: Given, needs: tuple[str, ...]) -> pd.DataFrame:
     if not isinstance(db, pd.DataFrame):
         return webhooks(db)
     need_columns(db, needs, "frames.webhooks")
@@ -186,7 +158,7 @@ def _sent(texts: pd.Series) -> Numbers:
     the field's name says. A bare date is no time.
     """
     dated = texts.where(texts.str.len() >= len("2026-01-01T00"))
-    return microseconds(pd.to_datetime(dated, format="ISO8601", utc=True, errors="coerce"))
+    return _history.microseconds(pd.to_datetime(dated, format="ISO8601", utc=True, errors="coerce"))
 
 
 def _shares(name: str, look: tuple[str, str], lags: Numbers) -> list[dict[str, Any]]:
@@ -198,7 +170,7 @@ def _shares(name: str, look: tuple[str, str], lags: Numbers) -> list[dict[str, A
     marked = lags[[max(1, -(-len(lags) * share // 100)) - 1 for share in _PERCENTILES]]
     values = [_duration(int(lag)) for lag in marked]
     named = zip(("median", "p90", "p99"), values, strict=True)
-    shares = line(
+    shares = _look.line(
         name,
         look,
         shape="hv",
@@ -215,10 +187,11 @@ def _shares(name: str, look: tuple[str, str], lags: Numbers) -> list[dict[str, A
         "x": _drawn(marked),
         "y": list(_PERCENTILES),
         "hovertext": [
-            f"<b>{name}</b><br>{share} % of {counted(len(lags), 'webhook')} took at most {value}"
+            f"<b>{name}</b><br>{share} % of {_look.counted(len(lags), 'webhook')}"
+            f" took at most {value}"
             for share, value in zip(_PERCENTILES, values, strict=True)
         ],
-        "hovertemplate": TEXT_ONLY,
+        "hovertemplate": _look.TEXT_ONLY,
         "marker": {"color": look[0], "size": 10, "symbol": ["circle", "square", "diamond"]},
         "legendgroup": name,
     }

@@ -40,6 +40,7 @@ __all__ = [
     "names_contract",
     "numbered_together",
     "read_table",
+    "run_starts",
     "shown",
     "stored_time",
     "sums_in_each",
@@ -327,13 +328,21 @@ def first_of_each(group: Numbers) -> Numbers:
     return first
 
 
+def run_starts(*columns: npt.NDArray[Any]) -> Numbers:
+    """Where rows begin that differ from the one before in some column."""
+    differs = np.ones(len(columns[0]), dtype=bool)
+    differs[1:] = False
+    for column in columns:
+        differs[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(differs)
+
+
 def distinct_in_each(group: Numbers, number: npt.NDArray[np.integer], count: int) -> Numbers:
     """Count the distinct numbers, from 0 up, of each of `count` groups."""
     width = int(number.max(initial=0)) + 1
     # Sorted by hand, as np.unique hashes, which takes five times as long here.
     key = np.sort(group * width + number)
-    first = np.append(True, key[1:] != key[:-1])[: len(key)]
-    return np.bincount(key[first] // width, minlength=count)
+    return np.bincount(key[run_starts(key)] // width, minlength=count)
 
 
 def sums_in_each(
@@ -345,6 +354,6 @@ def sums_in_each(
     sums = np.zeros(count, dtype=object)
     if len(known):
         group = group[known]
-        starts = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
+        starts = run_starts(group)
         sums[group[starts]] = np.add.reduceat(amounts[known], starts)
     return sums

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,15 +15,15 @@ from nftsync.frames._columns import (
     coded,
     contract_groups,
     distinct_in_each,
-    first_of_each,
     frame_of,
+    run_starts,
     text,
 )
-from nftsync.frames._given import Given, given_holdings, text_column
+from nftsync.frames._given import Given, given_holdings, groups_of, text_column
 from nftsync.frames._source import Numbers
 from nftsync.frames._tables import WalletIds
 
-__all__ = ["concentration", "overlap", "overlap_by"]
+__all__ = ["concentration", "overlap"]
 
 _MEASURES = (
     "tokens",
@@ -98,7 +96,7 @@ def concentration(
             f" {', '.join(_MEASURES)}, which name what is returned"
         )
     frame = given_holdings(holdings, exclude, needs=("wallet_id", "token_id", "amount", by))
-    group, names = _groups(frame, by)
+    group, names = groups_of(frame, by)
     count = len(names)
     amounts = frame["amount"].to_numpy()
     known = pd.notna(amounts)
@@ -108,64 +106,31 @@ def concentration(
     columns: dict[str, Any] = {
         "tokens": distinct_in_each(group, token, count),
         "holders": holders,
-        **_measures(_totals(group[known], wallet[known], amounts[known]), count),
+        **_measures(*_totals(group[known], wallet[known], amounts[known]), count),
         "unknown_amounts": np.bincount(group[~known], minlength=count),
     }
-    order = np.lexsort((_ranks(names), -holders))
-    ordered = names.take(order).reset_index(drop=True)
-    return frame_of({by: ordered, **{name: columns[name][order] for name in _MEASURES}})
-
-
-def _groups(frame: pd.DataFrame, by: str) -> tuple[Numbers, pd.Series]:
-    """Number each row's group, and give each group's name as its first row has it."""
-    column = frame[by]
-    if by == "contract_address":
-        numbers, _ = contract_groups(text_column(frame, by))
-    else:
-        try:
-            numbers, distinct = pd.factorize(column)
-        except TypeError as error:
-            raise InputError(f"cannot group holdings by {by!r}: {error}") from None
-        numbers[numbers < 0] = len(distinct)
-    return numbers, column.take(first_of_each(numbers))
-
-
-def _ranks(names: pd.Series) -> Numbers:
-    """Each name's place among them, what is missing last."""
-    names = names.reset_index(drop=True)
+    found = frame_of({by: names, **columns})
     try:
-        ordered = names.sort_values(kind="stable")
+        found = found.sort_values(by, kind="stable")
     except TypeError:
         # Names of several kinds have no order of their own.
-        ordered = names.map(str, na_action="ignore").sort_values(kind="stable")
-    ranks = np.empty(len(names), dtype=np.int64)
-    ranks[ordered.index] = np.arange(len(names))
-    return ranks
-
-
-@dataclass(frozen=True)
-class _Totals:
-    """What each holder has of each group.
-
-    Attributes:
-        group: the number of the group, ascending.
-        amount: how much, ascending within a group.
-    """
-
-    group: Numbers
-    amount: npt.NDArray[np.object_]
+        found = found.sort_values(
+            by, kind="stable", key=lambda each: each.map(str, na_action="ignore")
+        )
+    return found.sort_values("holders", ascending=False, kind="stable", ignore_index=True)
 
 
 def _totals(
     group: Numbers, wallet: npt.NDArray[np.int32], amounts: npt.NDArray[np.object_]
-) -> _Totals:
+) -> tuple[Numbers, npt.NDArray[np.object_]]:
+    """What each holder has of each group: the group's number and how much, both ascending."""
     if not len(group):
-        return _Totals(group, amounts)
+        return group, amounts
     width = int(wallet.max()) + 1
     key = group * width + wallet
     order = np.argsort(key, kind="stable")
     key = key[order]
-    starts = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
+    starts = run_starts(key)
     group, sums = key[starts] // width, np.add.reduceat(amounts[order], starts)
     # Floats sort fast and never against the integers they are near, but may tie.
     near = sums.astype(np.float64)
@@ -177,25 +142,25 @@ def _totals(
     for run in np.unique(np.searchsorted(bounds, wrong, side="right")).tolist():
         span = slice(bounds[run - 1], bounds[run])
         sums[span] = sorted(sums[span])
-    return _Totals(group, sums)
+    return group, sums
 
 
-def _measures(totals: _Totals, count: int) -> dict[str, Any]:
-    """The measures of `count` groups, of which some may have no totals."""
+def _measures(of: Numbers, totals: npt.NDArray[np.object_], count: int) -> dict[str, Any]:
+    """The measures of `count` groups from their holders' totals; some may have none."""
     found: dict[str, npt.NDArray[Any]] = {"amount": np.zeros(count, dtype=object)}
     for name in ("top1_share", "top10_share", "hhi", "gini"):
         found[name] = np.full(count, np.nan)
     found["nakamoto"] = np.zeros(count, dtype=np.int64)
-    sizes = np.bincount(totals.group, minlength=count)
+    sizes = np.bincount(of, minlength=count)
     # Most groups may be a token with one holder, where there is nothing to divide.
-    alone = sizes[totals.group] == 1
-    group = totals.group[alone]
-    found["amount"][group] = totals.amount[alone]
+    alone = sizes[of] == 1
+    group = of[alone]
+    found["amount"][group] = totals[alone]
     for name, value in _ALONE.items():
         found[name][group] = value
     if not alone.all():
         group = np.flatnonzero(sizes > 1)
-        for name, values in _shared(totals.amount[~alone], sizes[group]).items():
+        for name, values in _shared(totals[~alone], sizes[group]).items():
             found[name][group] = values
     nakamoto = found.pop("nakamoto")
     return {**found, "nakamoto": pd.arrays.IntegerArray(nakamoto, nakamoto == 0)}
@@ -265,20 +230,19 @@ def overlap(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame:
         InputError: the frame lacks a column or has an unusable one, or an excluded id is no UUID.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    return overlap_by(holdings, exclude, _PAIRS_AT_ONCE)
-
-
-def overlap_by(holdings: Given, exclude: WalletIds, at_once: int) -> pd.DataFrame:
-    """The same, looking at so many pairs together."""
     frame = given_holdings(holdings, exclude, needs=("wallet_id", "contract_address", "amount"))
     contract, spellings = contract_groups(text_column(frame, "contract_address"))
     wallet, _ = coded(text_column(frame, "wallet_id"))
     names, contract = _by_name(spellings, contract)
-    held = _Held.of(wallet[contract < len(names)], contract[contract < len(names)], len(names))
-    first, second, both = _common(held, at_once)
+    named = contract < len(names)
+    held = np.sort(wallet[named].astype(np.int64) * len(names) + contract[named])
+    # Once each.
+    wallet, contract = np.divmod(held[run_starts(held)], max(len(names), 1))
+    first, second, both = _common(wallet, contract)
     order = np.argsort(-both, kind="stable")
     first, second, both = first[order], second[order], both[order]
-    wallets_a, wallets_b = held.wallets[first], held.wallets[second]
+    wallets = np.bincount(contract, minlength=len(names))
+    wallets_a, wallets_b = wallets[first], wallets[second]
     return frame_of(
         {
             "contract_a": text(names.take(pa.array(first))),
@@ -301,84 +265,29 @@ def _by_name(spellings: pa.Array, contract: Numbers) -> tuple[pa.Array, Numbers]
     return names.take(pa.array(order)), number[contract]
 
 
-@dataclass(frozen=True)
-class _Held:
-    """Which wallet holds which contracts: once each, by wallet and then by contract.
+def _common(wallet: npt.NDArray[np.int32], contract: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """Count common wallets by pair of contracts: the lesser, the greater, how many; in order.
 
-    Attributes:
-        contract: the contract's number.
-        later: how many contracts of the same wallet follow.
-        wallets: by contract, how many wallets hold it.
+    Args:
+        wallet: of each contract that a wallet holds, ascending.
+        contract: the contract, ascending within a wallet.
     """
-
-    contract: Numbers
-    later: Numbers
-    wallets: Numbers
-
-    @classmethod
-    def of(cls, wallet: npt.NDArray[np.int32], contract: Numbers, count: int) -> _Held:
-        key = np.sort(wallet.astype(np.int64) * (count + 1) + contract)
-        key = key[np.append(True, key[1:] != key[:-1])[: len(key)]]
-        wallet_of, contract = np.divmod(key, count + 1)
-        ends = np.cumsum(np.bincount(wallet_of))
-        later = ends[wallet_of] - np.arange(len(key)) - 1
-        return cls(contract, later, np.bincount(contract, minlength=count))
-
-
-def _common(held: _Held, at_once: int) -> tuple[Numbers, Numbers, Numbers]:
-    """Count common wallets by pair of contracts: the lesser, the greater, how many; in order."""
-    width = len(held.wallets)
-    none = np.empty(0, dtype=np.int64)
-    parts = [
-        (none, none),
-        *(_counted(held, rows, width, at_once) for rows in _spans(held, at_once)),
-    ]
-    keys, both = (np.concatenate(part) for part in zip(*parts, strict=True))
-    first, second = np.divmod(keys, max(width, 1))
-    return first, second, both
-
-
-def _spans(held: _Held, at_once: int) -> Iterator[Numbers]:
-    """Cut what is held, ordered by contract, where a contract ends and enough pairs are made."""
-    rows = np.argsort(held.contract, kind="stable")
-    rows = rows[held.later[rows] > 0]
-    contract = held.contract[rows]
-    ends = np.flatnonzero(np.append(contract[1:] != contract[:-1], True)[: len(rows)]) + 1
-    made = np.cumsum(held.later[rows])[ends - 1]
-    start = first = 0
-    while first < len(ends):
-        most = at_once + (made[first - 1] if first else 0)
-        # One contract at least, even if it makes more.
-        first = max(first + 1, int(np.searchsorted(made, most, side="right")))
-        yield rows[start : ends[first - 1]]
-        start = ends[first - 1]
-
-
-def _counted(held: _Held, rows: Numbers, width: int, at_once: int) -> tuple[Numbers, Numbers]:
-    """Count the pairs whose lesser contract is that of one of these rows.
-
-    Returns:
-        The pairs as lesser times `width` plus greater, ascending, and how often each is made.
-    """
-    lowest = held.contract[rows[0]] * width
-    cells = (held.contract[rows[-1]] + 1) * width - lowest
-    made = np.cumsum(held.later[rows])
-    if made[-1] * 2 < cells and made[-1] <= at_once:
-        keys = np.sort(_pairs(held, rows, width))
-        starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
-        return keys[starts], np.diff(starts, append=len(keys))
-    counts = np.zeros(cells, dtype=np.int64)
-    cuts = np.searchsorted(made, np.arange(at_once, made[-1], at_once))
-    for part in np.split(rows, np.unique(cuts)):
-        counts += np.bincount(_pairs(held, part, width) - lowest, minlength=cells)
-    keys = np.flatnonzero(counts)
-    return keys + lowest, counts[keys]
-
-
-def _pairs(held: _Held, rows: Numbers, width: int) -> Numbers:
-    """The contract of each row, paired with each that follows it in the row's wallet."""
-    later = held.later[rows]
-    ends = np.cumsum(later)
-    follower = np.arange(later.sum()) + np.repeat(rows + 1 - (ends - later), later)
-    keys: Numbers = np.repeat(held.contract[rows], later) * width + held.contract[follower]
-    return keys
+    width = int(contract.max(initial=0)) + 1
+    # How many contracts of the same wallet follow: with each of them it makes a pair.
+    later = np.cumsum(np.bincount(wallet))[wallet] - np.arange(len(wallet)) - 1
+    rows = np.argsort(contract, kind="stable")
+    starts = run_starts(contract[rows])
+    # A contract's pairs stay together, and about as many pairs as fit the memory.
+    part = (np.cumsum(later[rows]) - later[rows])[starts] // _PAIRS_AT_ONCE
+    found = [np.empty((2, 0), dtype=np.int64)]
+    for some in np.split(rows, starts[run_starts(part)][1:]):
+        ends = np.cumsum(later[some])
+        follower = np.arange(later[some].sum()) + np.repeat(
+            some + 1 - (ends - later[some]), later[some]
+        )
+        keys = np.sort(np.repeat(contract[some], later[some]) * width + contract[follower])
+        starts_of_pairs = run_starts(keys)
+        counts = np.diff(starts_of_pairs, append=len(keys))
+        found.append(np.stack((keys[starts_of_pairs], counts)))
+    keys, both = np.concatenate(found, axis=1)
+    return *np.divmod(keys, width), both

@@ -20,6 +20,7 @@ from nftsync.frames._columns import (
     frame_of,
     moments,
     names_contract,
+    numbered_together,
     stored_time,
     text,
     times,
@@ -120,14 +121,12 @@ def counterparties(window: Window) -> Numbers:
     Returns:
         By row, the number of the other wallet; -1: there is none, or more than one.
     """
-    moved, gained = _movements(window)
-    found = np.full(len(moved), -1)
-    known = np.flatnonzero(moved >= 0)
-    if not len(known):
-        return found
-    wallets, gains = window.wallets[known], gained[known]
-    keys = window.tokens[known] * (moved.max() + 1) + moved[known]
-    _, group = np.unique(keys, return_inverse=True)
+    before, after = (each.sizes()[each.codes] for each in (window.before, window.after))
+    found = np.full(len(before), -1)
+    known = np.flatnonzero(pd.notna(before) & pd.notna(after))
+    moved, wallets = after[known] - before[known], window.wallets[known]
+    gains = np.array(moved > 0, dtype=bool)
+    group = numbered_together(window.tokens[known], pd.factorize(np.abs(moved))[0])
     gainer, loser = _the_only(group, gains, wallets), _the_only(group, ~gains, wallets)
     both = (gainer >= 0) & (loser >= 0)
     found[known] = np.where(both[group], np.where(gains, loser[group], gainer[group]), -1)
@@ -136,30 +135,11 @@ def counterparties(window: Window) -> Numbers:
 
 def _the_only(group: Numbers, rows: npt.NDArray[np.bool_], wallets: Numbers) -> Numbers:
     """By group, the wallet of its one row among some; -1 where there is none or more."""
-    count = int(group.max()) + 1
+    count = int(group.max(initial=-1)) + 1
     only = np.full(count, -1)
     only[group[rows]] = wallets[rows]
     only[np.bincount(group[rows], minlength=count) != 1] = -1
     return only
-
-
-def _movements(window: Window) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-    """By row, a number that stands for how much moved (-1: unknown), and whether it was a gain.
-
-    Each distinct pair of amounts is subtracted once: they are integers of any size.
-    """
-    sizes = window.before.sizes()
-    pairs = window.before.codes.astype(np.int64) * len(sizes) + window.after.codes
-    distinct, first, row = np.unique(pairs, return_index=True, return_inverse=True)
-    numbers: dict[int, int] = {}
-    moved = np.full(len(distinct), -1)
-    gained = np.zeros(len(distinct), dtype=bool)
-    before, after = sizes[window.before.codes[first]], sizes[window.after.codes[first]]
-    for place, (old, new) in enumerate(zip(before, after, strict=True)):
-        if old is not None and new is not None:
-            moved[place] = numbers.setdefault(abs(new - old), len(numbers))
-            gained[place] = new > old
-    return moved[row], gained[row]
 
 
 #: How far clocks may differ.

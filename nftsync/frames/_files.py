@@ -71,13 +71,12 @@ def save(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Path:
 
     A file of that name is replaced. Like an export, the file is its owner's only.
 
-    Parquet loses nothing, and `load` brings back the same: columns of Python integers become text,
-    as uint256 fits no machine type, with a note on the field; times, durations, categories
-    (but for unused ones), `Int64` and the index keep their kinds. In CSV such integers are digits,
-    times have the stored form
-    (`2026-01-31T12:00:00.000000Z`; without a time zone, no Z), durations are seconds, truth
-    values 0 or 1, bytes base64; what is missing is empty; and text that a spreadsheet would run as
-    a formula gets a single quote in front.
+    Parquet loses no value, and `load` brings back the same: columns of Python integers become text,
+    as uint256 fits no machine type, with a note on the field; text, times, durations, categories of
+    text, `Int64` and the index keep their kinds. In CSV such integers are digits, times have the
+    stored form (`2026-01-31T12:00:00.000000Z`; without a time zone, no Z), durations are seconds,
+    truth values 0 or 1, bytes base64; what is missing is empty; and text that a spreadsheet would
+    run as a formula gets a single quote in front.
 
     Args:
         frame: one of ours, one derived from it, or any other.
@@ -109,9 +108,9 @@ def save(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Path:
 def load(path: str | os.PathLike[str]) -> pd.DataFrame:
     """Read a Parquet file of `save`, of `nftsync export`, or of anyone.
 
-    What `save` wrote comes back the same: exact integers, times, categories, index; what was
-    missing in a column of Python objects is None. Amounts of an export come as frames have them:
-    `amount` exact, `amount_text` as sent, `amount_float`. Other files come as pandas reads them.
+    What `save` wrote comes back the same: exact integers (None where missing), times, categories,
+    index. Amounts of an export come as frames have them: `amount` exact, `amount_text` as sent,
+    `amount_float`. All else comes as pandas reads it.
 
     Args:
         path: ends in `.parquet`.
@@ -166,8 +165,6 @@ def _write_csv(frame: pd.DataFrame, file: BinaryIO) -> None:
 
 
 def _cells(column: pd.Series[Any]) -> list[Any]:
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        column = _uncategorized(column)
     if column.dtype.kind == "M":
         return _times(column)
     if column.dtype.kind == "m":
@@ -190,36 +187,24 @@ def _cell(value: Any) -> Any:
     return neutralized(str(value))
 
 
-def _uncategorized(column: pd.Series[Any]) -> pd.Series[Any]:
-    """The values that categories stand for."""
-    categories = column.cat.categories
-    values = pd.Series(pd.array(categories).take(column.cat.codes.to_numpy(), allow_fill=True))
-    return values.astype(object) if categories.dtype == object else values
+#: `amount`: as the provider sent it. `integer`: a column of Python integers.
+_Kind: TypeAlias = Literal["amount", "integer"]
 
-
-#: `amount`: as the provider sent it. `time`: of whole seconds, for which Parquet has no type. The
-#: others are columns of Python objects: integers as text, or as Arrow has them.
-_Kind: TypeAlias = Literal["amount", "integer", "object", "time"]
-
-_KIND = b"nftsync.kind"
+#: The metadata of a field that holds exact integers, and of one that holds categories of text:
+#: all of these in their order, and whether that means anything (JSON).
+_KIND, _CATEGORIES = b"nftsync.kind", b"nftsync.categories"
 _COMMENTS: dict[_Kind, str] = {
     "amount": "exact decimal text as sent; uint256 fits no machine type",
     "integer": "exact integers as decimal text; uint256 fits no machine type",
 }
-#: The metadata of a field (JSON) whose values are categories: the row in which each stands first,
-#: in their order, their type, and whether that order means anything.
-_CATEGORY = b"nftsync.category"
-
 #: What pandas calls the values of an object column; a column of amounts without one is still text.
 _INTEGERS = ("integer", "empty")
-_OBJECTS = ("string", "boolean", "floating", "bytes", "date", "decimal")
-_UNWRITABLE = (pa.ArrowException, TypeError, ValueError, OverflowError)
+_UNREADABLE = (pa.ArrowException, ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
 
 
 def note(kind: _Kind) -> dict[bytes, bytes]:
     """The metadata of a field that holds this."""
-    made = {_KIND: kind.encode()}
-    return {**made, b"comment": _COMMENTS[kind].encode()} if kind in _COMMENTS else made
+    return {_KIND: kind.encode(), b"comment": _COMMENTS[kind].encode()}
 
 
 def _write_parquet(frame: pd.DataFrame, file: BinaryIO) -> None:
@@ -228,137 +213,87 @@ def _write_parquet(frame: pd.DataFrame, file: BinaryIO) -> None:
         for name in names:
             if not isinstance(name, str) or names.count(name) > 1:
                 raise InputError(f"{name!r} is not text or names two columns; rename it")
-    columns = {str(name): _prepared(f"column {name!r}", values) for name, values in frame.items()}
-    index, levels = frame.index, []
-    if not isinstance(index, pd.RangeIndex):
-        for place, name in enumerate(index.names):
-            level = pd.Series(index.get_level_values(place))
-            levels.append(_prepared(f"index {name!r}", level))
-        index = pd.MultiIndex.from_arrays([values for values, _ in levels], names=index.names)
-    plain = pd.DataFrame({name: values for name, (values, _) in columns.items()}, copy=False)
-    plain = plain.set_axis(index, axis=0).rename_axis(columns=frame.columns.name)
-    plain.attrs = frame.attrs
+    notes: dict[str, dict[bytes, bytes]] = {}
+    plain: dict[str, Any] = {}
     try:
-        table = pa.Table.from_pandas(plain)
-    except _UNWRITABLE as error:
-        raise InputError(f"the frame cannot be written: {_one_line(error)}") from error
-    notes = [noted for _, noted in (*columns.values(), *levels)]
+        for name, column in frame.items():
+            if isinstance(column.dtype, pd.CategoricalDtype):
+                notes[str(name)] = _noted_categories(column)
+                if not notes[str(name)]:
+                    column = pd.Series(pd.array(column.tolist()), column.index)
+                    plain[str(name)] = column
+            if column.dtype == object and _are_integers(str(name), column):
+                notes[str(name)] = note("integer")
+                digits = [None if gone else str(int(value)) for value, gone in _values_of(column)]
+                plain[str(name)] = text(pa.array(digits, pa.large_string()))
+        table = pa.Table.from_pandas(frame.assign(**plain))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"the frame cannot be written: {' '.join(str(error).split())}") from error
     fields = [
-        field.with_metadata({**(field.metadata or {}), **noted})
-        for field, noted in zip(table.schema, notes, strict=True)
+        field.with_metadata({**(field.metadata or {}), **notes.get(field.name, {})})
+        for field in table.schema
     ]
     metadata = {**table.schema.metadata, b"nftsync": __version__.encode()}
     pq.write_table(table.cast(pa.schema(fields, metadata)), file, compression="zstd")
 
 
-def _prepared(where: str, column: pd.Series[Any]) -> tuple[Any, dict[bytes, bytes]]:
-    """A column in a form that Arrow keeps, and the note that leads back."""
-    dtype: Any = column.dtype
-    if isinstance(dtype, pd.SparseDtype):
-        raise InputError(f"the {where} is sparse; make it dense first")
-    try:
-        if isinstance(dtype, pd.CategoricalDtype):
-            return _category(where, column)
-        if isinstance(dtype, np.dtype) and dtype.kind == "O":
-            return _object(where, column)
-    except _UNWRITABLE as error:
-        raise InputError(f"the {where} cannot be written: {_one_line(error)}") from error
-    seconds = dtype.kind in "mM" and column.dt.unit == "s"
-    return column.array, note("time") if seconds else {}
+def _values_of(column: pd.Series[Any]) -> Iterator[tuple[Any, bool]]:
+    """Each value, and whether it is missing."""
+    return zip(column.tolist(), column.isna().tolist(), strict=True)
 
 
-def _category(where: str, column: pd.Series[Any]) -> tuple[Any, dict[bytes, bytes]]:
-    """The values that the categories stand for; unused ones are not kept."""
-    column = column.cat.remove_unused_categories()
-    categories, codes = column.cat.categories, column.cat.codes.to_numpy()
-    first = np.empty(len(categories), dtype=np.int64)
-    first[codes[::-1][codes[::-1] >= 0]] = np.flatnonzero(codes >= 0)[::-1]
-    known = {"rows": first.tolist(), "type": str(categories.dtype), "ordered": column.cat.ordered}
-    plain, noted = _prepared(where, _uncategorized(column))
-    return plain, {**noted, _CATEGORY: json.dumps(known).encode()}
-
-
-def _object(where: str, column: pd.Series[Any]) -> tuple[Any, dict[bytes, bytes]]:
+def _are_integers(name: str, column: pd.Series[Any]) -> bool:
     found = pd.api.types.infer_dtype(column, skipna=True)
-    values: list[Any] = column.where(column.notna(), None).tolist()
-    if found in _INTEGERS:
-        values = [None if value is None else str(int(value)) for value in values]
-        return text(pa.array(values, pa.large_string())), note("integer")
-    if found not in _OBJECTS:
+    if found.startswith("mixed"):
         raise InputError(
-            f"the {where} holds objects that a Parquet file has no type for ({found});"
+            f"the column {name!r} holds objects that a Parquet file has no type for ({found});"
             " give them one kind, or make them text"
         )
-    return pd.arrays.ArrowExtensionArray(pa.array(values)), note("object")
+    return found in _INTEGERS
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+def _noted_categories(column: pd.Series[Any]) -> dict[bytes, bytes]:
+    """The note on categories of text; others come back as the values that they stand for."""
+    categories = column.cat.categories
+    if categories.inferred_type not in {"string", "empty"}:
+        return {}
+    known = {"names": categories.tolist(), "ordered": column.cat.ordered}
+    return {_CATEGORIES: json.dumps(known).encode()}
 
 
 def _frame_from(table: pa.Table) -> pd.DataFrame:
     """Turn a table into a frame; what has no note comes as pandas reads it."""
     frame = table.to_pandas()
-    noted = {
-        field.name: field
-        for field in table.schema
-        if field.metadata and not {_KIND, _CATEGORY}.isdisjoint(field.metadata)
-    }
-    if not noted:
-        return frame
-    columns: dict[str, Any] = {}
+    columns: dict[Any, Any] = {}
     for name, column in frame.items():
-        field = noted.get(str(name))
-        columns |= {name: column} if field is None else _restored(field, column, table)
+        field = table.schema.field(name) if name in table.schema.names else None
+        noted = (field.metadata if field is not None else None) or {}
+        try:
+            columns |= _restored(str(name), column, noted) if noted else {name: column}
+        except _UNREADABLE as error:
+            raise InputError(
+                f"the column {name!r} does not hold what its note says; something else than"
+                " nftsync changed the file"
+            ) from error
     restored = pd.DataFrame(columns, index=frame.index, copy=False)
-    levels = (table.schema.pandas_metadata or {}).get("index_columns", [])
-    for place, name in enumerate(levels):
-        if isinstance(name, str) and name in noted:
-            level = pd.Series(frame.index.get_level_values(place))
-            levels[place] = _restored(noted[name], level, table)[name]
-        elif isinstance(name, str):
-            levels[place] = frame.index.get_level_values(place)
-    if levels and not isinstance(frame.index, pd.RangeIndex):
-        restored = restored.set_index(levels).rename_axis(index=frame.index.names)
     restored.attrs = frame.attrs
     return restored.rename_axis(columns=frame.columns.name)
 
 
-def _restored(field: pa.Field, column: pd.Series[Any], table: pa.Table) -> dict[str, Any]:
+def _restored(name: str, column: pd.Series[Any], noted: dict[bytes, bytes]) -> dict[str, Any]:
     """The columns that a noted field is in a frame: an amount of an export is several."""
-    name, kind = field.name, field.metadata.get(_KIND, b"").decode(errors="replace")
-    try:
-        if kind == "amount":
-            amounts = Amounts(table[name].cast(pa.large_string()).combine_chunks())
-            found = {name: amounts.exact(), f"{name}_text": amounts.text()}
-            about = {"amount_float": amounts.approximate()} if name == "amount" else {}
-            return {**found, **about}
-        if kind == "time":
-            column = column.dt.as_unit("s")
-        if kind in {"integer", "object"}:
-            values = column.astype(object).where(column.notna(), None).tolist()
-            if kind == "integer":
-                values = [None if value is None else _integer(value) for value in values]
-            column = pd.Series(values, index=column.index, dtype=object)
-        if _CATEGORY in field.metadata:
-            return {name: _categorical(column, json.loads(field.metadata[_CATEGORY]))}
-    except (
-        *(pa.ArrowException, ArithmeticError, AttributeError, IndexError),
-        *(KeyError, TypeError, ValueError),
-    ) as error:
-        raise InputError(
-            f"the column {name!r} does not hold what its note says ({kind or 'category'});"
-            " something else than nftsync changed the file"
-        ) from error
+    if noted.get(_KIND) == b"amount":
+        amounts = Amounts(pa.array(column, pa.large_string(), from_pandas=True))
+        about = {"amount_float": amounts.approximate()} if name == "amount" else {}
+        return {name: amounts.exact(), f"{name}_text": amounts.text(), **about}
+    if noted.get(_KIND) == b"integer":
+        integers = [None if gone else _integer(value) for value, gone in _values_of(column)]
+        return {name: pd.Series(integers, index=column.index, dtype=object)}
+    if _CATEGORIES in noted:
+        known = json.loads(noted[_CATEGORIES])
+        kind = pd.CategoricalDtype(pd.Index(known["names"], dtype="str"), known["ordered"])
+        return {name: column.astype("str").astype(kind)}
     return {name: column}
-
-
-def _categorical(column: pd.Series[Any], known: dict[str, Any]) -> Any:
-    categories = pd.Index(column.iloc[known["rows"]].astype(known["type"])).rename(None)
-    codes = categories.get_indexer(column)
-    if ((codes < 0) & column.notna()).any():
-        raise ValueError("a category that its note does not name")
-    return pd.Categorical.from_codes(codes, categories=categories, ordered=known["ordered"])
 
 
 def _integer(written: str) -> int:

@@ -12,15 +12,16 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.errors import InputError
-from nftsync.frames._columns import TEXT, coded, is_zero
+from nftsync.frames._columns import TEXT, coded, contract_groups, first_of_each, is_zero
 from nftsync.frames._holdings import read_holdings
-from nftsync.frames._source import Store
+from nftsync.frames._source import Numbers, Store
 from nftsync.frames._tables import WalletIds, wallet_ids
 
 __all__ = [
     "Given",
     "exact_amounts",
     "given_holdings",
+    "groups_of",
     "integer_column",
     "need_columns",
     "text_column",
@@ -32,6 +33,8 @@ Given: TypeAlias = "pd.DataFrame | Store"
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _IDS = ("wallet_id", "token_id")
 _PAST_DIGITS = 10**100
+#: What pandas calls objects that are all integers, or all missing.
+_WHOLE_KINDS = ("integer", "empty")
 _WHOLE = "amounts must be whole numbers from 0 up, as frames.holdings gives them"
 
 
@@ -126,41 +129,21 @@ def exact_amounts(frame: pd.DataFrame) -> npt.NDArray[np.object_]:
         InputError: one is no whole number of 1 to 100 digits.
     """
     column = frame["amount"]
-    if not len(column):
-        return np.empty(0, dtype=object)
-    values: npt.NDArray[np.object_]
-    if column.dtype == object:
-        values = column.to_numpy()
-    elif pd.api.types.is_integer_dtype(column.dtype):
-        values = column.to_numpy(dtype=object, na_value=None)
-    else:
-        raise InputError(f"the given frame's column 'amount' is {column.dtype}; {_WHOLE}")
-    kinds = set(map(type, values.tolist()))
-    if not kinds <= {int, type(None)}:
-        values = _plain(values, kinds)
-    known = values[pd.notna(values)]
-    if (known < 0).any():
-        raise InputError(f"the given frame's column 'amount' has a negative number; {_WHOLE}")
-    if (known >= _PAST_DIGITS).any():
+    values: npt.NDArray[np.object_] = column.to_numpy(dtype=object, na_value=None, copy=True)
+    kind = str(column.dtype)
+    if kind == "object":
+        kind = pd.api.types.infer_dtype(values, skipna=True)
+    if len(values) and kind not in _WHOLE_KINDS and not pd.api.types.is_integer_dtype(column.dtype):
+        raise InputError(f"the given frame's column 'amount' is {kind}; {_WHOLE}")
+    known = np.flatnonzero(pd.notna(values))
+    # NumPy's integers would wrap in a sum.
+    values[known] = [int(value) for value in values[known]]
+    if ((values[known] < 0) | (values[known] >= _PAST_DIGITS)).any():
         raise InputError(
-            f"the given frame's column 'amount' has a number of more than 100 digits; {_WHOLE}"
+            "the given frame's column 'amount' has a number that is negative or of more than 100"
+            f" digits; {_WHOLE}"
         )
     return values
-
-
-def _plain(values: npt.NDArray[np.object_], kinds: set[type]) -> npt.NDArray[np.object_]:
-    """Turn NumPy's integers into Python's, and any mark of what is missing into None."""
-    missing = pd.isna(values)
-    for kind in sorted(kinds, key=str):
-        if issubclass(kind, bool) or not issubclass(kind, int | np.integer):
-            of_kind = np.fromiter((type(value) is kind for value in values), bool, len(values))
-            if (of_kind & ~missing).any():
-                raise InputError(
-                    f"the given frame's column 'amount' holds a {kind.__name__}; {_WHOLE}"
-                )
-    plain = np.empty(len(values), dtype=object)
-    plain[~missing] = [int(value) for value in values[~missing]]
-    return plain
 
 
 def _not_zero(frame: pd.DataFrame, amounts: npt.NDArray[np.object_]) -> npt.NDArray[np.bool_]:
@@ -196,6 +179,26 @@ def text_column(frame: pd.DataFrame, name: str) -> pa.Array:
         f"the given frame's column {name!r} holds something else than text;"
         " give it as frames.holdings does"
     )
+
+
+def groups_of(frame: pd.DataFrame, by: str) -> tuple[Numbers, pd.Series]:
+    """Number each row's group, and give each group's name as its first row has it.
+
+    Contracts are grouped whatever the case of their hex digits; rows without a value are a group.
+
+    Raises:
+        InputError: what the column holds cannot be grouped.
+    """
+    column = frame[by]
+    if by == "contract_address":
+        numbers, _ = contract_groups(text_column(frame, by))
+    else:
+        try:
+            numbers, distinct = pd.factorize(column)
+        except TypeError as error:
+            raise InputError(f"cannot group holdings by {by!r}: {error}") from None
+        numbers[numbers < 0] = len(distinct)
+    return numbers, column.take(first_of_each(numbers))
 
 
 def integer_column(

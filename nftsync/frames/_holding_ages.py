@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from nftsync.frames._balances import Balances, balances_at, read_balances
+from nftsync.frames._balances import GREATEST, Balances, balances_at, read_balances
 from nftsync.frames._columns import (
     INTEGER,
     TEXT,
@@ -21,14 +21,7 @@ from nftsync.frames._columns import (
     stored_time,
     times,
 )
-from nftsync.frames._source import (
-    IN_JSON,
-    Source,
-    Store,
-    as_json,
-    positions,
-    reading,
-)
+from nftsync.frames._source import Source, Store, positions, reading
 from nftsync.frames._tables import WalletIds, WalletNames, wallet_ids, wallet_names, wallet_numbers
 from nftsync.frames._tokens import Tokens, read_tokens
 from nftsync.times import now
@@ -57,18 +50,6 @@ BUCKETS = (
     "a year or more",
 )
 _UNDER_DAYS = (1, 7, 30, 91, 365)
-
-#: Of each wallet whose first read listed something: when that was stored, and its next change.
-_BASELINES = """
-    SELECT w.wallet_no, first.observed_at, (
-        SELECT later.observed_at FROM balance_change_rows later
-        WHERE later.wallet_no = w.wallet_no AND NOT later.baseline
-        ORDER BY later.change_id LIMIT 1)
-    FROM wallets w JOIN balance_change_rows first ON first.change_id = (
-        SELECT min(change_id) FROM balance_change_rows WHERE wallet_no = w.wallet_no)
-    WHERE first.baseline
-    ORDER BY w.wallet_no
-"""
 
 
 def holding_ages(
@@ -102,64 +83,39 @@ def holding_ages(
     moment = None if at is None else stored_time(at)
     left_out = wallet_ids(exclude)
     with reading(db) as source:
-        balances = (
-            read_balances(source, None, None)
-            if moment is None
-            else balances_at(source, moment, None)
-        )
+        if moment is None:
+            balances, last = read_balances(source, None, None), GREATEST
+        else:
+            balances = balances_at(source, moment, None)
+            last = source.first_change("balance_change_rows", moment, later=True) - 1
         kept = balances.amounts.nonzero()
         if left_out:
             kept &= ~np.isin(balances.wallets, wallet_numbers(source, left_out))
         balances = balances.chosen(kept)
-        censored = _censored(source, balances)
+        censored = _censored(source, balances, last)
         tokens = read_tokens(source, ("contract_address", "name"), as_of=moment)
         names = wallet_names(source, balances.wallets)
     return _frame(balances, censored, tokens, names, now() if moment is None else moment)
 
 
-def _censored(source: Source, balances: Balances) -> npt.NDArray[np.bool_]:
-    """Whether the change that began each holding's stretch was of the wallet's first read.
+def _censored(source: Source, balances: Balances, last: int) -> npt.NDArray[np.bool_]:
+    """Whether each holding's stretch began with the wallet's first read: no later change began one.
 
-    It was, if it is as old as that read; unless the clock stood still, so that later changes of
-    the wallet bear the same time. Only then are those looked at.
+    Args:
+        source: where to read.
+        balances: holdings.
+        last: the number of the last change that counts.
     """
-    numbers, first, later = source.columns(_BASELINES, [INTEGER, TEXT, TEXT])
-    first_at, later_at = moments(first), moments(later)
-    place = positions(numbers.to_numpy(), balances.wallets)
-    censored = (place >= 0) & (balances.held_since == np.append(first_at, _NEVER)[place])
-    stood_still = first_at == later_at
-    doubtful = censored & np.append(stood_still, False)[place]
-    if doubtful.any():
-        censored[doubtful] = ~_began_later(source, balances, doubtful)
-    return np.asarray(censored)
-
-
-_NEVER = np.datetime64("NaT", "us")
-
-
-def _began_later(
-    source: Source, balances: Balances, doubtful: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.bool_]:
-    """Whether a change after the wallet's first read began a stretch at the time of `held_since`.
-
-    The change of the first read comes first of a pair's, so any other one that began a stretch at
-    the same time began a later one.
-    """
-    wallets, tokens = balances.wallets[doubtful], balances.tokens[doubtful]
-    wallet, token, observed, old, new = source.columns(
-        "SELECT wallet_no, token_no, observed_at, old_amount, new_amount FROM balance_change_rows"  # noqa: S608
-        f" WHERE wallet_no {IN_JSON} AND NOT baseline",
-        [INTEGER, INTEGER, TEXT, TEXT, TEXT],
-        (as_json(np.unique(wallets)),),
+    wallet, token, old, new = source.columns(
+        "SELECT wallet_no, token_no, old_amount, new_amount FROM balance_change_rows"
+        " WHERE NOT baseline AND change_id <= ?",
+        [INTEGER, INTEGER, TEXT, TEXT],
+        (last,),
     )
     begins = Amounts(new).nonzero() & ~Amounts(old).nonzero()
-    began = pd.MultiIndex.from_arrays(
-        [wallet.to_numpy(), token.to_numpy(), moments(observed).view(np.int64)]
-    )[begins]
-    wanted = pd.MultiIndex.from_arrays(
-        [wallets, tokens, balances.held_since[doubtful].view(np.int64)]
-    )
-    return np.asarray(wanted.isin(began))
+    wallets, tokens = wallet.to_numpy()[begins], token.to_numpy()[begins]
+    width = max(tokens.max(initial=0), balances.tokens.max(initial=0)) + 1
+    return ~np.isin(balances.wallets * width + balances.tokens, wallets * width + tokens)
 
 
 def _frame(

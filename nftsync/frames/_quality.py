@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
-from functools import cache
-from typing import Final, Literal, TypeAlias
+from functools import cache, partial
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -16,20 +16,12 @@ import pyarrow.compute as pc
 
 from nftsync.errors import InputError
 from nftsync.frames._columns import INTEGER, TEXT, coded, frame_of, text
-from nftsync.frames._source import Numbers, Source, Store, reading
+from nftsync.frames._source import Numbers, Store, reading
 from nftsync.frames._tokens import Tokens, read_tokens
 from nftsync.provider.images import image_address, origin
 from nftsync.records import CONTENT_COLUMNS
 
-__all__ = [
-    "ADDRESSES",
-    "INTEGERS",
-    "PAGES",
-    "TextKind",
-    "kept_problems",
-    "quality",
-    "text_problems",
-]
+__all__ = ["quality"]
 
 
 _INTEGER = re.compile(rb"-?[0-9]+")
@@ -56,35 +48,16 @@ def _telling() -> str:
     return rf'"(?:{names})":|"metadata":[^{{]|\A[^{{]'
 
 
-def kept_problems(extra: pa.Array) -> Iterator[pa.Table]:
-    """Find documented fields in a column of `extra`.
+def _problems_kept(extra: pa.Array) -> Iterator[tuple[int, str, str, str]]:
+    """Find documented fields in a column of `extra`: row, field, reason and value of each.
 
     Source: provider's document, sections Token and TokenMetadata, which give each field's type.
     """
-    codes, distinct = coded(extra)
-    closer = np.flatnonzero(
-        pc.match_substring_regex(distinct, _telling()).to_numpy(zero_copy_only=False)
-    )
-    found = [
-        (int(place), *problem)
-        for place, text in zip(closer, distinct.take(pa.array(closer)).to_pylist(), strict=True)
-        for problem in _kept_problems(text)
-    ]
-    if not found:
-        return
-    order = np.argsort(codes, kind="stable")
-    sorted_codes = codes[order]
-    places, fields, reasons, values = (list(column) for column in zip(*found, strict=True))
-    starts = np.searchsorted(sorted_codes, places, side="left")
-    counts = np.searchsorted(sorted_codes, places, side="right") - starts
-    # Each problem of a distinct text is one of every token that has this text.
-    which = np.repeat(np.arange(len(places)), counts)
-    within = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
-    take = pa.array(which)
-    yield _problems_at(
-        order[np.repeat(starts, counts) + within],
-        *(pa.array(column, TEXT).take(take) for column in (fields, reasons, values)),
-    )
+    telling = pc.match_substring_regex(extra, _telling()).fill_null(False)
+    rows = np.flatnonzero(telling.to_numpy(zero_copy_only=False))
+    for row, kept in zip(rows.tolist(), extra.take(pa.array(rows)).to_pylist(), strict=True):
+        for problem in _kept_problems(kept):
+            yield row, *problem
 
 
 def _kept_problems(text: str) -> Iterator[tuple[str, str, str]]:
@@ -107,19 +80,17 @@ def _kept_problems(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _reason(name: str, raw: bytes) -> str:
-    if name in INTEGERS and _INTEGER.fullmatch(raw):
+    if name in _INTEGERS and _INTEGER.fullmatch(raw):
         return "too large"
     if name == "id" and raw[:1] == b'"':
         return "another token's id"
     return "wrong type"
 
 
-ADDRESSES: Final = ("image", "animation_url", "creator_image_url")
-PAGES: Final = ("external_url", "creator_external_page_url")
-INTEGERS: Final = ("edition_id", "total_edition")
-
-#: `image`: the address of something to show. `page`: a link. `text`: anything.
-TextKind: TypeAlias = Literal["image", "page", "text"]
+#: Addresses of something to show, and links.
+_ADDRESSES: Final = ("image", "animation_url", "creator_image_url")
+_PAGES: Final = ("external_url", "creator_external_page_url")
+_INTEGERS: Final = ("edition_id", "total_edition")
 
 #: Addresses that need no closer look, which most are: a host by name and a plain path.
 _PLAIN_URL = r"\Ahttps://(?:[a-z0-9-]{1,50}\.){1,3}[a-z]{2,50}(?:/[A-Za-z0-9._~/-]{0,1000})?\z"
@@ -134,56 +105,43 @@ _HTTP = re.compile("http:", re.IGNORECASE)
 _HTTPS = re.compile("https?:", re.IGNORECASE)
 
 
-def _problems_at(
-    rows: Numbers, field: str | pa.Array, reason: str | pa.Array, values: pa.Array | None = None
-) -> pa.Table:
+def _problems(
+    rows: Numbers, field: str, reason: str | Any, values: pa.Array | None = None
+) -> pd.DataFrame:
     """Problems, a row each: the token's position, the field, what is wrong, what stands there."""
-
-    def column(value: str | pa.Array) -> pa.Array:
-        return pa.repeat(pa.scalar(value, TEXT), len(rows)) if isinstance(value, str) else value
-
     value = pa.nulls(len(rows), TEXT) if values is None else values.cast(TEXT)
-    columns = {"row": rows, "field": column(field), "reason": column(reason), "value": value}
-    return pa.table(columns)
+    return pd.DataFrame({"row": rows, "field": field, "reason": reason, "value": text(value)})
 
 
-def text_problems(field: str, column: pa.Array, kind: TextKind, base_url: str | None) -> pa.Table:
-    """Find what is wrong with a field of text.
-
-    Args:
-        field: its name.
-        column: its values.
-        kind: what it should be.
-        base_url: the provider's address, or None.
-    """
+def _text_problems(field: str, column: pa.Array, base_url: str | None) -> pd.DataFrame:
+    """Find what is wrong with a field of text."""
     codes, distinct = coded(column)
-    reasons = _reasons(distinct, kind, base_url, lines=field == "description")
+    matches = partial(pc.match_substring_regex, distinct)
+    reasons = pc.case_when(
+        pc.make_struct(
+            pc.equal(pc.utf8_trim_whitespace(distinct), ""),
+            matches(_CONTROL if field == "description" else f"{_CONTROL}|{_LINE_ENDS}"),
+            matches(_TURNING),
+        ),
+        "blank",
+        "control characters",
+        "turns the direction of text",
+    )
+    if field in (*_ADDRESSES, *_PAGES):
+        wrong = _not_addresses(distinct, field, base_url)
+        reasons = pc.if_else(
+            pc.equal(reasons, "blank").fill_null(False), reasons, pc.coalesce(wrong, reasons)
+        )
     broken = np.append(reasons.is_valid().to_numpy(zero_copy_only=False), False)
     rows = np.flatnonzero(broken[codes])
     which = pa.array(codes[rows])
-    return _problems_at(rows, field, reasons.take(which), distinct.take(which))
+    return _problems(rows, field, text(reasons.take(which)), distinct.take(which))
 
 
-def _reasons(distinct: pa.Array, kind: TextKind, base_url: str | None, *, lines: bool) -> pa.Array:
-    """Why each distinct value is broken; null where it is not."""
-    reasons = _hidden(distinct, lines=lines)
-    if kind != "text":
-        reasons = pc.coalesce(_not_addresses(distinct, kind, base_url), reasons)
-    blank = pc.equal(pc.utf8_trim_whitespace(distinct), "")
-    return _field_where(blank, "blank", reasons)
-
-
-def _hidden(distinct: pa.Array, *, lines: bool) -> pa.Array:
-    reasons = pa.nulls(len(distinct), TEXT)
-    turning = pc.match_substring_regex(distinct, _TURNING)
-    reasons = _field_where(turning, "turns the direction of text", reasons)
-    control = pc.match_substring_regex(distinct, _CONTROL if lines else f"{_CONTROL}|{_LINE_ENDS}")
-    return _field_where(control, "control characters", reasons)
-
-
-def _not_addresses(distinct: pa.Array, kind: TextKind, base_url: str | None) -> pa.Array:
+def _not_addresses(distinct: pa.Array, field: str, base_url: str | None) -> pa.Array:
+    """Why each distinct value is no image, or no page; null where it is one."""
     plain = pc.match_substring_regex(distinct, _PLAIN_URL)
-    if kind == "image":
+    if field in _ADDRESSES:
         plain = pc.or_(plain, pc.match_substring_regex(distinct, _PLAIN_IPFS))
     closer = np.flatnonzero(~plain.to_numpy(zero_copy_only=False))
     reasons = np.empty(len(distinct), dtype=object)
@@ -192,7 +150,7 @@ def _not_addresses(distinct: pa.Array, kind: TextKind, base_url: str | None) -> 
     ):
         reasons[place] = (
             image_address(value, provider=base_url).problem
-            if kind == "image"
+            if field in _ADDRESSES
             else _page_problem(value)
         )
     return pa.array(reasons, TEXT)
@@ -206,14 +164,11 @@ def _page_problem(value: str) -> str | None:
     return image_address(_HTTP.sub("https:", link, count=1)).problem
 
 
-def _field_where(mask: pa.Array, reason: str, others: pa.Array) -> pa.Array:
-    return pc.if_else(mask, pa.scalar(reason, TEXT), others)
-
-
 _FIELDS = tuple(name for name in CONTENT_COLUMNS if name not in {"organization_id", "extra"})
 #: Fields of a record that have no column, and stand in `extra` only where they are broken.
 _WITHOUT_COLUMN = ("organization_id", "id", "metadata", "token", "extra")
 _SHOWN = 200
+_HELD = "SELECT DISTINCT token_no FROM balance_rows WHERE held_since IS NOT NULL"
 
 
 def quality(
@@ -255,9 +210,24 @@ def quality(
         origin(base_url)
     with reading(db) as source:
         tokens = read_tokens(source, (*_FIELDS, "extra"))
+        numbers = tokens.numbers
         if held:
-            tokens = _held(source, tokens)
-    return _frame(tokens, _first_of_each(_problems(tokens, needed, base_url)))
+            (numbers,) = source.columns(_HELD, [INTEGER])
+    found = pd.concat(_all_problems(tokens, needed, base_url))
+    # Of one token and field, the reason that counts was found first.
+    found = found[np.isin(tokens.numbers, numbers)[found["row"]]].drop_duplicates(["row", "field"])
+    found["field"] = pd.Categorical(found["field"], [*_FIELDS, *_WITHOUT_COLUMN])
+    found = found.sort_values(["row", "field"])
+    value = found["value"].str
+    cut_off = pd.Series(np.where(value.len() > _SHOWN, "…", ""), found.index, dtype="str")
+    return frame_of(
+        {
+            **tokens.named(pa.array(found["row"])),
+            "field": found["field"].astype("str").array,
+            "reason": found["reason"].array,
+            "value": (value[:_SHOWN] + cut_off).array,
+        }
+    )
 
 
 def _checked(required: Iterable[str]) -> set[str]:
@@ -268,70 +238,23 @@ def _checked(required: Iterable[str]) -> set[str]:
     return needed
 
 
-def _held(source: Source, tokens: Tokens) -> Tokens:
-    (numbers,) = source.columns(
-        "SELECT DISTINCT token_no FROM balance_rows WHERE held_since IS NOT NULL", [INTEGER]
-    )
-    kept = np.isin(tokens.numbers, numbers.to_numpy())
-    mask = pa.array(kept)
-    return Tokens(
-        tokens.numbers[kept],
-        tokens.token_ids.filter(mask),
-        {name: column.filter(mask) for name, column in tokens.content.items()},
-        tokens.updated_at[kept],
-    )
-
-
-def _problems(tokens: Tokens, needed: set[str], base_url: str | None) -> Iterator[pa.Table]:
+def _all_problems(tokens: Tokens, needed: set[str], base_url: str | None) -> Iterator[pd.DataFrame]:
     """All that is wrong; of one token and field, the reason that counts comes first."""
-    yield from kept_problems(tokens.content["extra"])
+    names = ("row", "field", "reason", "value")
+    kept = pd.DataFrame(_problems_kept(tokens.content["extra"]), columns=names)
+    yield kept.astype({"row": "int64", "field": "str", "reason": "str", "value": "str"})
     for name in _FIELDS:
         column = tokens.content[name]
         if name in needed:
             missing = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
-            yield _problems_at(missing, name, "missing")
-        if name not in INTEGERS:
-            yield text_problems(name, column, _kind(name), base_url)
-    yield from _numbers(tokens)
-
-
-def _kind(name: str) -> TextKind:
-    if name in ADDRESSES:
-        return "image"
-    return "page" if name in PAGES else "text"
-
-
-def _numbers(tokens: Tokens) -> Iterator[pa.Table]:
-    edition, total = (tokens.content[name] for name in INTEGERS)
-    for name, mask, reason in (
-        *((name, pc.less(tokens.content[name], 0), "negative") for name in INTEGERS),
+            yield _problems(missing, name, "missing")
+        if name not in _INTEGERS:
+            yield _text_problems(name, column, base_url)
+    edition, total = (tokens.content[name] for name in _INTEGERS)
+    for name, wrong, reason in (
+        ("edition_id", pc.less(edition, 0), "negative"),
+        ("total_edition", pc.less(total, 0), "negative"),
         ("edition_id", pc.greater(edition, total), "edition beyond its total"),
     ):
-        rows = np.flatnonzero(mask.fill_null(False).to_numpy(zero_copy_only=False))
-        yield _problems_at(rows, name, reason, tokens.content[name].take(pa.array(rows)))
-
-
-def _first_of_each(problems: Iterable[pa.Table]) -> pa.Table:
-    """Put what was found together, the first of each token and field, by token and then field."""
-    every = pa.concat_tables(problems).combine_chunks()
-    fields = pa.array([*_FIELDS, *_WITHOUT_COLUMN], TEXT)
-    field = pc.index_in(every["field"], fields).to_numpy()
-    _, first = np.unique(every["row"].to_numpy() * len(fields) + field, return_index=True)
-    return every.take(pa.array(first)).combine_chunks()
-
-
-def _frame(tokens: Tokens, found: pa.Table) -> pd.DataFrame:
-    field, reason, values = (found[name].combine_chunks() for name in ("field", "reason", "value"))
-    shortened = pc.binary_join_element_wise(
-        pc.utf8_slice_codeunits(values, 0, _SHOWN),
-        pc.if_else(pc.greater(pc.utf8_length(values), _SHOWN), "…", "").cast(TEXT),
-        pa.scalar("", TEXT),
-    )
-    return frame_of(
-        {
-            **tokens.named(found["row"].combine_chunks()),
-            "field": text(field),
-            "reason": text(reason),
-            "value": text(shortened),
-        }
-    )
+        rows = np.flatnonzero(wrong.fill_null(False).to_numpy(zero_copy_only=False))
+        yield _problems(rows, name, reason, tokens.content[name].take(pa.array(rows)))

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
@@ -18,7 +17,6 @@ from nftsync.frames._columns import (
     INTEGER,
     TEXT,
     Amounts,
-    Times,
     contract_groups,
     distinct_in_each,
     frame_of,
@@ -242,49 +240,25 @@ def collections(db: Store = None) -> pd.DataFrame:
             "SELECT wallet_no, token_no, amount FROM balance_rows", [INTEGER, INTEGER, TEXT]
         )
     groups, contracts = contract_groups(addresses)
-    spellings = contracts.to_pylist()
-    count = len(spellings)
+    count = len(contracts)
     place = positions(numbers, token_no.to_numpy())
     known = Amounts(amount)
     held = known.nonzero() & (place >= 0)
     place, wallets = place[held], wallet_no.to_numpy()[held]
     group = groups[place]
-    columns: dict[str, npt.NDArray[Any]] = {
-        "tokens": np.bincount(groups, minlength=count),
-        "held": distinct_in_each(group, place, count),
-        "holders": distinct_in_each(group, wallets, count),
-        "amount": sums_in_each(group, known.exact()[held], count),
-        "first_seen_at": _extreme(np.minimum, groups, moments(first_seen), count),
-        "updated_at": _extreme(np.maximum, groups, moments(updated), count),
-    }
-    order = _order(spellings, columns["holders"], columns["tokens"])
-    addresses = pa.array([spellings[row] for row in order], TEXT)
-    return frame_of(
+    first, latest = (pd.Series(moments(each)).groupby(groups) for each in (first_seen, updated))
+    some = range(count)
+    frame = frame_of(
         {
-            "contract_address": text(addresses),
-            **{
-                name: times(values[order]) if values.dtype.kind == "M" else values[order]
-                for name, values in columns.items()
-            },
+            "contract_address": text(contracts),
+            "tokens": np.bincount(groups, minlength=count),
+            "held": distinct_in_each(group, place, count),
+            "holders": distinct_in_each(group, wallets, count),
+            "amount": sums_in_each(group, known.exact()[held], count),
+            "first_seen_at": times(first.min().reindex(some).to_numpy("M8[us]")),
+            "updated_at": times(latest.max().reindex(some).to_numpy("M8[us]")),
         }
     )
-
-
-def _extreme(which: np.ufunc, groups: Numbers, values: Times, count: int) -> Times:
-    order = np.argsort(groups, kind="stable")
-    starts = np.searchsorted(groups[order], np.arange(count))
-    found = np.full(count, np.datetime64("NaT", "us"))
-    some = np.flatnonzero(np.bincount(groups, minlength=count))
-    if len(some):
-        found[some] = which.reduceat(values[order], starts[some])
-    return found
-
-
-def _order(
-    spellings: list[str | None], holders: npt.NDArray[Any], tokens: npt.NDArray[Any]
-) -> list[int]:
-    def rank(row: int) -> tuple[int, bool, str]:
-        address = spellings[row]
-        return -int(holders[row]), address is None, address or ""
-
-    return sorted(np.flatnonzero(tokens).tolist(), key=rank)
+    return frame[frame["tokens"] > 0].sort_values(
+        ["holders", "contract_address"], ascending=[False, True], ignore_index=True
+    )

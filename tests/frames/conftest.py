@@ -14,6 +14,7 @@ def build(tmp_path: Path) -> Iterator[Builder]:
     builder.close()
 
 
-@pytest.fixture
-def small_database(tmp_path: Path) -> Path:
-    return small(tmp_path / "small.db").close()
+@pytest.fixture(scope="session")
+def small_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """To read only: all tests have it in common."""
+    return small(tmp_path_factory.mktemp("small") / "small.db").close()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
@@ -31,8 +33,20 @@ def token_id(number: int) -> str:
     return uuid(number, 2)
 
 
+@cache
+def _empty() -> bytes:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "empty.db"
+        open_store(path).close()
+        return path.read_bytes()
+
+
 class Builder:
     def __init__(self, path: Path) -> None:
+        """Begins a database; what is there goes."""
+        for name in (f"{path.name}-wal", f"{path.name}-shm"):
+            path.with_name(name).unlink(missing_ok=True)
+        path.write_bytes(_empty())
         self.path = path
         self.connection = open_store(path)
 

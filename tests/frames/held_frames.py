@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,15 @@ from frames_database import token_id, wallet_id
 from hypothesis import strategies as st
 
 from nftsync.exact_sum import exact
-from nftsync.frames._columns import is_zero
 
 HEX = ("0x" + "ab" * 20, "0x" + "AB" * 20, "0x" + "aB" * 20, "0X" + "AB" * 20)
 CONTRACTS = (*HEX, "0x" + "cd" * 20, "KT1abc", "kt1abc", "0x" + "ab" * 19, "", None)
+
+
+def folded(address: str) -> str:
+    """What all spellings of a contract have in common."""
+    return address.lower() if re.fullmatch("0[xX][0-9a-fA-F]{40}", address) else address
+
 
 #: A holding: the number of the wallet, the number of the token, the amount as sent.
 Held = tuple[int, int, str]
@@ -66,7 +72,7 @@ def counted(held: dict[tuple[int, int], str], exclude: set[int]) -> list[Held]:
     return [
         (wallet, token, amount)
         for (wallet, token), amount in held.items()
-        if wallet not in exclude and not is_zero(amount)
+        if wallet not in exclude and (amount.strip("0") or not amount)
     ]
 
 

@@ -82,10 +82,6 @@ class World:
     def write(self, path: Path) -> None:
         build = Builder(path)
         build.connection.execute("BEGIN")
-        for table in ("balance_rows", "balance_change_rows", "token_change_rows"):
-            build.connection.execute(f"DELETE FROM {table}")
-        for table in ("wallet_state_rows", "tokens", "wallets"):
-            build.connection.execute(f"DELETE FROM {table}")
         for wallet in WALLETS:
             build.wallet(wallet)
         for token, content in self.tokens.items():
@@ -175,9 +171,11 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("as_of") / "nftsync.db"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(events=EVENTS, half_seconds=st.integers(-2, 50))
-def test_as_of_is_the_replay(path: Path, events: list, half_seconds: int) -> None:
+def test_as_of_is_the_replay_and_that_of_the_end_is_now(
+    path: Path, events: list, half_seconds: int
+) -> None:
     world = World()
     for event in events:
         world.play(event)
@@ -208,10 +206,9 @@ def test_as_of_is_the_replay(path: Path, events: list, half_seconds: int) -> Non
     ]  # fmt: skip
     frame = frames.holdings(path, as_of=at(then))
     assert rows_of(frame, columns) == expected
-    for wallet in WALLETS:
-        one = frames.holdings(path, wallet=wallet_id(wallet), as_of=at(then))
-        mine = frame[frame["wallet_id"] == wallet_id(wallet)].reset_index(drop=True)
-        pd.testing.assert_frame_equal(one, mine)
+    one = frames.holdings(path, wallet=wallet_id(1), as_of=at(then))
+    mine = frame[frame["wallet_id"] == wallet_id(1)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(one, mine)
 
     assert rows_of(frames.tokens(path, as_of=at(then)), ["token_id", *CONTENT, "updated_at"]) == [
         {"token_id": token_id(token), **{name: about[name] for name in [*CONTENT, "updated_at"]}}
@@ -219,17 +216,9 @@ def test_as_of_is_the_replay(path: Path, events: list, half_seconds: int) -> Non
         if world.first_seen[token] <= then
     ]
 
-
-@settings(max_examples=20, deadline=None)
-@given(events=EVENTS)
-def test_as_of_now_is_now(path: Path, events: list) -> None:
-    world = World()
-    for event in events:
-        world.play(event)
-    world.write(path)
     now = frames.holdings(path).drop(columns="wallet_synced_at")
-    then = frames.holdings(path, as_of=at(world.clock))
-    pd.testing.assert_frame_equal(then[list(now.columns)], now)
+    last = frames.holdings(path, as_of=at(world.clock))
+    pd.testing.assert_frame_equal(last[list(now.columns)], now)
     pd.testing.assert_frame_equal(frames.tokens(path, as_of=at(world.clock)), frames.tokens(path))
 
 

@@ -8,15 +8,12 @@ from typing import Any
 import pandas as pd
 import pytest
 from frames_database import wallet_id
-from held_frames import CONTRACTS, Held, counted, frame_of_held, holdings_of, shown
+from held_frames import CONTRACTS, Held, counted, folded, frame_of_held, holdings_of, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync import frames
 from nftsync.errors import InputError
-from nftsync.frames._columns import contract_key
-
-MOST = 2**256 - 1
 
 
 def contract_of(token: int) -> str | None:
@@ -49,7 +46,7 @@ def expected(rows: list[Held], group_of: Callable[[int], Any]) -> list[list[obje
     names: dict[Any, Any] = {}
     for row in rows:
         name = group_of(row[1])
-        key = contract_key(name) if isinstance(name, str) else name
+        key = folded(name) if isinstance(name, str) else name
         names.setdefault(key, name)
         groups[key].append(row)
     found = []
@@ -70,7 +67,7 @@ def expected(rows: list[Held], group_of: Callable[[int], Any]) -> list[list[obje
     return sorted(found, key=lambda row: (-row[2], row[0] is None, row[0] or ""))
 
 
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(holdings_of(), st.sets(st.integers(1, 12), max_size=3))
 def test_agrees_with_the_definitions(held: dict[tuple[int, int], str], out: set[int]) -> None:
     frame = frames.concentration(
@@ -79,7 +76,7 @@ def test_agrees_with_the_definitions(held: dict[tuple[int, int], str], out: set[
     assert shown(frame) == expected(counted(held, out), contract_of)
 
 
-@settings(deadline=None)
+@settings(max_examples=30)
 @given(holdings_of(wallets=40, tokens=2, size=80))
 def test_agrees_where_groups_have_many_holders(held: dict[tuple[int, int], str]) -> None:
     frame = frames.concentration(frame_of_held(held, about), by="edition_id")
@@ -87,17 +84,11 @@ def test_agrees_where_groups_have_many_holders(held: dict[tuple[int, int], str])
     assert frame["edition_id"].dtype == "Int64"
 
 
-def test_amounts_closer_than_floats_are() -> None:
-    """Amounts that are the same as floats are told apart."""
-    amounts = [2**255 + offset for offset in (3, 1, 2, 0, 1)]
-    held = {(wallet, 1): str(amount) for wallet, amount in enumerate(amounts, start=1)}
-    found = shown(frames.concentration(frame_of_held(held, about)))[0]
-    assert found[3:9] == measures(amounts)
-
-
-def test_half_is_not_more_than_half() -> None:
-    held = {(1, 1): "2", (2, 1): "1", (3, 1): "1"}
-    assert list(frames.concentration(frame_of_held(held, about))["nakamoto"]) == [2]
+def test_amounts_closer_than_floats_are_told_apart_and_half_is_not_more_than_half() -> None:
+    for amounts in ([2**255 + offset for offset in (3, 1, 2, 0, 1)], [2, 1, 1]):
+        held = {(wallet, 1): str(amount) for wallet, amount in enumerate(amounts, start=1)}
+        found = shown(frames.concentration(frame_of_held(held, about)))[0]
+        assert found[3:9] == measures(amounts)
 
 
 def test_an_unknown_amount_counts_as_held_but_not_in_the_amounts() -> None:
@@ -114,30 +105,25 @@ def test_an_unknown_amount_counts_as_held_but_not_in_the_amounts() -> None:
     ("values", "ordered"),
     [
         ([3, 10, 2], [2, 3, 10]),
-        ([True, False, True], [False, True]),
         (["b", 1, "a"], [1, "a", "b"]),
-        ([pd.Timestamp("2026-03-02", tz="UTC"), pd.Timestamp("2026-03-01", tz="UTC")] * 2, None),
         (pd.Categorical(["y", "x", "y"], categories=["y", "x"]), ["y", "x"]),
         ([(1, 2), (0, 1), None], [(0, 1), (1, 2), None]),
     ],
 )
-def test_any_column_may_name_the_groups(values: Any, ordered: list[Any] | None) -> None:
+def test_any_column_may_name_the_groups(values: Any, ordered: list[Any]) -> None:
     held = {(1, token): "1" for token in range(1, len(values) + 1)}
     frame = frame_of_held(held, about)
     frame["kind"] = pd.Series(values, index=frame.index)
     found = frames.concentration(frame, "kind")
     assert found["kind"].dtype == frame["kind"].dtype
-    assert list(found["kind"]) == (ordered or sorted(set(values)))
+    assert list(found["kind"]) == ordered
     assert int(found["tokens"].sum()) == len(values)
 
 
-@pytest.mark.parametrize("by", ["holders", "amount", "unknown_amounts", None, ["token_id"], 1])
-def test_a_name_that_is_returned_or_none_at_all_is_refused(by: Any) -> None:
-    with pytest.raises(InputError, match="give the name of a column"):
-        frames.concentration(frame_of_held({(1, 1): "1"}, about), by=by)
-
-
-def test_values_that_cannot_be_compared_are_refused() -> None:
+def test_what_cannot_name_groups_is_refused() -> None:
+    for by in ("holders", "unknown_amounts", None, ["token_id"], 1):
+        with pytest.raises(InputError, match="give the name of a column"):
+            frames.concentration(frame_of_held({(1, 1): "1"}, about), by=by)  # type: ignore[arg-type]
     frame = frame_of_held({(1, 1): "1"}, about)
     frame["tags"] = [["a", "list"]]
     with pytest.raises(InputError, match="cannot group holdings by 'tags'"):

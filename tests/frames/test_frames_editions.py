@@ -6,32 +6,17 @@ from typing import Any
 
 import pytest
 from frames_database import wallet_id
-from held_frames import CONTRACTS, Held, counted, frame_of_held, holdings_of, shown
+from held_frames import CONTRACTS, Held, counted, folded, frame_of_held, holdings_of, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync import frames
-from nftsync.frames._columns import contract_key
 
 TOKENS = 10
 #: How a name may go on with a number.
 ENDINGS = (
-    " #{}",
-    "#{}",
-    " {}",
-    " {}/12",
-    " ({}/12)",
-    " ({} of 12)",
-    " [{}]",
-    " No. {}",
-    " no {}",
-    ", Nr. {}",
-    " - Edition {}",
-    ": Edition #{}",
-    " Ed. {} / 7",
-    " #000{}",
-    "_{}",
-    " №{}",
+    *(" #{}", "#{}", " {}", " {}/12", " ({}/12)", " ({} of 12)", " [{}]", " No. {}", " no {}"),
+    *(", Nr. {}", " - Edition {}", ": Edition #{}", " Ed. {} / 7", " #000{}", "_{}", " №{}"),
 )
 
 
@@ -107,13 +92,13 @@ def expected(rows: list[Held], tokens: dict[int, dict[str, Any]]) -> list[list[o
 
     def place(about: dict[str, Any]) -> tuple[Any, Any, bool]:
         address = about["contract_address"]
-        key = None if address is None else contract_key(address)
+        key = None if address is None else folded(address)
         return key, about["total_edition"], about["edition_id"] is not None
 
     for _, number, _ in chosen:
         about = tokens[number]
         if (address := about["contract_address"]) is not None:
-            spellings.setdefault(contract_key(address), address)
+            spellings.setdefault(folded(address), address)
         numbers_of[(*place(about), about["name"])].add(about["edition_id"])
     series: dict[tuple[Any, ...], list[Held]] = defaultdict(list)
     for held in chosen:
@@ -144,7 +129,7 @@ TOKENS_DRAWN = st.lists(token(), min_size=TOKENS, max_size=TOKENS).map(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=30)
 @given(TOKENS_DRAWN, holdings_of(wallets=4, tokens=TOKENS), st.sets(st.integers(1, 4), max_size=1))
 def test_agrees_with_the_definitions(
     tokens: dict[int, dict[str, Any]], held: dict[tuple[int, int], str], out: set[int]
@@ -162,29 +147,27 @@ def of_tokens(*tokens: tuple[str | None, int | None, int | None], amount: str = 
     return frame_of_held(held, lambda number: about[number - 1])
 
 
-@pytest.mark.parametrize(
-    ("name", "edition", "series"),
-    [
+def test_a_name_loses_its_own_number_only() -> None:
+    names = [
         ("Foo #12", 12, "Foo"),
-        ("Foo #12", 13, "Foo #12"),
-        ("Foo #12", -12, "Foo #12"),
+        ("Bar #12", 13, "Bar #12"),
+        ("Baz #12", -12, "Baz #12"),
         ("Foo #-12", -12, "Foo #-12"),
-        ("Foo #0", 0, "Foo"),
+        ("Zero #0", 0, "Zero"),
         ("Foo 3 of 12", 12, "Foo 3 of 12"),
         ("Foo12", 12, "Foo12"),
         ("0x12", 12, "0x12"),
         ("12", 12, ""),
-        ("No. 12", 12, ""),
+        ("No. 13", 13, ""),
         ("Piano 12", 12, "Piano"),
         ("12 Foo", 12, "12 Foo"),
         ("Foo #1234567890123456789012", 1234567890123456789, "Foo #1234567890123456789012"),
-        ("Foo #9223372036854775807", 2**63 - 1, "Foo"),
+        ("Most #9223372036854775807", 2**63 - 1, "Most"),
         ("Foo #12 (special)", 12, "Foo #12 (special)"),
         ("Foo ١٢", 12, "Foo ١٢"),
-    ],
-)
-def test_a_name_loses_its_own_number_only(name: str, edition: int, series: str) -> None:
-    assert list(frames.editions(of_tokens((name, edition, None)))["series"]) == [series]
+    ]
+    found = frames.editions(of_tokens(*((name, edition, None) for name, edition, _ in names)))
+    assert set(found["series"]) == {series for *_, series in names}
 
 
 def test_a_name_that_several_numbers_share_is_kept() -> None:
@@ -212,9 +195,8 @@ def test_copies_without_numbers_are_summed_exactly() -> None:
     assert found["gap_ranges"].isna().all()
 
 
-@pytest.mark.parametrize(
-    ("numbers", "total", "found"),
-    [
+def test_numbers_that_cannot_be_of_the_total() -> None:
+    for numbers, total, found in (
         ([0, 1, 2], 3, 0),
         ([1, 2, 3], 3, 0),
         ([0, 1, 2, 3], 3, 1),
@@ -222,11 +204,9 @@ def test_copies_without_numbers_are_summed_exactly() -> None:
         ([4], 3, 1),
         ([-1, 2], 3, 1),
         ([2**63 - 1, -(2**63), 1], 3, 2),
-    ],
-)
-def test_numbers_that_cannot_be_of_the_total(numbers: list[int], total: int, found: int) -> None:
-    frame = frames.editions(of_tokens(*(("A", number, total) for number in numbers)))
-    assert list(frame["beyond_total"]) == [found]
+    ):
+        frame = frames.editions(of_tokens(*(("A", number, total) for number in numbers)))
+        assert list(frame["beyond_total"]) == [found]
 
 
 def test_absurd_numbers_cost_no_more_than_others() -> None:
@@ -242,10 +222,9 @@ def test_absurd_numbers_cost_no_more_than_others() -> None:
     assert list(three["gaps"]) == [most]
 
 
-@pytest.mark.parametrize("count", [2, 40, 68, 1_000])
-@pytest.mark.parametrize("step", [2, 10**17])
+@pytest.mark.parametrize(("count", "step"), [(40, 2), (68, 2), (300, 2), (40, 10**17)])
 def test_many_gaps_are_cut_off(count: int, step: int) -> None:
-    numbers = [number * step for number in range(min(count, 90 if step > 2 else count))]
+    numbers = [number * step for number in range(count)]
     whole = ranges(numbers)
     (text,) = frames.editions(of_tokens(*(("A", number, None) for number in numbers)))["gap_ranges"]
     if len(whole) <= 200:

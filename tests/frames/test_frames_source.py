@@ -210,9 +210,8 @@ def test_a_name_with_odd_characters(tmp_path: Path) -> None:
 TOKENS, WALLETS = 12, 8
 
 
-def _rewrite(path: Path, stop: threading.Event) -> None:
+def _rewrite(build: Builder, stop: threading.Event) -> None:
     """Commit a wallet after the other, each wholly: balances, changes, states, row."""
-    build = Builder(path)
     amount, change_time = 0, 0
     while not stop.is_set():
         amount += 1
@@ -236,7 +235,6 @@ def _rewrite(path: Path, stop: threading.Event) -> None:
             )
             execute("COMMIT")
             stop.wait(0.005)  # as the mirror does: room for others, here for the reader's thread
-    build.close()
 
 
 @pytest.mark.parametrize("way", ["path", "connection"])
@@ -249,7 +247,7 @@ def test_a_writer_beside_never_shows_half_a_wallet(build: Builder, way: str) -> 
             build.balance(wallet, token, "0")
             build.change(wallet, token, None, "0", 0)
     stop = threading.Event()
-    writer = threading.Thread(target=_rewrite, args=(build.path, stop))
+    writer = threading.Thread(target=_rewrite, args=(build, stop))
     writer.start()
     connection = sqlite3.connect(build.path)
     db = build.path if way == "path" else connection
