@@ -262,27 +262,25 @@ def sandbox(
             f"--{max(made_up)} is for a made-up world; leave it out beside --world", context
         )
     from nftsync.sandbox.generator import generate
-    from nftsync.sandbox.server import SandboxServer, serve_forever
+    from nftsync.sandbox.server import SandboxServer
     from nftsync.sandbox.world import World
+    from nftsync.wsgi import stop_signals
 
     def source(base_url: str) -> World:
         if world_file is not None:
             return World.load(world_file, seed=seed)
         return generate(wallets=wallets, nfts=nfts, seed=seed, image_base=base_url)
 
-    def start() -> SandboxServer:
-        return SandboxServer(source, latency=latency_ms / 1000, seed=seed, state=state, **options)
-
-    def announce(server: SandboxServer) -> None:
+    started = {"latency": latency_ms / 1000, "seed": seed, "state": state, **options}
+    with stop_signals() as wait, SandboxServer(source, **started) as server:
         _announce(server)
-        if server.sandbox.restored and given:
+        if server.world.restored and given:
             flags = " and ".join(f"--{name.removesuffix('_file')}" for name in given)
             say(
                 f"The world is the one that {one_line(str(state))} has kept; {flags} did not "
                 "change it. Another --state file begins another."
             )
-
-    serve_forever(start, announce)
+        wait()
 
 
 def _announce(server: SandboxServer) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import threading
 import time
+from contextlib import suppress
 
 import httpx
 
 from nftsync.errors import StoreError
 from nftsync.provider.webhooks import HEADER
-from nftsync.sandbox.webhooks import Attempt, Sandbox, Task
+from nftsync.sandbox.webhooks import Sandbox, Task
 from nftsync.times import now
 
 __all__ = ["Sender"]
@@ -26,8 +26,6 @@ _LOOK_SECONDS = 0.005
 #: Shorter than what receivers keep idle connections for: one that is just being closed by the other
 #: side would cost an attempt.
 _IDLE_SECONDS = 2.0
-
-_log = logging.getLogger(__name__)
 
 
 class Sender:
@@ -51,48 +49,36 @@ class Sender:
         under_way: set[asyncio.Task[None]] = set()
         async with httpx.AsyncClient(timeout=None, limits=limits, trust_env=False) as client:  # noqa: S113
             while not self._ended.is_set():
-                under_way = {each for each in under_way if not each.done()}
-                try:
+                task = None
+                with suppress(StoreError):  # the disk is full: edits are answered so
                     task = self._sandbox.claim() if len(under_way) < _AT_ONCE else None
-                except StoreError as error:
-                    _log.error("%s", error)
-                    await asyncio.sleep(1)
-                    continue
                 if task is not None:
-                    under_way.add(asyncio.create_task(self._attempt(client, task)))
+                    attempt = asyncio.create_task(self._attempt(client, task))
+                    under_way.add(attempt)
+                    attempt.add_done_callback(under_way.discard)
                 await asyncio.sleep(0 if task is not None else _LOOK_SECONDS)
-            for each in under_way:
-                each.cancel()
+            for attempt in under_way:
+                attempt.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _attempt(self, client: httpx.AsyncClient, task: Task) -> None:
         began, at, status, error = time.monotonic(), now(), None, None
+        trace = secrets.token_hex(16)
+        headers = {  # as the document lists them (section Webhook delivery)
+            "content-type": "application/json; charset=utf-8",
+            HEADER: task.signature,
+            "traceparent": f"00-{trace}-{trace[:16]}-00",
+            "request-id": f"|{trace}.{trace[:16]}.",
+            "request-context": "appId=cid-v1:nftsync-sandbox",
+        }
         try:
             async with asyncio.timeout(_ATTEMPT_SECONDS):
-                headers = _headers(task.signature)
                 response = await client.post(task.url, content=task.body, headers=headers)
             status = response.status_code
         except TimeoutError:
             error = f"no whole answer within {_ATTEMPT_SECONDS:g} s"
-        except (httpx.ConnectError, httpx.InvalidURL, UnicodeError) as failure:
-            error = f"no connection: {failure}"
-        except httpx.HTTPError as failure:
-            error = f"the connection broke: {failure}"
-        took = round((time.monotonic() - began) * 1000, 3)
-        try:
-            self._sandbox.acknowledge(task, Attempt(at, status, error, took))
-        except StoreError as unkept:
-            # It is made again after a restart.
-            _log.error("%s", unkept)
-
-
-def _headers(signature: str) -> dict[str, str]:
-    """Those that the document lists (section Webhook delivery); transport ones are made up."""
-    trace, span = secrets.token_hex(16), secrets.token_hex(8)
-    return {
-        "content-type": "application/json; charset=utf-8",
-        HEADER: signature,
-        "traceparent": f"00-{trace}-{span}-00",
-        "request-id": f"|{trace}.{span}.",
-        "request-context": "appId=cid-v1:nftsync-sandbox",
-    }
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as failure:
+            error = f"no answer: {failure}"
+        with suppress(StoreError):  # it is made again after a restart
+            took = round((time.monotonic() - began) * 1000, 3)
+            self._sandbox.acknowledge(task, at, status, error, took)

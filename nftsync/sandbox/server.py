@@ -2,45 +2,37 @@
 
 from __future__ import annotations
 
-import re
+import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
-from functools import partial
+from contextlib import AbstractContextManager, ExitStack
 from os import PathLike
 from random import Random
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import msgspec
-from flask import Flask, Response, current_app, request
-from werkzeug.exceptions import (
-    BadRequest,
-    HTTPException,
-    InternalServerError,
-    NotFound,
-    ServiceUnavailable,
-    TooManyRequests,
-)
+from flask import Blueprint, Flask, Response, current_app, request
+from werkzeug import exceptions
+from werkzeug.local import LocalProxy
+from werkzeug.wrappers import Response as BaseResponse
 
 from nftsync.errors import InputError, StoreError
 from nftsync.records import normalize_uuid
-from nftsync.sandbox import GREATEST_TIME_SCALE
 from nftsync.sandbox.generator import draw
 from nftsync.sandbox.sender import Sender
 from nftsync.sandbox.state import State
-from nftsync.sandbox.webhooks import FAULTS_TEXT, Changes, Sandbox, WebhookType
+from nftsync.sandbox.webhooks import Changes, Fault, Sandbox, WebhookType
 from nftsync.sandbox.world import World, decode
-from nftsync.wsgi import HttpServer, Listener, stop_signals
+from nftsync.wsgi import HttpServer, Listener
 
-__all__ = ["EXTENSION", "Faults", "Sandbox", "SandboxServer", "create_app", "serve_forever"]
+__all__ = ["Faults", "Sandbox", "SandboxServer", "create_app"]
 
-#: Where an app keeps its `Sandbox`: `app.extensions[EXTENSION]`.
-EXTENSION = "nftsync_sandbox"
+_EXTENSION = "nftsync_sandbox"
 
 #: The greatest body of a request, in bytes.
 _MOST_BYTES = 4 * 1024 * 1024
-
-_View = TypeVar("_View", bound=Callable[..., Response])
 
 
 class Faults:
@@ -51,128 +43,81 @@ class Faults:
         rate_limit: requests per second; what comes faster, past a second's worth saved up, is
             refused with 429. None is no limit.
         seed: which requests fail is drawn from it.
-        clock: monotonic seconds.
+
+    Attributes:
+        requests: how many requests came, refused ones included, by kind: `balances`, `token`,
+            `webhook_config`, or `other` for no call.
     """
 
     def __init__(
-        self,
-        *,
-        fail_rate: float = 0.0,
-        rate_limit: float | None = None,
-        seed: int = 0,
-        clock: Callable[[], float] = time.monotonic,
+        self, *, fail_rate: float = 0.0, rate_limit: float | None = None, seed: int = 0
     ) -> None:
+        self.requests: Counter[str] = Counter()
         self._fail_rate = fail_rate
         self._rate_limit = rate_limit
         self._saved = self._most = max(1.0, rate_limit or 0.0)
-        self._clock = clock
-        self._counted_at = clock()
+        self._counted_at = time.monotonic()
         self._random = Random(f"faults {seed}")  # noqa: S311 - a simulation, to be repeatable
         self._lock = threading.Lock()
 
-    def draw(self) -> HTTPException | None:
-        """Let one request through, or tell how it is refused."""
+    def draw(self, kind: str = "other") -> exceptions.HTTPException | None:
+        """Count one request, and let it through, or tell how it is refused."""
         with self._lock:
+            self.requests[kind] += 1
             if self._rate_limit is not None:
-                at = self._clock()
-                earned = (at - self._counted_at) * self._rate_limit
+                before, self._counted_at = self._counted_at, time.monotonic()
+                earned = (self._counted_at - before) * self._rate_limit
                 self._saved = min(self._most, self._saved + earned)
-                self._counted_at = at
                 if self._saved < 1:
-                    text = f"more than {self._rate_limit:g} requests per second"
-                    return TooManyRequests(text, retry_after=1)
+                    said = f"more than {self._rate_limit:g} requests per second"
+                    return exceptions.TooManyRequests(said, retry_after=1)
                 self._saved -= 1
             if self._random.random() < self._fail_rate:
-                down = ServiceUnavailable("the sandbox is unavailable")
-                return self._random.choice((down, InternalServerError("the sandbox failed")))
+                down = exceptions.ServiceUnavailable("the sandbox is unavailable")
+                return self._random.choice(
+                    (down, exceptions.InternalServerError("the sandbox failed"))
+                )
         return None
 
 
-def create_app(
-    world: World | Callable[[], World],
-    *,
-    latency: float = 0.0,
-    fail_rate: float = 0.0,
-    rate_limit: float | None = None,
-    seed: int = 0,
-    time_scale: float = 1.0,
-    state: str | PathLike[str] | None = None,
-) -> Flask:
+def create_app(sandbox: Sandbox, faults: Faults, *, latency: float = 0.0) -> Flask:
     """Make the app that plays the provider.
 
-    Its `Sandbox` is at `app.extensions[EXTENSION]`: whoever makes the app lets a `Sender` send its
-    webhooks, and closes the state.
-
     Args:
-        world: what it answers from, or what makes it; neither counts where the state has a world.
+        sandbox: what it answers from.
+        faults: what the provider's calls meet.
         latency: seconds before each answer to the provider's calls.
-        fail_rate: see `Faults`; of the provider's calls.
-        rate_limit: see `Faults`; of the provider's calls.
-        seed: which requests fail, and how retries spread, is drawn from it.
-        time_scale: what the waits between a webhook's attempts are multiplied by.
-        state: a file that keeps the world, the webhook configuration and the undelivered webhooks
-            over restarts; None keeps nothing.
-
-    Raises:
-        InputError: a figure is out of its range, the world cannot be made, or the state file cannot
-            be used.
-        StoreError: the state file cannot be written.
     """
-    for name, figure, fits in (
-        ("latency", latency, 0 <= latency < float("inf")),
-        ("fail rate", fail_rate, 0 <= fail_rate <= 1),
-        ("rate limit", rate_limit, rate_limit is None or 0 < rate_limit < float("inf")),
-        ("time scale", time_scale, 0 < time_scale <= GREATEST_TIME_SCALE),
-    ):
-        if not fits:
-            raise InputError(f"the {name} is {figure}, which is out of its range")
-    faults = Faults(fail_rate=fail_rate, rate_limit=rate_limit, seed=seed)
-    kept = State(state)
-    restored = bool(kept.facts)
-    try:
-        if restored:
-            world = World(kept=kept)
-        elif not isinstance(world, World):
-            world = world()
-        if state is not None and not restored:
-            world.keep_in(kept)
-    except BaseException:
-        kept.close()
-        raise
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
-    app.extensions[EXTENSION] = Sandbox(world, time_scale=time_scale, seed=seed, restored=restored)
-    app.register_error_handler(HTTPException, _refused)
-    app.register_error_handler(InputError, lambda error: _refused(BadRequest(str(error))))
-    app.register_error_handler(StoreError, lambda error: _refused(InternalServerError(str(error))))
-    app.before_request(partial(_meet_faults, faults, latency))
-    for call, (view, _) in _CALLS.items():
-        method, path = call.split()
-        rule = re.sub(r"\{\w+\}", "<key>", path)
-        app.add_url_rule(rule, view.__name__, view, methods=[method])
+    app.extensions[_EXTENSION] = sandbox
+    app.register_error_handler(exceptions.HTTPException, _refused)
+    app.register_error_handler(
+        InputError, lambda error: _refused(exceptions.BadRequest(str(error)))
+    )
+    app.register_error_handler(
+        StoreError, lambda error: _refused(exceptions.InternalServerError(str(error)))
+    )
+    app.register_blueprint(_calls)
+
+    @app.before_request
+    def meet_faults() -> None:
+        if request.path.startswith(("/v1/", "/api/")):
+            refusal = faults.draw((request.endpoint or "other").rpartition(".")[2])
+            time.sleep(latency)
+            if refusal is not None:
+                raise refusal
+
     return app
 
 
-def _sandbox() -> Sandbox:
-    sandbox: Sandbox = current_app.extensions[EXTENSION]
-    return sandbox
+_sandbox: Any = LocalProxy(lambda: current_app.extensions[_EXTENSION])
 
 
-def _meet_faults(faults: Faults, latency: float) -> None:
-    if request.path.startswith(("/v1/", "/api/")):
-        _sandbox().count(request.endpoint or "other")
-        refusal = faults.draw()
-        time.sleep(latency)
-        if refusal is not None:
-            raise refusal
-
-
-def _refused(error: HTTPException) -> Response:
-    response = _json({"error": error.description})
-    response.status_code = error.code or 500
-    for name, value in error.get_headers():
-        if name in {"Allow", "Retry-After"}:
-            response.headers[name] = value
+def _refused(error: exceptions.HTTPException) -> BaseResponse:
+    response = error.get_response()  # with its headers
+    response.data = msgspec.json.encode({"error": error.description}) + b"\n"
+    response.content_type = "application/json"
     return response
 
 
@@ -183,135 +128,120 @@ def _json(value: object) -> Response:
 def _read(body: bytes | None, missing: str) -> Response:
     """Answer a read; 304 where the client has that very answer."""
     if body is None:
-        raise NotFound(missing)
+        raise exceptions.NotFound(missing)
     response = Response(body, mimetype="application/json")
     response.add_etag()
     response.make_conditional(request)
     return response
 
 
-#: What answers each call, and what it is for, as the front page tells it; the provider's calls as
-#: in its document, section Endpoints.
-_CALLS: dict[str, tuple[Callable[..., Response], str]] = {}
+#: The provider's calls as in its document, section Endpoints, and our own; the front page tells a
+#: person what each is for, in the words of its docstring.
+_calls = Blueprint("calls", __name__)
 
 
-def _answers(call: str, about: str) -> Callable[[_View], _View]:
-    def note(view: _View) -> _View:
-        _CALLS[call] = view, about
-        return view
-
-    return note
-
-
-@_answers("GET /v1/wallets/{walletId}/nft-balances", "what a wallet holds")
-def balances(key: str) -> Response:
-    """Answer what a wallet holds."""
-    wallet = normalize_uuid(key, "wallet id")
-    return _read(_sandbox().world.balances_body(wallet), f"there is no wallet {wallet}")
+@_calls.get("/v1/wallets/<wallet_id>/nft-balances")
+def balances(wallet_id: str) -> Response:
+    """What a wallet holds."""
+    wallet = normalize_uuid(wallet_id, "wallet id")
+    return _read(_sandbox.world.balances_body(wallet), f"there is no wallet {wallet}")
 
 
-@_answers("GET /v1/tokens/{tokenId}", "one token with its metadata")
-def token(key: str) -> Response:
-    """Answer one token's record."""
-    token_id = normalize_uuid(key, "token id")
-    return _read(_sandbox().world.token_body(token_id), f"there is no token {token_id}")
+@_calls.get("/v1/tokens/<token_id>")
+def token(token_id: str) -> Response:
+    """One token with its metadata."""
+    token = normalize_uuid(token_id, "token id")
+    return _read(_sandbox.world.token_body(token), f"there is no token {token}")
 
 
-@_answers("GET /sandbox/wallets", "the ids of all wallets")
+@_calls.get("/sandbox/wallets")
 def wallets() -> Response:
-    """Answer the ids of all wallets."""
-    return _json(_sandbox().world.wallets())
+    """The ids of all wallets."""
+    return _json(_sandbox.world.wallets())
 
 
-@_answers("GET /sandbox/images/{tokenId}.svg", "a token's picture")
-def image(key: str) -> Response:
-    """Answer the picture that belongs to an id."""
-    response = Response(draw(normalize_uuid(key, "token id")), mimetype="image/svg+xml")
-    response.headers["Content-Security-Policy"] = "default-src 'none'"
-    response.headers["X-Content-Type-Options"] = "nosniff"
-    response.headers["Cache-Control"] = "public, max-age=86400"
-    return response
+@_calls.get("/sandbox/images/<token_id>.svg")
+def image(token_id: str) -> Response:
+    """A token's picture."""
+    return Response(draw(normalize_uuid(token_id, "token id")), mimetype="image/svg+xml")
 
 
-@_answers("GET /", "")
+@_calls.get("/")
 def index() -> Response:
-    """Tell a person who opens the address what can be asked here."""
-    calls = {call: about for call, (_, about) in _CALLS.items() if about}
-    return _json({"about": "nftsync sandbox: a local stand-in for the provider", "calls": calls})
+    """This list."""
+    found = {
+        f"{method} {rule.rule}": current_app.view_functions[rule.endpoint].__doc__
+        for rule in current_app.url_map.iter_rules()
+        for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"})
+    }
+    return _json({"about": "nftsync sandbox: a local stand-in for the provider", "calls": found})
 
 
-def _form(**fields: object) -> type[msgspec.Struct]:
+def _form(*fields: Any) -> type[msgspec.Struct]:
     """What the body of a call must be: each field, and no other."""
-    given = [each if isinstance(each, tuple) else (name, each) for name, each in fields.items()]
-    return msgspec.defstruct("Body", given, rename="camel", forbid_unknown_fields=True)
+    return msgspec.defstruct("Body", fields, rename="camel", forbid_unknown_fields=True)
 
 
-_TRANSFER = _form(from_wallet_id=str, to_wallet_id=str, token_id=str, amount=int | str)
-_MINT = _form(wallet_id=str, amount=int | str, metadata=msgspec.Raw)
-_EDIT = _form(metadata=msgspec.Raw)
-_EMIT = _form(
-    type=WebhookType,
-    resource_type=str,
-    resource_id=str,
-    action=str,
-    changes=("changes", Changes, None),
+_TRANSFER = _form(
+    ("from_wallet_id", str), ("to_wallet_id", str), ("token_id", str), ("amount", int | str)
 )
-_SCRIPT = _form(webhooks=list[Any])
+_METADATA = ("metadata", dict[str, msgspec.Raw])
+_MINT = _form(("wallet_id", str), ("amount", int | str), _METADATA)
+_EDIT = _form(_METADATA)
+_EMIT = _form(
+    *(("type", WebhookType), ("resource_type", str), ("resource_id", str), ("action", str)),
+    ("changes", Changes, None),
+)
+_SCRIPT = _form(("webhooks", list[Fault]))
 
 
 def _given(form: type[msgspec.Struct]) -> tuple[Any, ...]:
     return msgspec.structs.astuple(decode(request.get_data(), form))
 
 
-@_answers(
-    "PATCH /api/organization/v1/current-organization/webhook-config",
-    "where webhooks go: url, enabled, sharedSecret, webhookTypes",
-)
+@_calls.patch("/api/organization/v1/current-organization/webhook-config")
 def webhook_config() -> Response:
-    """Change the webhook configuration; the answer is the sandbox's own (document: not shown)."""
-    return _json(_sandbox().configure(request.get_data()).shown())
+    """Where webhooks go: url, enabled, sharedSecret, webhookTypes."""
+    # What it is answered is the sandbox's own (document: not shown).
+    return _json(_sandbox.configure(request.get_data()))
 
 
-@_answers("POST /sandbox/transfer", "moves NFTs: fromWalletId, toWalletId, tokenId, amount")
+@_calls.post("/sandbox/transfer")
 def transfer() -> Response:
-    """Move NFTs."""
-    return _json({"webhooks": _sandbox().transfer(*_given(_TRANSFER))})
+    """Moves NFTs: fromWalletId, toWalletId, tokenId, amount."""
+    return _json({"webhooks": _sandbox.transfer(*_given(_TRANSFER))})
 
 
-@_answers("POST /sandbox/mint", "makes a token: walletId, amount, metadata")
+@_calls.post("/sandbox/mint")
 def mint() -> Response:
-    """Make a token."""
-    made, caused = _sandbox().mint(*_given(_MINT))
+    """Makes a token: walletId, amount, metadata."""
+    made, caused = _sandbox.mint(*_given(_MINT))
     return _json({"tokenId": made, "webhooks": caused})
 
 
-@_answers("POST /sandbox/tokens/{tokenId}", "changes a token's metadata: metadata")
-def edit_metadata(key: str) -> Response:
-    """Change a token's metadata."""
-    return _json({"webhooks": _sandbox().edit_metadata(key, *_given(_EDIT))})
+@_calls.post("/sandbox/tokens/<token_id>")
+def edit_metadata(token_id: str) -> Response:
+    """Changes a token's metadata: metadata."""
+    return _json({"webhooks": _sandbox.edit_metadata(token_id, *_given(_EDIT))})
 
 
-@_answers(
-    "POST /sandbox/emit", "sends one webhook: type, resourceType, resourceId, action, changes"
-)
+@_calls.post("/sandbox/emit")
 def emit() -> Response:
-    """Send one webhook."""
-    return _json({"webhooks": _sandbox().emit(*_given(_EMIT))})
+    """Sends one webhook: type, resourceType, resourceId, action, changes."""
+    return _json({"webhooks": _sandbox.emit(*_given(_EMIT))})
 
 
-@_answers("GET /sandbox/deliveries", "each webhook with its attempts, newest last")
+@_calls.get("/sandbox/deliveries")
 def deliveries() -> Response:
-    """List the webhooks."""
-    return _json(_sandbox().deliveries())
+    """Each webhook with its attempts, newest last."""
+    return _json(_sandbox.deliveries())
 
 
-@_answers(
-    "POST /sandbox/faults", f"lets the next webhooks go wrong: webhooks, a list of {FAULTS_TEXT}"
-)
+@_calls.post("/sandbox/faults")
 def script() -> Response:
-    """Let the next webhooks go wrong."""
+    """Lets the next webhooks go wrong: webhooks, a list (docs/commands.md tells of what)."""
     (webhooks,) = _given(_SCRIPT)
-    _sandbox().script(webhooks)
+    _sandbox.script.extend(webhooks)
     return _json({"webhooks": webhooks})
 
 
@@ -319,14 +249,21 @@ def script() -> Response:
 WorldSource: TypeAlias = World | Callable[[str], World]
 
 
-class SandboxServer:
+class SandboxServer(AbstractContextManager["SandboxServer"]):
     """A running sandbox; a context manager that stops it on leaving.
 
     Args:
-        world: what it serves, or a function from the base URL to it.
+        world: what it serves, or a function from the base URL to it; neither counts where the state
+            has a world.
         host: the address to listen on.
         port: the port; 0 takes any free one.
-        options: see `create_app`.
+        state: a file that keeps the world, the webhook configuration and the undelivered webhooks
+            over restarts; None keeps nothing.
+        latency: seconds before each answer to the provider's calls.
+        fail_rate: see `Faults`; of the provider's calls.
+        rate_limit: see `Faults`; of the provider's calls.
+        seed: which requests fail, and how retries spread, is drawn from it.
+        time_scale: what the waits between a webhook's attempts are multiplied by.
 
     Attributes:
         url: the base URL, without a slash at its end.
@@ -334,37 +271,51 @@ class SandboxServer:
         world: what it serves; edits of it send no webhooks.
         sandbox: all that is behind it; edits here send the webhooks that follow.
         app: the Flask app.
+        requests: see `Faults`.
 
     Raises:
-        InputError: the port is taken or may not be used, or see `create_app`.
+        InputError: the port is taken or may not be used, a figure is none, the world cannot be
+            made, or the state file cannot be used.
         StoreError: the state file cannot be written.
     """
 
     def __init__(
-        self, world: WorldSource, *, host: str = "127.0.0.1", port: int = 0, **options: Any
+        self,
+        world: WorldSource,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        state: str | PathLike[str] | None = None,
+        latency: float = 0.0,
+        fail_rate: float = 0.0,
+        rate_limit: float | None = None,
+        seed: int = 0,
+        time_scale: float = 1.0,
     ) -> None:
-        listener = Listener(host, port)
-        self.port, self.url = listener.port, listener.url
-        try:
-            source = world if isinstance(world, World) else partial(world, self.url)
-            self.app = create_app(source, **options)
-        except BaseException:
-            listener.close()
-            raise
-        self.sandbox: Sandbox = self.app.extensions[EXTENSION]
-        self.world = self.sandbox.world
+        if not all(map(math.isfinite, (latency, fail_rate, rate_limit or 0, time_scale))):
+            raise InputError("latency, fail rate, rate limit and time scale are finite numbers")
+        with ExitStack() as undo:
+            listener = Listener(host, port)
+            undo.callback(listener.close)
+            self.port, self.url = listener.port, listener.url
+            kept = State(state)
+            undo.callback(kept.close)
+            if kept.facts:
+                self.world = World(kept=kept)
+            else:
+                self.world = world if isinstance(world, World) else world(self.url)
+                if state is not None:
+                    self.world.keep_in(kept)
+            self.sandbox = Sandbox(self.world, time_scale=time_scale, seed=seed)
+            faults = Faults(fail_rate=fail_rate, rate_limit=rate_limit, seed=seed)
+            self.requests = faults.requests
+            self.app = create_app(self.sandbox, faults, latency=latency)
+            undo.pop_all()
+        # Twice as much, so that the app answers what is a bit too large.
         self._server = HttpServer(
-            self.app,
-            listener,
-            threads=64,
-            connections=1000,
-            largest_body=2 * _MOST_BYTES,  # so that the app answers what is a bit too large
-            ident="nftsync-sandbox",
+            self.app, listener, largest_body=2 * _MOST_BYTES, ident="nftsync-sandbox"
         )
         self._sender = Sender(self.sandbox)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -374,20 +325,3 @@ class SandboxServer:
         self._server.close()
         self._sender.close()
         self.world.state.close()
-
-
-def serve_forever(
-    start: Callable[[], SandboxServer], ready: Callable[[SandboxServer], None]
-) -> None:
-    """Serve until Ctrl-C or SIGTERM, then return; for the main thread.
-
-    Args:
-        start: makes the server.
-        ready: called once it serves.
-
-    Raises:
-        InputError: what `start` raises.
-    """
-    with stop_signals() as wait, start() as server:
-        ready(server)
-        wait()

@@ -10,8 +10,8 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +21,25 @@ __all__ = ["OtherVersion", "State"]
 
 #: In the header of state files (SQLite's application_id).
 _MARK = 0x6E667473
-_VERSION = 3
+_VERSION = 4
 
-# The rowids (`place`) keep the order of wallets and webhooks. `due` is NULL while an attempt is
-# made, and once there is to be none. A webhook that waits for another one has that one's id in
-# `waits_for`, or an empty text as long as there is no other.
+# Ids are in lower case; `shown` is how a world file wrote one. The rowids (`place`) keep the order
+# of wallets, of what they list and of webhooks. The `record` of a holding is NULL where the list
+# does not carry one. `due` is NULL while an attempt is made, and once there is to be none.
 _SCHEMA = f"""
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-CREATE TABLE tokens (token TEXT PRIMARY KEY, record BLOB) STRICT;
+CREATE TABLE tokens (token TEXT PRIMARY KEY, record TEXT) STRICT;
 CREATE TABLE wallets (
-    place INTEGER PRIMARY KEY, wallet TEXT NOT NULL UNIQUE, shown TEXT NOT NULL, body BLOB NOT NULL
+    place INTEGER PRIMARY KEY, wallet TEXT NOT NULL UNIQUE, shown TEXT NOT NULL
 ) STRICT;
+CREATE TABLE holdings (
+    place INTEGER PRIMARY KEY, wallet TEXT NOT NULL, token TEXT NOT NULL, shown TEXT NOT NULL,
+    amount TEXT NOT NULL, record TEXT, UNIQUE (wallet, token)
+) STRICT;
+CREATE INDEX holdings_token ON holdings (token);
 CREATE TABLE deliveries (
-    place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, type TEXT NOT NULL, body BLOB NOT NULL,
-    fault TEXT NOT NULL, state TEXT NOT NULL, attempts TEXT NOT NULL DEFAULT '[]',
-    due TEXT, waits_for TEXT
+    place INTEGER PRIMARY KEY, event TEXT NOT NULL, body BLOB NOT NULL, fault TEXT,
+    state TEXT NOT NULL, attempts TEXT NOT NULL DEFAULT '[]', due TEXT
 ) STRICT;
 CREATE INDEX deliveries_due ON deliveries (due) WHERE due IS NOT NULL;
 PRAGMA application_id = {_MARK};
@@ -62,19 +66,22 @@ class State:
         self._path = Path(":memory:" if path is None else path)
         self._lock = threading.RLock()
         self._kept = path is not None
-        if self._kept:
-            _make_private(self._path)
-        self._connection = sqlite3.connect(
-            self._path, timeout=1, isolation_level=None, check_same_thread=False
-        )
-        weakref.finalize(self, self._connection.close)
         try:
-            self._prepare()
-        except BaseException as error:
-            self._connection.close()
-            if isinstance(error, sqlite3.Error):
-                raise InputError(_refusal(self._path, str(error))) from error
-            raise
+            if self._kept:
+                os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+            self._connection = sqlite3.connect(
+                self._path, timeout=1, isolation_level=None, check_same_thread=False
+            )
+            weakref.finalize(self, self._connection.close)
+            with ExitStack() as undo:
+                undo.callback(self._connection.close)
+                self._prepare()
+                undo.pop_all()
+        except (OSError, sqlite3.Error) as error:
+            raise InputError(
+                f"the state file {path} cannot be used: {error}; it must be a sandbox's own, and "
+                "no other sandbox may be using it: name another with --state"
+            ) from error
 
     @property
     def facts(self) -> dict[str, str]:
@@ -83,8 +90,7 @@ class State:
 
     def note(self, **facts: str) -> None:
         """Note single values."""
-        for fact in facts.items():
-            self.run("INSERT OR REPLACE INTO facts VALUES (?, ?)", *fact)
+        self.run_many("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
 
     def run(self, statement: str, *values: object) -> list[Any]:
         """Run a statement, and give its rows; changes that belong together are a transaction.
@@ -95,6 +101,11 @@ class State:
         with self._lock, self._explained():
             return self._connection.execute(statement, values).fetchall()
 
+    def run_many(self, statement: str, rows: Iterable[Any]) -> None:
+        """Run a statement with each of some rows of values; see `run`."""
+        with self.transaction():
+            self._connection.executemany(statement, rows)
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Hold other threads off; what is changed inside is kept when the outermost block ends.
@@ -102,19 +113,13 @@ class State:
         Raises:
             StoreError: it cannot be written, and nothing has changed.
         """
-        with self._lock:
+        with self._lock, self._explained():
             if self._connection.in_transaction:
                 yield
                 return
-            self.run("BEGIN IMMEDIATE")
-            try:
+            with self._connection:
+                self._connection.execute("BEGIN IMMEDIATE")
                 yield
-                self.run("COMMIT")
-            except BaseException:
-                # SQLite itself may have rolled back already.
-                with suppress(sqlite3.Error):
-                    self._connection.execute("ROLLBACK")
-                raise
 
     def copy_into(self, other: State) -> None:
         """Make another state one like this, whole or not at all.
@@ -142,43 +147,26 @@ class State:
 
     def _prepare(self) -> None:
         """Make sure that the file is one of ours, or empty, and hold it."""
-        run = self._connection.execute
+        connection = self._connection
         # One sandbox at a time, and no shared memory beside the file.
-        run("PRAGMA locking_mode = EXCLUSIVE").fetchone()
-        [mark] = run("PRAGMA application_id").fetchone()
-        [version] = run("PRAGMA user_version").fetchone()
-        new = mark == 0 and run("SELECT 1 FROM sqlite_schema").fetchone() is None
-        if not new and mark != _MARK:
-            raise InputError(_refusal(self._path, "not a database of ours"))
-        if not new and version != _VERSION:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        header = (
+            "SELECT application_id, user_version FROM pragma_application_id, pragma_user_version"
+        )
+        [found] = connection.execute(header)
+        new = found == (0, 0) and not connection.execute("SELECT 1 FROM sqlite_schema").fetchall()
+        if not new and found != (_MARK, _VERSION):
+            if found[0] != _MARK:
+                raise sqlite3.DatabaseError("it is another database")
             raise OtherVersion(
-                f"{self._path} is a sandbox state of version {version}, and this nftsync reads "
+                f"{self._path} is a sandbox state of version {found[1]}, and this nftsync reads "
                 f"{_VERSION}; name another file with --state (`nftsync demo` makes its own anew)"
             )
-        run("PRAGMA journal_mode = WAL").fetchone()
-        run("PRAGMA synchronous = NORMAL")
+        if new and self._kept:
+            self._path.chmod(0o600)  # an empty file that was there already
         # A write, so that the file is held from now on.
         change = _SCHEMA if new else f"PRAGMA user_version = {_VERSION};"
-        self._connection.executescript(f"BEGIN IMMEDIATE; {change} COMMIT;")
-
-
-def _make_private(path: Path) -> None:
-    """Create the file for its owner alone, or make an empty one theirs alone."""
-    try:
-        if not path.is_file() or not path.stat().st_size:
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-            path.chmod(0o600)
-    except OSError as error:
-        raise InputError(
-            f"the state file {path} cannot be opened: {error.strerror or error}"
-        ) from error
-
-
-def _refusal(path: Path, error: str) -> str:
-    if "not a database" in error:
-        what = f"{path} is no state of a sandbox and is left as it is"
-    elif "locked" in error:
-        what = f"another sandbox is using the state file {path}"
-    else:
-        what = f"the state file {path} cannot be used ({error})"
-    return f"{what}; name another file with --state"
+        connection.executescript(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
+            f" BEGIN IMMEDIATE; {change} COMMIT;"
+        )

@@ -9,10 +9,9 @@ webhooks wait and use up no attempt; a type that is no longer chosen stops only 
 
 from __future__ import annotations
 
-import threading
 import uuid
-from collections import Counter, deque
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
@@ -22,11 +21,11 @@ import msgspec
 from nftsync.errors import InputError
 from nftsync.provider.webhooks import sign
 from nftsync.records import normalize_uuid
-from nftsync.sandbox.world import Metadata, World, decode
-from nftsync.text import visible
+from nftsync.sandbox.world import World, decode
+from nftsync.text import http_url
 from nftsync.times import now, shifted
 
-__all__ = ["Attempt", "Changes", "Sandbox", "Task", "WebhookConfig", "WebhookType"]
+__all__ = ["Changes", "Fault", "Sandbox", "Task", "WebhookType"]
 
 #: The types that can be chosen (provider's document, section Events).
 WebhookType: TypeAlias = Literal[
@@ -38,134 +37,39 @@ WebhookType: TypeAlias = Literal[
 RETRY_SECONDS = (5, 300, 1800, 7200, 18_000, 36_000, 36_000)
 _SPREAD = 0.2
 
-#: Of the latest so many webhooks, the finished ones are still listed.
-_LISTED = 20_000
 _SUCCESS = 200
-
-# Names and passwords are not part of the interface, and would show in answers.
-_URL = (
-    r"^[Hh][Tt][Tt][Pp][Ss]?://([A-Za-z0-9._~%-]+|\[[0-9A-Fa-f:.]+\])"
-    r"(:[0-9]{1,5})?([/?#][!-~]{0,2000})?\Z"
-)
 
 #: Key/value updates, as JSON text that is kept to the character, or None.
 Changes: TypeAlias = dict[str, msgspec.Raw] | None
 
-_Name: TypeAlias = Literal["drop", "duplicate", "reorder", "corrupt", "old_secret"]
-
-#: The faults that a script knows, for people. `drop`: never sent. `duplicate`: sent once more right
-#: after its first attempt, whatever came of that. `reorder`: sent once the next webhook has been
-#: tried. `corrupt`: its first attempt has a wrong signature. `old_secret`: its first attempt is
-#: signed with the secret before the last change, so wrongly where there was none. `delay`: its
-#: first attempt is made so much later; the time scale does not count.
-FAULTS_TEXT = (
-    '"drop", "duplicate", "reorder", "corrupt", "old_secret", {"delay": SECONDS} or null for none'
+#: How a webhook goes wrong. `drop`: it is never sent. `duplicate`: it is sent twice. `reorder`: it
+#: is sent a moment after the next one that is not. `corrupt`: its first attempt has a wrong
+#: signature. `old_secret`: its first attempt is signed with the secret before the last change, so
+#: wrongly where there was none. `delay`: its first attempt is made so many seconds later, whatever
+#: the time scale.
+Fault: TypeAlias = (
+    Literal["drop", "duplicate", "reorder", "corrupt", "old_secret"]
+    | dict[Literal["delay"], Annotated[float, msgspec.Meta(ge=0, le=86_400)]]
+    | None
 )
-
-
-class _Delay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    delay: Annotated[float, msgspec.Meta(ge=0, le=86_400)]
-
-
-_Fault: TypeAlias = _Name | _Delay | None
+_MOMENT = timedelta(seconds=0.1)
 
 
 class _Patch(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    url: Annotated[str, msgspec.Meta(pattern=_URL)] | msgspec.UnsetType = msgspec.UNSET
+    url: Annotated[str, msgspec.Meta(max_length=2_000)] | msgspec.UnsetType = msgspec.UNSET
     enabled: bool | msgspec.UnsetType = msgspec.UNSET
     shared_secret: Annotated[str, msgspec.Meta(pattern=r"\S")] | msgspec.UnsetType = msgspec.UNSET
     webhook_types: list[WebhookType] | msgspec.UnsetType = msgspec.UNSET
 
 
-class WebhookConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Where webhooks go, which, and signed with what.
-
-    Attributes:
-        url: the receiver, or None.
-        enabled: whether webhooks leave at all.
-        webhook_types: the chosen types.
-        shared_secret: what webhooks are signed with; empty while none was set.
-        previous_secret: the secret before the last change; empty when there was none.
-    """
-
-    url: str | None = None
-    enabled: bool = False
-    webhook_types: tuple[str, ...] = ()
-    shared_secret: str = ""
-    previous_secret: str = ""
-
-    def __repr__(self) -> str:
-        return f"WebhookConfig({self.shown()})"
-
-    def shown(self) -> dict[str, object]:
-        """What a PATCH is answered: all but the secrets."""
-        return {"url": self.url, "enabled": self.enabled, "webhookTypes": self.webhook_types}
-
-    @property
-    def may_send(self) -> bool:
-        """Whether a webhook can leave now: enabled, with a URL and a secret."""
-        return self.enabled and self.url is not None and bool(self.shared_secret)
-
-    def takes(self, webhook_type: str) -> bool:
-        """Whether a webhook of this type is made now (provider's document, Events 2 and 3)."""
-        return self.enabled and self.url is not None and webhook_type in self.webhook_types
-
-    def patched(self, body: bytes) -> WebhookConfig:
-        """The configuration with the fields of a PATCH's body changed.
-
-        Raises:
-            InputError: the body is no JSON object of the document's fields and types, a type is
-                not allowed, the URL is not one of http or https, or the secret is blank.
-        """
-        given = msgspec.structs.asdict(decode(body, _Patch))
-        changes = {name: value for name, value in given.items() if value is not msgspec.UNSET}
-        if changes.get("shared_secret", self.shared_secret) != self.shared_secret:
-            changes["previous_secret"] = self.shared_secret
-        if "webhook_types" in changes:
-            changes["webhook_types"] = tuple(dict.fromkeys(changes["webhook_types"]))
-        return msgspec.structs.replace(self, **changes)
-
-
-class _Event(msgspec.Struct, frozen=True, rename="camel"):
-    organization_id: str
-    action: str
-    id: str
-    resource_id: str
-    resource_type: str
-    created_at_utc: str
-
-
-class Webhook(_Event, frozen=True, rename="camel"):
-    """The notification's body, with the fields in the document's order (section Webhook)."""
-
-    changes: Changes = None
-
-
-class Attempt(msgspec.Struct, rename="camel"):
-    """One try to deliver.
-
-    Attributes:
-        at: when it began.
-        status: the answer's HTTP status, or None when no whole answer came in time.
-        error: why none came.
-        ms: how long it took, in milliseconds.
-        next_attempt_at: when the next is to follow, or None.
-    """
-
-    at: str
-    status: int | None
-    error: str | None
-    ms: float
-    next_attempt_at: str | None = None
-
-
 class Task(NamedTuple):
-    """An attempt to make: of which webhook, where to, and what."""
+    """An attempt to make: of which webhook, where to, what, and what came of those before it."""
 
-    id: str
+    place: int
     url: str
     body: bytes
     signature: str
+    attempts: list[dict[str, object]]
 
 
 class Sandbox:
@@ -178,63 +82,49 @@ class Sandbox:
         world: the provider's state.
         time_scale: what every wait is multiplied by; 0.001 makes 5 minutes 0.3 seconds.
         seed: what the waits are drawn from, each within 20 % of its figure.
-        restored: whether the world is that of a state file.
 
     Attributes:
         world: the provider's state.
-        restored: whether the world is that of a state file.
-        requests: how many requests each of the provider's calls got, refused ones included, by
-            kind: `balances`, `token`, `webhook_config`, or `other` for no call.
+        script: what happens to the next webhooks, one entry each.
     """
 
-    def __init__(
-        self, world: World, *, time_scale: float = 1.0, seed: int = 0, restored: bool = False
-    ) -> None:
+    def __init__(self, world: World, *, time_scale: float = 1.0, seed: int = 0) -> None:
         self.world = world
-        self.restored = restored
-        self.requests: Counter[str] = Counter()
-        self._counting = threading.Lock()
+        self.script: deque[Fault] = deque()
         self._state = world.state
         self._time_scale = time_scale
         self._random = Random(f"retries {seed}")  # noqa: S311 - a simulation, to be repeatable
-        self._script: deque[_Fault] = deque()
         # What was under way, or waited for another one, when it ended.
         self._state.run(
-            "UPDATE deliveries SET due = ?, waits_for = NULL"
+            "UPDATE deliveries SET due = ?, fault = nullif(fault, 'reorder')"
             " WHERE state = 'pending' AND due IS NULL",
             now(),
         )
 
-    def count(self, kind: str) -> None:
-        """Count a request."""
-        with self._counting:
-            self.requests[kind] += 1
-
     @property
-    def config(self) -> WebhookConfig:
-        """The configuration now."""
-        return msgspec.json.decode(self._state.facts.get("config", "{}"), type=WebhookConfig)
+    def config(self) -> dict[str, Any]:
+        """The webhook configuration now, with the secret and the one before it."""
+        noted: dict[str, Any] = msgspec.json.decode(self._state.facts.get("config", "{}"))
+        return {"url": None, "enabled": False, "webhookTypes": [], "sharedSecret": ""} | noted
 
-    def configure(self, body: bytes) -> WebhookConfig:
-        """Change the configuration by a PATCH's body; see `WebhookConfig.patched`."""
-        with self._state.transaction():
-            config = self.config.patched(body)
-            self._state.note(config=msgspec.json.encode(config).decode())
-            return config
-
-    def script(self, entries: Sequence[Any]) -> None:
-        """Let the next webhooks go wrong, one entry each; it adds to what is left of earlier ones.
-
-        Args:
-            entries: each a fault as FAULTS_TEXT has it.
+    def configure(self, body: bytes) -> dict[str, Any]:
+        """Change the configuration by a PATCH's body, and give it without its secrets.
 
         Raises:
-            InputError: an entry is no fault.
+            InputError: the body is no JSON object of the document's fields and types, a type is
+                not allowed, the URL is not one of http or https, or the secret is blank.
         """
-        try:
-            self._script.extend(msgspec.convert(entries, list[_Fault]))
-        except msgspec.ValidationError as error:
-            raise InputError(f"no script of {FAULTS_TEXT}: {visible(str(error))}") from error
+        given: dict[str, Any] = msgspec.to_builtins(decode(body, _Patch))
+        # Names and passwords are not part of the interface, and would show in answers.
+        if "url" in given and ("@" in given["url"] or http_url(given["url"]) is None):
+            raise InputError("url: it is no http or https URL, or has a user name or password")
+        with self._state.transaction():
+            before = self.config
+            if given.get("sharedSecret", before["sharedSecret"]) != before["sharedSecret"]:
+                given["previousSecret"] = before["sharedSecret"]
+            config = before | given
+            self._state.note(config=msgspec.json.encode(config).decode())
+        return {name: config[name] for name in ("url", "enabled", "webhookTypes")}
 
     def transfer(
         self, from_wallet: str, to_wallet: str, token_id: str, amount: int | str
@@ -248,7 +138,9 @@ class Sandbox:
             wallets = dict.fromkeys((from_wallet.lower(), to_wallet.lower()))
             return [id_ for each in wallets for id_ in self.emit("nft", "Wallet", each, "update")]
 
-    def mint(self, wallet_id: str, amount: int | str, metadata: Metadata) -> tuple[str, list[str]]:
+    def mint(
+        self, wallet_id: str, amount: int | str, metadata: Mapping[str, object]
+    ) -> tuple[str, list[str]]:
         """Make a token: `nft`/`Token` with the action `create`, then `nft`/`Wallet`.
 
         The token's id and those of the webhooks are returned; see `World.mint`.
@@ -258,7 +150,7 @@ class Sandbox:
             made = self.emit("nft", "Token", token, "create")
             return token, made + self.emit("nft", "Wallet", wallet_id.lower(), "update")
 
-    def edit_metadata(self, token_id: str, metadata: Metadata) -> list[str]:
+    def edit_metadata(self, token_id: str, metadata: Mapping[str, object]) -> list[str]:
         """Replace a token's metadata: `nft`/`Token`.
 
         The ids of these webhooks are returned; see `World.edit_metadata`.
@@ -291,107 +183,89 @@ class Sandbox:
             InputError: the id is no UUID.
         """
         normalize_uuid(resource_id, "resource id")
-        if not self.config.takes(webhook_type):
+        config, run = self.config, self._state.run
+        if not (config["enabled"] and config["url"] and webhook_type in config["webhookTypes"]):
             return []
-        webhook = Webhook(
-            self.world.organization_id,
-            action,
-            str(uuid.uuid4()),
-            resource_id,
-            resource_type,
-            datetime.now(UTC).isoformat(timespec="microseconds"),
-            changes,
-        )
-        fault = self._script.popleft() if self._script else None
-        delay = timedelta(seconds=fault.delay if isinstance(fault, _Delay) else 0)
-        due = None if fault in ("drop", "reorder") else shifted(now(), delay)
-        run = self._state.run
+        # The fields in the document's order (section Webhook).
+        event: dict[str, object] = {
+            "organizationId": self.world.organization_id,
+            "action": action,
+            "id": (webhook_id := str(uuid.uuid4())),
+            "resourceId": resource_id,
+            "resourceType": resource_type,
+            "createdAtUtc": datetime.now(UTC).isoformat(timespec="microseconds"),
+        }
+        body = msgspec.json.encode({**event, "changes": changes})
+        listed = msgspec.json.encode({**event, "type": webhook_type}).decode()
+        fault = self.script.popleft() if self.script else None
+        delay = fault.get("delay", 0) if isinstance(fault, dict) else 0
+        name = fault if isinstance(fault, str) else None
+        state = "dropped" if name == "drop" else "pending"
+        due = None if name in {"drop", "reorder"} else shifted(now(), timedelta(seconds=delay))
         with self._state.transaction():
-            [(place,)] = run(
-                "INSERT INTO deliveries (id, type, body, fault, state, due, waits_for)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING place",
-                webhook.id,
-                webhook_type,
-                msgspec.json.encode(webhook),
-                msgspec.json.encode(fault).decode(),
-                "dropped" if fault == "drop" else "pending",
-                due,
-                "" if fault == "reorder" else None,
-            )
             if due is not None:
-                run("UPDATE deliveries SET waits_for = ? WHERE waits_for = ''", webhook.id)
-            run("DELETE FROM deliveries WHERE place < ? AND state != 'pending'", place - _LISTED)
-        return [webhook.id]
+                release = "UPDATE deliveries SET fault = NULL, due = ? WHERE fault = 'reorder'"
+                run(release, shifted(due, _MOMENT))
+            for _ in range(2 if name == "duplicate" else 1):
+                new = (
+                    "INSERT INTO deliveries (event, body, fault, state, due) VALUES (?, ?, ?, ?, ?)"
+                )
+                run(new, listed, body, name, state, due)
+        return [webhook_id]
 
     def claim(self) -> Task | None:
         """Take on the attempt that is due, if there is one that may be made now."""
         config = self.config
-        if not config.may_send or config.url is None:
+        secret = config["sharedSecret"]
+        if not (config["enabled"] and config["url"] and secret):
             return None
         rows = self._state.run(
             "UPDATE deliveries SET due = NULL WHERE place ="
             " (SELECT place FROM deliveries WHERE due <= ? ORDER BY due LIMIT 1)"
-            " RETURNING id, body, fault, attempts",
+            " RETURNING place, body, fault, attempts",
             now(),
         )
         if not rows:
             return None
-        webhook_id, body, fault, attempts = rows[0]
-        secret, signed = config.shared_secret, body
-        if attempts == "[]":
-            secret = config.previous_secret if fault == '"old_secret"' else secret
-            signed = body + b" " if fault == '"corrupt"' else body
-        return Task(webhook_id, config.url, body, sign(secret, signed))
+        [(place, body, fault, attempts)] = rows
+        first = attempts == "[]"
+        if first and fault == "old_secret":
+            secret = config.get("previousSecret", "")
+        signed = body + b" " if first and fault == "corrupt" else body
+        made = msgspec.json.decode(attempts)
+        return Task(place, config["url"], body, sign(secret, signed), made)
 
-    def acknowledge(self, task: Task, attempt: Attempt) -> None:
-        """Note how an attempt ended, and plan the next one where there is to be one."""
-        run = self._state.run
-        with self._state.transaction():
-            [(fault, text)] = run("SELECT fault, attempts FROM deliveries WHERE id = ?", task.id)
-            attempts = msgspec.json.decode(text, type=list[Attempt])
-            attempts.append(attempt)
-            attempt.next_attempt_at = self._next(attempts, doubled=fault == '"duplicate"')
-            state = "pending"
-            if attempt.next_attempt_at is None:
-                delivered = any(each.status == _SUCCESS for each in attempts)
-                state = "delivered" if delivered else "failed"
-            run(
-                "UPDATE deliveries SET attempts = ?, due = ?, state = ? WHERE id = ?",
-                msgspec.json.encode(attempts).decode(),
-                attempt.next_attempt_at,
-                state,
-                task.id,
-            )
-            run(
-                "UPDATE deliveries SET due = ?, waits_for = NULL WHERE waits_for = ?",
-                now(),
-                task.id,
-            )
+    def acknowledge(
+        self, task: Task, at: str, status: int | None, error: str | None, ms: float
+    ) -> None:
+        """Note how an attempt ended, and plan the next one where there is to be one.
 
-    def _next(self, attempts: list[Attempt], *, doubled: bool) -> str | None:
-        """When the next attempt is to be made."""
-        failures = len(attempts) - doubled
-        if doubled and len(attempts) == 1:
-            wait = 0.0
-        elif failures > len(RETRY_SECONDS) or any(each.status == _SUCCESS for each in attempts):
-            return None
-        else:
-            spread = self._random.uniform(1 - _SPREAD, 1 + _SPREAD)
-            wait = RETRY_SECONDS[failures - 1] * spread * self._time_scale
-        return shifted(attempts[-1].at, timedelta(milliseconds=attempts[-1].ms, seconds=wait))
-
-    def deliveries(self) -> list[dict[str, object]]:
-        """Each webhook with its attempts, newest last; of the finished ones only the latest."""
-        rows = self._state.run(
-            "SELECT type, body, state, attempts, due FROM deliveries ORDER BY place"
+        Args:
+            task: the attempt.
+            at: when it began.
+            status: the answer's HTTP status, or None when no whole answer came in time.
+            error: why none came.
+            ms: how long it took, in milliseconds.
+        """
+        state, due, before = "delivered", None, len(task.attempts)
+        if status != _SUCCESS:
+            state = "failed"
+            if before < len(RETRY_SECONDS):
+                spread = self._random.uniform(1 - _SPREAD, 1 + _SPREAD)
+                wait = RETRY_SECONDS[before] * spread * self._time_scale
+                state, due = "pending", shifted(at, timedelta(milliseconds=ms, seconds=wait))
+        made = {"at": at, "status": status, "error": error, "ms": ms, "nextAttemptAt": due}
+        attempts = msgspec.json.encode([*task.attempts, made]).decode()
+        self._state.run(
+            "UPDATE deliveries SET attempts = ?, due = ?, state = ? WHERE place = ?",
+            *(attempts, due, state, task.place),
         )
+
+    def deliveries(self) -> list[dict[str, Any]]:
+        """Each webhook with its attempts, newest last; of the finished ones only the latest."""
+        rows = self._state.run("SELECT event, state, attempts, due FROM deliveries ORDER BY place")
         return [
-            msgspec.to_builtins(msgspec.json.decode(body, type=_Event))
-            | {
-                "type": kind,
-                "state": state,
-                "attempts": msgspec.json.decode(attempts),
-                "nextAttemptAt": due,
-            }
-            for kind, body, state, attempts, due in rows
+            msgspec.json.decode(event)
+            | {"state": state, "attempts": msgspec.json.decode(attempts), "nextAttemptAt": due}
+            for event, state, attempts, due in rows
         ]

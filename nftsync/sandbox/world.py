@@ -15,17 +15,16 @@ from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from random import Random
-from typing import BinaryIO, TypeAlias, TypeVar, cast
+from typing import BinaryIO, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
-from msgspec.structs import replace
 
 from nftsync.errors import InputError
 from nftsync.records import normalize_uuid
 from nftsync.sandbox.state import State
 from nftsync.text import visible
 
-__all__ = ["MAX_AMOUNT", "Holding", "Metadata", "Record", "World", "decode"]
+__all__ = ["MAX_AMOUNT", "Holding", "Record", "World", "decode"]
 
 #: The greatest amount that a chain's uint256 holds.
 MAX_AMOUNT = 2**256 - 1
@@ -33,14 +32,14 @@ MAX_AMOUNT = 2**256 - 1
 #: A token record as JSON text; UNSET where the list does not carry the key at all.
 Record: TypeAlias = msgspec.Raw | msgspec.UnsetType
 
-#: A token's metadata: a mapping, or JSON text that is kept to the character.
-Metadata: TypeAlias = Mapping[str, object] | msgspec.Raw
-
 _Form = TypeVar("_Form")
-_Listed: TypeAlias = "dict[str, Holding]"
 _DIGITS = re.compile(r"[0-9]{1,100}", re.ASCII)
 _GZIP_MAGIC = b"\x1f\x8b"
-_UTF8_MARK = b"\xef\xbb\xbf"
+
+_KNOWN = {
+    "wallet": "SELECT 1 FROM wallets WHERE wallet = ?",
+    "token": "SELECT 1 FROM tokens WHERE token = ?",
+}
 
 
 class Holding(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -79,6 +78,7 @@ class World:
     Attributes:
         organization_id: that organization.
         state: where all of it is.
+        restored: whether it is the world of a state that was there before.
     """
 
     def __init__(
@@ -86,18 +86,17 @@ class World:
     ) -> None:
         self.state = kept or State()
         facts = self.state.facts
+        self.restored = bool(facts)
+        # The number of mints keeps one restart from drawing what an earlier one drew.
+        begun = "restored {organization} {minted}".format(**facts) if facts else f"world {seed}"
+        self._random = Random(begun)  # noqa: S311 - a simulation, to be repeatable
         if not facts:
-            self._random = Random(f"world {seed}")  # noqa: S311 - a simulation, to be repeatable
             facts = {
                 "organization": organization_id or self._new_id(),
                 "mint_contract": f"0x{self._random.getrandbits(160):040x}",
                 "minted": "0",
             }
             self.state.note(**facts)
-        else:
-            # The number of mints keeps one restart from drawing what an earlier one drew.
-            drawn = f"restored {facts['organization']} {facts['minted']}"
-            self._random = Random(drawn)  # noqa: S311
         self.organization_id = facts["organization"]
         self._mint_contract = facts["mint_contract"]
 
@@ -116,17 +115,15 @@ class World:
         number = 0
         try:
             with world.state.transaction(), _open(Path(path)) as lines:
-                for number, line in enumerate(lines, start=1):
-                    text = line.removeprefix(_UTF8_MARK) if number == 1 else line
-                    if text.strip():
-                        read = decode(text, _Line)
+                for line in lines:
+                    number += 1
+                    if line.strip():
+                        read = decode(line, _Line)
                         world.add_wallet(read.wallet_id, read.nft_token_balances)
         except InputError as error:
             raise InputError(f"{path}, line {number}: {error}") from error
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise InputError(f"{path}, after line {number}: damaged gzip data ({error})") from error
-        except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputError(f"{path} cannot be read after line {number}: {error}") from error
         return world
 
     def keep_in(self, state: State) -> None:
@@ -140,13 +137,23 @@ class World:
 
     def balances_body(self, wallet_id: str) -> bytes | None:
         """What a read of a wallet's balances is answered; None for an unknown wallet."""
-        rows = self.state.run("SELECT body FROM wallets WHERE wallet = ?", wallet_id.lower())
-        return rows[0][0] if rows else None
+        rows = self.state.run(
+            "SELECT h.shown, h.amount, h.record FROM wallets LEFT JOIN holdings AS h USING (wallet)"
+            " WHERE wallet = ? ORDER BY h.place",
+            wallet_id.lower(),
+        )
+        listed = [
+            Holding(shown, amount, msgspec.UNSET if record is None else msgspec.Raw(record))
+            for shown, amount, record in rows
+            if shown is not None
+        ]
+        return msgspec.json.encode(_Body(listed)) if rows else None
 
     def token_body(self, token_id: str) -> bytes | None:
         """What a read of a token is answered; None where the world has no record of it."""
-        rows = self.state.run("SELECT record FROM tokens WHERE token = ?", token_id.lower())
-        return rows[0][0] if rows else None
+        known = "SELECT record FROM tokens WHERE token = ? AND record IS NOT NULL"
+        rows = self.state.run(known, token_id.lower())
+        return rows[0][0].encode() if rows else None
 
     def add_wallet(self, wallet_id: str | None = None, holdings: Iterable[Holding] = ()) -> str:
         """Open a wallet, and return its id, drawn where none is given.
@@ -159,32 +166,34 @@ class World:
             InputError: an id is no UUID or comes twice, or a record is no object.
         """
         with self.state.transaction():
-            shown = wallet_id if wallet_id is not None else self._unused_id()
+            shown = self._new_id() if wallet_id is None else wallet_id
             wallet = normalize_uuid(shown, "wallet id")
-            if self.balances_body(wallet) is not None:
+            opened = "INSERT INTO wallets (wallet, shown) VALUES (?, ?) ON CONFLICT DO NOTHING"
+            if not self.state.run(f"{opened} RETURNING 1", wallet, shown):
                 raise InputError(f"there is a wallet {wallet} already")
-            listed: _Listed = {}
-            for each in holdings:
-                token = normalize_uuid(each.token_id, "token id")
-                if token in listed:
-                    raise InputError(f"a token is listed twice in wallet {wallet}")
-                listed[token] = each
-                # A token's own record is the first that a wallet shows.
-                self.state.run(
-                    "INSERT INTO tokens VALUES (?, ?) ON CONFLICT (token)"
-                    " DO UPDATE SET record = excluded.record WHERE tokens.record IS NULL",
-                    token,
-                    _object(token, each.token),
-                )
-            opened = "INSERT INTO wallets (wallet, shown, body) VALUES (?, ?, ?)"
-            self.state.run(opened, wallet, shown, _body(listed))
+            rows = [
+                (wallet, normalize_uuid(token, "token id"), token, amount, _record(record))
+                for token, amount, record in map(msgspec.structs.astuple, holdings)
+            ]
+            if len({row[1] for row in rows}) < len(rows):
+                raise InputError(f"a token is listed twice in wallet {wallet}")
+            self.state.run_many(
+                "INSERT INTO holdings (wallet, token, shown, amount, record)"
+                " VALUES (?, ?, ?, ?, ?)",
+                rows,
+            )
+            # A token's own record is the first that a wallet shows.
+            self.state.run_many(
+                "INSERT INTO tokens VALUES (?, nullif(?, 'null')) ON CONFLICT (token)"
+                " DO UPDATE SET record = excluded.record WHERE tokens.record IS NULL",
+                [(row[1], row[4]) for row in rows],
+            )
             return shown
 
     def add_token(self, token_id: str, record: msgspec.Raw) -> None:
         """Let there be a token that nobody holds yet, or let its own read show another record."""
         token = normalize_uuid(token_id, "token id")
-        shown = _object(token, record)
-        self.state.run("INSERT OR REPLACE INTO tokens VALUES (?, ?)", token, shown)
+        self.state.run("INSERT OR REPLACE INTO tokens VALUES (?, ?)", token, _record(record))
 
     def transfer(self, from_wallet: str, to_wallet: str, token_id: str, amount: int | str) -> None:
         """Move an amount of a token; a wallet left with 0 no longer lists it.
@@ -201,24 +210,23 @@ class World:
         """
         moved = _positive(amount)
         with self.state.transaction():
-            (giver, given), (getter, got) = self._wallet(from_wallet), self._wallet(to_wallet)
-            token, _ = self._token(token_id)
-            had = _held(giver, token, given)
+            giver, getter = self._known("wallet", from_wallet), self._known("wallet", to_wallet)
+            token = self._known("token", token_id)
+            had = self._held(giver, token)
             if moved > had:
-                raise InputError(f"wallet {giver} holds {had} of token {token}, not {moved}")
+                raise InputError(f"wallet {giver} does not hold {moved} of token {token}")
             if giver == getter:
                 return
-            total = moved + (_held(getter, token, got) if token in got else 0)
+            total = moved + self._held(getter, token)
             if total > MAX_AMOUNT:
                 raise InputError(f"wallet {getter} would hold more than 2**256-1 of token {token}")
-            got[token] = replace(got.get(token, given[token]), amount=str(total))
-            given[token] = replace(given[token], amount=str(had - moved))
+            self.set_amount(getter, token, str(total))
             if moved == had:
-                del given[token]
-            self._write(giver, given)
-            self._write(getter, got)
+                self.remove(giver, token)
+            else:
+                self.set_amount(giver, token, str(had - moved))
 
-    def mint(self, wallet_id: str, amount: int | str, metadata: Metadata) -> str:
+    def mint(self, wallet_id: str, amount: int | str, metadata: Mapping[str, object]) -> str:
         """Make a token and put it into a wallet.
 
         Args:
@@ -230,12 +238,12 @@ class World:
             The token's id.
 
         Raises:
-            InputError: an unknown wallet, no positive integer, or metadata that is no object.
+            InputError: an unknown wallet, or no positive integer.
         """
-        total, shown = _positive(amount), _json_object(metadata)
+        total = _positive(amount)
         with self.state.transaction():
-            wallet, _ = self._wallet(wallet_id)
-            token = self._unused_id()
+            wallet = self._known("wallet", wallet_id)
+            token = self._new_id()
             minted = str(int(self.state.facts["minted"]) + 1)
             self.state.note(minted=minted)
             record = {
@@ -243,34 +251,30 @@ class World:
                 "organizationId": self.organization_id,
                 "contractAddress": self._mint_contract,
                 "blockchainTokenId": minted,
-                "metadata": shown,
+                "metadata": metadata,
             }
             self.add_token(token, msgspec.Raw(msgspec.json.encode(record)))
             self.set_amount(wallet, token, str(total))
             return token
 
-    def edit_metadata(self, token_id: str, metadata: Metadata) -> None:
+    def edit_metadata(self, token_id: str, metadata: Mapping[str, object]) -> None:
         """Replace a token's metadata, in its own record and in the list of every holder.
 
-        Fields that the new metadata, a JSON object, lacks are gone.
+        Fields that the new metadata lacks are gone.
 
         Raises:
-            InputError: an unknown token, or metadata that is no object.
+            InputError: an unknown token.
         """
-        shown = _json_object(metadata)
         with self.state.transaction():
-            token, before = self._token(token_id)
-            fields: Mapping[str, object] = {"id": token}
-            if before is not None:
-                fields = msgspec.json.decode(before, type=dict[str, msgspec.Raw])
-            record = msgspec.Raw(msgspec.json.encode({**fields, "metadata": shown}))
+            token = self._known("token", token_id)
+            before = self.token_body(token) or msgspec.json.encode({"id": token})
+            fields = msgspec.json.decode(before, type=dict[str, msgspec.Raw])
+            record = msgspec.Raw(msgspec.json.encode({**fields, "metadata": metadata}))
             self.add_token(token, record)
-            holders = "SELECT wallet FROM wallets WHERE instr(lower(body), ?)"
-            for (holder,) in self.state.run(holders, token):
-                wallet, listed = self._wallet(holder)
-                if token in listed and _object(token, listed[token].token) is not None:
-                    listed[token] = replace(listed[token], token=record)
-                    self._write(wallet, listed)
+            self.state.run(
+                "UPDATE holdings SET record = ? WHERE token = ? AND record != 'null'",
+                *(_record(record), token),
+            )
 
     def set_amount(self, wallet_id: str, token_id: str, amount_text: str) -> None:
         """Let a wallet list a token with this very text as its amount, a number or not.
@@ -279,11 +283,13 @@ class World:
             InputError: an unknown wallet or token.
         """
         with self.state.transaction():
-            wallet, listed = self._wallet(wallet_id)
-            token, record = self._token(token_id)
-            shown = msgspec.UNSET if record is None else msgspec.Raw(record)
-            entry = listed.get(token, Holding(token, "", shown))
-            self._write(wallet, listed | {token: replace(entry, amount=amount_text)})
+            wallet, token = self._known("wallet", wallet_id), self._known("token", token_id)
+            self.state.run(
+                "INSERT INTO holdings (wallet, token, shown, amount, record)"
+                " SELECT ?, token, token, ?, record FROM tokens WHERE token = ?"
+                " ON CONFLICT (wallet, token) DO UPDATE SET amount = excluded.amount",
+                *(wallet, amount_text, token),
+            )
 
     def remove(self, wallet_id: str, token_id: str) -> None:
         """Take a token off a wallet's list.
@@ -292,62 +298,39 @@ class World:
             InputError: an unknown wallet or token, or the wallet does not list it.
         """
         with self.state.transaction():
-            wallet, listed = self._wallet(wallet_id)
-            token, _ = self._token(token_id)
-            if listed.pop(token, None) is None:
+            wallet, token = self._known("wallet", wallet_id), self._known("token", token_id)
+            gone = "DELETE FROM holdings WHERE wallet = ? AND token = ? RETURNING 1"
+            if not self.state.run(gone, wallet, token):
                 raise InputError(f"wallet {wallet} holds no token {token}")
-            self._write(wallet, listed)
 
-    def _wallet(self, wallet_id: str) -> tuple[str, _Listed]:
-        """A wallet's id in lower case, and what it lists by the tokens' such ids."""
-        wallet = normalize_uuid(wallet_id, "wallet id")
-        body = self.balances_body(wallet)
-        if body is None:
-            raise InputError(f"there is no wallet {wallet}")
-        entries = msgspec.json.decode(body, type=_Body).nft_token_balances
-        return wallet, {entry.token_id.lower(): entry for entry in entries}
+    def _known(self, kind: Literal["wallet", "token"], given: str) -> str:
+        known = normalize_uuid(given, f"{kind} id")
+        if not self.state.run(_KNOWN[kind], known):
+            raise InputError(f"there is no {kind} {known}")
+        return known
 
-    def _write(self, wallet: str, listed: _Listed) -> None:
-        self.state.run("UPDATE wallets SET body = ? WHERE wallet = ?", _body(listed), wallet)
-
-    def _token(self, token_id: str) -> tuple[str, bytes | None]:
-        """A token's id in lower case, and its record."""
-        token = normalize_uuid(token_id, "token id")
-        if not self.state.run("SELECT 1 FROM tokens WHERE token = ?", token):
-            raise InputError(f"there is no token {token}")
-        return token, self.token_body(token)
+    def _held(self, wallet: str, token: str) -> int:
+        """What a wallet has of a token; 0 where that is no whole number."""
+        listed = "SELECT amount FROM holdings WHERE wallet = ? AND token = ?"
+        [(amount,)] = self.state.run(listed, wallet, token) or [("",)]
+        return int(amount) if _DIGITS.fullmatch(amount) else 0
 
     def _new_id(self) -> str:
-        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
-
-    def _unused_id(self) -> str:
         known = (
             "SELECT 1 FROM wallets WHERE wallet = ?1 UNION SELECT 1 FROM tokens WHERE token = ?1"
         )
-        while self.state.run(known, drawn := self._new_id()):
-            pass
-        return drawn
+        drawn = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+        return self._new_id() if self.state.run(known, drawn) else drawn
 
 
-def _body(listed: _Listed) -> bytes:
-    return msgspec.json.encode(_Body(list(listed.values())))
-
-
-def _held(wallet: str, token: str, listed: _Listed) -> int:
-    if token not in listed:
-        raise InputError(f"wallet {wallet} holds no token {token}")
-    amount = listed[token].amount
-    if _DIGITS.fullmatch(amount) is None:
-        raise InputError(f"wallet {wallet} holds {amount[:40]!r} of token {token}: no whole number")
-    return int(amount)
-
-
-def _object(token: str, record: Record) -> bytes | None:
-    """A record's text; None where it is absent or null."""
-    text = bytes(record) if isinstance(record, msgspec.Raw) else b"null"
-    if not text.startswith((b"{", b"null")):
-        raise InputError(f"the record of token {token} is no object")
-    return None if text == b"null" else text
+def _record(record: Record) -> str | None:
+    """A record's text, `null` too; None where there is none."""
+    if not isinstance(record, msgspec.Raw):
+        return None
+    text = bytes(record).decode()
+    if not text.startswith(("{", "null")):
+        raise InputError("a token's record is no object")
+    return text
 
 
 def _open(place: Path) -> BinaryIO:
@@ -371,28 +354,15 @@ def decode(text: bytes, form: type[_Form]) -> _Form:
         # msgspec skips over a raw value without checking its UTF-8.
         text.decode()
         return msgspec.json.decode(text, type=form)
-    except UnicodeDecodeError as error:
-        raise InputError(f"not UTF-8 at byte {error.start}") from error
+    except (UnicodeDecodeError, msgspec.MsgspecError) as error:
+        raise InputError(visible(str(error))) from error
     except RecursionError as error:
         raise InputError("nested too deeply") from error
-    except msgspec.MsgspecError as error:
-        raise InputError(visible(str(error))) from error
 
 
 def _positive(amount: int | str) -> int:
     """Read an amount exactly; a bool or a float is none."""
-    if isinstance(amount, str) and _DIGITS.fullmatch(amount):
-        amount = int(amount)
-    if not isinstance(amount, int) or isinstance(amount, bool) or amount < 1:
-        raise InputError("the amount is not a positive integer")
-    if amount > MAX_AMOUNT:
-        raise InputError("the amount is above 2**256-1")
-    return amount
-
-
-def _json_object(metadata: Metadata) -> dict[str, msgspec.Raw]:
-    """A JSON object whose own values stay JSON text."""
-    try:
-        return decode(msgspec.json.encode(metadata), dict[str, msgspec.Raw])
-    except (InputError, msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"the metadata is no JSON object: {visible(str(error))}") from error
+    text = str(amount)
+    if _DIGITS.fullmatch(text) is None or not 0 < int(text) <= MAX_AMOUNT:
+        raise InputError("the amount is no whole number from 1 to 2**256-1")
+    return int(text)

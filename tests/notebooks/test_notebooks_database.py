@@ -87,7 +87,7 @@ def test_the_provider_runs_again_as_it_was_left(copied: Path) -> None:
     assert result.wallets.ok == result.wallets.unchanged == 41
     with closing(State(state_file(copied))) as state:
         sandbox = Sandbox(World(kept=state))
-        assert not sandbox.config.enabled, "nobody takes its webhooks any more"
+        assert not sandbox.config["enabled"], "nobody takes its webhooks any more"
         assert all(each["state"] != "pending" for each in sandbox.deliveries())
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from webhook_receiver import Receiver, receiving
+from webhook_receiver import Receiver
 
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
@@ -26,5 +26,5 @@ def client(server: SandboxServer) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with receiving() as running:
+    with Receiver() as running:
         yield running

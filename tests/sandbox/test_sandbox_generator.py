@@ -38,15 +38,14 @@ def entries(world: World) -> list[dict[str, Any]]:
 def test_the_same_seed_makes_the_same_bytes_in_every_process() -> None:
     made = generate(wallets=9, nfts=12, seed=5, image_base="http://localhost:1")
     expected = hashlib.sha256(b"".join(bodies(made))).hexdigest()
-    for hash_seed in ("1", "2"):
-        output = subprocess.check_output(
-            [sys.executable, "-c", DIGEST], env=os.environ | {"PYTHONHASHSEED": hash_seed}
-        )
-        assert output.decode().strip() == expected
+    output = subprocess.check_output(
+        [sys.executable, "-c", DIGEST], env=os.environ | {"PYTHONHASHSEED": "1"}
+    )
+    assert output.decode().strip() == expected
 
 
-@settings(deadline=None, max_examples=30)
-@given(wallets=st.integers(0, 12), nfts=st.integers(0, 40), seed=st.integers())
+@settings(max_examples=15)
+@given(wallets=st.integers(0, 8), nfts=st.integers(0, 20), seed=st.integers())
 def test_each_wallet_lists_exactly_as_many_tokens_as_asked(
     wallets: int, nfts: int, seed: int
 ) -> None:
@@ -61,8 +60,7 @@ def test_each_wallet_lists_exactly_as_many_tokens_as_asked(
 
 def test_a_default_world_has_what_makes_the_field_hard() -> None:
     base = "http://localhost:1"
-    world = generate(image_base=base)
-    listed = entries(world)
+    listed = entries(generate(image_base=base))
     tokens = {entry["tokenId"]: entry["token"] for entry in listed}
     shown = [token["metadata"] for token in tokens.values() if token.get("metadata")]
     names = "".join(metadata["name"] for metadata in shown)
@@ -73,29 +71,26 @@ def test_a_default_world_has_what_makes_the_field_hard() -> None:
         held[entry["tokenId"]] += int(entry["amount"])
 
     assert any(int(entry["amount"]) > 1 for entry in listed)
-    assert max(holders.values()) > 1
-    assert min(holders.values()) == 1
+    assert max(holders.values()) > 1 == min(holders.values())
     assert any(int(token["blockchainTokenId"]) > 2**63 for token in tokens.values())
-    assert any(address == address.lower() for address in addresses)
-    assert any(address != address.lower() for address in addresses)
     assert len({address.lower() for address in addresses}) < len(addresses)
     assert any(token.get("metadata") == {} for token in tokens.values())
     assert any("metadata" not in token for token in tokens.values())
-    assert any(metadata.get("editionId") == 0 for metadata in shown)
-    assert any(metadata.get("totalEdition") == 0 for metadata in shown)
+    assert {0} <= {metadata.get("editionId") for metadata in shown}
+    assert {0} <= {metadata.get("totalEdition") for metadata in shown}
     assert any(unicodedata.category(letter) == "So" for letter in names)
     assert any(unicodedata.bidirectional(letter) == "AL" for letter in names)
     for token_id, token in tokens.items():
-        metadata = token.get("metadata") or {}
-        if metadata:
-            assert metadata["image"] == f"{base}/sandbox/images/{token_id}.svg"
+        metadata = token.get("metadata") or {"image": f"{base}/sandbox/images/{token_id}.svg"}
+        assert metadata["image"] == f"{base}/sandbox/images/{token_id}.svg"
         if metadata.get("totalEdition") and not metadata["editionId"]:
             assert held[token_id] <= metadata["totalEdition"]
 
 
+@settings(max_examples=20)
 @given(token=st.uuids().map(str))
 def test_a_picture_is_plain_svg_that_only_the_id_decides(token: str) -> None:
     picture = draw(token)
     assert picture == draw(token.upper())
     tags = {element.tag.rpartition("}")[2] for element in ET.fromstring(picture).iter()}
-    assert tags <= {"svg", "defs", "linearGradient", "stop", "rect", "circle", "path"}
+    assert tags <= {"svg", "rect", "circle"}

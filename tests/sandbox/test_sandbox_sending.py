@@ -10,36 +10,25 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
-import httpx
 import pytest
-from webhook_receiver import (
-    SECRET,
-    Received,
-    Receiver,
-    enable,
-    finished,
-    wait_until,
-)
+from webhook_receiver import SECRET, UNKNOWN, Received, Receiver, enable, finished, wait_until
 
 from nftsync.provider.webhooks import sign
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.webhooks import RETRY_SECONDS
 
-OBJECT = "99999999-9999-4999-8999-999999999999"
-
 
 @contextmanager
-def sandbox(receiver: Receiver, **options: Any) -> Iterator[SandboxServer]:
+def sandbox(receiver: Receiver, time_scale: float = 1e-5) -> Iterator[SandboxServer]:
     """A sandbox whose nft webhooks go to a receiver."""
-    with SandboxServer(generate(wallets=2, nfts=2), **({"time_scale": 1e-5} | options)) as server:
-        with httpx.Client(base_url=server.url, trust_env=False) as client:
-            enable(client, receiver)
+    with SandboxServer(generate(wallets=2, nfts=2), time_scale=time_scale) as server:
+        enable(server, receiver)
         yield server
 
 
 def emit(server: SandboxServer, kind: str = "X") -> str:
-    return server.sandbox.emit("nft", kind, OBJECT, "create")[0]
+    return server.sandbox.emit("nft", kind, UNKNOWN, "create")[0]
 
 
 def kinds(received: list[Received]) -> list[str]:
@@ -50,16 +39,15 @@ def statuses(delivery: dict[str, Any]) -> list[int | None]:
     return [attempt["status"] for attempt in delivery["attempts"]]
 
 
-def seconds(delivery: dict[str, Any]) -> list[float]:
-    """From the end of each attempt that was followed by one to when that was planned."""
-    found = []
-    for attempt in delivery["attempts"]:
-        if attempt["nextAttemptAt"] is not None:
-            ended = datetime.fromisoformat(attempt["at"]) + timedelta(milliseconds=attempt["ms"])
-            found.append(
-                (datetime.fromisoformat(attempt["nextAttemptAt"]) - ended) / timedelta(seconds=1)
-            )
-    return found
+def waits(delivery: dict[str, Any]) -> list[float]:
+    """Seconds from the end of each attempt that was followed by one to when that was planned."""
+    return [
+        datetime.fromisoformat(each["nextAttemptAt"]).timestamp()
+        - datetime.fromisoformat(each["at"]).timestamp()
+        - each["ms"] / 1000
+        for each in delivery["attempts"]
+        if each["nextAttemptAt"] is not None
+    ]
 
 
 def test_the_same_bytes_go_out_at_growing_intervals_and_then_no_more(receiver: Receiver) -> None:
@@ -68,20 +56,18 @@ def test_the_same_bytes_go_out_at_growing_intervals_and_then_no_more(receiver: R
     with sandbox(receiver, time_scale=scale) as server:
         ids = [emit(server), emit(server)]
         ended = finished(server)
-        assert [each["id"] for each in ended] == ids
-        spreads = set()
-        for delivery in ended:
-            assert (delivery["state"], delivery["nextAttemptAt"]) == ("failed", None)
-            assert statuses(delivery) == [500] * 8
-            for wait, figure in zip(seconds(delivery), RETRY_SECONDS, strict=True):
-                assert wait == pytest.approx(figure * scale, rel=0.2, abs=2e-6)
-                spreads.add(round(wait / figure / scale, 4))
-        assert len(spreads) > 10
-        for webhook in ids:
-            bodies = [each.body for each in receiver.got if webhook.encode() in each.body]
-            assert len(bodies) == 8
-            assert len(set(bodies)) == 1
-        assert len({each.headers["x-service-webhook-hmac"] for each in receiver.got}) == 2
+    assert [each["id"] for each in ended] == ids
+    spreads = set()
+    for delivery in ended:
+        assert (delivery["state"], delivery["nextAttemptAt"]) == ("failed", None)
+        assert statuses(delivery) == [500] * 8
+        for wait, figure in zip(waits(delivery), RETRY_SECONDS, strict=True):
+            assert wait == pytest.approx(figure * scale, rel=0.2, abs=1e-5)
+            spreads.add(round(wait / figure / scale, 3))
+        bodies = [each.body for each in receiver.got if delivery["id"].encode() in each.body]
+        assert (len(bodies), len(set(bodies))) == (8, 1)
+    assert len(spreads) > 10
+    assert len({each.headers["x-service-webhook-hmac"] for each in receiver.got}) == 2
 
 
 def test_only_a_200_is_success_and_no_redirect_is_followed(receiver: Receiver) -> None:
@@ -99,9 +85,9 @@ def test_an_answer_that_drips_past_3_seconds_is_none(receiver: Receiver, what: s
     receiver.drips = what
     with sandbox(receiver, time_scale=1) as server:
         emit(server)
-        wait_until(lambda: bool(server.sandbox.deliveries()[0]["attempts"]))
+        wait_until(lambda: server.sandbox.deliveries()[0]["attempts"])
         [delivery] = server.sandbox.deliveries()
-    attempt = delivery["attempts"][0]  # type: ignore[index]
+    [attempt] = delivery["attempts"]
     assert (attempt["status"], attempt["error"]) == (None, "no whole answer within 3 s")
     assert attempt["ms"] >= 3000
     assert delivery["state"] == "pending"
@@ -127,20 +113,18 @@ def test_slow_answers_do_not_hold_up_other_webhooks(receiver: Receiver) -> None:
         finished(server)
 
 
-@pytest.mark.parametrize(
-    "url", ["http://127.0.0.1:1/", "http://..:1/", "http://a%zz/", "http://a:99999/"]
-)
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/", "http://..:1/"])
 def test_nobody_at_the_url_is_an_attempt_and_retries_go_to_the_present_url(
     receiver: Receiver, url: str
 ) -> None:
     with sandbox(receiver, time_scale=0.01) as server:
         server.sandbox.configure(json.dumps({"url": url}).encode())
         emit(server)
-        wait_until(lambda: bool(server.sandbox.deliveries()[0]["attempts"]))
+        wait_until(lambda: server.sandbox.deliveries()[0]["attempts"])
         server.sandbox.configure(json.dumps({"url": receiver.url}).encode())
         [delivery] = finished(server)
     assert delivery["state"] == "delivered"
-    assert "no connection" in delivery["attempts"][0]["error"]
+    assert "no answer" in delivery["attempts"][0]["error"]
     assert "\n" not in delivery["attempts"][0]["error"]
     assert (statuses(delivery)[-1], len(receiver.got)) == (200, 1)
 
@@ -158,12 +142,12 @@ def test_while_disabled_or_without_a_secret_webhooks_wait_and_use_up_no_attempt(
         config = {"url": receiver.url, "enabled": True, "webhookTypes": ["nft"]}
         server.sandbox.configure(json.dumps(config).encode())
         emit(server)
-        threading.Event().wait(0.2)
+        threading.Event().wait(0.1)
         assert receiver.got == []
         server.sandbox.configure(b'{"sharedSecret": "s"}')
-        wait_until(lambda: bool(server.sandbox.deliveries()[0]["attempts"]))
-        assert server.sandbox.emit("nft", "X", OBJECT, "create") == []
-        threading.Event().wait(0.2)
+        wait_until(lambda: server.sandbox.deliveries()[0]["attempts"])
+        assert server.sandbox.emit("nft", "X", UNKNOWN, "create") == []
+        threading.Event().wait(0.1)
         [waiting] = server.sandbox.deliveries()
         assert (waiting["state"], len(receiver.got)) == ("pending", 1)
         server.sandbox.configure(b'{"enabled": true, "webhookTypes": []}')
@@ -175,64 +159,48 @@ def test_each_attempt_is_signed_with_the_secret_of_its_moment(receiver: Receiver
     with sandbox(receiver) as server:
 
         def rotate(_received: Received, number: int) -> int:
-            if number:
-                return 200
             server.sandbox.configure(b'{"sharedSecret": "new"}')
-            return 401
+            return 200 if number else 401
 
         receiver.answer = rotate
         emit(server)
-        [delivery] = finished(server)
+        finished(server)
     first, second = receiver.got
     assert first.body == second.body
     assert first.headers["x-service-webhook-hmac"] == sign(SECRET, first.body)
     assert second.headers["x-service-webhook-hmac"] == sign("new", first.body)
-    assert delivery["state"] == "delivered"
 
 
-@pytest.mark.parametrize("first", [200, 500])
-def test_a_duplicate_comes_twice_whatever_became_of_the_first(
-    receiver: Receiver, first: int
+def test_scripted_webhooks_come_twice_or_after_the_next_one_or_never_or_later(
+    receiver: Receiver,
 ) -> None:
-    receiver.answer = lambda _received, number: 200 if number else first
-    with sandbox(receiver, time_scale=1) as server:
-        server.sandbox.script(["duplicate"])
-        emit(server)
-        [delivery] = finished(server)
-    assert (delivery["state"], statuses(delivery)) == ("delivered", [first, 200])
-    assert receiver.got[0].body == receiver.got[1].body
-
-
-def test_reordered_webhooks_come_after_the_next_one(receiver: Receiver) -> None:
     with sandbox(receiver) as server:
-        server.sandbox.script(["reorder", "reorder", "drop"])
-        for kind in "ABC":
+        server.sandbox.script.extend(
+            ["reorder", "drop", "duplicate", {"delay": 90}, {"delay": 0.4}]
+        )
+        for kind in ("reordered", "dropped"):
             emit(server, kind)
         listed = server.sandbox.deliveries()
-        assert [each["nextAttemptAt"] for each in listed] == [None] * 3
-        assert [each["state"] for each in listed] == ["pending", "pending", "dropped"]
-        emit(server, "D")
-        finished(server)
+        assert [(each["state"], each["nextAttemptAt"]) for each in listed] == [
+            ("pending", None),
+            ("dropped", None),
+        ]
+        for kind in ("twice", "far", "delayed"):
+            emit(server, kind)
+        receiver.wait_for(4)
+        listed = server.sandbox.deliveries()
     came = kinds(receiver.got)
-    assert (came[0], sorted(came)) == ("D", ["A", "B", "D"])
-
-
-def test_a_delayed_webhook_comes_so_much_later(receiver: Receiver) -> None:
-    with sandbox(receiver) as server:
-        server.sandbox.script([{"delay": 0.4}, {"delay": 90}])
-        for kind in "ABC":
-            emit(server, kind)
-        receiver.wait_for(2)
-        listed = server.sandbox.deliveries()
-    assert kinds(receiver.got) == ["C", "A"]
-    made = datetime.fromisoformat(str(listed[1]["createdAtUtc"]))
-    due = datetime.fromisoformat(str(listed[1]["nextAttemptAt"]))
+    assert came[:2] == ["twice", "twice"]
+    assert sorted(came) == ["delayed", "reordered", "twice", "twice"]
+    assert len({each.body for each in receiver.got}) == 3
+    [far] = [each for each in listed if each["resourceType"] == "far"]
+    made, due = (datetime.fromisoformat(far[name]) for name in ("createdAtUtc", "nextAttemptAt"))
     assert due - made >= timedelta(seconds=90)
 
 
 @pytest.mark.parametrize("fault", ["corrupt", "old_secret"])
 def test_a_wrong_signature_comes_once_and_then_the_right_one(
-    receiver: Receiver, fault: str
+    receiver: Receiver, fault: Any
 ) -> None:
     def check(received: Received, _number: int) -> int:
         right = received.headers["x-service-webhook-hmac"] == sign("new", received.body)
@@ -240,9 +208,9 @@ def test_a_wrong_signature_comes_once_and_then_the_right_one(
 
     receiver.answer = check
     with sandbox(receiver) as server:
-        server.sandbox.configure(b'{"sharedSecret": "new"}')
-        server.sandbox.configure(b'{"sharedSecret": "new"}')
-        server.sandbox.script([fault])
+        for _ in range(2):
+            server.sandbox.configure(b'{"sharedSecret": "new"}')
+        server.sandbox.script.append(fault)
         emit(server)
         [delivery] = finished(server)
     assert statuses(delivery) == [401, 200]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from webhook_receiver import CONFIG
+from test_sandbox_control import good
+from webhook_receiver import CONFIG, UNKNOWN
 
-from nftsync.errors import InputError
 from nftsync.sandbox.generator import generate
-from nftsync.sandbox.server import EXTENSION, Faults, SandboxServer, create_app
-
-UNKNOWN = "99999999-9999-4999-8999-999999999999"
+from nftsync.sandbox.server import Faults, SandboxServer
 
 
 def test_an_unchanged_answer_is_a_304_until_it_changes(
@@ -47,7 +44,7 @@ def test_an_unchanged_answer_is_a_304_until_it_changes(
         ("GET", "/v2/wallets", 404, "not found"),
         ("GET", f"/v1/wallets/{UNKNOWN}/nft-balances/", 404, "not found"),
         ("POST", f"/v1/tokens/{UNKNOWN}", 405, "not allowed"),
-        ("DELETE", "/sandbox/wallets", 405, "not allowed"),
+        ("GET", "/sandbox/transfer", 405, "not allowed"),
     ],
 )
 def test_errors_are_json(
@@ -57,47 +54,39 @@ def test_errors_are_json(
     assert response.status_code == status
     assert response.headers["content-type"] == "application/json"
     assert message in response.json()["error"]
-    if status == 405:
-        assert "GET" in response.headers["allow"]
+    assert ("allow" in response.headers) == (status == 405)
 
 
 def test_the_front_page_lists_calls_that_work(server: SandboxServer, client: httpx.Client) -> None:
-    wallet, other = server.world.wallets()[:2]
-    entries = json.loads(server.world.balances_body(wallet) or b"")["nftTokenBalances"]
-    token = entries[0]["tokenId"]
-    transfer = {"fromWalletId": wallet, "toWalletId": other, "tokenId": token, "amount": "1"}
-    emitted = {"type": "kyc", "resourceType": "Kyc", "resourceId": token, "action": "create"}
-    bodies = {
-        "/sandbox/transfer": transfer,
-        "/sandbox/mint": {"walletId": wallet, "amount": 1, "metadata": {}},
-        "/sandbox/tokens/{tokenId}": {"metadata": {}},
-        "/sandbox/emit": emitted,
-        "/sandbox/faults": {"webhooks": []},
-    }
+    bodies = good(server.world)
+    wallet = server.world.wallets()[0]
+    token = bodies["/sandbox/transfer"]["tokenId"]
     calls = client.get("/").json()["calls"]
     assert len(calls) >= 11
-    for call in calls:
+    for call, about in calls.items():
+        assert about
         method, path = call.split()
-        target = path.format(walletId=wallet, tokenId=token)
-        body = None if method == "GET" else bodies.get(path, {})
+        target = path.replace("<wallet_id>", wallet).replace("<token_id>", token)
+        body = None if method == "GET" else bodies.get(target, {})
         answer = client.request(method, target, json=body)
         assert answer.status_code == 200, (call, answer.text)
 
 
 def test_delays_and_failures_hit_the_provider_paths_alone() -> None:
-    app = create_app(generate(wallets=1), latency=0.05, fail_rate=1)
-    client = app.test_client()
-    wallet = client.get("/sandbox/wallets").get_json()[0]
-    began = time.monotonic()
-    answers = [client.get(f"/v1/wallets/{wallet}/nft-balances") for _ in range(10)]
-    answers.append(client.patch(CONFIG, json={"enabled": True}))
-    assert time.monotonic() - began >= 11 * 0.05
-    assert {answer.status_code for answer in answers} == {500, 503}
-    assert all(answer.get_json()["error"] for answer in answers)
-    assert client.get(f"/sandbox/images/{wallet}.svg").status_code == 200
-    assert client.get("/v1/x").status_code in {500, 503}
-    counted = {"balances": 10, "webhook_config": 1, "other": 1}
-    assert app.extensions[EXTENSION].requests == counted
+    with (
+        SandboxServer(generate(wallets=1), latency=0.05, fail_rate=1) as server,
+        httpx.Client(base_url=server.url, trust_env=False) as client,
+    ):
+        wallet = client.get("/sandbox/wallets").json()[0]
+        began = time.monotonic()
+        answers = [client.get(f"/v1/wallets/{wallet}/nft-balances") for _ in range(10)]
+        answers.append(client.patch(CONFIG, json={"enabled": True}))
+        answers.append(client.get("/v1/x"))
+        assert time.monotonic() - began >= 12 * 0.05
+        assert {answer.status_code for answer in answers} == {500, 503}
+        assert all(answer.json()["error"] for answer in answers)
+        assert client.get(f"/sandbox/images/{wallet}.svg").status_code == 200
+        assert server.requests == {"balances": 10, "webhook_config": 1, "other": 1}
 
 
 def test_some_requests_fail_and_the_seed_decides_which() -> None:
@@ -110,45 +99,23 @@ def test_some_requests_fail_and_the_seed_decides_which() -> None:
 
 
 def test_past_the_rate_limit_comes_a_429_that_says_when_to_return() -> None:
-    # So slow that no time the test may take earns a second request.
+    # So slow that no time the test may take earns another request.
+    slow = Faults(rate_limit=0.0001)
+    refused = [slow.draw() for _ in range(2)]
+    assert refused[0] is None
+    assert refused[1] is not None
+    assert (refused[1].code, "requests per second" in str(refused[1])) == (429, True)
     with (
-        SandboxServer(generate(wallets=1), rate_limit=0.0001) as server,
+        SandboxServer(generate(wallets=1), rate_limit=5.01) as server,
         httpx.Client(base_url=server.url, trust_env=False) as client,
     ):
         path = f"/v1/wallets/{server.world.wallets()[0]}/nft-balances"
-        assert client.get(path).status_code == 200
-        refused = client.get(path)
-        assert refused.status_code == 429
-        assert refused.headers["retry-after"] == "1"
-        assert "requests per second" in refused.json()["error"]
+        answers = [client.get(path) for _ in range(40)]
+        passed = [answer.status_code for answer in answers].count(200)
+        assert passed >= 5  # a second's worth is saved up
+        refusals = [answer for answer in answers if answer.status_code == 429]
+        assert {answer.headers["retry-after"] for answer in refusals} <= {"1"}
         assert client.get("/sandbox/wallets").status_code == 200
-
-
-def test_requests_within_the_rate_limit_pass() -> None:
-    clock = [100.0]
-    limited = Faults(rate_limit=10, clock=lambda: clock[0])
-    passed = 0
-    for _ in range(100):
-        clock[0] += 0.05
-        passed += limited.draw() is None
-    # 5 seconds at 10 a second, and the second's worth that was saved up.
-    assert 58 <= passed <= 61
-
-
-@pytest.mark.parametrize(
-    ("figures", "message"),
-    [
-        ({"latency": -1}, "latency"),
-        ({"latency": float("nan")}, "latency"),
-        ({"fail_rate": 1.5}, "fail rate"),
-        ({"rate_limit": 0}, "rate limit"),
-        ({"time_scale": 0}, "time scale"),
-        ({"time_scale": 1000.1}, "time scale"),
-    ],
-)
-def test_figures_out_of_range_are_refused(figures: dict[str, float], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        create_app(generate(wallets=0), **figures)  # type: ignore[arg-type]
 
 
 def test_readers_never_see_half_a_transfer(server: SandboxServer) -> None:
@@ -162,17 +129,17 @@ def test_readers_never_see_half_a_transfer(server: SandboxServer) -> None:
         return next((int(entry["amount"]) for entry in entries if entry["tokenId"] == token), 0)
 
     def trade(_: int) -> None:
-        for _ in range(50):
+        for _ in range(25):
             world.transfer(first, second, token, 1)
             world.transfer(second, first, token, 1)
 
     def read(_: int) -> list[int]:
         with httpx.Client(base_url=server.url, trust_env=False, timeout=30) as client:
-            return [held(client, first) for _ in range(20)]
+            return [held(client, first) for _ in range(15)]
 
-    with ThreadPoolExecutor(8) as pool:
-        trades, reads = pool.map(trade, range(4)), pool.map(read, range(4))
+    with ThreadPoolExecutor(6) as pool:
+        trades, reads = pool.map(trade, range(3)), pool.map(read, range(3))
         list(trades)
-        assert all(4 <= seen <= 8 for seens in reads for seen in seens)
+        assert all(5 <= seen <= 8 for seens in reads for seen in seens)
     with httpx.Client(base_url=server.url, trust_env=False) as client:
         assert (held(client, first), held(client, second)) == (8, 0)

@@ -21,9 +21,9 @@ import pytest
 from webhook_receiver import (
     CONFIG,
     SECRET,
+    UNKNOWN,
     Received,
     Receiver,
-    deliveries,
     enable,
     finished,
     wait_until,
@@ -36,7 +36,6 @@ from nftsync.sandbox.state import State
 from nftsync.sandbox.world import Holding, World
 
 COMMAND = [sys.executable, "-c", "from nftsync.cli import main; main()", "sandbox", "--port", "0"]
-OBJECT = "99999999-9999-4999-8999-999999999999"
 
 
 @contextmanager
@@ -68,7 +67,7 @@ def answers(world: World) -> dict[str, object]:
 def test_a_restarted_world_answers_as_before(tmp_path: Path, record: Any) -> None:
     before = generate(wallets=3, nfts=4)
     raw = msgspec.Raw(record) if isinstance(record, bytes) else record
-    before.add_wallet(OBJECT.upper(), [Holding(OBJECT.upper(), "0012", raw)])
+    before.add_wallet(UNKNOWN.upper(), [Holding(UNKNOWN.upper(), "0012", raw)])
     for number in range(3):
         with SandboxServer(before, state=tmp_path / "s") as server:
             world = server.world
@@ -78,7 +77,7 @@ def test_a_restarted_world_answers_as_before(tmp_path: Path, record: Any) -> Non
             world.transfer(giver, getter, held[0]["tokenId"], 1)
             world.edit_metadata(held[1]["tokenId"], {"name": str(number)})
             world.edit_metadata(world.mint(odd, 2, {"name": "☃"}), {})
-            world.set_amount(giver, OBJECT, "1e3")
+            world.set_amount(giver, UNKNOWN, "1e3")
             copied = State()
             world.state.copy_into(copied)
             before = World(kept=copied)
@@ -89,24 +88,18 @@ def test_configuration_and_undelivered_webhooks_survive_with_their_attempts(
 ) -> None:
     state = tmp_path / "state"
     receiver.answer = lambda _received, _number: 500
-    with (
-        SandboxServer(generate(wallets=2), state=state, time_scale=0.05) as server,
-        httpx.Client(base_url=server.url, trust_env=False) as client,
-    ):
-        enable(client, receiver, webhookTypes=["nft", "kyc"])
-        server.sandbox.script([None, {"delay": 0.5}, "reorder", "drop"])
+    with SandboxServer(generate(wallets=2), state=state, time_scale=0.05) as server:
+        enable(server, receiver, webhookTypes=["nft", "kyc"])
+        server.sandbox.script.extend([None, {"delay": 0.5}, "reorder", "drop"])
         for kind in "ABCD":
-            server.sandbox.emit("nft", kind, OBJECT, "create")
-        wait_until(lambda: bool(deliveries(client)[0]["attempts"]))
-        before, config = deliveries(client), client.patch(CONFIG, json={}).json()
+            server.sandbox.emit("nft", kind, UNKNOWN, "create")
+        wait_until(lambda: server.sandbox.deliveries()[0]["attempts"])
+        before, config = server.sandbox.deliveries(), server.sandbox.config
     first = receiver.got[0].body
 
     receiver.answer = lambda _received, _number: 200
-    with (
-        SandboxServer(pytest.fail, state=state, time_scale=0.05) as server,
-        httpx.Client(base_url=server.url, trust_env=False) as client,
-    ):
-        assert client.patch(CONFIG, json={}).json() == config
+    with SandboxServer(pytest.fail, state=state, time_scale=0.05) as server:
+        assert server.sandbox.config == config
         ended = finished(server)
     assert [each["state"] for each in ended] == ["delivered"] * 3 + ["dropped"]
     for old, new in zip(before, ended, strict=True):
@@ -121,12 +114,9 @@ def test_closing_cuts_off_an_attempt_which_is_made_again_after_the_restart(
     tmp_path: Path, receiver: Receiver
 ) -> None:
     receiver.drips = "body"
-    with (
-        SandboxServer(generate(wallets=1), state=tmp_path / "s") as server,
-        httpx.Client(base_url=server.url, trust_env=False) as client,
-    ):
-        enable(client, receiver)
-        server.sandbox.emit("nft", "A", OBJECT, "create")
+    with SandboxServer(generate(wallets=1), state=tmp_path / "s") as server:
+        enable(server, receiver)
+        server.sandbox.emit("nft", "A", UNKNOWN, "create")
         receiver.wait_for(1)
     receiver.drips = ""
     with SandboxServer(pytest.fail, state=tmp_path / "s") as server:
@@ -156,13 +146,14 @@ def test_after_kill_9_every_acknowledged_edit_is_there_and_every_webhook_comes(
         return 500 if [each.body for each in receiver.got].count(received.body) == 1 else 200
 
     receiver.answer = refuse_once
-    for _ in range(3):
+    config = {"url": receiver.url, "enabled": True, "sharedSecret": SECRET}
+    for _ in range(2):
         enough = len(made) + 25
         with (
             command("--state", state, "--time-scale", "0.1") as (process, url, _said),
             httpx.Client(base_url=url, trust_env=False) as client,
         ):
-            enable(client, receiver)
+            client.patch(CONFIG, json=config | {"webhookTypes": ["nft"]})
             wallet = client.get("/sandbox/wallets").json()[0]
             minting = threading.Thread(target=mint_until_it_dies, args=(client, wallet, made))
             minting.start()
@@ -178,7 +169,7 @@ def test_after_kill_9_every_acknowledged_edit_is_there_and_every_webhook_comes(
             assert server.world.token_body(answer["tokenId"]) is not None
     came = [json.loads(each.body) for each in receiver.got]
     told = {webhook for answer in made for webhook in answer["webhooks"]}
-    assert len(told) == 2 * len(made) >= 150
+    assert len(told) == 2 * len(made) >= 100
     assert told <= {each["id"] for each in came}
     # Never a webhook of an edit that is not there.
     assert all(each["resourceId"] == wallet or each["resourceId"] in listed for each in came)
@@ -216,21 +207,18 @@ def test_the_file_is_its_owners_alone_and_holds_the_secret_nobody_else_sees(
 
 
 def older_state(path: Path) -> None:
-    with SandboxServer(generate(wallets=1), state=path):
-        pass
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 2")
+        connection.executescript("CREATE TABLE x (y); PRAGMA application_id = 0x6E667473")
+        connection.execute("PRAGMA user_version = 3")
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (
-            lambda path: path.write_text("not a state\n" * 99),
-            "is no state of a sandbox and is left",
-        ),
-        (older_state, "is a sandbox state of version 2, and this nftsync reads 3"),
-        (lambda path: path.mkdir(), "cannot be opened: Is a directory"),
+        (lambda path: path.write_text("no state\n" * 99), "cannot be used: file is not a database"),
+        (older_state, "is a sandbox state of version 3, and this nftsync reads 4"),
+        (lambda path: path.mkdir(), "cannot be used: [Errno 21] Is a directory"),
+        (lambda path: path.symlink_to("gone/x"), "cannot be used: [Errno 2] No such file"),
     ],
 )
 def test_a_file_that_is_something_else_is_refused_in_a_line_and_left(
@@ -239,25 +227,23 @@ def test_a_file_that_is_something_else_is_refused_in_a_line_and_left(
     path = tmp_path / "x"
     make(path)
     before = path.read_bytes() if path.is_file() else b""
-    result = subprocess.run([*COMMAND, "--state", str(path)], capture_output=True, text=True)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert message in result.stderr
-    assert str(path) in result.stderr
-    assert result.stderr.count("\n") == 1
+    with pytest.raises(InputError) as refused:
+        SandboxServer(generate(wallets=1), state=path)
+    assert message in str(refused.value)
+    assert str(path) in str(refused.value)
+    assert "\n" not in str(refused.value)
     if path.is_file():
         assert path.read_bytes() == before
 
 
-def test_a_missing_folder_and_a_file_in_use_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="gone/x cannot be opened: No such file"):
-        SandboxServer(generate(wallets=1), state=tmp_path / "gone" / "x")
+def test_one_sandbox_at_a_time_uses_a_file(tmp_path: Path) -> None:
     with (
         SandboxServer(generate(wallets=1), state=tmp_path / "x"),
-        pytest.raises(InputError, match="another sandbox is using the state file"),
+        pytest.raises(InputError, match="locked; .* no other sandbox may be using it"),
     ):
         SandboxServer(generate(wallets=1), state=tmp_path / "x")
     with SandboxServer(pytest.fail, state=tmp_path / "x") as server:
-        assert server.sandbox.restored
+        assert server.world.restored
 
 
 def test_a_full_disk_is_an_error_of_the_call_and_reads_go_on(tmp_path: Path) -> None:

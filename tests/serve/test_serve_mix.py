@@ -97,7 +97,7 @@ class TheMirrorEndsInTheTruth(RuleBasedStateMachine):
         if silent:
             self.edited_in_silence = True
             return self.provider.world
-        self.provider.sandbox.script(faults)
+        self.provider.sandbox.script.extend(faults)
         return self.provider.sandbox
 
     # What reads ------------------------------------------------------------------------------

@@ -196,7 +196,7 @@ def test_it_goes_on_with_a_sync_that_was_killed_or_stopped(tmp_path: Path) -> No
             return int(found[0][0])
 
         def requests() -> int:
-            return provider.sandbox.requests["balances"]
+            return provider.requests["balances"]
 
         with serving(tmp_path, provider.url, *flags) as server:
             wait_until(lambda: stored() > 4)
@@ -230,7 +230,7 @@ def test_another_sync_at_the_same_time_is_no_error(tmp_path: Path) -> None:
         other = subprocess.Popen(
             [*sync, "--concurrency", "1"], env=environment(), cwd=tmp_path, stderr=subprocess.PIPE
         )
-        wait_until(lambda: database.exists() and provider.sandbox.requests["balances"])
+        wait_until(lambda: database.exists() and provider.requests["balances"])
         with serving(tmp_path, provider.url, "--sync-every", "1s") as server:
             wait_until(lambda: server.logged("another process is syncing"))
             assert other.wait() == 0
@@ -256,7 +256,7 @@ def test_webhooks_go_before_a_sync_that_uses_up_the_rate_limit(tmp_path: Path) -
         flags = ("--sync-every", "6h", "--wallets-file", names, "--rate-limit", 15)
         with serving(tmp_path, provider.url, *flags) as server:
             configure(provider, server.url)
-            wait_until(lambda: provider.sandbox.requests["balances"] > 5)
+            wait_until(lambda: provider.requests["balances"] > 5)
             for number in range(5):
                 giver, taker = provider.world.wallets()[-2 - number], provider.world.wallets()[-1]
                 token = next(t for w, t in listed(provider.world) if w == giver)
@@ -265,7 +265,7 @@ def test_webhooks_go_before_a_sync_that_uses_up_the_rate_limit(tmp_path: Path) -
                 assert mirrored(database)[taker, token] == "1"
                 assert (giver, token) not in mirrored(database)
                 assert runs(database)[-1][1] == "running"
-            before = provider.sandbox.requests["balances"]
+            before = provider.requests["balances"]
             assert before < 200
             assert server.stop() == 0
     assert_settled(database)

@@ -130,7 +130,7 @@ def test_signed_nonsense_is_200_and_quarantined_and_no_request_follows(
     synced: Path, provider: SandboxServer
 ) -> None:
     bodies = unusable()
-    before = dict(provider.sandbox.requests)
+    before = dict(provider.requests)
     good = webhook("Wallet", provider.world.wallets()[0])
     with serving(synced.parent, provider.url) as server:
         assert {name: server.post(body) for name, body in bodies.items()} == dict.fromkeys(
@@ -146,7 +146,7 @@ def test_signed_nonsense_is_200_and_quarantined_and_no_request_follows(
     assert all(name.startswith("q-") for name in found)
     kept = query(synced, "SELECT body FROM webhooks WHERE state = 'quarantined'")
     assert {row[0] for row in kept} == set(bodies.values())
-    after = dict(provider.sandbox.requests)
+    after = dict(provider.requests)
     assert after == before | {"balances": before["balances"] + 1}
     assert_settled(synced)
 

@@ -179,7 +179,7 @@ def test_ctrl_c_before_anything_was_read_well_can_be_resumed(database: Path) -> 
             *("--base-url", server.url, "-d", str(database), *missing, *wallets),
         ]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        while not server.app.extensions["nftsync_sandbox"].requests.total() >= 4:
+        while not server.requests.total() >= 4:
             time.sleep(0.01)
         process.send_signal(2)
         process.communicate(timeout=60)

@@ -105,11 +105,11 @@ def test_kill_9_at_random_moments_leaves_no_half_wallet_and_resume_reads_the_res
         assert runs == 1, f"kill {kill} began another run instead of going on with the first"
         arguments = ["--resume"]
     assert 0 < done < WALLETS, "the last kill came when all had been read; it proves nothing"
-    before = slow_provider.app.extensions["nftsync_sandbox"].requests.total()
+    before = slow_provider.requests.total()
     finished = subprocess.run(
         command(slow_provider, database, "--resume"), capture_output=True, check=False
     )
-    asked = slow_provider.app.extensions["nftsync_sandbox"].requests.total() - before
+    asked = slow_provider.requests.total() - before
     assert finished.returncode == 0, finished.stderr.decode()
     result = msgspec.json.decode(finished.stdout)
     assert asked == WALLETS - done
