@@ -160,7 +160,7 @@ def with_latency(folder: Path, wallets: int, nfts: int, rounds: int) -> Figure:
 
 def figures(*, small: bool = False) -> list[Figure]:
     """Compare and measure; about 4 minutes, with `small` a few seconds."""
-    wallets, nfts, rounds = (510, 3, 1) if small else (5_000, 20, 3)
+    wallets, nfts, rounds = (30, 3, 1) if small else (5_000, 20, 3)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ids = folder / "wallets.txt"

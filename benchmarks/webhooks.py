@@ -210,10 +210,10 @@ def backlog(folder: Path, wallets: int, tokens: int, rounds: int) -> float:
     return statistics.median(rates)
 
 
-def burst(folder: Path, webhooks: int) -> dict[str, float]:
-    """Many webhooks on 500 changed objects, stored first and replayed then."""
+def burst(folder: Path, webhooks: int, objects: int) -> dict[str, float]:
+    """Many webhooks on some changed wallets, stored first and replayed then."""
     database = folder / "burst.db"
-    with provider(500, 20) as base:
+    with provider(objects, 20) as base:
         sync(base, database)
         wallets = wallets_of(database)
         change_all(base, wallets)
@@ -261,10 +261,10 @@ def follow_transfers(base: str, database: Path, transfers: int) -> list[float]:
     return waits
 
 
-def freshness(folder: Path, transfers: int) -> list[float]:
+def freshness(folder: Path, transfers: int, wallets: int) -> list[float]:
     """How long each of some transfers took to show, in seconds."""
     database = folder / "fresh.db"
-    with provider(500, 20) as base:
+    with provider(wallets, 20) as base:
         sync(base, database)
         with serving(base, database) as url:
             configure(base, url)
@@ -319,11 +319,11 @@ def figures(*, small: bool = False) -> list[Figure]:
         small: a quick run, only to see that it works.
     """
     wallets, tokens, rounds = (20, 10, 1) if small else (3_000, 1_000, 3)
-    webhooks, transfers = (1_000, 5) if small else (10_000, 200)
+    webhooks, transfers, objects = (200, 5, 20) if small else (10_000, 200, 500)
     with tempfile.TemporaryDirectory() as name:
         rate = backlog(Path(name), wallets, tokens, rounds)
-        found = burst(Path(name), webhooks)
-        waits = freshness(Path(name), transfers)
+        found = burst(Path(name), webhooks, objects)
+        waits = freshness(Path(name), transfers, objects)
     return [
         Figure(
             f"replay of {wallets + tokens:,} changed objects, two webhooks on each",
@@ -332,7 +332,7 @@ def figures(*, small: bool = False) -> list[Figure]:
             met=rate >= TARGET,
         ),
         Figure(
-            f"replay of {webhooks:,} webhooks on 500 changed wallets",
+            f"replay of {webhooks:,} webhooks on {objects} changed wallets",
             f"{found['fetches']} reads in {found['seconds']:.2f} s",
         ),
         Figure(f"from a transfer to the changed row, {transfers} times", percentiles(waits)),
@@ -348,13 +348,13 @@ def main() -> None:
         folder = Path(name)
         rate = backlog(folder, 3_000, 1_000, 3)
         print(f"a backlog of 4,000 changed objects, two webhooks on each: {rate:.0f} objects/s")
-        found = burst(folder, 10_000)
+        found = burst(folder, 10_000, 500)
         print(
             "10,000 webhooks on 500 changed wallets: taken in in "
             f"{found['taken_in']:.1f} s over one connection, replayed in {found['seconds']:.2f} s "
             f"with {found['fetches']} reads"
         )
-        waits = freshness(folder, given.transfers)
+        waits = freshness(folder, given.transfers, 500)
         print(f"from a transfer to the changed row: {percentiles(waits)}")
         beside_a_sync(folder, given.wallets, 200)
         beside_own_sync(folder, given.transfers)

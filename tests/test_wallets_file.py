@@ -90,8 +90,8 @@ def test_a_bad_id_is_refused_with_its_line(file: Path, wrong: str) -> None:
         (f"label,wallet_id\nx,{A}\ny,\n", ", line 3: '' is not a wallet id"),
         ("label,wallet_id\nx\n", ", line 2: '' is not a wallet id"),
         (f'# c\nwallet_id,label\n{A},"two\nlines"\nno,x\n', ", line 5: 'no' is not a wallet id"),
-        (f"wallet_id,labels\n{A},x\n", "column 'labels'; known are wallet_id, label and group"),
-        (f"wallet_id,label,label\n{A},x,y\n", "a column twice"),
+        (f"wallet_id,labels\n{A},x\n", "'labels'; known are wallet_id, label and group, each once"),
+        (f"wallet_id,label,label\n{A},x,y\n", "group, each once"),
         (f"wallet_id,label\n{A},x,y\n", ", line 2: 3 values for 2 columns"),
         (f'wallet_id,label\n{A},"x\n', "is not CSV"),
         *(

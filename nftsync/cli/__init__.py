@@ -49,10 +49,8 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        name = cmd_name.replace("-", "_")
-        command: click.Command = getattr(
-            import_module(f"nftsync.cli.{_COMMANDS[cmd_name][0]}"), name
-        )
+        module = import_module(f"nftsync.cli.{_COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -80,7 +78,7 @@ def nftsync() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit with its code; what was raised on purpose becomes one line."""
+    """Run a command and exit with what it returns; what was raised on purpose becomes one line."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # what the terminal's encoding lacks is escaped
             stream.reconfigure(errors="backslashreplace")
@@ -94,7 +92,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         if any("\udc80" <= letter <= "\udcff" for word in given for letter in word):
             raise InputError("an argument is not UTF-8 text")
         with nftsync.make_context("nftsync", given) as context:
-            nftsync.invoke(context)
+            return int(nftsync.invoke(context) or 0)
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.ClickException as error:
@@ -109,11 +107,6 @@ def _run(arguments: Sequence[str] | None) -> int:
         return 0
     except NftsyncError as error:
         click.echo(f"nftsync: {one_line(str(error))}", err=True)
-        return _exit_code(error)
-    return 0
-
-
-def _exit_code(error: NftsyncError) -> int:
-    if isinstance(error, (SettingsError, InputError)):
-        return _USAGE
-    return _SYNC_RUNNING if isinstance(error, SyncRunning) else 1
+        if isinstance(error, SyncRunning):
+            return _SYNC_RUNNING
+        return _USAGE if isinstance(error, SettingsError | InputError) else 1

@@ -27,6 +27,7 @@ __all__ = [
     "print_json_rows",
     "print_table",
     "say",
+    "shown_option",
     "visible",
     "with_settings",
 ]
@@ -105,6 +106,11 @@ def limit_option(text: str, default: int | None) -> Callable[[Callable[..., Any]
     )
 
 
+def shown_option(name: str, kind: Any, default: float | str, text: str) -> Callable[..., Any]:
+    """An option whose help shows its default."""
+    return click.option(name, type=kind, default=default, show_default=True, help=text)
+
+
 @contextmanager
 def open_existing(database: Path) -> Iterator[Mirror]:
     """Open a database to write it; where there is none, none is made.
@@ -181,7 +187,7 @@ def print_table(
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for place, column in enumerate(columns):
-        is_id = column.endswith("_id") and column != "change_id"
+        is_id = column.endswith("_id") and column not in {"change_id", "run_id"}
         width = max([36, *(len(line[place]) for line in cells)]) if is_id else None
         table.add_column(column, overflow="fold", no_wrap=is_id, min_width=width)
     for line in cells:

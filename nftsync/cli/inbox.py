@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +27,8 @@ from nftsync.store import STATES
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nftsync.reports.logs import StoredWebhook
     from nftsync.settings import Settings
-    from nftsync.store.requeue import Refusal, Requeued
+    from nftsync.store.requeue import Refusal
 
 __all__ = ["inbox", "print_webhook", "webhook_as_json"]
 
@@ -55,14 +54,11 @@ def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-@click.group(
-    invoke_without_command=True,
-    short_help="Look into stored webhooks; put them back, or prune them.",
-)
+@click.group(invoke_without_command=True)
 @with_settings("database")
 @_list_options
 def inbox(settings: Settings, **which: Any) -> None:
-    """Look into stored webhooks; put them back, empty their bodies.
+    """Look into stored webhooks; put them back, or prune them.
 
     Without a subcommand it lists them, the newest first. STATE is pending (waits for its read),
     running, done, failed (will be tried again), dead (its attempts are used up), unrouted (no route
@@ -120,11 +116,11 @@ def show(settings: Settings, webhook_id: str, *, as_json: bool) -> None:
 
     known = normalize_webhook_id(webhook_id)
     with InboxView.open(settings.database) as view:
-        webhook = view.find(known)
+        webhook, body = view.find(known)
     if as_json:
-        print_json(webhook_as_json(webhook))
+        print_json(webhook_as_json(webhook, body))
     else:
-        print_webhook(webhook)
+        print_webhook(webhook, body)
 
 
 @inbox.command("requeue")
@@ -136,10 +132,7 @@ def show(settings: Settings, webhook_id: str, *, as_json: bool) -> None:
     help="All in it: failed, dead, unrouted, done or quarantined.",
 )
 @with_settings("database")
-@click.pass_context
-def requeue(
-    context: click.Context, settings: Settings, webhook_ids: tuple[str, ...], state: str | None
-) -> None:
+def requeue(settings: Settings, webhook_ids: tuple[str, ...], state: str | None) -> int:
     """Put webhooks back to pending, with fresh attempts: named ones, or all of a state.
 
     Those that are done are read once more. A quarantined one goes back if its body can be read now,
@@ -161,34 +154,28 @@ def requeue(
         say(one_line(f"{webhook_id} stays: {reason}"))
     if len(refused) > _REFUSALS_LISTED:
         say(f"{len(refused) - _REFUSALS_LISTED:,} more stay as they are.")
-    context.exit(1 if refused else 0)
+    return 1 if refused else 0
 
 
 def _put_back(settings: Settings, ids: list[str], state: str | None) -> list[Refusal]:
     """Put back the named webhooks, or all of a state; say how many, and return what was refused."""
     from nftsync.provider.webhooks import read_webhook
     from nftsync.store.requeue import numbers_in_state, numbers_of_ids, requeue
+    from nftsync.text import progress_bar
 
     organization = settings.organization_id
+    put_back = already = 0
+    refused: list[Refusal] = []
     with open_existing(settings.database) as mirror:
         connection = mirror.connection
         numbers = numbers_in_state(connection, state) if state else numbers_of_ids(connection, ids)
         steps = requeue(mirror, numbers, lambda body: read_webhook(body, organization), only=state)
-        return _followed(steps, len(numbers))
-
-
-def _followed(steps: Iterable[Requeued], total: int) -> list[Refusal]:
-    """Work through the steps, say what they came to, and return what was refused."""
-    from nftsync.text import progress_bar
-
-    put_back = already = 0
-    refused: list[Refusal] = []
-    with closing(progress_bar("requeue", total, unit="webhooks")) as bar:
-        for step in steps:
-            put_back += step.put_back
-            already += step.already
-            refused += step.refused
-            bar.update(step.put_back + step.already + len(step.refused))
+        with closing(progress_bar("requeue", len(numbers), unit="webhooks")) as bar:
+            for step in steps:
+                put_back += step.put_back
+                already += step.already
+                refused += step.refused
+                bar.update(step.put_back + step.already + len(step.refused))
     click.echo(f"{put_back:,} put back to pending.")
     if already:
         say(f"{already:,} pending already.")
@@ -225,44 +212,32 @@ def prune(settings: Settings, older_than: str) -> None:
         say("The file keeps its size, and the room is used again; only VACUUM makes it smaller.")
 
 
-def webhook_as_json(webhook: StoredWebhook) -> dict[str, Any]:
+def webhook_as_json(webhook: Mapping[str, Any], body: bytes | None) -> dict[str, Any]:
     """What `inbox show --json` prints.
 
     The body is `body`, as text; where it is no UTF-8, that is null and it is `body_base64`.
     """
-    body: dict[str, str | None] = {"body": None, "body_sha256": webhook.body_sha256}
-    if webhook.body is not None:
+    shown: dict[str, Any] = {**webhook, "pruned": body is None, "body": None}
+    if body is not None:
         try:
-            body["body"] = webhook.body.decode()
+            shown["body"] = body.decode()
         except UnicodeDecodeError:
-            body["body_base64"] = base64.b64encode(webhook.body).decode()
-    return {
-        **webhook.columns,
-        **body,
-        "pruned": webhook.body is None,
-        "look_again_at": webhook.look_again_at,
-        "balance_changes": webhook.balance_changes,
-        "token_changes": webhook.token_changes,
-    }
+            shown["body_base64"] = base64.b64encode(body).decode()
+    return shown
 
 
-def print_webhook(webhook: StoredWebhook) -> None:
+def print_webhook(webhook: Mapping[str, Any], body: bytes | None) -> None:
     """Print a webhook for a person; nothing in it acts on the terminal."""
-    lines = {
-        **webhook.columns,
-        "body_sha256": webhook.body_sha256,
-        "look_again_at": webhook.look_again_at,
-    }
-    for name, value in lines.items():
-        if value is not None:
+    for name, value in webhook.items():
+        if isinstance(value, list):
+            _print_changes(name, value)
+        elif value is not None:
             click.echo(f"{name:<18}{one_line(str(value))}")
-    _print_changes("balance_changes", webhook.balance_changes)
-    _print_changes("token_changes", webhook.token_changes)
-    if webhook.body is None:
+    if body is None:
         click.echo("body              pruned: emptied by `nftsync inbox prune`")
         return
-    click.echo(f"body              {len(webhook.body):,} bytes")
-    for line in _readable(webhook.body).splitlines():
+    click.echo(f"body              {len(body):,} bytes")
+    for line in _readable(body).splitlines():
         click.echo(visible(line))
 
 

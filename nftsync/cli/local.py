@@ -6,19 +6,17 @@ import shlex
 import shutil
 import statistics
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from nftsync.cli.common import one_line, print_table, say
+from nftsync.cli.common import one_line, print_table, say, shown_option
+from nftsync.cli.look import table_of
 from nftsync.sandbox import GREATEST_TIME_SCALE
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from nftsync.sandbox.server import SandboxServer
     from nftsync.sandbox.world import World
 
@@ -28,7 +26,7 @@ __all__ = ["demo", "notebook", "sandbox"]
 _SHOWN = 15
 
 
-@click.command(short_help="See the whole product work, with nothing to configure.")
+@click.command()
 @click.option(
     "--database",
     "-d",
@@ -36,7 +34,7 @@ _SHOWN = 15
     help="Where to keep what was read; begun afresh each time. Default: data/demo.db",
 )
 def demo(database: str | None) -> None:
-    """Show the whole product on this machine, with nothing to configure.
+    """See the whole product work, with nothing to configure.
 
     Starts a sandbox provider, reads its wallets, starts the receiver and registers it, lets NFTs
     change hands, reads all wallets again to see that webhooks told of everything, and shows what
@@ -52,13 +50,21 @@ def demo(database: str | None) -> None:
     with explained(path):
         begin_afresh(path)
     result = run_demo(path, say)
-    say(_arrival(result.seconds, result.webhooks))
-    click.echo(f"\nWhat changed ({len(result.changes)} balances, each through a webhook):")
-    print_table(_changes(result.changes), ("wallet", "name", "before", "after"))
-    click.echo(f"Who holds what ({len(result.holdings):,} holdings, one each of {_SHOWN} wallets):")
-    print_table(
-        _holdings(result.holdings), ("wallet", "collection", "name", "edition", "amount", "since")
+    came = ", ".join(f"{count} {state}" for state, count in result.webhooks.items())
+    milliseconds = [1000 * seconds for seconds in result.seconds]
+    say(
+        f"Webhooks: {came}. From the change at the provider to the database: "
+        f"{statistics.median(milliseconds):.0f} ms in the middle, {max(milliseconds):.0f} ms at"
+        " most."
     )
+    click.echo(f"\nWhat changed ({len(result.changes)} balances, each through a webhook):")
+    changes = result.changes.astype(object).where(result.changes.notna(), "-")
+    heads = {"wallet_label": "wallet", "old_amount": "before", "new_amount": "after"}
+    rows = changes.rename(columns=heads).to_dict("records")
+    print_table(rows, ("wallet", "name", "before", "after"))
+    click.echo(f"Who holds what ({len(result.holdings):,} holdings, one each of {_SHOWN} wallets):")
+    sample = result.holdings.drop_duplicates("wallet_id", keep="last").head(_SHOWN)
+    print_table(table_of(sample), ("wallet", "name", "edition", "amount", "held since"))
     shown = one_line(str(path))
     run, file = _program(), shlex.quote(shown)
     click.echo(
@@ -85,51 +91,7 @@ def _program() -> str:
     return shlex.quote(one_line(sys.argv[0]))
 
 
-def _arrival(seconds: list[float], webhooks: dict[str, int]) -> str:
-    came = ", ".join(f"{count} {state}" for state, count in webhooks.items())
-    middle = 1000 * statistics.median(seconds)
-    return (
-        f"Webhooks: {came}. From the change at the provider to the database: "
-        f"{middle:.0f} ms in the middle, {1000 * max(seconds):.0f} ms at most."
-    )
-
-
-def _changes(changes: pd.DataFrame) -> list[dict[str, object]]:
-    return [
-        {
-            "wallet": row.wallet_label,
-            "name": row.name,
-            "before": "-" if row.old_amount is None else row.old_amount,
-            "after": "-" if row.new_amount is None else row.new_amount,
-        }
-        for row in changes.itertuples(index=False)
-    ]
-
-
-def _holdings(holdings: pd.DataFrame) -> list[dict[str, object]]:
-    sample = holdings.drop_duplicates("wallet_id", keep="last").head(_SHOWN)
-    shown = sample.astype(object).where(sample.notna(), None)
-    return [
-        {
-            "wallet": row.wallet_label,
-            "collection": _shortened(row.contract_address),
-            "name": row.name,
-            "edition": None if row.edition_id is None else f"{row.edition_id}/{row.total_edition}",
-            "amount": row.amount_text,
-            "since": f"{row.held_since:%Y-%m-%d %H:%M:%S}" if row.held_since else None,
-        }
-        for row in shown.itertuples(index=False)
-    ]
-
-
-def _shortened(address: str | None) -> str | None:
-    """An address as people compare them; the whole is in the database."""
-    if address is None or len(address) <= 12:
-        return address
-    return f"{address[:6]}…{address[-4:]}"
-
-
-@click.command(short_help="Open JupyterLab on the notebooks, with this database.")
+@click.command()
 @click.argument("directory", default="notebooks", type=click.Path())
 @click.option(
     "--port",
@@ -148,7 +110,7 @@ def _shortened(address: str | None) -> str | None:
 def notebook(
     *, directory: str, port: int | None, no_browser: bool, database: str | None, config: str | None
 ) -> None:
-    """Open JupyterLab on the notebooks that come with nftsync.
+    """Open JupyterLab on the notebooks, with this database.
 
     Copies those that are missing in DIRECTORY (default: notebooks) and never overwrites any. Where
     no database is configured, and there is no data/nftsync.db here or above, they open that of
@@ -176,16 +138,11 @@ def notebook(
     open_notebooks(Path(directory), opened, file, tell, port=port, browser=not no_browser)
 
 
-def _shown(name: str, kind: Any, default: float, text: str) -> Callable[..., Any]:
-    """An option whose help shows its default."""
-    return click.option(name, type=kind, default=default, show_default=True, help=text)
-
-
-@click.command(short_help="Play the provider on this machine, to try things on.")
-@_shown("--port", click.IntRange(0, 65535), 8788, "Port on 127.0.0.1; 0 takes any free one.")
-@_shown("--wallets", click.IntRange(min=1), 50, "How many wallets to make up.")
-@_shown("--nfts", click.IntRange(min=0), 20, "How many NFTs each wallet holds.")
-@_shown("--seed", click.INT, 0, "The same seed makes the same world and the same failures.")
+@click.command()
+@shown_option("--port", click.IntRange(0, 65535), 8788, "Port on 127.0.0.1; 0 takes any free one.")
+@shown_option("--wallets", click.IntRange(min=1), 50, "How many wallets to make up.")
+@shown_option("--nfts", click.IntRange(min=0), 20, "How many NFTs each wallet holds.")
+@shown_option("--seed", click.INT, 0, "The same seed makes the same world and the same failures.")
 @click.option(
     "--world",
     "world_file",
@@ -193,21 +150,15 @@ def _shown(name: str, kind: Any, default: float, text: str) -> Callable[..., Any
     help="Serve this world instead: JSON lines, plain or gzip, each "
     '{"walletId", "nftTokenBalances": [...]}.',
 )
-@_shown(
-    *("--latency-ms", click.FloatRange(min=0), 0),
-    "Milliseconds before each answer of the provider.",
-)
-@_shown(
-    *("--fail-rate", click.FloatRange(0, 1), 0),
-    "Share of the provider's answers that are a 500 or 503.",
-)
+@shown_option("--latency-ms", click.FloatRange(min=0), 0, "Milliseconds before each answer.")
+@shown_option("--fail-rate", click.FloatRange(0, 1), 0, "Share of answers that are a 500 or 503.")
 @click.option(
     "--rate-limit",
     type=click.FloatRange(min=0, min_open=True),
     help="Requests per second; what comes faster gets a 429 with Retry-After.",
     show_default="none",
 )
-@_shown(
+@shown_option(
     *("--time-scale", click.FloatRange(0, GREATEST_TIME_SCALE, min_open=True), 1),
     "What the waits before a webhook is sent again are multiplied by; 0.001 makes 5 minutes "
     "0.3 seconds.",
@@ -231,7 +182,7 @@ def sandbox(
     state: str | None,
     **options: Any,
 ) -> None:
-    """Play the provider on this machine, to try nftsync without an account.
+    """Play the provider on this machine, to try things on.
 
     Serves the balances of its wallets and their tokens at the paths of the provider's document;
     the wallets' ids are at /sandbox/wallets. Webhooks leave once they are configured (nftsync

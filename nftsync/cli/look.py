@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,18 +33,11 @@ __all__ = ["changes", "evidence", "export", "holdings", "snapshot"]
 #: What the table of changes shows.
 _CHANGE = ("change_id", "observed_at", "wallet_id", "token_id", "old_amount", "new_amount")
 
-#: Headings of the tables of evidence, and the columns under them.
-_HOLDING = {
-    "token_id": "token_id",
-    "contract": "contract_address",
-    "chain id": "blockchain_token_id",
-    "name": "name",
-    "amount": "amount",
-    "held since": "held_since",
-}
+#: What the table of evidence shows of a holding.
+_HOLDING = ("token_id", "contract_address", "blockchain_token_id", "name", "amount", "held_since")
 
 
-@click.command(short_help="Show who holds what.")
+@click.command()
 @with_settings("database")
 @click.option("--wallet", metavar="ID", help="Only what this wallet holds.")
 @click.option("--contract", metavar="ADDR", help="Only NFTs of this contract.")
@@ -55,7 +47,9 @@ _HOLDING = {
 def holdings(
     settings: Settings, *, as_of: str | None, limit: int, as_json: bool, **which: Any
 ) -> None:
-    """Show who holds what: a row per wallet and NFT that the provider lists.
+    """Show who holds what.
+
+    A row per wallet and NFT that the provider lists.
 
     TIME is ISO 8601, in UTC where it has no offset; a bare date is the end of that day. With
     --as-of each row also says how certain it is; `nftsync evidence` tells more.
@@ -68,31 +62,35 @@ def holdings(
       nftsync holdings --as-of 2026-01-31 --json
     """
     from nftsync import frames
-    from nftsync.store.catalog import columns_of
 
-    columns = list(columns_of("holdings", as_of=as_of is not None))
     frame = frames.holdings(settings.database, as_of=as_of, **which)
     if as_json:
-        print_json_rows(_pages(frame, columns))
+        print_json_rows(_pages(frame))
     elif frame.empty:
         say("Nothing is held, as far as this database knows; `nftsync sync` reads the wallets.")
     else:
         shown = frame.head(limit) if limit else frame
-        lines = [_line(row) for page in _pages(shown, columns) for row in page]
+        lines = table_of(shown)
         print_table(lines, list(lines[0]))
         if len(shown) < len(frame):
             say(f"{len(shown):,} of {len(frame):,} holdings; all with --limit 0, or with --json.")
 
 
-def _pages(frame: pd.DataFrame, columns: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
-    from nftsync.frames._files import rows_of
+def table_of(holdings: pd.DataFrame) -> list[dict[str, Any]]:
+    """What a table shows of holdings."""
+    return [_line(row) for page in _pages(holdings) for row in page]
 
+
+def _pages(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
+    from nftsync.frames._files import rows_of
+    from nftsync.store.catalog import columns_of
+
+    columns = list(columns_of("holdings", as_of="certainty" in frame))
     for rows in rows_of(frame, columns):
         yield [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def _line(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What the table shows of a holding."""
     since = row["held_since"]
     number, total = row["edition_id"], row["total_edition"]
     edition = [] if number is None else [str(number)]
@@ -143,7 +141,9 @@ def changes(
       nftsync changes --after 4711 --json
       nftsync changes --follow | while read -r change; do notify "$change"; done
     """
-    from nftsync.reports.logs import ChangeFeed
+    import msgspec
+
+    from nftsync.reports.logs import POLL_SECONDS, ChangeFeed
     from nftsync.times import parse_time
 
     moment = None if since is None else parse_time(since)
@@ -153,7 +153,10 @@ def changes(
             start = max(start, feed.before(moment))
         if follow:
             from_now_on = after is None and moment is None
-            _follow(feed, feed.newest() if from_now_on else start)
+            wait = _wait_while_read(POLL_SECONDS)
+            for page in feed.follow(feed.newest() if from_now_on else start, wait):
+                lines = (msgspec.json.encode(change) + b"\n" for change in page)
+                click.echo(b"".join(lines), nl=False)
         elif as_json:
             print_json_rows(feed.read(start, until=feed.newest()))
         else:
@@ -171,20 +174,6 @@ def _show_changes(feed: ChangeFeed, after: int, limit: int) -> None:
     print_table(rows, [*_CHANGE, "baseline"])
     if len(rows) < count:
         say(f"The newest {len(rows):,} of {count:,} changes; all with --limit 0, or with --json.")
-
-
-def _follow(feed: ChangeFeed, after: int) -> None:
-    import msgspec
-
-    from nftsync.reports.logs import POLL_SECONDS
-
-    try:
-        for page in feed.follow(after, _wait_while_read(POLL_SECONDS)):
-            lines = (msgspec.json.encode(change) + b"\n" for change in page)
-            click.echo(b"".join(lines), nl=False)
-    except BrokenPipeError:
-        # Whoever read this has gone; keep Python from complaining when it closes the stream.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _wait_while_read(seconds: float) -> Callable[[], bool]:
@@ -233,18 +222,14 @@ def _show_evidence(found: Evidence) -> None:
     name = named(found.wallet_id, found.label)
     click.echo(f"{name} at {found.at}: {found.certainty}\n\n{found.statement}\n")
     if found.holdings:
-        rows = [{head: row[key] for head, key in _HOLDING.items()} for row in found.holdings]
-        print_table(rows, list(_HOLDING), title=f"Holdings ({len(rows):,})")
+        print_table(found.holdings, _HOLDING, title=f"Holdings ({len(found.holdings):,})")
     else:
         click.echo("No holdings.\n")
     if found.reads:
-        # A run's number is no long id, which the heading would make of it.
-        heads = {name.replace("run_id", "run"): name for name in found.reads[0].__struct_fields__}
-        reads = [{head: getattr(x, name) for head, name in heads.items()} for x in found.reads]
-        print_table(reads, list(heads), title="Reads around that time")
+        print_table(found.reads, list(found.reads[0]), title="Reads around that time")
 
 
-@click.command(short_help="Write each table and view to a file, all of one moment.")
+@click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @with_settings("database")
 @click.option(
@@ -259,11 +244,11 @@ def _show_evidence(found: Evidence) -> None:
 def export(
     settings: Settings, directory: Path, *, file_format: ExportFormat, as_of: str | None
 ) -> None:
-    """Write each table and view to a file in DIR, all of one moment, with a manifest.
+    """Write each table and view to a file, all of one moment.
 
-    DIR must be new, or empty; it appears once it is whole, for its owner's eyes only. Amounts are
-    text, as no machine type holds them all. CSV cells that a spreadsheet would run as a formula
-    get a single quote in front; webhook bodies are base64 there.
+    A manifest comes with them. DIR must be new, or empty; it appears once it is whole, for its
+    owner's eyes only. Amounts are text, as no machine type holds them all. CSV cells that a
+    spreadsheet would run as a formula get a single quote in front; webhook bodies are base64 there.
 
     With --as-of: balances, holdings and tokens as they were known then, and the logs up to then;
     wallets as they are today. TIME is ISO 8601; a bare date is the end of that day.
@@ -282,21 +267,21 @@ def export(
     say(f"{len(manifest.files)} files with {rows:,} rows, and manifest.json, in {directory}")
 
 
-@click.command(short_help="Copy the database while others go on writing it.")
+@click.command()
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @with_settings("database")
 def snapshot(settings: Settings, file: Path) -> None:
-    """Copy the database to FILE as it is now, while others may go on writing it.
+    """Copy the database while others go on writing it.
 
-    The copy is one file that opens anywhere, from a read-only directory too. FILE must not exist;
-    it appears once it is whole, and only its owner may read it.
+    The copy is of one moment, and one file that opens anywhere, from a read-only directory too.
+    FILE must not exist; it appears once it is whole, and only its owner may read it.
 
     \b
     Examples:
       nftsync snapshot for-ann.db
       nftsync holdings --database for-ann.db
     """
-    from nftsync.reports.snapshot import write_snapshot
+    from nftsync.reports.export import write_snapshot
 
     size = write_snapshot(settings.database, file)
     say(f"{file}: {size / 1e6:,.1f} MB")

@@ -13,6 +13,7 @@ from nftsync.cli.common import (
     one_line,
     print_json,
     say,
+    shown_option,
     visible,
     with_settings,
 )
@@ -35,23 +36,11 @@ __all__ = ["replay", "serve", "webhook_config"]
 _TYPES = ("payment", "transaction", "nft", "kyc", "document", "custodialAccount")
 
 
-@click.command(short_help="Receive webhooks, and read again what has changed.")
+@click.command()
 @with_settings("database", "wallets_file", *PROVIDER)
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    metavar="ADDRESS",
-    show_default=True,
-    help="Address to listen on. Others than loopback should have TLS in front.",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8787,
-    show_default=True,
-    help="Port to listen on; 0 takes any free one.",
-)
-@click.option("--path", default="/webhooks", show_default=True, help="Where webhooks are received.")
+@shown_option("--host", str, "127.0.0.1", "Address to listen on; others need TLS in front.")
+@shown_option("--port", click.IntRange(0, 65535), 8787, "Port to listen on; 0 takes any free one.")
+@shown_option("--path", str, "/webhooks", "Where webhooks are received.")
 @click.option(
     "--no-replay", is_flag=True, help="Only store webhooks; `nftsync replay` works them off."
 )
@@ -67,7 +56,7 @@ _TYPES = ("payment", "transaction", "nft", "kyc", "document", "custodialAccount"
     show_default="none",
 )
 def serve(settings: Settings, *, no_replay: bool, sync_every: str | None, **listening: Any) -> None:
-    """Receive webhooks, and read again what they say has changed.
+    """Receive webhooks, and read again what has changed.
 
     Takes signed webhooks, answers once they are on disk, and works them off as they come. Needs the
     webhook secret (NFTSYNC_WEBHOOK_SECRET, or a file named by NFTSYNC_WEBHOOK_SECRET_FILE);
@@ -81,14 +70,12 @@ def serve(settings: Settings, *, no_replay: bool, sync_every: str | None, **list
       nftsync serve --sync-every 6h --metrics-port 9787
       nftsync serve --no-replay         with `nftsync replay` elsewhere
     """
-    import dataclasses
     import logging
 
     from nftsync.daemon.serve import serve as run
     from nftsync.receiver.telemetry import log_json_lines, unblock_stderr
 
-    config = _config(settings, no_replay=no_replay, sync_every=sync_every)
-    config = dataclasses.replace(config, **listening)
+    config = _config(settings, no_replay=no_replay, sync_every=sync_every, **listening)
     unblock_stderr()
     handler = log_json_lines()
     try:
@@ -97,7 +84,9 @@ def serve(settings: Settings, *, no_replay: bool, sync_every: str | None, **list
         logging.getLogger().removeHandler(handler)
 
 
-def _config(settings: Settings, *, no_replay: bool, sync_every: str | None) -> ServeConfig:
+def _config(
+    settings: Settings, *, no_replay: bool, sync_every: str | None, **listening: Any
+) -> ServeConfig:
     from nftsync.daemon.serve import ServeConfig
     from nftsync.settings import require_base_url
     from nftsync.times import parse_duration
@@ -125,6 +114,7 @@ def _config(settings: Settings, *, no_replay: bool, sync_every: str | None) -> S
         replay=None if no_replay else replay,
         sync_every=every,
         run_sync=run_sync,
+        **listening,
     )
 
 
@@ -136,8 +126,7 @@ def _announce(url: str) -> None:
 @click.command()
 @with_settings("database", *PROVIDER)
 @json_option("Print the result as JSON.")
-@click.pass_context
-def replay(context: click.Context, settings: Settings, *, as_json: bool) -> None:
+def replay(settings: Settings, *, as_json: bool) -> int:
     """Work off the webhooks that are due, once.
 
     Many webhooks on one object cost one read. `nftsync serve` does this as webhooks come; both may
@@ -170,14 +159,14 @@ def replay(context: click.Context, settings: Settings, *, as_json: bool) -> None
         click.echo(result.summary())
     if interrupted.is_set():
         say("Interrupted; what was read is saved, and the rest waits. Go on with: nftsync replay")
-        context.exit(130)
+        return 130
     if result.error is not None:
         say(f"nftsync: webhooks wait: {one_line(result.error)}")
     if result.failed or result.dead:
         say("nftsync: see which failed, and why: nftsync inbox --state failed (or dead)")
     if result.unrouted:
         say("nftsync: types without a route: nftsync routes suggest")
-    context.exit(1 if result.failed or result.dead or result.error is not None else 0)
+    return 1 if result.failed or result.dead or result.error is not None else 0
 
 
 @click.command("webhook-config")
@@ -199,10 +188,15 @@ def replay(context: click.Context, settings: Settings, *, as_json: bool) -> None
     "--yes", is_flag=True, help="Don't ask before another URL takes the present one's place."
 )
 @with_settings("base_url", "timeout", "retries")
-@click.pass_context
 def webhook_config(
-    context: click.Context, /, settings: Settings, *, yes: bool, **given: Any
-) -> None:
+    settings: Settings,
+    *,
+    url: str | None,
+    types: tuple[str, ...],
+    enabled: bool | None,
+    send_secret: bool,
+    yes: bool,
+) -> int:
     """Change where the provider sends webhooks, and which.
 
     Only what is given is sent. An organization has one receiver: a new --url takes the place of the
@@ -217,29 +211,7 @@ def webhook_config(
     from nftsync.provider.client import Client
     from nftsync.pull.api import client_config
 
-    changes = _changes(settings, **given)
-    config = client_config(settings)
-    if "url" in changes and not yes and sys.stdin.isatty() and not _confirmed(changes["url"]):
-        say("Nothing was changed.")
-        context.exit(1)
-    with Client(config) as client:
-        try:
-            client.configure_webhooks(changes)
-        except ReadError as error:
-            raise _explained(error) from None
-    _report(config.base_url, changes)
-
-
-def _changes(
-    settings: Settings,
-    *,
-    url: str | None,
-    types: tuple[str, ...],
-    enabled: bool | None,
-    send_secret: bool,
-) -> dict[str, Any]:
-    """What is to be sent, under the names of the provider's document."""
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {}  # under the names of the provider's document
     if url is not None:
         changes["url"] = _checked_url(url)
     if enabled is not None:
@@ -252,15 +224,27 @@ def _changes(
         raise click.UsageError(
             "nothing to change; give --url, --type, --enable or --disable, or --send-secret"
         )
-    return changes
+    config = client_config(settings)
+    if url is not None and not yes and sys.stdin.isatty():
+        to = f"All webhooks of the organization will go to {visible(url)} and nowhere else. Go on?"
+        if not click.confirm(to, err=True):
+            say("Nothing was changed.")
+            return 1
+    with Client(config) as client:
+        try:
+            client.configure_webhooks(changes)
+        except ReadError as error:
+            raise _explained(error) from None
+    _report(config.base_url, changes)
+    return 0
 
 
 def _secret_to_send(settings: Settings) -> str:
     secret = settings.webhook_secret
     if secret is None or not secret.strip():
         raise SettingsError(
-            f"{'no' if secret is None else 'a blank'} webhook_secret: set it with "
-            "NFTSYNC_WEBHOOK_SECRET, NFTSYNC_WEBHOOK_SECRET_FILE or webhook_secret in nftsync.toml"
+            "no webhook_secret, or a blank one: set it with NFTSYNC_WEBHOOK_SECRET, "
+            "NFTSYNC_WEBHOOK_SECRET_FILE or webhook_secret in nftsync.toml"
         )
     return secret
 
@@ -287,13 +271,6 @@ def _checked_url(given: str) -> str:
             "put TLS in front of `nftsync serve` and give an https address"
         )
     return url
-
-
-def _confirmed(url: str) -> bool:
-    question = (
-        f"All webhooks of the organization will go to {visible(url)} and nowhere else. Go on?"
-    )
-    return click.confirm(question, err=True)
 
 
 def _explained(error: ReadError) -> ReadError:

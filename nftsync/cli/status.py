@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -22,7 +22,6 @@ from nftsync.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from nftsync.provider.routes import Route
     from nftsync.reports.status import Check, StalestWallet, Status
     from nftsync.settings import Settings
 
@@ -39,7 +38,7 @@ _ATTEMPTS = 2
 _ROUTE = ("type", "kind", "path", "holders", "wallets", "tokens", "at_most_every", "source")
 
 
-@click.command(short_help="Show counts, freshness, the last runs and the backlog.")
+@click.command()
 @with_settings("database")
 @click.option(
     "--max-age",
@@ -47,11 +46,8 @@ _ROUTE = ("type", "kind", "path", "holders", "wallets", "tokens", "at_most_every
     help="Exit with 1 when a tracked wallet was not read for longer: 90s, 15m, 6h, 7d",
 )
 @json_option("Print the status as JSON.")
-@click.pass_context
-def status(
-    context: click.Context, settings: Settings, *, max_age: str | None, as_json: bool
-) -> None:
-    """Show counts, the last sync and replay, how fresh the wallets are, and what waits.
+def status(settings: Settings, *, max_age: str | None, as_json: bool) -> int:
+    """Show counts, freshness, the last runs and the backlog.
 
     With --max-age the exit code tells a monitor whether the mirror is fresh: a tracked wallet that
     was never read is stale; with none tracked nothing is.
@@ -72,26 +68,22 @@ def status(
         print_json(found)
     else:
         _show(found, stalest, at)
-    if allowed is not None and stalest is not None and _is_stale(stalest, allowed):
-        context.exit(1)
-
-
-def _is_stale(wallet: StalestWallet, allowed: timedelta) -> bool:
-    if wallet.age_s is not None and wallet.age_s <= allowed.total_seconds():
-        return False
-    read = "never read" if wallet.age_s is None else f"last read {_in_words(wallet.age_s)} ago"
-    say(f"nftsync: stale: wallet {named(wallet.wallet_id, wallet.label)} was {read}")
-    return True
+    if stalest is None or allowed is None:
+        return 0
+    if stalest.age_s is not None and stalest.age_s <= allowed.total_seconds():
+        return 0
+    read = "never read" if stalest.age_s is None else f"last read {_ago(stalest.age_s)}"
+    say(f"nftsync: stale: wallet {named(stalest.wallet_id, stalest.label)} was {read}")
+    return 1
 
 
 def _show(found: Status, stalest: StalestWallet | None, at: str) -> None:
     freshness = "none tracked"
     if stalest is not None:
-        ago = "never" if stalest.age_s is None else f"{_in_words(stalest.age_s)} ago"
-        freshness = f"least recently read: {ago}"
+        freshness = f"least recently read: {_ago(stalest.age_s)}"
     waiting = _by_state(found.inbox)
     if found.oldest_pending_age_s is not None:
-        waiting += f"; oldest pending: {_in_words(found.oldest_pending_age_s)} ago"
+        waiting += f"; oldest pending: {_ago(found.oldest_pending_age_s)}"
     lines = {
         "nftsync": found.version,
         "database": found.database,
@@ -116,25 +108,26 @@ def _run(run: Mapping[str, Any] | None, at: str) -> str:
 
     if run is None:
         return "never"
-    text = f"{run['status']}, {_in_words(age_seconds(run['started_at'], at))} ago (run "
+    text = f"{run['status']}, {_ago(age_seconds(run['started_at'], at))} (run "
     text += f"{run['run_id']}: {run['wallets_ok']:,} wallets ok, {run['wallets_failed']:,} failed)"
     return text if run["error"] is None else f"{text}: {run['error']}"
 
 
-def _in_words(seconds: float) -> str:
-    """An age in its largest whole unit: `3 min`."""
+def _ago(seconds: float | None) -> str:
+    """An age in its largest whole unit: `3 min ago`."""
+    if seconds is None:
+        return "never"
     for size, unit in _AGES:
         if seconds >= size:
-            return f"{seconds // size:.0f} {unit}"
-    return "less than 1 s"
+            return f"{seconds // size:.0f} {unit} ago"
+    return "less than 1 s ago"
 
 
-@click.command(short_help="Show each setting and its source, and try them.")
+@click.command()
 @click.argument("wallet_id", required=False, metavar="[WALLET_ID]")
 @with_settings("database", *PROVIDER)
-@click.pass_context
-def check(context: click.Context, settings: Settings, wallet_id: str | None) -> None:
-    """Show each setting and where it came from, and try what depends on them.
+def check(settings: Settings, wallet_id: str | None) -> int:
+    """Show each setting and its source, and try them.
 
     Reads the balances of WALLET_ID, or of the first tracked wallet, to try the API, and stores
     nothing. Secrets are not shown. Exits with 1 when something FAILED.
@@ -145,55 +138,45 @@ def check(context: click.Context, settings: Settings, wallet_id: str | None) -> 
       nftsync check 8d1cc10a-7fbf-42e7-b58d-5110899866aa --base-url https://api.example.com
     """
     from nftsync.records import normalize_uuid
-    from nftsync.reports import status as checks
     from nftsync.settings import describe
 
     wallet = None if wallet_id is None else normalize_uuid(wallet_id, "wallet id")
     heads = ("setting", "value", "source")
     print_table((dict(zip(heads, line, strict=True)) for line in describe(settings)), heads)
-    _print([checks.Check("ok", "settings", "each is of the right form")])
-    failed = _print(checks.check_database(settings.database))
-    failed += _print(_check_api(settings, wallet))
-    failed += _print(checks.check_secret(settings.webhook_secret))
-    context.exit(1 if failed else 0)
-
-
-def _print(results: list[Check]) -> int:
-    """Print results, a line each, and tell how many failed."""
-    for verdict, what, message in results:
+    failed = 0
+    for verdict, what, message in _checks(settings, wallet):
         click.echo(f"{verdict:<8} {what}: {one_line(message)}")
-    return sum(result.verdict == "FAILED" for result in results)
+        failed += verdict == "FAILED"
+    return 1 if failed else 0
 
 
-def _check_api(settings: Settings, wallet_id: str | None) -> list[Check]:
+def _checks(settings: Settings, wallet_id: str | None) -> Iterator[Check]:
     from nftsync.errors import NftsyncError, SettingsError
     from nftsync.provider.client import Client
     from nftsync.pull.api import client_config
-    from nftsync.reports import status as checks
+    from nftsync.reports import status as look
 
+    yield look.Check("ok", "settings", "each is of the right form")
+    yield look.check_database(settings.database)
     try:
         config = client_config(replace(settings, retries=min(settings.retries, _ATTEMPTS)))
         client = Client(config)
     except SettingsError as error:
-        return [checks.Check("FAILED", "API", str(error))]
-    results = checks.check_base_url(settings.base_url or "") + checks.check_proxy(client)
-    with client:
-        if wallet_id is None:
-            with suppress(NftsyncError):  # the line on the database says what is wrong with it
-                wallet_id = checks.first_tracked_wallet(settings.database)
-        if wallet_id is None:
-            todo = "no wallet to read; name one: nftsync check WALLET_ID"
-            return [*results, checks.Check("skipped", "API", todo)]
-        return results + checks.check_api(client, wallet_id)
+        yield look.Check("FAILED", "API", str(error))
+    else:
+        with client:
+            if wallet_id is None:
+                with suppress(NftsyncError):  # the line on the database says what is wrong with it
+                    wallet_id = look.first_tracked_wallet(settings.database)
+            yield from look.check_provider(client, config.base_url, wallet_id)
+    yield look.check_secret(settings.webhook_secret)
 
 
-@click.group(
-    invoke_without_command=True, short_help="Show which read follows which webhook; suggest more."
-)
+@click.group(invoke_without_command=True)
 @with_settings("database")
 @json_option("Print them as JSON.")
 def routes(settings: Settings, *, as_json: bool) -> None:
-    """Show which read follows a webhook of which type, or suggest more.
+    """Show which read follows which webhook; suggest more.
 
     Without a subcommand it lists the routes in force. Types other than Token, Nft and Wallet need a
     [routes.TYPE] table in nftsync.toml, as the provider's document shows no paths for them.
@@ -215,10 +198,17 @@ def list_routes(settings: Settings, *, as_json: bool) -> None:
 
 
 def _list_routes(settings: Settings, *, as_json: bool) -> None:
+    import msgspec
+
     from nftsync.provider.routes import merged
 
-    rows = [
-        _route(name, route, "nftsync.toml" if name in settings.routes else "built in")
+    rows: list[dict[str, Any]] = [
+        {
+            "type": name,
+            **msgspec.structs.asdict(route),
+            "at_most_every": _duration(route.at_most_every),
+            "source": "nftsync.toml" if name in settings.routes else "built in",
+        }
         for name, route in merged(settings.routes).by_type.items()
     ]
     if as_json:
@@ -228,14 +218,6 @@ def _list_routes(settings: Settings, *, as_json: bool) -> None:
             row["holders"] = "yes" if row["holders"] else None
             row["wallets"], row["tokens"] = ", ".join(row["wallets"]), ", ".join(row["tokens"])
         print_table(rows, _ROUTE)
-
-
-def _route(name: str, route: Route, source: str) -> dict[str, Any]:
-    values = (
-        *(name, route.kind, route.path, route.holders, route.wallets, route.tokens),
-        *(_duration(route.at_most_every), source),
-    )
-    return dict(zip(_ROUTE, values, strict=True))
 
 
 def _duration(value: timedelta | None) -> str | None:

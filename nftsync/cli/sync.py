@@ -28,7 +28,7 @@ __all__ = ["sync", "wallets"]
 _SHOWN = 20
 
 
-@click.command(short_help="Read wallets' balances and tokens into the database.")
+@click.command()
 @click.argument("wallet_ids", nargs=-1, metavar="[WALLET_ID]...")
 @with_settings("database", "wallets_file", *PROVIDER)
 @click.option("--tokens", is_flag=True, help="Also read each token those wallets hold by its id.")
@@ -42,18 +42,15 @@ _SHOWN = 20
     help="Believe a provider that answers with empty lists for one wallet after the other.",
 )
 @json_option("Print the result as JSON.")
-@click.pass_context
 def sync(
-    context: click.Context,
-    /,
     settings: Settings,
     wallet_ids: tuple[str, ...],
     *,
     older_than: str | None,
     as_json: bool,
     **which: bool,
-) -> None:
-    """Read wallets' balances, with their tokens, into the database.
+) -> int:
+    """Read wallets' balances and tokens into the database.
 
     Reads the named wallets; none named, those of the wallets file; no file, every tracked wallet.
     Wallets that fail don't hold up the others: they are listed, and the exit code is 1.
@@ -83,7 +80,7 @@ def sync(
     _say_what_failed(result)
     if result.status == "interrupted":
         say("Interrupted; what was fetched is saved. Go on with: nftsync sync --resume")
-    context.exit({"ok": 0, "interrupted": 130}.get(result.status, 1))
+    return {"ok": 0, "interrupted": 130}.get(result.status, 1)
 
 
 def _say_what_failed(result: SyncResult) -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -91,10 +91,8 @@ def open_notebooks(
         browser: see `run_jupyter`.
 
     Raises:
-        NftsyncError: JupyterLab is not installed or cannot be started, or the folder cannot be
-            written.
+        NftsyncError: JupyterLab cannot be started, or the folder cannot be written.
     """
-    require_notebook_extra()
     directory = directory.absolute()
     if made := copy_missing(directory):
         tell(f"Copied {', '.join(copy.name for copy in made)} to {directory}.")
@@ -118,7 +116,13 @@ def notebook_environment(
         config: the settings file, or None for the nearest one to the notebooks.
         tell: is told what does not work, a line at a time.
     """
-    environment = {**_from_anywhere(os.environ), "NFTSYNC_DATABASE": str(database)}
+    environment = {  # with absolute paths: notebooks have a working directory of their own
+        name: str(Path(value.strip()).absolute())
+        if re.fullmatch("NFTSYNC_.*_FILE", name) and value.strip() not in {"", "-"}
+        else value
+        for name, value in os.environ.items()
+    }
+    environment["NFTSYNC_DATABASE"] = str(database)
     if not is_demo(database):
         if config is not None:
             environment["NFTSYNC_CONFIG"] = str(config)
@@ -126,32 +130,13 @@ def notebook_environment(
         return
     kept = {name: value for name, value in environment.items() if not name.startswith("NFTSYNC_")}
     demo = {**kept, "NFTSYNC_DATABASE": str(database), "NFTSYNC_CONFIG": os.devnull}
-    with _provider(database, tell) as url:
-        yield demo if url is None else {**demo, "NFTSYNC_BASE_URL": url}
-
-
-def _from_anywhere(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment with absolute paths: notebooks have a working directory of their own."""
-    return {
-        name: str(Path(value.strip()).absolute())
-        if re.fullmatch("NFTSYNC_.*_FILE", name) and value.strip() not in {"", "-"}
-        else value
-        for name, value in environ.items()
-    }
-
-
-@contextmanager
-def _provider(database: Path, tell: Callable[[str], object]) -> Iterator[str | None]:
-    """The demo's provider; without it, notebooks still show what the database holds."""
     with ExitStack() as stack:
         try:
             stack.enter_context(in_use(database))
-            url = stack.enter_context(provider_again(database, tell))
-        except NftsyncError as error:
+            demo["NFTSYNC_BASE_URL"] = stack.enter_context(provider_again(database, tell))
+        except NftsyncError as error:  # notebooks still show what the database holds
             tell(f"The demo's provider does not run, so there are no pictures: {error}")
-            yield None
-            return
-        yield url
+        yield demo
 
 
 _NEEDED = ("jupyterlab", "ipywidgets", "plotly")
@@ -212,7 +197,11 @@ def run_jupyter(
             while process.poll() is None and not stopped.wait(_LOOK_EVERY):
                 pass
         finally:
-            _end(process)
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_PATIENCE)
+            process.kill()
+            process.wait()
     if process.returncode and not stopped.is_set():
         raise NftsyncError(
             f"JupyterLab ended with exit code {process.returncode}; what it printed above says why"
@@ -227,14 +216,3 @@ def _hang_up_ends_it() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is not None:
-        return
-    process.terminate()
-    try:
-        process.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -52,9 +52,8 @@ def sync(
     Raises:
         NftsyncError: nothing could be read at all, or the database cannot be used.
     """
-    given = {name: _plain(value) for name, value in flags.items()}
-    if wallets_file is not None:
-        given["wallets_file"] = _plain(wallets_file)
+    flags["wallets_file"] = wallets_file
+    given = {name: str(x) if isinstance(x, Path) else x for name, x in flags.items()}
     settings = _settings.load(given, config=None if config is None else Path(config))
     named = [wallets] if isinstance(wallets, str | UUID) else wallets
     request = SyncRequest(
@@ -65,10 +64,6 @@ def sync(
         accept_empty=accept_empty,
     )
     return sync_with(settings, request, progress=progress)
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value
 
 
 def client_config(settings: _settings.Settings) -> ClientConfig:

@@ -7,7 +7,7 @@ import re
 import sqlite3
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -71,33 +71,27 @@ def read_wallets_file(source: Path | Literal["-"]) -> list[WalletLine]:
         for number, line in enumerate(re.split("\r\n|\r|\n", text), start=1)
         if line.strip() and not line.lstrip().startswith("#")
     ]
-    if not lines:
-        raise InputError(f"the wallets file {name} names no wallet")
-    header = [column.strip(' \t"').lower() for column in lines[0][1].split(",")]
-    is_csv = "wallet_id" in header
-    found = _read_csv(lines, name) if is_csv else _read_plain(lines, name)
+    header = [column.strip(' \t"').lower() for column in lines[0][1].split(",")] if lines else []
+    if "wallet_id" in header:
+        found = _read_csv(lines, name)
+    else:
+        ids = ((number, line.partition("#")[0].strip()) for number, line in lines)
+        found = (WalletLine(_wallet_id(each, name, number)) for number, each in ids)
     wallets = {wallet.wallet_id: wallet for wallet in found}
     if not wallets:
         raise InputError(f"the wallets file {name} names no wallet")
     return list(wallets.values())
 
 
-def _read_plain(lines: list[tuple[int, str]], name: str) -> Iterable[WalletLine]:
-    for number, line in lines:
-        yield WalletLine(_wallet_id(line.partition("#")[0].strip(), name, number))
-
-
-def _read_csv(lines: list[tuple[int, str]], name: str) -> Iterable[WalletLine]:
+def _read_csv(lines: list[tuple[int, str]], name: str) -> Iterator[WalletLine]:
     rows = csv.reader((line + "\n" for _, line in lines), skipinitialspace=True, strict=True)
     try:
         header = [column.strip().lower() for column in next(rows)]
-        if unknown := sorted(set(header) - _COLUMNS):
+        if set(header) - _COLUMNS or len(set(header)) < len(header):
             raise InputError(
-                f"the wallets file {name} has the unknown column {unknown[0]!r}; "
-                "known are wallet_id, label and group"
+                f"the wallets file {name} has the columns {str(header)[1:-1]}; "
+                "known are wallet_id, label and group, each once"
             )
-        if len(set(header)) < len(header):
-            raise InputError(f"the wallets file {name} has a column twice")
         for row in rows:
             number = lines[rows.line_num - 1][0]
             if len(row) > len(header):
@@ -211,25 +205,15 @@ def unread_tokens(connection: sqlite3.Connection, run: runs.Run) -> tuple[int, I
     Returns:
         How many, and each as a task.
     """
-    execute = connection.execute
-    execute("CREATE TEMP TABLE IF NOT EXISTS run_wallets (wallet_no INTEGER PRIMARY KEY)")
-    execute("DELETE FROM run_wallets")
-    connection.executemany("INSERT INTO run_wallets VALUES (?)", ((no,) for no in run.plan))
-    rows = execute(
-        "SELECT DISTINCT b.token_no FROM run_wallets JOIN balance_rows b USING (wallet_no)"
-        " LEFT JOIN token_sources s USING (token_no)"
-        " WHERE coalesce(s.detail_ticket, 0) < ? ORDER BY b.token_no",
-        (run.first_sequence,),
+    rows = over_keys(
+        connection,
+        "SELECT DISTINCT b.token_no FROM json_each(?1) k"
+        " JOIN balance_rows b ON b.wallet_no = k.value LEFT JOIN token_sources s USING (token_no)"
+        " WHERE coalesce(s.detail_ticket, 0) < ?2 ORDER BY b.token_no",
+        *(run.plan, run.first_sequence),
     )
     numbers = array("q", (row[0] for row in rows))
-    return len(numbers), _token_tasks(connection, numbers)
-
-
-def _token_tasks(connection: sqlite3.Connection, numbers: array[int]) -> Iterator[TokenTask]:
-    for start in range(0, len(numbers), _STEP):
-        rows = over_keys(
-            connection,
-            "SELECT t.token_id FROM json_each(?) k JOIN tokens t ON t.token_no = k.value",
-            numbers[start : start + _STEP],
-        ).fetchall()
-        yield from (TokenTask(row[0]) for row in rows)
+    query = "SELECT t.token_id FROM json_each(?) k JOIN tokens t ON t.token_no = k.value"
+    steps = (numbers[start : start + _STEP] for start in range(0, len(numbers), _STEP))
+    found = (over_keys(connection, query, step).fetchall() for step in steps)
+    return len(numbers), (TokenTask(row[0]) for rows in found for row in rows)

@@ -21,11 +21,11 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeAlias, cast
 
 import msgspec
 
-from nftsync.errors import CutOff, NftsyncError, SettingsError
+from nftsync.errors import CutOff, SettingsError
 from nftsync.provider.client import ClientConfig
 from nftsync.pull.reads import Pool, Read, Reader, Task
 from nftsync.store.clock import SequenceNumbers
@@ -50,13 +50,8 @@ _CHILD = (
 )
 
 
-class _Order(msgspec.Struct, array_like=True):
-    """What the child is told first."""
-
-    config: ClientConfig
-    sequence_offset: int
-    last_sequence: int
-    threads: int
+#: What the child is told first: how to read, where its numbers begin, and by how many threads.
+_Order: TypeAlias = tuple[ClientConfig, int, int, int]
 
 
 class _Report(msgspec.Struct, array_like=True):
@@ -103,14 +98,12 @@ class Process(Reader[Task, Read]):
     def _start(self) -> None:
         self._ended = False
         self._child = _start_child()
-        if self._child.stdin is None or self._child.stdout is None:
-            raise NftsyncError("the reading process has no pipes")
-        self._to_child = self._child.stdin
-        self._from_child = self._child.stdout
+        self._to_child = cast("IO[bytes]", self._child.stdin)
+        self._from_child = cast("IO[bytes]", self._child.stdout)
         self._listener = threading.Thread(target=self._listen, name="nftsync-fetch", daemon=True)
         self._listener.start()
         config, numbers, threads = self._order
-        self._tell(_Order(config, numbers.offset, numbers.take(), threads))
+        self._tell((config, numbers.offset, numbers.take(), threads))
 
     def _tell(self, value: object) -> None:
         with suppress(BrokenPipeError):  # take() sees that the child has ended
@@ -182,10 +175,6 @@ class Process(Reader[Task, Read]):
         self._listener.join()
         self._from_child.close()
 
-    def close(self) -> None:
-        """Stop, and close the pipes."""
-        self.stop()
-
 
 def _start_child() -> subprocess.Popen[bytes]:
     # Until the child ignores them, they are held back.
@@ -210,11 +199,11 @@ def child_main() -> None:
     first = _receive(stdin)
     if first is None:
         return
-    order = msgspec.msgpack.decode(first, type=_Order)
-    numbers = SequenceNumbers(order.sequence_offset, order.last_sequence)
+    config, offset, last_number, threads = msgspec.msgpack.decode(first, type=_Order)
+    numbers = SequenceNumbers(offset, last_number)
     with suppress(BrokenPipeError):  # the parent has gone
         try:
-            _serve(Pool[Task, Read](order.config, numbers, order.threads), stdin, stdout)
+            _serve(Pool[Task, Read](config, numbers, threads), stdin, stdout)
         except SettingsError as error:
             _send(stdout, _Report(settings_error=str(error)))
     os._exit(0)  # nothing is left to be tidied up, and the parent waits for our end

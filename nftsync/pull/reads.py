@@ -1,12 +1,13 @@
-"""Reads of the provider: one read from its sequence number to its outcome, and many at once."""
+"""Reads of the provider: one from its number to its outcome, many at once, which to believe."""
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Generic, TypeAlias, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar, cast
 
 import msgspec
 
@@ -14,6 +15,7 @@ from nftsync.errors import ReadError, Stopped
 from nftsync.provider.client import Access, Client, ClientConfig
 from nftsync.records import Effort, ObjectRead, TokenRead, WalletRead
 from nftsync.store.clock import SequenceNumbers
+from nftsync.store.database import over_keys
 from nftsync.times import now
 
 __all__ = [
@@ -23,10 +25,12 @@ __all__ = [
     "Pool",
     "Read",
     "Reader",
+    "RemovalGuard",
     "Subject",
     "Task",
     "TokenTask",
     "WalletTask",
+    "afresh",
     "read",
     "subject_of",
 ]
@@ -84,6 +88,11 @@ def subject_of(of: AnyTask | AnyRead) -> Subject:
     return ("object", of.resource_type, of.resource_id)
 
 
+def afresh(read: Read) -> Task:
+    """The task to make a read once more, unconditionally."""
+    return WalletTask(read.wallet_id) if isinstance(read, WalletRead) else TokenTask(read.token_id)
+
+
 def read(client: Client, numbers: SequenceNumbers, task: AnyTask) -> AnyRead:
     """Make a read; that it failed is an outcome, not an exception.
 
@@ -93,7 +102,8 @@ def read(client: Client, numbers: SequenceNumbers, task: AnyTask) -> AnyRead:
         Stopped: the client was stopped.
     """
     effort = Effort()
-    fields: dict[str, Any] = {"sequence": numbers.take(), "started_at": now(), "outcome": "ok"}
+    fields: dict[str, Any] = {"sequence": numbers.take(), "started_at": now(), "effort": effort}
+    fields["outcome"] = "ok"
     try:
         if isinstance(task, WalletTask):
             fields |= _wallet_fields(client, task, effort)
@@ -102,10 +112,8 @@ def read(client: Client, numbers: SequenceNumbers, task: AnyTask) -> AnyRead:
         else:
             fields["body"] = client.object(task.path, effort).decode()
     except ReadError as error:
-        fields["outcome"] = "failed"
-        fields |= {"error": str(error), "status": error.status}
+        fields |= {"outcome": "failed", "error": str(error), "status": error.status}
         fields["provider_down"] = error.provider_down
-    fields["effort"] = effort
     if isinstance(task, WalletTask):
         return WalletRead(wallet_id=task.wallet_id, **fields)
     if isinstance(task, TokenTask):
@@ -203,9 +211,9 @@ class Reader(ABC, Generic[_Task, _Read]):
     def stop(self) -> None:
         """Begin no more reads, and abandon those under way; what has been read can be taken."""
 
-    @abstractmethod
     def close(self) -> None:
         """Stop, and give up everything that is held."""
+        self.stop()
 
     def _is_enough(self) -> bool:
         """There is no more to wait for: enough has been read, or all, or nothing more will be."""
@@ -319,3 +327,83 @@ class Pool(Reader[_Task, _Read]):
                 self._end()
             except Exception as error:  # noqa: BLE001 - raised again by take()
                 self._end(error)
+
+
+#: So many wallets that held something, in a row, and none between them that still does.
+_IN_A_ROW = 20
+
+
+class RemovalGuard:
+    """Keeps empty lists of wallets that held something, until another wallet's list is not.
+
+    A provider that suddenly answers 200 with empty lists for everyone has not sold everything.
+
+    Args:
+        believe: accept empty lists at once.
+
+    Attributes:
+        reason: why the run should stop, or None.
+        pending: the empty lists that wait to be accepted.
+    """
+
+    def __init__(self, *, believe: bool = False) -> None:
+        self.reason: str | None = None
+        self.pending: list[WalletRead] = []
+        self._believe = believe
+
+    def filter(self, reads: Sequence[Read], connection: sqlite3.Connection) -> list[Read]:
+        """The reads that may be applied now.
+
+        Reads that are part of a run of empty lists too long to be true come out `incomplete`, so
+        that nothing is taken as removed.
+        """
+        empty = [read.wallet_id for read in reads if _is_empty(read)]
+        if self._believe or not (empty or self.pending):
+            return list(reads)
+        held = _holders(connection, empty)
+        passed: list[Read] = []
+        for read in reads:
+            if isinstance(read, TokenRead) or read.outcome == "failed":
+                passed.append(read)
+            elif _is_empty(read) and read.wallet_id in held:
+                self.pending.append(read)
+                if len(self.pending) == _IN_A_ROW:
+                    self.reason = (
+                        f"{_IN_A_ROW} wallets in a row that held NFTs were answered with empty "
+                        "lists; nothing was taken as removed. If it is true, "
+                        "`nftsync sync --accept-empty` believes it"
+                    )
+            else:
+                if read.entries or _holders(connection, [read.wallet_id]):
+                    passed += self.accept()
+                passed.append(read)
+        return [*passed, *self.accept()] if self.reason else passed
+
+    def accept(self) -> list[WalletRead]:
+        """The pending reads as they are, or `incomplete` once they are not to be accepted."""
+        if self.reason is not None:
+            return self.refuse(self.reason)
+        pending, self.pending = self.pending, []
+        return pending
+
+    def refuse(
+        self, why: str = "the list is empty now, and the run ended before that could be believed"
+    ) -> list[WalletRead]:
+        """The pending reads, `incomplete`: nobody knows what they are worth."""
+        pending, self.pending = self.pending, []
+        return [msgspec.structs.replace(x, outcome="incomplete", error=why) for x in pending]
+
+
+def _is_empty(read: Read) -> TypeGuard[WalletRead]:
+    return isinstance(read, WalletRead) and read.outcome == "ok" and not read.entries
+
+
+def _holders(connection: sqlite3.Connection, wallet_ids: list[str]) -> set[str]:
+    """Those of the wallets for which the mirror lists anything."""
+    rows = over_keys(
+        connection,
+        "SELECT w.wallet_id FROM json_each(?) k JOIN wallets w ON w.wallet_id = k.value"
+        " WHERE EXISTS (SELECT 1 FROM balance_rows b WHERE b.wallet_no = w.wallet_no)",
+        wallet_ids,
+    )
+    return {row[0] for row in rows}

@@ -115,8 +115,26 @@ class SyncResult(_Named, frozen=True):
         return value
 
     def _repr_html_(self) -> str:
-        """The result as Jupyter shows it."""
-        return _html(self)
+        """The result as Jupyter shows it: tables without colors, so that they suit any theme."""
+        w, t, b = self.wallets, self.tokens, self.balances
+        rows = {
+            "Status": self.status if self.error is None else f"{self.status}: {self.error}",
+            "Wallets": f"{w.ok:,} read, {w.unchanged:,} of them unchanged; {w.failed:,} failed",
+            "Balances": f"{b.added:,} added, {b.changed:,} changed, {b.removed:,} removed",
+            "Tokens": f"{t.added:,} new, {t.changed:,} changed",
+            "Requests": f"{self.requests:,}, {self.retries:,} of them retries",
+            "Time": f"{self.seconds:.1f} s",
+        }
+        page = _table(f"Sync, run {self.run_id}", rows.items())
+        if not self.failures:
+            return page
+        shown = [
+            (f.wallet_id if f.token_id is None else f"{f.wallet_id}, token {f.token_id}", f.error)
+            for f in self.failures[:_SHOWN]
+        ]
+        if more := len(self.failures) - len(shown):
+            shown.append((f"and {more:,} more", "in .failures"))
+        return page + _table(f"Failures: {len(self.failures):,}", shown)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002
         """The result as IPython shows it in a terminal; not with every failure."""
@@ -133,30 +151,6 @@ class SyncResult(_Named, frozen=True):
             f"Balances: {b.added:,} added, {b.changed:,} changed, {b.removed:,} removed. "
             f"Tokens: {t.added:,} new, {t.changed:,} changed."
         )
-
-
-def _html(result: SyncResult) -> str:
-    """A result as tables without colors of their own, so that they suit any theme."""
-    w, t, b = result.wallets, result.tokens, result.balances
-    rows = {
-        "Status": result.status if result.error is None else f"{result.status}: {result.error}",
-        "Wallets": f"{w.ok:,} read, {w.unchanged:,} of them unchanged; {w.failed:,} failed",
-        "Balances": f"{b.added:,} added, {b.changed:,} changed, {b.removed:,} removed",
-        "Tokens": f"{t.added:,} new, {t.changed:,} changed",
-        "Requests": f"{result.requests:,}, {result.retries:,} of them retries",
-        "Time": f"{result.seconds:.1f} s",
-    }
-    parts = [_table(f"Sync, run {result.run_id}", rows.items())]
-    if result.failures:
-        shown = [
-            (f.wallet_id if f.token_id is None else f"{f.wallet_id}, token {f.token_id}", f.error)
-            for f in result.failures[:_SHOWN]
-        ]
-        more = len(result.failures) - len(shown)
-        if more:
-            shown.append((f"and {more:,} more", "in .failures"))
-        parts.append(_table(f"Failures: {len(result.failures):,}", shown))
-    return "".join(parts)
 
 
 def _table(title: str, rows: Iterable[tuple[str, str]]) -> str:

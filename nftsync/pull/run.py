@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -14,8 +15,7 @@ from nftsync.errors import CutOff, SettingsError, StoreError
 from nftsync.provider.client import Access, ClientConfig
 from nftsync.pull.plan import SyncRequest, begin, unread_tokens, unread_wallets
 from nftsync.pull.process import Process
-from nftsync.pull.reads import Pool, Read, Reader, Subject, Task, TokenTask, WalletTask, subject_of
-from nftsync.pull.removals import RemovalGuard
+from nftsync.pull.reads import Pool, Read, Reader, RemovalGuard, Subject, Task, afresh, subject_of
 from nftsync.pull.result import Failure, SyncResult
 from nftsync.records import Applied, WalletRead
 from nftsync.store import runs
@@ -78,7 +78,7 @@ def sync_wallets(
         else:
             reader = Pool(config, mirror.numbers, concurrency, access)
         held.enter_context(closing(reader))
-        guard = RemovalGuard(accept=request.accept_empty)
+        guard = RemovalGuard(believe=request.accept_empty)
         interruptions = [signalled] if stopped is None else [signalled, stopped]
         result = _SyncRun(mirror, reader, run, guard, interruptions, progress).run()
         if file_at(database) != opened:  # SQLite goes on writing where nobody finds it
@@ -89,33 +89,26 @@ def sync_wallets(
         return result
 
 
+@dataclass
 class _SyncRun:
     """Feeds a reader with a run's tasks, writes what it brings, and keeps the run's ledger."""
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        reader: Reader[Task, Read],
-        run: runs.Run,
-        guard: RemovalGuard,
-        interruptions: Sequence[threading.Event],
-        progress: bool | None,
-    ) -> None:
-        self._mirror = mirror
-        self._reader = reader
-        self._run = run
-        self._guard = guard
-        self._interruptions = interruptions
-        self._progress = progress
-        self._error: str | None = None
-        self._resumable = False
-        self._unwritten = 0
-        self._failures: dict[Subject, Failure] = {}
-        self._stale: Counter[Subject] = Counter()
-        self._batch = BatchSize()
-        self._waited = False
-        self._earlier_seconds = run.counts.seconds
-        self._began = time.monotonic()
+    _mirror: Mirror
+    _reader: Reader[Task, Read]
+    _run: runs.Run
+    _guard: RemovalGuard
+    _interruptions: Sequence[threading.Event]
+    _progress: bool | None
+    _error: str | None = None
+    _resumable: bool = False
+    _unwritten: int = 0
+    _waited: bool = False
+    _failures: dict[Subject, Failure] = field(default_factory=dict)
+    _stale: Counter[Subject] = field(default_factory=Counter)
+    _batch: BatchSize = field(default_factory=BatchSize)
+
+    def __post_init__(self) -> None:
+        self._began = time.monotonic() - self._run.counts.seconds
 
     @property
     def _interrupted(self) -> bool:
@@ -212,14 +205,7 @@ class _SyncRun:
                 self._note_failure(each.read)
         # Unconditional, as what they knew is gone.
         stale = [x.read for x in applied if x.result == "stale" and not self._over]
-        self._submit(
-            [
-                WalletTask(read.wallet_id)
-                if isinstance(read, WalletRead)
-                else TokenTask(read.token_id)
-                for read in stale
-            ]
-        )
+        self._submit([afresh(read) for read in stale])
         return len(stale)
 
     def _give_up(self, applied: Applied) -> Applied:
@@ -233,19 +219,16 @@ class _SyncRun:
         if isinstance(read, WalletRead):
             failure = Failure(read.wallet_id, error)
         else:
-            failure = Failure(self._holder(read.token_id), error, read.token_id)
+            holder = self._mirror.connection.execute(
+                "SELECT w.wallet_id FROM tokens t JOIN balance_rows b USING (token_no)"
+                " JOIN wallets w USING (wallet_no) WHERE t.token_id = ? LIMIT 1",
+                (read.token_id,),
+            ).fetchone()
+            failure = Failure(holder[0] if holder else "", error, read.token_id)
         self._failures[subject_of(read)] = failure
 
-    def _holder(self, token_id: str) -> str:
-        row = self._mirror.connection.execute(
-            "SELECT w.wallet_id FROM tokens t JOIN balance_rows b USING (token_no)"
-            " JOIN wallets w USING (wallet_no) WHERE t.token_id = ? LIMIT 1",
-            (token_id,),
-        ).fetchone()
-        return row[0] if row else ""
-
     def _seconds(self) -> float:
-        return round(self._earlier_seconds + time.monotonic() - self._began, 3)
+        return round(time.monotonic() - self._began, 3)
 
     def _finish(self, *, interrupted: bool) -> SyncResult:
         counts = self._run.counts

@@ -16,8 +16,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from nftsync.pull.reads import AnyRead, Read, WalletTask
-from nftsync.pull.removals import RemovalGuard
+from nftsync.pull.reads import AnyRead, Read, RemovalGuard, WalletTask
 from nftsync.records import Applied, ObjectRead, WalletRead
 from nftsync.replay.config import ReplayConfig
 from nftsync.replay.work import Job
@@ -177,8 +176,8 @@ class LeasedRun:
 
     def control(self, connection: sqlite3.Connection) -> WalletTask | None:
         """A wallet whose list tells whether empty ones are to be accepted; None: there is none."""
-        near = random.getrandbits(40)
-        wallet = another_holder(connection, self.guard.pending, near)
+        emptied = [read.wallet_id for read in self.guard.pending]
+        wallet = another_holder(connection, emptied, random.getrandbits(40))
         return None if wallet is None else WalletTask(wallet.wallet_id, wallet.etag, wallet.digest)
 
     def apply(

@@ -13,7 +13,7 @@ from nftsync.records import normalize_uuid
 from nftsync.store.catalog import AS_OF_COLUMNS, TABLES
 from nftsync.store.schema import reading
 
-__all__ = ["Certainty", "Evidence", "State", "find_evidence"]
+__all__ = ["Certainty", "Evidence", "find_evidence"]
 
 #: `bracketed`: the same state was read before and after. `gap`: what was read next differed.
 #: `open`: it was not read since. `unknown`: no complete read had been stored by then.
@@ -25,30 +25,6 @@ _HOLDING_COLUMNS = tuple(
     for name in TABLES["holdings"].columns
     if not name.startswith("wallet_") and name not in AS_OF_COLUMNS
 )
-
-
-class State(msgspec.Struct, kw_only=True):
-    """A state that a wallet was found in, and the run that found it first.
-
-    Attributes:
-        first_read_at: when it was first read.
-        last_read_at: when the same was last read.
-        reads: how many reads found it.
-        body_sha256: SHA-256 of the provider's answer that showed it first.
-        run_id: the run that found it first.
-        run_started_at: when that run began.
-        run_finished_at: when it ended; None while it runs.
-        run_status: what became of it.
-    """
-
-    first_read_at: str
-    last_read_at: str
-    reads: int
-    body_sha256: str
-    run_id: int | None
-    run_started_at: str | None
-    run_finished_at: str | None
-    run_status: str | None
 
 
 class Evidence(msgspec.Struct, kw_only=True):
@@ -63,7 +39,8 @@ class Evidence(msgspec.Struct, kw_only=True):
         confirmed_after: the next read known, whether it found the same or not.
         statement: what is and what is not proven, for a person.
         holdings: what it listed, with the metadata known then; times in the stored form.
-        reads: the state known then, if there was one, and the next, if there is one.
+        reads: the state known then, if there was one, and the next, if there is one: the columns
+            of `wallet_states`, and how the run went that found it first.
     """
 
     wallet_id: str
@@ -74,7 +51,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     confirmed_after: str | None
     statement: str
     holdings: list[dict[str, Any]]
-    reads: list[State]
+    reads: list[dict[str, Any]]
 
 
 def find_evidence(path: Path | str, wallet_id: str, at: str) -> Evidence:
@@ -100,10 +77,10 @@ def find_evidence(path: Path | str, wallet_id: str, at: str) -> Evidence:
         if wallet is None:
             raise InputError(f"wallet {wallet_id} is not known here; see `nftsync wallets`")
         number, label = wallet
-        then, following, unproven = _states_around(connection, number, at)
+        known, reads, unproven = _states_around(connection, number, at)
         holdings = frames.holdings(connection, wallet=wallet_id, as_of=at)
         certainty, before, after = _confirmations(connection, number, at)
-    if then is None:
+    if not known:
         certainty = "unknown"
     return Evidence(
         wallet_id=wallet_id,
@@ -118,44 +95,40 @@ def find_evidence(path: Path | str, wallet_id: str, at: str) -> Evidence:
             for rows in rows_of(holdings, _HOLDING_COLUMNS)
             for row in rows
         ],
-        reads=[state for state in (then, following) if state is not None],
+        reads=reads,
     )
 
 
-_STATE = """
+_STATES = """
     SELECT s.first_read_at, s.last_read_at, s.reads, s.body_sha256, s.run_id,
-        r.started_at, r.finished_at, r.status
+        r.started_at AS run_started_at, r.finished_at AS run_finished_at, r.status AS run_status
     FROM wallet_state_rows s LEFT JOIN sync_runs r USING (run_id)
-    WHERE s.wallet_no = ? AND s.state_id"""
+    WHERE s.wallet_no = ? AND s.state_id >= ? ORDER BY s.state_id LIMIT ?"""
 
 
 def _states_around(
     connection: sqlite3.Connection, number: int, at: str
-) -> tuple[State | None, State | None, int]:
-    """The last state that was stored by a time, the wallet's next one, and the changes since.
+) -> tuple[bool, list[dict[str, Any]], int]:
+    """Whether a state was stored by a time, that and the wallet's next one, and the changes since.
 
     The changes are those by the time that came after the state: a complete read would have stored
     one of its own.
     """
-    state_id, stored_at = connection.execute(
+    then = connection.execute(
         "SELECT state_id, observed_at FROM wallet_state_rows WHERE wallet_no = ?"
         " AND observed_at <= ? ORDER BY state_id DESC LIMIT 1",
         (number, at),
-    ).fetchone() or (-1, "")
-    then = connection.execute(f"{_STATE} = ?", (number, state_id)).fetchone()
-    following = connection.execute(
-        f"{_STATE} > ? ORDER BY s.state_id LIMIT 1", (number, state_id)
     ).fetchone()
+    state_id, stored_at = then or (-1, "")
+    states = connection.execute(_STATES, (number, state_id, 2 if then else 1))
+    names = [column[0] for column in states.description]
+    reads = [dict(zip(names, row, strict=True)) for row in states]
     (changes,) = connection.execute(
         "SELECT count(*) FROM balance_change_rows WHERE wallet_no = ? AND observed_at <= ?"
         " AND observed_at > ?",
         (number, at, stored_at),
     ).fetchone()
-    return _state(then), _state(following), int(changes)
-
-
-def _state(row: tuple[Any, ...] | None) -> State | None:
-    return None if row is None else State(**dict(zip(State.__struct_fields__, row, strict=True)))
+    return then is not None, reads, int(changes)
 
 
 def _confirmations(

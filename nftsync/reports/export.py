@@ -1,4 +1,4 @@
-"""The whole database as files: each public table and view as Parquet or CSV, all of one moment."""
+"""The whole database as files: each public table and view, or one copy of it, all of one moment."""
 
 from __future__ import annotations
 
@@ -6,27 +6,37 @@ import base64
 import csv
 import hashlib
 import io
-import json
+import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias
 
 import msgspec
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nftsync import __version__
+from nftsync import __version__, frames
 from nftsync.errors import StoreError
-from nftsync.frames._files import note
+from nftsync.frames._files import note, rows_of
 from nftsync.store.catalog import TABLES, ColumnKind, columns_of
+from nftsync.store.database import explained
 from nftsync.store.schema import reading
 from nftsync.text import neutralized, progress_bar
 from nftsync.times import now
-from nftsync.whole_files import create_private, whole_directory
+from nftsync.whole_files import create_private, whole_directory, whole_file
 
-__all__ = ["CsvFile", "ExportFormat", "ExportedFile", "Manifest", "ParquetFile", "write_export"]
+__all__ = [
+    "ExportFormat",
+    "ExportedFile",
+    "Manifest",
+    "write_csv",
+    "write_export",
+    "write_parquet",
+    "write_snapshot",
+]
 
 ExportFormat: TypeAlias = Literal["parquet", "csv"]
 
@@ -151,13 +161,8 @@ def _rows(
     """The rows of a table, as it is or as of a time."""
     table = TABLES[name]
     if as_of is not None and name in {"tokens", "holdings"}:
-        from nftsync import frames  # pandas is slow to import
-        from nftsync.frames._files import rows_of
-
-        read = frames.tokens if name == "tokens" else frames.holdings
-        yield from rows_of(
-            read(connection, as_of=as_of), list(columns_of(name, as_of=True)), step=chunk
-        )
+        frame = (frames.tokens if name == "tokens" else frames.holdings)(connection, as_of=as_of)
+        yield from rows_of(frame, list(columns_of(name, as_of=True)), step=chunk)
         return
     parameters = () if as_of is None or table.since is None else (as_of,)
     query = table.select(until=as_of is not None)
@@ -173,26 +178,20 @@ def _written(
 ) -> ExportedFile:
     create_private(path)
     count = 0
+
+    def counted() -> Iterator[Rows]:
+        nonlocal count
+        for chunk in rows:
+            yield chunk
+            count += len(chunk)
+            bar.update(len(chunk))
+
     with path.open("wb") as file:
-        writer = (ParquetFile if path.suffix == ".parquet" else CsvFile)(file, kinds)
-        try:
-            for chunk in rows:
-                writer.write(chunk)
-                count += len(chunk)
-                bar.update(len(chunk))
-            writer.close()
-        except BaseException:
-            with suppress(Exception):  # it will not be kept
-                writer.close()
-            raise
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        (write_parquet if path.suffix == ".parquet" else write_csv)(file, kinds, counted())
+    with path.open("rb") as written:
+        digest = hashlib.file_digest(written, "sha256").hexdigest()
     return ExportedFile(
-        name=path.name,
-        rows=count,
-        columns=list(kinds),
-        kinds=list(kinds.values()),
-        sha256=digest,
+        name=path.name, rows=count, columns=list(kinds), kinds=list(kinds.values()), sha256=digest
     )
 
 
@@ -208,48 +207,33 @@ _TYPES: dict[ColumnKind, pa.DataType] = {
 }
 
 
-class ParquetFile:
-    """A Parquet file with declared types."""
-
-    def __init__(self, file: BinaryIO, columns: Mapping[str, ColumnKind]) -> None:
-        self._schema = pa.schema(
-            [
-                pa.field(name, _TYPES[kind], metadata=note("amount") if kind == "amount" else None)
-                for name, kind in columns.items()
-            ],
-            {b"nftsync": __version__.encode(), b"pandas": _for_pandas(columns)},
-        )
-        self._kinds = list(columns.values())
-        self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
-
-    def write(self, rows: Rows) -> None:
-        """Append rows, one at least, as the tables have them; they become one row group."""
-        columns = zip(*rows, strict=True)
-        arrays = [_array(kind, values) for kind, values in zip(self._kinds, columns, strict=True)]
-        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
-
-    def close(self) -> None:
-        """Write the footer; without it the file is none."""
-        try:
-            self._writer.close()
-        finally:
-            self._writer.is_open = False  # or it tries again when it is collected, and complains
+def write_parquet(
+    file: BinaryIO, columns: Mapping[str, ColumnKind], chunks: Iterable[Rows]
+) -> None:
+    """Write rows, as the tables have them, with declared types; a chunk becomes a row group."""
+    fields = [
+        pa.field(name, _TYPES[kind], metadata=note("amount") if kind == "amount" else None)
+        for name, kind in columns.items()
+    ]
+    about = {b"nftsync": __version__.encode(), b"pandas": _for_pandas(columns)}
+    schema = pa.schema(fields, about)
+    writer = pq.ParquetWriter(file, schema, compression="zstd")
+    try:
+        for rows in chunks:
+            values = zip(columns.values(), zip(*rows, strict=True), strict=True)
+            arrays = [_array(*each) for each in values]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+        writer.close()
+    finally:
+        writer.is_open = False  # or it tries again when it is collected, and complains
 
 
 def _for_pandas(columns: Mapping[str, ColumnKind]) -> bytes:
     """What makes pandas read integers that may be missing as such, and not as floats."""
-    integers = [
-        {
-            "name": name,
-            "field_name": name,
-            "pandas_type": "int64",
-            "numpy_type": "Int64",
-            "metadata": None,
-        }
-        for name, kind in columns.items()
-        if kind == "integer"
-    ]
-    return json.dumps({"columns": integers, "index_columns": [], "column_indexes": []}).encode()
+    integers = {name: "Int64" for name, kind in columns.items() if kind == "integer"}
+    alike = pd.DataFrame({name: pd.array([], kind) for name, kind in integers.items()})
+    noted: bytes = pa.Schema.from_pandas(alike, preserve_index=False).metadata[b"pandas"]
+    return noted
 
 
 def _array(kind: ColumnKind, values: tuple[Any, ...]) -> pa.Array:
@@ -265,31 +249,63 @@ def _array(kind: ColumnKind, values: tuple[Any, ...]) -> pa.Array:
     return pa.array(values, _TYPES[kind])
 
 
-class CsvFile:
-    """A CSV file (UTF-8, RFC 4180): missing values are empty, flags 0 or 1, bytes base64."""
-
-    def __init__(self, file: BinaryIO, columns: Mapping[str, ColumnKind]) -> None:
-        self._text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-        self._writer = csv.writer(self._text)
-        self._writer.writerow(map(neutralized, columns))
-        self._kinds = list(columns.values())
-
-    def write(self, rows: Rows) -> None:
-        """Append rows, one at least, as the tables have them."""
-        columns = zip(*rows, strict=True)
-        cells = [_cells(kind, values) for kind, values in zip(self._kinds, columns, strict=True)]
-        self._writer.writerows(zip(*cells, strict=True))
-
-    def close(self) -> None:
-        """Write what is left, and leave the file open."""
-        self._text.detach()
+def write_csv(file: BinaryIO, columns: Mapping[str, ColumnKind], chunks: Iterable[Rows]) -> None:
+    """Write rows as CSV (UTF-8, RFC 4180): missing values are empty, flags 0 or 1, bytes base64."""
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+    try:
+        writer = csv.writer(text)
+        writer.writerow(map(neutralized, columns))
+        for rows in chunks:
+            values = zip(columns.values(), zip(*rows, strict=True), strict=True)
+            writer.writerows(zip(*(_cells(*each) for each in values), strict=True))
+    finally:
+        text.detach()
 
 
 def _cells(kind: ColumnKind, values: tuple[Any, ...]) -> Sequence[Any]:
     if kind == "bytes":
-        values = tuple(
-            None if value is None else base64.b64encode(value).decode("ascii") for value in values
-        )
+        values = tuple(x if x is None else base64.b64encode(x).decode() for x in values)
     elif kind not in {"text", "amount"}:
         return values
     return [None if value is None else neutralized(value) for value in values]
+
+
+#: Pages that are copied between two looks at the progress bar and at Ctrl-C; some 8 MB.
+_STEP = 2_000
+
+
+def write_snapshot(
+    database: Path, file: Path, *, progress: bool | None = None, step: int = _STEP
+) -> int:
+    """Copy a database as it is at one moment, while others may go on writing it.
+
+    The copy has no write-ahead log and is readable by its owner only. It appears under its name
+    once it is whole.
+
+    Args:
+        database: what to copy.
+        file: where to; its folder is made where it is missing.
+        progress: show a progress bar; None shows it on a terminal.
+        step: pages that are copied at once.
+
+    Returns:
+        The copy's size in bytes.
+
+    Raises:
+        InputError: `file` is there already.
+        StoreError: the database cannot be read, or the copy cannot be written.
+    """
+    file = Path(os.path.abspath(file))  # noqa: PTH100 - a link at its place is not followed
+    with reading(database) as source, whole_file(file) as partial, explained(file):
+        bar = progress_bar("Copying", 0, unit="pages", shown=progress)
+
+        def show(_: int, remaining: int, total: int) -> None:
+            bar.total = total
+            bar.update(total - remaining - bar.n)
+
+        with closing(bar), closing(sqlite3.connect(partial, isolation_level=None)) as target:
+            # The source's open read transaction holds the moment: however often a writer commits
+            # meanwhile, the copy need not begin again.
+            source.backup(target, pages=step, progress=show)
+            target.execute("PRAGMA journal_mode = DELETE").fetchone()
+        return partial.stat().st_size

@@ -11,16 +11,14 @@ from array import array
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeAlias
-
-import msgspec
+from typing import Any, Self, TypeAlias
 
 from nftsync.errors import InputError
 from nftsync.store.catalog import TABLES
-from nftsync.store.database import explained
+from nftsync.store.database import explained, over_keys
 from nftsync.store.schema import opened
 
-__all__ = ["PAGE", "POLL_SECONDS", "WEBHOOK_COLUMNS", "ChangeFeed", "InboxView", "StoredWebhook"]
+__all__ = ["PAGE", "POLL_SECONDS", "WEBHOOK_COLUMNS", "ChangeFeed", "InboxView"]
 
 #: How long a feed that waits sleeps between two looks.
 POLL_SECONDS = 0.5
@@ -58,9 +56,14 @@ class _Log:
         with explained(self._name):
             return self._connection.execute(query, parameters).fetchall()
 
-    def _rows(self, query: str, *parameters: object) -> list[Row]:
+    def _rows(
+        self, query: str, *parameters: object, keys: Sequence[int] | None = None
+    ) -> list[Row]:
         with explained(self._name):
-            cursor = self._connection.execute(query, parameters)
+            if keys is None:
+                cursor = self._connection.execute(query, parameters)
+            else:
+                cursor = over_keys(self._connection, query, keys, *parameters)
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor]
 
@@ -144,27 +147,6 @@ class ChangeFeed(_Log):
                 return
 
 
-class StoredWebhook(NamedTuple):
-    """All that is known of one webhook.
-
-    Attributes:
-        columns: its public columns but the body.
-        body: the raw bytes, or None once they were emptied.
-        body_sha256: of the body as it came, hexadecimal.
-        look_again_at: when its object is read once more though it is done, or None.
-        balance_changes: `change_id`, `wallet_id` and `token_id` of the balance changes that name
-            it as their cause.
-        token_changes: `change_id` and `token_id` of the token changes that do.
-    """
-
-    columns: Row
-    body: bytes | None
-    body_sha256: str | None
-    look_again_at: str | None
-    balance_changes: list[Row]
-    token_changes: list[Row]
-
-
 class InboxView(_Log):
     """The inbox of one open database, the newest webhook first."""
 
@@ -199,34 +181,32 @@ class InboxView(_Log):
             " JOIN webhooks w ON w.rowid = k.value WHERE ?2 IS NULL OR state = ?2 ORDER BY k.key"
         )
         for start in range(0, len(numbers), PAGE):
-            page = msgspec.json.encode(list(numbers[start : start + PAGE])).decode()
-            yield self._rows(query, page, state)
+            yield self._rows(query, state, keys=numbers[start : start + PAGE])
 
-    def find(self, webhook_id: str) -> StoredWebhook:
+    def find(self, webhook_id: str) -> tuple[Row, bytes | None]:
         """Look up one webhook, and the changes that it caused.
+
+        Returns:
+            Its public columns but the body, `body_sha256`, `look_again_at` (when its object is
+            read once more though it is done), `balance_changes` and `token_changes` that name it;
+            and the raw body, None once it was emptied.
 
         Raises:
             InputError: it is not in the inbox.
         """
-        names = ("body", "body_sha256", "look_again_at", *WEBHOOK_COLUMNS)
-        found = self._rows(
-            f"SELECT {', '.join(names)} FROM webhooks WHERE webhook_id = ?",  # noqa: S608
-            webhook_id,
-        )
-        if not found:
+        names = ", ".join((*WEBHOOK_COLUMNS, "body_sha256", "look_again_at", "body"))
+        query = f"SELECT {names} FROM webhooks WHERE webhook_id = ?"  # noqa: S608
+        if not (found := self._rows(query, webhook_id)):
             raise InputError(
                 f"webhook {webhook_id} is not in the inbox; `nftsync inbox` lists what is"
             )
-        columns = found[0]
-        body, digest, look_again_at = (columns.pop(name) for name in names[:3])
+        webhook = found[0]
+        body: bytes | None = webhook.pop("body")
         where = "WHERE webhook_id = ? ORDER BY change_id"
-        balances = f"SELECT change_id, wallet_id, token_id FROM balance_changes {where}"  # noqa: S608
-        tokens = f"SELECT change_id, token_id FROM token_changes {where}"  # noqa: S608
-        return StoredWebhook(
-            columns=columns,
-            body=body,
-            body_sha256=digest,
-            look_again_at=look_again_at,
-            balance_changes=self._rows(balances, webhook_id),
-            token_changes=self._rows(tokens, webhook_id),
-        )
+        for name, ids in (
+            ("balance_changes", "wallet_id, token_id"),
+            ("token_changes", "token_id"),
+        ):
+            query = f"SELECT change_id, {ids} FROM {name} {where}"  # noqa: S608
+            webhook[name] = self._rows(query, webhook_id)
+        return webhook, body

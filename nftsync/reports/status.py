@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -29,10 +30,8 @@ __all__ = [
     "Status",
     "Verdict",
     "age_seconds",
-    "check_api",
-    "check_base_url",
     "check_database",
-    "check_proxy",
+    "check_provider",
     "check_secret",
     "first_tracked_wallet",
     "is_this_machine",
@@ -173,14 +172,14 @@ class Check(NamedTuple):
     message: str
 
 
-def check_database(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> list[Check]:
+def check_database(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> Check:
     """Look whether the database is there, whole, and takes writes; nothing is made or changed."""
     try:
         with explained(path):
             verdict, message = _look_at_database(path, busy_seconds)
     except NftsyncError as error:
         verdict, message = "FAILED", str(error)
-    return [Check(verdict, "database", message)]
+    return Check(verdict, "database", message)
 
 
 def _look_at_database(path: Path, busy_seconds: float) -> tuple[Verdict, str]:
@@ -222,46 +221,37 @@ def first_tracked_wallet(path: Path) -> str | None:
     return None if row is None else str(row[0])
 
 
-def check_base_url(base_url: str) -> list[Check]:
-    """Look whether what is read from there can be read by others on the way."""
+def check_provider(client: Client, base_url: str, wallet_id: str | None) -> Iterator[Check]:
+    """Look who is on the way to the provider, and read a wallet's balances once; nothing is stored.
+
+    Args:
+        client: of the provider.
+        base_url: where that is.
+        wallet_id: the wallet, or None: there is none to read.
+    """
     parts = urlsplit(base_url)
-    if parts.scheme == "https" or is_this_machine(parts.hostname or ""):
-        return []
-    problem = "is plain http: who is on the way can read the token and the data; use https"
-    return [Check("warning", "base_url", f"{base_url} {problem}")]
-
-
-def check_proxy(client: Client) -> list[Check]:
-    """Say which proxy stands between us and the provider, if one does."""
-    return [] if client.proxy is None else [Check("ok", "proxy", f"through {client.proxy}")]
-
-
-def is_this_machine(host: str) -> bool:
-    """Whether a host's name or address stays on this machine."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def check_api(client: Client, wallet_id: str) -> list[Check]:
-    """Read a wallet's balances once, and store nothing."""
+    if parts.scheme != "https" and not is_this_machine(parts.hostname or ""):
+        problem = "is plain http: who is on the way can read the token and the data; use https"
+        yield Check("warning", "base_url", f"{base_url} {problem}")
+    if client.proxy is not None:
+        yield Check("ok", "proxy", f"through {client.proxy}")
+    if wallet_id is None:
+        yield Check("skipped", "API", "no wallet to read; name one: nftsync check WALLET_ID")
+        return
     try:
         answer = client.balances(wallet_id, Effort())
     except NftsyncError as error:
-        return [Check("FAILED", "API", f"wallet {wallet_id}: {error}{_advice(error)}")]
+        yield Check("FAILED", "API", f"wallet {wallet_id}: {error}{_advice(error)}")
+        return
     count = len(answer.entries or ())
-    found = Check("ok", "API", f"wallet {wallet_id} was read: {count:,} balances")
-    if answer.unknown_field is None:
-        return [found]
-    name = answer.unknown_field
-    problem = (
-        f"the answer has a top-level field {name!r} that nftsync doesn't know, so reads count as"
-        " incomplete; if it is a page cursor set [paging], else list it in ignore_fields"
-    )
-    return [found, Check("warning", "API", problem)]
+    yield Check("ok", "API", f"wallet {wallet_id} was read: {count:,} balances")
+    if answer.unknown_field is not None:
+        problem = (
+            f"the answer has a top-level field {answer.unknown_field!r} that nftsync doesn't know,"
+            " so reads count as incomplete; if it is a page cursor set [paging], else list it in"
+            " ignore_fields"
+        )
+        yield Check("warning", "API", problem)
 
 
 def _advice(error: NftsyncError) -> str:
@@ -278,18 +268,25 @@ def _advice(error: NftsyncError) -> str:
     return ""
 
 
-def check_secret(secret: str | None) -> list[Check]:
+def is_this_machine(host: str) -> bool:
+    """Whether a host's name or address stays on this machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_secret(secret: str | None) -> Check:
     """Look whether a webhook secret can sign anything; it is not shown."""
-    verdict: Verdict = "ok"
-    message = "set"
+    what = "webhook secret"
     if secret is None:
-        verdict = "skipped"
-        message = (
-            "not set; `serve` needs it: set NFTSYNC_WEBHOOK_SECRET or NFTSYNC_WEBHOOK_SECRET_FILE"
-        )
-    elif not secret.strip():
-        verdict, message = "FAILED", "blank: anyone could sign webhooks; set it to a long text"
-    elif len(secret) < _SHORTEST_SECRET:
-        verdict = "warning"
-        message = f"shorter than {_SHORTEST_SECRET} characters; a longer random one is safer"
-    return [Check(verdict, "webhook secret", message)]
+        todo = "not set; `serve` needs NFTSYNC_WEBHOOK_SECRET or NFTSYNC_WEBHOOK_SECRET_FILE"
+        return Check("skipped", what, todo)
+    if not secret.strip():
+        return Check("FAILED", what, "blank: anyone could sign webhooks; set it to a long text")
+    if len(secret) < _SHORTEST_SECRET:
+        problem = f"shorter than {_SHORTEST_SECRET} characters; a longer random one is safer"
+        return Check("warning", what, problem)
+    return Check("ok", what, "set")

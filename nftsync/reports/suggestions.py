@@ -9,17 +9,17 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from nftsync.provider.routes import Route, Routes
 from nftsync.records import are_uuids
-from nftsync.store.database import over_keys
 from nftsync.store.schema import reading
+from nftsync.store.wallets import known_tokens, wallets_by_id
 from nftsync.text import toml_key, toml_string
 
 __all__ = ["Fields", "Found", "Suggestion", "Suggestions", "as_toml", "suggest"]
@@ -31,8 +31,7 @@ _MOST_TYPES = 100
 _MOST_FIELDS = 20
 _LONGEST_BODY = 1_000_000
 #: Documents whose ids are looked up at once.
-_CHUNK = 100
-_IDS_AT_ONCE = 5_000
+_CHUNK = 20
 _DEEPEST = 30
 _UUID_LENGTH = 36
 
@@ -40,16 +39,8 @@ _UUID_LENGTH = 36
 _NAME = re.compile(r"[^.\s]+")
 
 
-class Found(NamedTuple):
-    """A field in which known ids stand.
-
-    Attributes:
-        field: its dotted name.
-        times: in how many documents it holds one.
-    """
-
-    field: str
-    times: int
+#: The dotted name of a field in which known ids stand, and in how many documents it holds one.
+Found: TypeAlias = tuple[str, int]
 
 
 class Fields(NamedTuple):
@@ -150,8 +141,8 @@ def _is_worth_it(suggestion: Suggestion, route: Route | None) -> bool:
     if own is None:
         return bool(suggestion.wallets or suggestion.tokens or objects)
     return bool(
-        {each.field for each in objects.wallets} - set(own.wallets)
-        or {each.field for each in objects.tokens} - set(own.tokens)
+        {field for field, _ in objects.wallets} - set(own.wallets)
+        or {field for field, _ in objects.tokens} - set(own.tokens)
     )
 
 
@@ -170,22 +161,14 @@ def _look_at(
         return (text for (text,) in connection.execute(query, (name, sample)) if text)
 
     ids = set(read(f"SELECT resource_id FROM webhooks WHERE rowid IN ({_NEWEST})"))  # noqa: S608
-    wallets, tokens = _known(connection, ids)
     objects = read(
         f"SELECT body FROM resources WHERE rowid IN ({_LAST_READ})"  # noqa: S608
         f" AND length(body) <= {_LONGEST_BODY}"
     )
     changes = read(f"SELECT changes FROM webhooks WHERE rowid IN ({_NEWEST})")  # noqa: S608
-    return Suggestion(
-        name,
-        count,
-        len(ids),
-        len(wallets),
-        len(tokens),
-        _fields(connection, objects),
-        _fields(connection, changes),
-        own,
-    )
+    known = len(wallets_by_id(connection, ids)), len(known_tokens(connection, ids))
+    found = _fields(connection, objects), _fields(connection, changes)
+    return Suggestion(name, count, len(ids), *known, *found, own)
 
 
 def _fields(connection: sqlite3.Connection, documents: Iterator[str]) -> Fields:
@@ -196,16 +179,18 @@ def _fields(connection: sqlite3.Connection, documents: Iterator[str]) -> Fields:
     while chunk := list(islice(documents, _CHUNK)):
         count += len(chunk)
         read = [set(_ids_in(document)) for document in chunk]
-        known_wallets, known_tokens = _known(connection, {each for ids in read for _, each in ids})
-        for ids in read:
-            wallets.update({field for field, each in ids if each in known_wallets})
-            tokens.update({field for field, each in ids if each in known_tokens})
+        all_ids = {each for ids in read for _, each in ids}
+        for counts, known in (
+            (wallets, wallets_by_id(connection, all_ids).keys()),
+            (tokens, known_tokens(connection, all_ids)),
+        ):
+            for ids in read:
+                counts.update({field for field, each in ids if each in known})
     return Fields(count, _most_frequent(wallets), _most_frequent(tokens))
 
 
 def _most_frequent(counts: Counter[str]) -> list[Found]:
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return [Found(*each) for each in ordered[:_MOST_FIELDS]]
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_MOST_FIELDS]
 
 
 def _ids_in(document: str) -> Iterator[tuple[str, str]]:
@@ -229,25 +214,6 @@ def _ids_in(document: str) -> Iterator[tuple[str, str]]:
                     waiting.append((f"{field}.{name}" if field else name, depth + 1, inner))
         elif isinstance(value, list):
             waiting += [(field, depth + 1, inner) for inner in value]
-
-
-def _known(connection: sqlite3.Connection, ids: Iterable[str]) -> tuple[set[str], set[str]]:
-    """Those that are known wallets, and those that are known tokens."""
-    wallets: set[str] = set()
-    tokens: set[str] = set()
-    rest = iter(ids)
-    while step := list(islice(rest, _IDS_AT_ONCE)):
-        for found, table, column in (
-            (wallets, "wallets", "wallet_id"),
-            (tokens, "tokens", "token_id"),
-        ):
-            rows = over_keys(
-                connection,
-                f"SELECT {column} FROM json_each(?) k JOIN {table} ON {column} = k.value",  # noqa: S608
-                step,
-            )
-            found.update(row[0] for row in rows)
-    return wallets, tokens
 
 
 def as_toml(suggestions: Suggestions) -> str:
@@ -300,12 +266,12 @@ def _object(suggestion: Suggestion) -> Iterator[str]:
 def _evidence(fields: Fields, source: str) -> Iterator[str]:
     for what, found in (("wallets", fields.wallets), ("tokens", fields.tokens)):
         if found:
-            places = ", ".join(f"{toml_string(each.field)} ({each.times:,})" for each in found)
+            places = ", ".join(f"{toml_string(field)} ({times:,})" for field, times in found)
             yield f"# Known {what} in {fields.documents:,} {source}: {places}"
 
 
 def _list(key: str, own: Sequence[str], found: Sequence[Found]) -> Iterator[str]:
-    names = list(dict.fromkeys(chain(own, (each.field for each in found))))
+    names = list(dict.fromkeys(chain(own, (field for field, _ in found))))
     if names:
         yield f"{key} = [{', '.join(map(toml_string, names))}]"
 

@@ -16,14 +16,7 @@ from provider import token, uuid, wallet
 from worlds import Outcome
 
 from nftsync.provider.routes import Route, merged
-from nftsync.reports.suggestions import (
-    Fields,
-    Found,
-    Suggestion,
-    Suggestions,
-    as_toml,
-    suggest,
-)
+from nftsync.reports.suggestions import Fields, Suggestion, Suggestions, as_toml, suggest
 from nftsync.settings import load
 
 Command = Callable[..., Outcome]
@@ -214,8 +207,8 @@ _FIELD = st.from_regex(r"[^.\s]{1,8}(\.[^.\s]{1,8})?", fullmatch=True)
 _FIELDS = st.builds(
     Fields,
     st.integers(0, 20_000),
-    st.lists(st.builds(Found, _FIELD, st.integers(1, 9)), max_size=3),
-    st.lists(st.builds(Found, _FIELD, st.integers(1, 9)), max_size=3),
+    st.lists(st.tuples(_FIELD, st.integers(1, 9)), max_size=3),
+    st.lists(st.tuples(_FIELD, st.integers(1, 9)), max_size=3),
 )
 _ROUTE = st.none() | st.just(Route(path="/v1/t/{resourceId}", kind="object", wallets=["a.b"]))
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,12 @@ class Site:
         """The tokens that the provider lists for a wallet, in its order."""
         body = json.loads(self.world.balances_body(wallet) or b"{}")
         return [entry["tokenId"].lower() for entry in body["nftTokenBalances"]]
+
+
+def run(database: Path, statement: str, *parameters: object) -> None:
+    """Change a database behind nftsync's back."""
+    with closing(sqlite3.connect(database, timeout=30)) as connection, connection:
+        connection.execute(statement, parameters)
 
 
 def start(*arguments: object, cwd: Path) -> subprocess.Popen[str]:

@@ -14,7 +14,8 @@ from mirrored_site import Site
 from provider import Provider, balances, reply
 from worlds import Outcome
 
-from nftsync.reports.status import check_base_url, check_database, check_secret
+from nftsync.provider.client import Client, ClientConfig
+from nftsync.reports.status import check_database, check_provider, check_secret
 
 Command = Callable[..., Outcome]
 SECRET = "correct horse battery staple"
@@ -33,7 +34,9 @@ def provider() -> Iterator[Provider]:
         yield running
 
 
-def test_all_is_well(site: Site, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_is_well_and_nothing_is_stored(
+    site: Site, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
     done = command("check", "-d", site.database, "--base-url", site.server.url)
     assert (done.code, done.err) == (0, "")
@@ -41,6 +44,10 @@ def test_all_is_well(site: Site, command: Command, monkeypatch: pytest.MonkeyPat
     assert list(verdicts) == ["settings", "database", "API", "webhook secret"]
     assert all(verdict.startswith("ok: ") for verdict in verdicts.values())
     assert f"wallet {site.ids[0]} was read: 5 balances" in verdicts["API"]
+    new = tmp_path / "new.db"
+    done = command("check", site.ids[3].upper(), "-d", new, "--base-url", site.server.url)
+    assert f"ok: wallet {site.ids[3]} was read" in lines_of(done)["API"]
+    assert not new.exists()
 
 
 def test_each_setting_is_shown_with_its_source_and_no_secret_ever(
@@ -61,7 +68,7 @@ def test_each_setting_is_shown_with_its_source_and_no_secret_ever(
         assert secret not in done.out + done.err
 
 
-def test_with_nothing_set_it_says_what_to_do(command: Command, tmp_path: Path) -> None:
+def test_what_is_missing_is_said_with_what_to_do(command: Command, tmp_path: Path) -> None:
     done = command("check")
     verdicts = lines_of(done)
     assert done.code == 1
@@ -69,27 +76,12 @@ def test_with_nothing_set_it_says_what_to_do(command: Command, tmp_path: Path) -
     assert "will be created by sync" in verdicts["database"]
     assert verdicts["webhook secret"].startswith("skipped: not set")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_without_a_wallet_the_api_is_skipped_and_with_one_nobody_listening_is_said(
-    command: Command,
-) -> None:
     done = command("check", "--base-url", "http://127.0.0.1:9")
     assert done.code == 0
     assert lines_of(done)["API"] == "skipped: no wallet to read; name one: nftsync check WALLET_ID"
     done = command("check", STRANGER, "--base-url", "http://127.0.0.1:9", "--retries", 1)
     assert done.code == 1
     assert "check base_url, and that this machine reaches it" in lines_of(done)["API"]
-
-
-def test_the_named_wallet_is_read_and_nothing_is_stored(
-    site: Site, command: Command, tmp_path: Path
-) -> None:
-    new = tmp_path / "new.db"
-    done = command("check", site.ids[3].upper(), "-d", new, "--base-url", site.server.url)
-    assert done.code == 0
-    assert f"ok: wallet {site.ids[3]} was read" in lines_of(done)["API"]
-    assert not new.exists()
 
 
 @pytest.mark.parametrize(
@@ -146,7 +138,9 @@ def test_what_cannot_be_used_is_named(command: Command, monkeypatch: pytest.Monk
     ],
 )
 def test_plain_http_is_a_warning_unless_it_stays_on_this_machine(url: str, warned: bool) -> None:
-    assert [check.verdict for check in check_base_url(url)] == ["warning"] * warned
+    with Client(ClientConfig(base_url=url)) as client:
+        verdicts = [check.verdict for check in check_provider(client, url, None)]
+    assert verdicts == [*["warning"] * warned, "skipped"]
 
 
 @pytest.mark.parametrize(
@@ -160,14 +154,14 @@ def test_plain_http_is_a_warning_unless_it_stays_on_this_machine(url: str, warne
     ],
 )
 def test_a_secret_must_be_able_to_sign(secret: str | None, verdict: str) -> None:
-    (found,) = check_secret(secret)
+    found = check_secret(secret)
     assert found.verdict == verdict
     assert not (secret or "").strip() or str(secret) not in found.message
 
 
 def failure(database: Path, **options: float) -> str:
     """What is said of a database that cannot be used."""
-    (found,) = check_database(database, **options)
+    found = check_database(database, **options)
     assert found.verdict == "FAILED"
     return found.message
 
@@ -191,23 +185,16 @@ def test_a_foreign_or_damaged_database_fails(site: Site, tmp_path: Path) -> None
     assert "damaged" in failure(site.database)
 
 
-def test_an_empty_file_is_a_database_to_be(tmp_path: Path) -> None:
-    (tmp_path / "empty.db").touch()
-    (found,) = check_database(tmp_path / "empty.db")
-    assert found.verdict == "ok"
-    assert (tmp_path / "empty.db").stat().st_size == 0
-
-
-def test_a_database_that_cannot_be_written_fails(site: Site) -> None:
+def test_a_database_that_cannot_be_written_fails_and_an_empty_file_is_one_to_be(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with closing(sqlite3.connect(site.database, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         assert "locked by another program" in failure(site.database, busy_seconds=0.05)
-        writer.execute("ROLLBACK")
-
-
-def test_a_folder_that_cannot_be_written_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The nearest folder that is there is what decides; root may write everywhere, so pretend."""
+    empty = tmp_path / "empty.db"
+    empty.touch()
+    assert check_database(empty).verdict == "ok"
+    assert empty.stat().st_size == 0
+    # The nearest folder that is there decides; root may write everywhere, so pretend.
     monkeypatch.setattr(os, "access", lambda path, _: Path(path) != tmp_path)
     assert f"{tmp_path} may not be written" in failure(tmp_path / "data" / "new.db")

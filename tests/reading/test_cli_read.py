@@ -10,15 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mirrored_site import Site
 from worlds import Outcome
 
 from nftsync.cli.common import print_json_rows
-from nftsync.frames._files import rows_of
 from nftsync.store.catalog import TABLES
 from nftsync.times import format_time
 
@@ -209,40 +207,8 @@ def test_the_table_of_changes_shows_the_newest(site: Site, command: Command) -> 
     assert command("changes", "-d", site.database, "--after", 20).err == "No changes.\n"
 
 
-# Rows of frames and long JSON -------------------------------------------------------------------
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.none() | st.text(max_size=5),
-            st.none() | st.integers(-(2**63), 2**63 - 1),
-            st.none() | st.datetimes(datetime(1700, 1, 1), datetime(2200, 1, 1)),  # noqa: DTZ001
-        ),
-        min_size=1,
-        max_size=7,
-    ),
-    st.integers(1, 3),
-)
-def test_rows_of_a_frame_are_the_values_that_went_in(
-    rows: list[tuple[Any, ...]], step: int
-) -> None:
-    texts, numbers, times = zip(*rows, strict=True)
-    frame = pd.DataFrame(
-        {
-            "name": pd.array(texts, dtype="str"),
-            "edition_id": pd.array(numbers, dtype="Int64"),
-            "held_since": pd.DatetimeIndex(times).as_unit("us").tz_localize("UTC"),
-        }
-    )
-    read = [row for part in rows_of(frame, list(frame.columns), step=step) for row in part]
-    assert read == [
-        (text, number, time and format_time(time.replace(tzinfo=UTC)))
-        for text, number, time in rows
-    ]
-
-
 @given(st.lists(st.lists(st.dictionaries(st.text(), st.none() | st.text() | st.integers()))))
+@settings(max_examples=25)
 def test_rows_in_any_pages_are_one_json_array(pages: list[list[dict[str, Any]]]) -> None:
     printed: list[bytes] = []
     with pytest.MonkeyPatch.context() as patch:

@@ -11,7 +11,7 @@ from mirrored_site import Site
 from worlds import Outcome
 
 from nftsync.records import WalletRead
-from nftsync.reports.evidence import find_evidence
+from nftsync.reports.evidence import Evidence, find_evidence
 from nftsync.store.mirror import Mirror
 from nftsync.times import format_time, now
 
@@ -20,8 +20,11 @@ FAR_AHEAD = "2999-01-01T00:00:00.000000Z"
 STRANGER = "00000000-0000-4000-8000-000000000001"
 
 
-def holdings_of(site: Site, wallet: str, at: str) -> dict[str, str]:
-    found = find_evidence(site.database, wallet, at)
+def proof(found: Evidence) -> tuple[str, str | None, str | None]:
+    return found.certainty, found.confirmed_before, found.confirmed_after
+
+
+def amounts(found: Evidence) -> dict[str, str]:
     return {row["token_id"]: row["amount"] for row in found.holdings}
 
 
@@ -34,31 +37,26 @@ def states_of(site: Site, wallet: str) -> list[tuple[str, str]]:
         ).fetchall()
 
 
-def test_a_time_between_two_reads_of_the_same_state_is_bracketed(site: Site) -> None:
+def test_a_time_between_two_reads_of_the_same_state_is_bracketed_and_one_after_them_open(
+    site: Site,
+) -> None:
     between = now()
     site.sync()
-    found = find_evidence(site.database, site.ids[0], between)
     ((first, last),) = states_of(site, site.ids[0])
-    assert (found.certainty, found.confirmed_before, found.confirmed_after) == (
-        "bracketed",
-        first,
-        last,
-    )
+    found = find_evidence(site.database, site.ids[0], between)
+    assert proof(found) == ("bracketed", first, last)
     assert first <= between <= last
     assert first in found.statement
     assert last in found.statement
-    assert [state.reads for state in found.reads] == [2]
-    assert {row["token_id"] for row in found.holdings} == set(site.held(site.ids[0]))
-
-
-def test_the_very_time_of_the_last_read_is_bracketed_by_it(site: Site) -> None:
-    site.sync()
-    ((_, last),) = states_of(site, site.ids[0])
-    found = find_evidence(site.database, site.ids[0], last)
-    assert (found.certainty, found.confirmed_after) == ("bracketed", last)
+    assert [state["reads"] for state in found.reads] == [2]
+    assert set(amounts(found)) == set(site.held(site.ids[0]))
+    at_last = find_evidence(site.database, site.ids[0], last)
+    assert (at_last.certainty, at_last.confirmed_after) == ("bracketed", last)
     just_after = format_time(datetime.fromisoformat(last) + timedelta(microseconds=1))
-    later = find_evidence(site.database, site.ids[0], just_after)
-    assert (later.certainty, later.confirmed_before) == ("open", last)
+    for later in (just_after, FAR_AHEAD):
+        found = find_evidence(site.database, site.ids[0], later)
+        assert proof(found) == ("open", last, None)
+        assert "nothing proves what the wallet held afterwards" in found.statement
 
 
 def test_a_time_between_two_states_is_a_gap_that_shows_the_earlier_one(site: Site) -> None:
@@ -68,23 +66,12 @@ def test_a_time_between_two_states_is_a_gap_that_shows_the_earlier_one(site: Sit
     site.sync()
     found = find_evidence(site.database, wallet, between)
     earlier, later = states_of(site, wallet)
-    assert (found.certainty, found.confirmed_before, found.confirmed_after) == (
-        "gap",
-        earlier[1],
-        later[0],
-    )
+    assert proof(found) == ("gap", earlier[1], later[0])
     assert "not proven on which side" in found.statement
-    assert token in holdings_of(site, wallet, between)
-    assert token not in holdings_of(site, wallet, FAR_AHEAD)
-    assert [state.run_id for state in found.reads] == [1, 2]
-    assert {state.run_status for state in found.reads} == {"ok"}
-
-
-def test_a_time_after_the_last_read_is_open(site: Site) -> None:
-    found = find_evidence(site.database, site.ids[0], FAR_AHEAD)
-    assert (found.certainty, found.confirmed_after) == ("open", None)
-    assert found.confirmed_before == states_of(site, site.ids[0])[0][1]
-    assert "nothing proves what the wallet held afterwards" in found.statement
+    assert token in amounts(found)
+    assert token not in amounts(find_evidence(site.database, wallet, FAR_AHEAD))
+    assert [state["run_id"] for state in found.reads] == [1, 2]
+    assert {state["run_status"] for state in found.reads} == {"ok"}
 
 
 def test_before_the_first_read_all_is_unknown_and_that_read_is_named(
@@ -94,12 +81,9 @@ def test_before_the_first_read_all_is_unknown_and_that_read_is_named(
     first = states_of(site, site.ids[0])[0][0]
     for wallet, at, read in ((site.ids[0], LONG_AGO, first), (STRANGER, FAR_AHEAD, None)):
         found = find_evidence(site.database, wallet, at)
-        assert found.certainty == "unknown"
-        assert (found.confirmed_before, found.confirmed_after) == (None, read)
-        assert found.statement.startswith("No read of this wallet had been made by then; ")
-        assert found.statement.endswith(
-            f"the first was at {read}." if read else "there is none yet."
-        )
+        assert proof(found) == ("unknown", None, read)
+        when = f"the first was at {read}." if read else "there is none yet."
+        assert found.statement == f"No read of this wallet had been made by then; {when}"
         assert found.holdings == []
 
 
@@ -130,34 +114,29 @@ def test_what_an_incomplete_read_changed_is_not_passed_off_as_confirmed(site: Si
     found = find_evidence(site.database, wallet, FAR_AHEAD)
     assert found.certainty == "open"
     assert "1 came from incomplete reads" in found.statement
-    assert holdings_of(site, wallet, FAR_AHEAD)[token] == "0012.50"
+    assert amounts(found)[token] == "0012.50"
 
 
-def test_an_unknown_wallet_and_what_is_no_id_are_named_and_a_time_is_needed(
+def test_the_command_tells_it_and_prints_one_json_object(
     site: Site, command: Callable[..., Outcome]
 ) -> None:
-    for wallet, problem in ((STRANGER, STRANGER), ("wallet seven", "not a wallet id")):
-        done = command("evidence", wallet, "--at", "2999-01-01", "-d", site.database)
-        assert (done.code, done.out) == (2, "")
-        assert problem in done.err
-    assert command("evidence", site.ids[0], "-d", site.database).code == 2
-
-
-def test_the_command_prints_one_json_object(site: Site, command: Callable[..., Outcome]) -> None:
     command("wallets", "label", site.ids[0], "Treasury", "-d", site.database)
-    done = command(
-        "evidence", site.ids[0].upper(), "--at", "2999-01-01", "-d", site.database, "--json"
-    )
+    asked = ("evidence", site.ids[0].upper(), "--at", "2999-01-01", "-d", site.database)
+    done = command(*asked, "--json")
     assert done.code == 0
     assert list(done.json) == [
         *("wallet_id", "label", "at", "certainty", "confirmed_before", "confirmed_after"),
         *("statement", "holdings", "reads"),
     ]
-    assert done.json["wallet_id"] == site.ids[0]
-    assert done.json["label"] == "Treasury"
+    assert (done.json["wallet_id"], done.json["label"]) == (site.ids[0], "Treasury")
     assert done.json["at"] == "2999-01-01T23:59:59.999999Z"
     assert len(done.json["holdings"]) == 5
     assert done.json["reads"][0]["run_status"] == "ok"
-    told = command("evidence", site.ids[0], "--at", "2999-01-01", "-d", site.database).out
+    told = command(*asked).out
     assert "No complete read has been stored since" in told
     assert all(token in told for token in site.held(site.ids[0]))
+    for wallet, problem in ((STRANGER, STRANGER), ("wallet seven", "not a wallet id")):
+        done = command("evidence", wallet, "--at", "2999-01-01", "-d", site.database)
+        assert (done.code, done.out) == (2, "")
+        assert problem in done.err
+    assert command("evidence", site.ids[0], "-d", site.database).code == 2

@@ -7,10 +7,9 @@ import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
@@ -21,7 +20,7 @@ from hypothesis import strategies as st
 from mirrored_site import CLEAN, Site
 
 from nftsync import exact_sum, frames
-from nftsync.reports.export import ParquetFile
+from nftsync.reports.export import write_parquet
 
 UINT256 = 2**256 - 1
 
@@ -63,23 +62,6 @@ def hold(connection: sqlite3.Connection, amounts: list[str | None]) -> None:
     connection.executemany("INSERT INTO held VALUES (?, ?)", enumerate(amounts))
 
 
-@pytest.fixture
-def large(site: Site) -> Site:
-    """A mirror in which each wallet holds a uint256 or two."""
-    for wallet in site.ids:
-        for token in site.held(wallet)[:2]:
-            site.world.set_amount(wallet, token, str(UINT256))
-    site.sync()
-    return site
-
-
-def sums(database: Path) -> dict[str, str]:
-    """Each wallet's sum, by the frame."""
-    by_wallet = frames.holdings(database).groupby("wallet_id")["amount"].sum()
-    assert max(by_wallet) > 2 * UINT256
-    return {str(wallet): str(amount) for wallet, amount in by_wallet.items()}
-
-
 # SQLite -----------------------------------------------------------------------------------------
 
 
@@ -118,59 +100,44 @@ def test_other_values_of_sqlite_are_no_amounts(memory: sqlite3.Connection) -> No
 
 # Datasette --------------------------------------------------------------------------------------
 
-QUERY = "SELECT wallet_id, exact_sum(amount) AS total FROM holdings GROUP BY wallet_id"
 
-
-@pytest.fixture
-def datasette(tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Start Datasette in a process of its own, as its command does; returns its address."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(*arguments: object) -> str:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "datasette", "serve", *map(str, arguments), "--port", "0"],
-            cwd=tmp_path,
-            env=CLEAN,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(server)
+@contextmanager
+def datasette(database: Path) -> Iterator[str]:
+    """Datasette in a process of its own, as its command starts it; yields its address."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "datasette", "serve", str(database), "--port", "0"],
+        cwd=database.parent,
+        env=CLEAN,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as server:
         assert server.stderr is not None
-        said = []
-        for line in server.stderr:
-            said.append(line)
-            if found := re.search(r"running on (http://127\.0\.0\.1:[0-9]+)", line):
-                return found[1]
-        raise AssertionError("".join(said))
-
-    yield start
-    for server in started:
-        server.terminate()
-        server.communicate(timeout=30)
+        said = iter(server.stderr.readline, "")
+        found = (re.search(r"running on (http://127\.0\.0\.1:[0-9]+)", line) for line in said)
+        try:
+            yield next(match[1] for match in found if match)
+        finally:
+            server.terminate()
+            server.communicate(timeout=30)
 
 
-def asked(url: str, database: str, query: str) -> list[dict[str, Any]]:
-    parameters = urlencode({"sql": query, "_shape": "array"})
-    with urlopen(f"{url}/{database}.json?{parameters}", timeout=30) as answer:
-        rows: list[dict[str, Any]] = json.load(answer)
-    return rows
-
-
-def test_datasette_follows_a_live_database_and_harms_nothing(
-    large: Site, datasette: Callable[..., str]
-) -> None:
+def test_datasette_follows_a_live_database_and_harms_nothing(site: Site) -> None:
     """By the entry point; while nftsync writes beside it, it sees each commit whole."""
-    url = datasette(large.database)
-    wallet = large.ids[0]
-    for amount in range(1, 4):
-        for token in large.held(wallet):
-            large.world.set_amount(wallet, token, str(amount * UINT256))
-        large.sync()
-        found = {row["wallet_id"]: row["total"] for row in asked(url, "mirror", QUERY)}
-        assert found == sums(large.database)
-        assert found[wallet] == str(amount * UINT256 * len(large.held(wallet)))
-    with closing(sqlite3.connect(large.database)) as connection:
+    query = "SELECT wallet_id, exact_sum(amount) AS total FROM holdings GROUP BY wallet_id"
+    parameters = urlencode({"sql": query, "_shape": "array"})
+    wallet = site.ids[0]
+    with datasette(site.database) as url:
+        for amount in range(1, 4):
+            for token in site.held(wallet):
+                site.world.set_amount(wallet, token, str(amount * UINT256))
+            site.sync()
+            with urlopen(f"{url}/mirror.json?{parameters}", timeout=30) as answer:
+                found = {row["wallet_id"]: row["total"] for row in json.load(answer)}
+            sums = frames.holdings(site.database).groupby("wallet_id")["amount"].sum()
+            assert found == {wallet_id: str(total) for wallet_id, total in sums.items()}
+            assert found[wallet] == str(amount * UINT256 * 5)
+    with closing(sqlite3.connect(site.database)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
@@ -187,10 +154,8 @@ def test_duckdb_sums_exactly_what_a_file_holds(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "amounts.parquet"
     with path.open("wb") as file:
-        out = ParquetFile(file, {"amount": "amount"})
-        if amounts:
-            out.write([(amount,) for amount in amounts])
-        out.close()
+        rows = [[(amount,) for amount in amounts]] if amounts else []
+        write_parquet(file, {"amount": "amount"}, rows)
     with duckdb.connect() as connection:
         found = connection.execute(f"SELECT {IN_DUCKDB}::VARCHAR FROM '{path}'").fetchone()
     assert found == (total(amounts),)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
-from mirrored_site import Site
+from mirrored_site import Site, run
 from worlds import Outcome
 
 from nftsync import __version__
@@ -17,11 +15,6 @@ from nftsync.times import now
 
 STRANGER = "00000000-0000-4000-8000-000000000001"
 Command = Callable[..., Outcome]
-
-
-def change(database: Path, statement: str, *parameters: object) -> None:
-    with closing(sqlite3.connect(database)) as connection, connection:
-        connection.execute(statement, parameters)
 
 
 def test_counts_what_is_there(site: Site) -> None:
@@ -38,7 +31,7 @@ def test_counts_what_is_there(site: Site) -> None:
 
 def test_the_last_sync_is_the_newest_run_of_its_kind_with_public_columns_only(site: Site) -> None:
     site.sync()
-    change(
+    run(
         site.database,
         "INSERT INTO sync_runs (kind, status, started_at) VALUES ('replay', 'ok', ?)",
         now(),
@@ -59,7 +52,7 @@ def test_no_run_and_no_wallet_is_null_and_zero(tmp_path: Path) -> None:
 
 
 def test_the_oldest_age_is_that_of_the_least_recently_read_tracked_wallet(site: Site) -> None:
-    change(
+    run(
         site.database,
         "UPDATE wallets SET synced_at = '2026-01-01T00:00:00.000000Z' WHERE wallet_id = ?",
         site.ids[2],
@@ -71,7 +64,7 @@ def test_the_oldest_age_is_that_of_the_least_recently_read_tracked_wallet(site: 
     assert (
         read_status(site.database, "2025-01-01T00:00:00.000000Z")[0].oldest_wallet_age_s == 0
     )  # a clock went back
-    change(site.database, "UPDATE wallets SET tracked = 0 WHERE wallet_id = ?", site.ids[2])
+    run(site.database, "UPDATE wallets SET tracked = 0 WHERE wallet_id = ?", site.ids[2])
     status, stalest = read_status(site.database, now())
     assert stalest is not None
     assert stalest.wallet_id != site.ids[2]
@@ -86,7 +79,7 @@ def test_pending_webhooks_are_counted_by_state_and_the_oldest_is_aged(site: Site
             ("pending", "2026-01-02T00:00:00.000000Z"),
         ]
     ):
-        change(
+        run(
             site.database,
             "INSERT INTO webhooks (webhook_id, received_at, state) VALUES (?, ?, ?)",
             str(number),
@@ -108,7 +101,7 @@ def test_the_json_has_the_keys_of_the_contract_in_order(site: Site, command: Com
 
 
 def test_max_age_names_the_stale_wallet_and_its_age(site: Site, command: Command) -> None:
-    change(
+    run(
         site.database,
         "UPDATE wallets SET synced_at = '2020-01-01T00:00:00.000000Z', label = 'Vault\x1b[2J'"
         " WHERE wallet_id = ?",
