@@ -7,6 +7,8 @@ import json
 import sys
 import time
 
+import sqlite_utils  # noqa: F401 - which `sync` imports for a new database, and peers up here
+
 from nftsync import sync
 
 base, wallets, database, concurrency = sys.argv[1:]

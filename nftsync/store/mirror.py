@@ -26,7 +26,7 @@ __all__ = ["BatchSize", "Mirror", "Transaction", "store_object"]
 
 #: A write transaction of about this length leaves room for the webhooks' inbox beside it; some last
 #: twice as long.
-_TARGET_SECONDS = 0.08
+_TARGET_SECONDS = 0.12
 _FEWEST_ENTRIES = 200
 _MOST_ENTRIES = 8_000
 
@@ -80,7 +80,7 @@ def store_object(connection: sqlite3.Connection, read: ObjectRead) -> bool:
 
 #: Room that a writer leaves other writers between two of its transactions; back to back ones
 #: starve the inbox.
-WRITE_GAP_SECONDS = 0.02
+WRITE_GAP_SECONDS = 0.01
 
 #: New tokens that one step of the full-text index takes in; about a tenth of a second in a database
 #: of millions.
