@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -18,6 +20,7 @@ __all__ = [
     "ObjectRead",
     "Outcome",
     "Result",
+    "SequenceNumbers",
     "TokenRead",
     "WalletRead",
     "are_uuids",
@@ -142,6 +145,31 @@ class ObjectRead(_Read, frozen=True, kw_only=True, gc=False, tag="object"):
     resource_type: str
     resource_id: str
     body: str | None = None
+
+
+class SequenceNumbers:
+    """Hands out the numbers that reads take before their requests; one per process and database.
+
+    They follow the machine's monotonic clock, shifted by an offset that the database keeps. So the
+    reads of all processes on one machine are ordered as they started, whatever happens to the wall
+    clock. The database's columns of them are called `ticket`.
+
+    Attributes:
+        offset: nanoseconds between the monotonic clock and the sequence numbers; what another
+            process needs to hand out numbers of the same order.
+    """
+
+    def __init__(self, offset: int, last: int) -> None:
+        """Begin after `last`, the greatest sequence number so far."""
+        self.offset = offset
+        self._last = last
+        self._lock = threading.Lock()
+
+    def take(self) -> int:
+        """The next sequence number, greater than each that was taken or applied before."""
+        with self._lock:
+            self._last = max(time.monotonic_ns() + self.offset, self._last + 1)
+            return self._last
 
 
 class Applied(NamedTuple):

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nftsync.settings import Settings
-    from nftsync.store.requeue import Refusal
 
 __all__ = ["inbox", "print_webhook", "webhook_as_json"]
 
@@ -157,7 +156,7 @@ def requeue(settings: Settings, webhook_ids: tuple[str, ...], state: str | None)
     return 1 if refused else 0
 
 
-def _put_back(settings: Settings, ids: list[str], state: str | None) -> list[Refusal]:
+def _put_back(settings: Settings, ids: list[str], state: str | None) -> list[tuple[str, str]]:
     """Put back the named webhooks, or all of a state; say how many, and return what was refused."""
     from nftsync.provider.webhooks import read_webhook
     from nftsync.store.requeue import numbers_in_state, numbers_of_ids, requeue
@@ -165,7 +164,7 @@ def _put_back(settings: Settings, ids: list[str], state: str | None) -> list[Ref
 
     organization = settings.organization_id
     put_back = already = 0
-    refused: list[Refusal] = []
+    refused: list[tuple[str, str]] = []
     with open_existing(settings.database) as mirror:
         connection = mirror.connection
         numbers = numbers_in_state(connection, state) if state else numbers_of_ids(connection, ids)

@@ -28,7 +28,7 @@ import msgspec
 from nftsync.errors import CutOff, SettingsError
 from nftsync.provider.client import ClientConfig
 from nftsync.pull.reads import Pool, Read, Reader, Task
-from nftsync.store.clock import SequenceNumbers
+from nftsync.records import SequenceNumbers
 
 __all__ = ["Process", "child_main"]
 

@@ -13,8 +13,7 @@ import msgspec
 
 from nftsync.errors import ReadError, Stopped
 from nftsync.provider.client import Access, Client, ClientConfig
-from nftsync.records import Effort, ObjectRead, TokenRead, WalletRead
-from nftsync.store.clock import SequenceNumbers
+from nftsync.records import Effort, ObjectRead, SequenceNumbers, TokenRead, WalletRead
 from nftsync.store.database import over_keys
 from nftsync.times import now
 

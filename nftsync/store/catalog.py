@@ -51,6 +51,18 @@ def _text(meaning: str, source: str, unit: str = "") -> Column:
     return Column("text", unit, meaning, source)
 
 
+def _ours(meaning: str, how: str, unit: str = "") -> Column:
+    return Column("text", unit, meaning, MIRROR + how)
+
+
+def _metadata(field: str, meaning: str, unit: str = "", kind: ColumnKind = "text") -> Column:
+    return Column(kind, unit, meaning, METADATA + field)
+
+
+def _flag(meaning: str, how: str) -> Column:
+    return Column("flag", "", meaning, MIRROR + how)
+
+
 def _id(meaning: str, source: str) -> Column:
     return Column("text", "UUID", meaning, source)
 
@@ -74,10 +86,8 @@ _COMPARED = f"{MIRROR}compared with the read before"
 _LAST_READ = "how the last read went: never, ok, incomplete or failed"
 
 _WALLET_ID = _id("the wallet", "provider's document, GET nft-balances: walletId")
-_LABEL = _text(
-    "a name of the wallet for people", f"{MIRROR}the wallets file, or `nftsync wallets label`"
-)
-_GROUP = _text("a group of wallets for people", f"{MIRROR}the wallets file")
+_LABEL = _ours("a name of the wallet for people", "the wallets file, or `nftsync wallets label`")
+_GROUP = _ours("a group of wallets for people", "the wallets file")
 _TOKEN_ID = _id("the token", f"{BALANCE}tokenId, {RECORD}id")
 _AMOUNT = _amount("how much is held")
 _RUN_ID = Column("integer", "", "the run whose read found it", f"{MIRROR}row of sync_runs")
@@ -94,24 +104,24 @@ _CONTRACT = {
     ),
 }
 _METADATA = {
-    "name": _text("the token's name", f"{METADATA}name"),
-    "description": _text("the token's description", f"{METADATA}description"),
-    "image": _text("address of its image", f"{METADATA}image", "URL"),
-    "animation_url": _text("address of a film, sound or page", f"{METADATA}animationUrl", "URL"),
-    "external_url": _text("address of a page about it", f"{METADATA}externalUrl", "URL"),
-    "background_color": _text(
-        "a color; the document does not say how it is written", f"{METADATA}backgroundColor"
+    "name": _metadata("name", "the token's name"),
+    "description": _metadata("description", "the token's description"),
+    "image": _metadata("image", "address of its image", "URL"),
+    "animation_url": _metadata("animationUrl", "address of a film, sound or page", "URL"),
+    "external_url": _metadata("externalUrl", "address of a page about it", "URL"),
+    "background_color": _metadata(
+        "backgroundColor", "a color; the document does not say how it is written"
     ),
-    "edition_id": Column(
-        "integer", "", "the token's number in its series, 0 included", f"{METADATA}editionId"
+    "edition_id": _metadata(
+        "editionId", "the token's number in its series, 0 included", kind="integer"
     ),
-    "total_edition": Column(
-        "integer", "tokens", "how many the series has, as claimed", f"{METADATA}totalEdition"
+    "total_edition": _metadata(
+        "totalEdition", "how many the series has, as claimed", "tokens", "integer"
     ),
-    "creator_name": _text("who made it, as claimed", f"{METADATA}creatorName"),
-    "creator_image_url": _text("address of the maker's image", f"{METADATA}creatorImageUrl", "URL"),
-    "creator_external_page_url": _text(
-        "address of the maker's page", f"{METADATA}creatorExternalPageUrl", "URL"
+    "creator_name": _metadata("creatorName", "who made it, as claimed"),
+    "creator_image_url": _metadata("creatorImageUrl", "address of the maker's image", "URL"),
+    "creator_external_page_url": _metadata(
+        "creatorExternalPageUrl", "address of the maker's page", "URL"
     ),
 }
 
@@ -164,15 +174,11 @@ TABLES: dict[str, Table] = {
             "wallet_id": _WALLET_ID,
             "label": _LABEL,
             "wallet_group": _GROUP,
-            "tracked": Column(
-                "flag", "", "whether syncs read the wallet", f"{MIRROR}`nftsync wallets`"
-            ),
+            "tracked": _flag("whether syncs read the wallet", "`nftsync wallets`"),
             "first_seen_at": _time("when it became known", "when it was first stored"),
             "synced_at": _time("start of the last complete read", _SENT),
-            "status": _text(_LAST_READ, f"{MIRROR}the last read"),
-            "error": _text(
-                "why it failed or is incomplete; missing: neither", f"{MIRROR}the last read"
-            ),
+            "status": _ours(_LAST_READ, "the last read"),
+            "error": _ours("why it failed or is incomplete; missing: neither", "the last read"),
         },
         order="wallet_no",
         rows="wallets",
@@ -218,11 +224,9 @@ TABLES: dict[str, Table] = {
             "old_amount": _amount("how much was held before; missing: it was not listed"),
             "new_amount": _amount("how much is held since; missing: it is no longer listed"),
             "observed_at": _time("when the change was seen, at the latest", _LOGGED),
-            "baseline": Column(
-                "flag",
-                "",
+            "baseline": _flag(
                 "whether it comes of the wallet's first read, so is nothing that happened then",
-                f"{MIRROR}the first read of the wallet that was stored",
+                "the first read of the wallet that was stored",
             ),
             "run_id": _RUN_ID,
             "webhook_id": _WEBHOOK_ID,
@@ -253,8 +257,8 @@ TABLES: dict[str, Table] = {
             "first_read_at": _time("first read that found this state", _SENT),
             "last_read_at": _time("last read that found the same", _SENT),
             "reads": _count("reads", "how many reads found this state", "counted when stored"),
-            "body_sha256": _text(
-                "digest of the first of those answers", f"{MIRROR}SHA-256 of the body", "hex"
+            "body_sha256": _ours(
+                "digest of the first of those answers", "SHA-256 of the body", "hex"
             ),
             "run_id": _RUN_ID,
         },
@@ -266,10 +270,10 @@ TABLES: dict[str, Table] = {
     "sync_runs": Table(
         {
             "run_id": _count("", "number of the run; grows", "given when it began"),
-            "kind": _text("sync or replay", f"{MIRROR}the command that ran"),
-            "status": _text(
+            "kind": _ours("sync or replay", "the command that ran"),
+            "status": _ours(
                 "running, ok, partial (some failed or were incomplete), failed or interrupted",
-                f"{MIRROR}how it ended; running may also mean that it was killed",
+                "how it ended; running may also mean that it was killed",
             ),
             "started_at": _time("when the run began", "the clock"),
             "finished_at": _time("when it ended; missing: it has not", "the clock"),
@@ -285,9 +289,7 @@ TABLES: dict[str, Table] = {
             "requests": _count("requests", "HTTP requests, retries included", _LEDGER),
             "retries": _count("requests", "of those, repeats", _LEDGER),
             "seconds": Column("real", "seconds", "how long it took", f"{MIRROR}the clock"),
-            "error": _text(
-                "why the whole run ended early; missing: it did not", f"{MIRROR}the run itself"
-            ),
+            "error": _ours("why the whole run ended early; missing: it did not", "the run itself"),
         },
         order="run_id",
         rows="sync_runs",
@@ -312,16 +314,15 @@ TABLES: dict[str, Table] = {
             ),
             "body": Column("bytes", "", "the raw bytes; missing: emptied", f"{MIRROR}as it came"),
             "received_at": _time("when it first came", "the receiver's clock"),
-            "state": _text(
+            "state": _ours(
                 "pending, running, done, failed (tried again), dead (attempts used up), unrouted or"
                 " quarantined",
-                f"{MIRROR}replay decides",
+                "replay decides",
             ),
             "attempts": _count("attempts", "failed reads of its object", "counted by replay"),
             "next_attempt_at": _time("when it is due; missing: not any more", "set by replay"),
-            "last_error": _text(
-                "why the last attempt failed, or why it is quarantined",
-                f"{MIRROR}replay, or the receiver",
+            "last_error": _ours(
+                "why the last attempt failed, or why it is quarantined", "replay, or the receiver"
             ),
             "finished_at": _time("when it was settled", "the clock"),
             "deliveries": _count("deliveries", "how often it came", "counted by the receiver"),
@@ -335,7 +336,7 @@ TABLES: dict[str, Table] = {
         {
             "resource_type": _text("the kind of the object", f"{WEBHOOK}resourceType"),
             "resource_id": _id("the object", f"{WEBHOOK}resourceId"),
-            "body": _text("what the read returned", f"{MIRROR}the follow-up read", "JSON"),
+            "body": _ours("what the read returned", "the follow-up read", "JSON"),
             "fetched_at": _time("start of that read", _SENT),
         },
         order="rowid",
@@ -361,7 +362,7 @@ TABLES: dict[str, Table] = {
                 "start of the wallet's last complete read; with `as_of`, as `confirmed_before`",
                 _SENT,
             ),
-            "wallet_status": _text(_LAST_READ, f"{MIRROR}the row of `wallets`, as it is today"),
+            "wallet_status": _ours(_LAST_READ, "the row of `wallets`, as it is today"),
         },
         order="b.wallet_no, b.token_no",
         base="balance_rows",
@@ -384,10 +385,10 @@ AS_OF_COLUMNS: dict[str, Column] = {
     "confirmed_after": _time(
         "only with `as_of`: the read after that time; missing: none yet", "wallet_states"
     ),
-    "certainty": _text(
+    "certainty": _ours(
         "only with `as_of`: bracketed (the same was read before and after), gap (it changed in"
         " between) or open (no read since)",
-        f"{MIRROR}wallet_states",
+        "wallet_states",
     ),
 }
 

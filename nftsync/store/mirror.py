@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from nftsync.records import Applied, ObjectRead, TokenRead, WalletRead
-from nftsync.store.clock import SequenceNumbers
+from nftsync.records import Applied, ObjectRead, SequenceNumbers, TokenRead, WalletRead
 from nftsync.store.database import BUSY_SECONDS, Checkpoints, begin_immediate, explained
 from nftsync.store.schema import open_store
 from nftsync.store.wallet_batch import Batch
@@ -100,10 +99,7 @@ class Transaction:
         self.observed_at = _observation_time(connection)
 
     def apply(
-        self,
-        reads: Sequence[WalletRead | TokenRead],
-        *,
-        run_id: int | None = None,
+        self, reads: Sequence[WalletRead | TokenRead], *, run_id: int | None = None
     ) -> list[Applied]:
         """Apply reads, and say of each what became of it.
 
@@ -116,8 +112,7 @@ class Transaction:
         """
         applied: list[Applied] = []
         for group in _each_object_once(sorted(reads, key=lambda read: read.sequence)):
-            batch = Batch(self.connection, self.observed_at, run_id)
-            applied += batch.apply(group)
+            applied += Batch(self.connection, self.observed_at, run_id).apply(group)
         return applied
 
     def index_tokens(self, most: int) -> bool:
@@ -175,7 +170,7 @@ class Mirror:
         self.path = path
         self.connection = open_store(path)
         with explained(path):
-            self.numbers = SequenceNumbers.of(self.connection)
+            self.numbers = _sequence_numbers(self.connection)
             self._checkpoints = Checkpoints(path, self.connection)
         self._write_gap = write_gap
         self._busy_seconds = busy_seconds
@@ -205,12 +200,8 @@ class Mirror:
             begin_immediate(self.connection, self._busy_seconds)
             began = time.monotonic()
             try:
-                yield Transaction(self.connection)
-                self.connection.execute("COMMIT")
-            except BaseException:
-                if self.connection.in_transaction:
-                    self.connection.execute("ROLLBACK")
-                raise
+                with self.connection:
+                    yield Transaction(self.connection)
             finally:
                 ended = time.monotonic()
                 self._free_at = ended + self._write_gap
@@ -223,6 +214,24 @@ class Mirror:
         while more:
             with self.transaction() as transaction:
                 more = transaction.index_tokens(_INDEX_STEP)
+
+
+def _sequence_numbers(connection: sqlite3.Connection) -> SequenceNumbers:
+    """Agree on the offset of sequence numbers with the other processes that use this database.
+
+    It is made anew whenever the clock would fall behind the greatest number in the database (a
+    restart, another machine), so a clock can never freeze a wallet.
+    """
+    begin_immediate(connection)
+    with connection:
+        offset, greatest = connection.execute(
+            "SELECT ticket_offset, greatest_ticket FROM mirror_state"
+        ).fetchone()
+        monotonic = time.monotonic_ns()
+        if not offset or monotonic + offset <= greatest:
+            offset = max(time.time_ns(), greatest + 1) - monotonic
+            connection.execute("UPDATE mirror_state SET ticket_offset = ?", (offset,))
+    return SequenceNumbers(offset, greatest)
 
 
 def _observation_time(connection: sqlite3.Connection) -> str:
@@ -239,17 +248,12 @@ def _each_object_once(
     reads: Sequence[WalletRead | TokenRead],
 ) -> Iterator[list[WalletRead | TokenRead]]:
     """Cut a sequence so that no part reads the same object twice."""
-    part: list[WalletRead | TokenRead] = []
-    seen: set[tuple[type, str]] = set()
+    part: dict[tuple[type, str], WalletRead | TokenRead] = {}
     for read in reads:
-        key = (
-            type(read),
-            read.wallet_id if isinstance(read, WalletRead) else read.token_id,
-        )
-        if key in seen:
-            yield part
-            part, seen = [], set()
-        part.append(read)
-        seen.add(key)
+        key = type(read), read.wallet_id if isinstance(read, WalletRead) else read.token_id
+        if key in part:
+            yield list(part.values())
+            part = {}
+        part[key] = read
     if part:
-        yield part
+        yield list(part.values())

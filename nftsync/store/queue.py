@@ -1,4 +1,4 @@
-"""The inbox as a queue: claims, and what became of them (states: `nftsync.store.inbox`).
+"""The inbox as a queue: claims, and what became of them.
 
 Webhooks are claimed by object, all that are due at once, and while some of an object are running no
 one claims more of it. So the running webhooks of an object under a lease are just those of one
@@ -7,24 +7,24 @@ claim, and a webhook that comes meanwhile waits for a read of its own.
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import timedelta
-from typing import NamedTuple
+from functools import cache
+from typing import NamedTuple, TypeAlias
 
+from nftsync.store import WebhookState
 from nftsync.store.database import over_keys
-from nftsync.store.inbox import MOST_ATTEMPTS, WebhookState, seconds_before_attempt
 from nftsync.store.runs import ROWS_AT_ONCE
 from nftsync.times import shifted
 
 __all__ = [
-    "ROWS_AT_ONCE",
-    "Claim",
+    "MOST_ATTEMPTS",
     "Claimed",
     "ObjectKey",
-    "Recheck",
     "Settlement",
     "acknowledge",
     "claim",
@@ -33,6 +33,11 @@ __all__ = [
     "due_rechecks",
     "make_due",
 ]
+
+#: Attempts that count before a webhook is dead; the last comes about two hours after the first.
+MOST_ATTEMPTS = 8
+#: Seconds after the first that failed, four times as long after each further one; and the bound.
+_FIRST_BACKOFF, _LONGEST_BACKOFF = 5.0, 3_600.0
 
 #: Rows of the queue that are looked at for objects to claim.
 _LOOKED_AT = 4_000
@@ -73,44 +78,18 @@ class ObjectKey(NamedTuple):
     resource_id: str
 
 
-class Claim(NamedTuple):
-    """All webhooks of one object that a worker took on at once.
-
-    Attributes:
-        key: the object.
-        webhook_id: the newest of them.
-        webhooks: how many.
-    """
-
-    key: ObjectKey
-    webhook_id: str
-    webhooks: int
-
-
 class Claimed(NamedTuple):
     """What one transaction took on.
 
     Attributes:
-        claims: by object.
+        claims: the objects, each with the newest of its webhooks that were taken on.
         quarantined: webhooks of other organizations, which were put aside instead.
         more: there may be more to claim of the same objects.
     """
 
-    claims: list[Claim]
+    claims: dict[ObjectKey, str]
     quarantined: int
     more: bool
-
-
-class Recheck(NamedTuple):
-    """An object to read once more, though its webhooks are done.
-
-    Attributes:
-        key: the object.
-        webhook_id: the webhook after which nothing had changed.
-    """
-
-    key: ObjectKey
-    webhook_id: str
 
 
 class Settlement(NamedTuple):
@@ -152,21 +131,18 @@ def due_objects(
         late: what a clock that was wrong has made due much later is due too; looking for that
             costs a little for each webhook that is not due.
     """
-    found: dict[ObjectKey, str] = {}
-    for state in ("pending", "failed"):
-        of_state: dict[ObjectKey, str] = {}
-        query = (
-            "SELECT q.resource_type, q.resource_id, q.next_attempt_at FROM webhooks q"  # noqa: S608
-            f" WHERE q.state = ?1 AND q.next_attempt_at <= ?2 AND {_IDLE}"
-            " ORDER BY q.next_attempt_at LIMIT ?3"
-        )
-        with closing(connection.execute(query, (state, due, _LOOKED_AT))) as rows:
-            for resource_type, resource_id, since in rows:
-                of_state.setdefault(ObjectKey(resource_type, resource_id), since)
-                if len(of_state) == count:  # those in the rows to come have waited less
-                    break
-        for key, since in of_state.items():
-            found[key] = min(found.get(key, since), since)
+    found: dict[ObjectKey, None] = {}
+    # SQLite merges the two as it goes along the index of each, and so can be stopped early.
+    in_state = (
+        "SELECT q.resource_type, q.resource_id, q.next_attempt_at FROM webhooks q"  # noqa: S608
+        f" WHERE q.state = '{{}}' AND q.next_attempt_at <= ?1 AND {_IDLE}"
+    )
+    query = " UNION ALL ".join(map(in_state.format, ("pending", "failed")))
+    with closing(connection.execute(f"{query} ORDER BY 3 LIMIT ?2", (due, _LOOKED_AT))) as rows:
+        for *key, _ in rows:
+            found[ObjectKey(*key)] = None
+            if len(found) == count:
+                break
     if late and len(found) < count:
         wrongly_late = connection.execute(
             "SELECT q.resource_type, q.resource_id FROM webhooks q"  # noqa: S608
@@ -174,9 +150,8 @@ def due_objects(
             f" AND {_WRONGLY_LATE} AND {_IDLE} LIMIT ?1",
             (count, at, shifted(at, _LONGEST_WAIT)),
         )
-        for row in wrongly_late:
-            found.setdefault(ObjectKey(*row), at)
-    return sorted(found, key=found.__getitem__)[:count]
+        found |= {ObjectKey(*row): None for row in wrongly_late}
+    return list(found)[:count]
 
 
 def count_due(connection: sqlite3.Connection, due: str) -> int:
@@ -222,30 +197,22 @@ def claim(
         keys,
         *(at, shifted(at, _LONGEST_WAIT), due, most, lease_no if going_on else 0),
     ).fetchall()
-    _mark_running(connection, lease_no, [row[0] for row in rows])
-    newest: dict[ObjectKey, tuple[int, str]] = {}
-    counts: Counter[ObjectKey] = Counter()
-    others = []
-    for number, webhook_id, resource_type, resource_id, organization in rows:
-        if organization_id is not None and organization != organization_id:
-            others.append(number)
-            continue
-        key = ObjectKey(resource_type, resource_id)
-        counts[key] += 1
-        newest[key] = max(newest.get(key, (0, "")), (number, webhook_id))
-    _quarantine(connection, others, at)
-    claims = [Claim(key, newest[key][1], count) for key, count in counts.items()]
-    return Claimed(claims, len(others), len(rows) == most)
-
-
-def _mark_running(connection: sqlite3.Connection, lease_no: int, numbers: list[int]) -> None:
     over_keys(
         connection,
         "UPDATE webhooks SET state = 'running', lease_no = ?2, look_again_at = NULL"
         " WHERE webhook_no IN (SELECT value FROM json_each(?1))",
-        numbers,
+        [row[0] for row in rows],
         lease_no,
     )
+    others = []
+    claims = {}
+    for number, webhook_id, resource_type, resource_id, organization in sorted(rows):
+        if organization_id in {None, organization}:
+            claims[ObjectKey(resource_type, resource_id)] = webhook_id
+        else:
+            others.append(number)
+    _quarantine(connection, others, at)
+    return Claimed(claims, len(others), len(rows) == most)
 
 
 def _quarantine(connection: sqlite3.Connection, numbers: list[int], at: str) -> None:
@@ -266,8 +233,10 @@ def _quarantine(connection: sqlite3.Connection, numbers: list[int], at: str) -> 
     )
 
 
-def due_rechecks(connection: sqlite3.Connection, at: str, count: int) -> list[Recheck]:
-    """Take the objects that are due to be read once more.
+def due_rechecks(
+    connection: sqlite3.Connection, at: str, count: int
+) -> list[tuple[ObjectKey, str]]:
+    """Take the objects that are due to be read once more, with the webhooks that were done.
 
     Until it is acknowledged, one is due again after a while, should the worker vanish.
 
@@ -282,10 +251,14 @@ def due_rechecks(connection: sqlite3.Connection, at: str, count: int) -> list[Re
         " RETURNING resource_type, resource_id, webhook_id",
         (at, count, shifted(at, _RECHECK_LASTS)),
     ).fetchall()
-    return [Recheck(ObjectKey(kind, object_id), webhook_id) for kind, object_id, webhook_id in rows]
+    return [(ObjectKey(*key), webhook_id) for *key, webhook_id in rows]
 
 
 # Acknowledging -------------------------------------------------------------------------------
+
+
+#: What webhooks get, all those with an equal one by one statement: state, when due, error.
+_Mark: TypeAlias = tuple[WebhookState, str | None, str | None]
 
 
 def acknowledge(
@@ -312,7 +285,15 @@ def acknowledge(
         made is not among them: its object may be claimed anew, and what is new is not done.
     """
     step = settlements[:most]
-    _note_rechecks(connection, lease_no, step)
+    connection.executemany(
+        "UPDATE webhooks SET look_again_at = ?1 WHERE webhook_id = ?2"
+        " AND (?4 OR (state = 'running' AND lease_no = ?3))",
+        [
+            (each.look_again_at, each.webhook_id, lease_no, each.recheck)
+            for each in step
+            if each.recheck or each.look_again_at
+        ],
+    )
     keys = [None if each.recheck else each.key for each in step]
     rows = over_keys(
         connection,
@@ -324,16 +305,13 @@ def acknowledge(
         *(lease_no, most + 1),
     ).fetchall()
     left = [*step[rows[most][2] :], *settlements[most:]] if len(rows) > most else settlements[most:]
-    marks: dict[tuple[int, int], _Mark] = {}
-    numbers: dict[_Mark, list[int]] = {}
+    mark = cache(lambda place, attempts: _mark(step[place], attempts, at))
+    groups: dict[_Mark, list[int]] = {}
     for number, attempts, place in rows[:most]:
-        mark = marks.get((place, attempts))
-        if mark is None:
-            mark = marks[place, attempts] = _mark(step[place], attempts, at)
-        numbers.setdefault(mark, []).append(number)
+        groups.setdefault(mark(place, attempts), []).append(number)
     counts: Counter[WebhookState] = Counter()
-    for mark, group in numbers.items():
-        counts[mark.state] += len(group)
+    for (state, due_at, error), group in groups.items():
+        counts[state] += len(group)
         over_keys(
             connection,
             "UPDATE webhooks SET state = ?2, lease_no = NULL, attempts = attempts + ?3,"
@@ -342,42 +320,19 @@ def acknowledge(
             " finished_at = iif(?2 IN ('pending', 'failed'), NULL, ?6),"
             " run_id = ?7 WHERE webhook_no IN (SELECT value FROM json_each(?1))",
             group,
-            *(mark.state, int(mark.state in {"done", "failed", "dead"}), mark.due_at),
-            *(mark.error, at, run_id),
+            *(state, int(state in {"done", "failed", "dead"}), due_at, error, at, run_id),
         )
     return counts, list(left)
 
 
-class _Mark(NamedTuple):
-    """What webhooks get: all those with an equal one by one statement."""
-
-    state: WebhookState
-    due_at: str | None
-    error: str | None
-
-
 def _mark(settlement: Settlement, attempts: int, at: str) -> _Mark:
     if settlement.state != "failed":
-        return _Mark(settlement.state, settlement.due_at, settlement.error)
+        return settlement.state, settlement.due_at, settlement.error
     if attempts + 1 >= MOST_ATTEMPTS:
-        return _Mark("dead", None, settlement.error)
-    wait = timedelta(seconds=seconds_before_attempt(attempts + 1))
-    return _Mark("failed", shifted(at, wait), settlement.error)
-
-
-def _note_rechecks(
-    connection: sqlite3.Connection, lease_no: int, settlements: Sequence[Settlement]
-) -> None:
-    """Note when objects are to be read once more."""
-    connection.executemany(
-        "UPDATE webhooks SET look_again_at = ?1 WHERE webhook_id = ?2"
-        " AND (?4 OR (state = 'running' AND lease_no = ?3))",
-        [
-            (each.look_again_at, each.webhook_id, lease_no, each.recheck)
-            for each in settlements
-            if each.recheck or each.look_again_at
-        ],
-    )
+        return "dead", None, settlement.error
+    wait = min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 4.0**attempts)
+    wait *= random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
+    return "failed", shifted(at, timedelta(seconds=wait)), settlement.error
 
 
 def make_due(connection: sqlite3.Connection, keys: Sequence[ObjectKey], at: str) -> None:

@@ -7,16 +7,15 @@ moved on meanwhile is left alone.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nftsync.errors import InputError
 from nftsync.records import normalize_uuid
 from nftsync.store.database import over_keys
-from nftsync.store.inbox import REQUEUED_FROM
 from nftsync.store.mirror import BatchSize
 from nftsync.times import now
 
@@ -25,9 +24,7 @@ if TYPE_CHECKING:
     from nftsync.store.mirror import Mirror
 
 __all__ = [
-    "Prunable",
     "Pruned",
-    "Refusal",
     "Requeued",
     "normalize_webhook_id",
     "numbers_in_state",
@@ -41,9 +38,6 @@ __all__ = [
 #: writes or frees, and webhooks from the quarantine.
 _STEP_BYTES = 8_000_000
 _STEP = 1_000
-_IDS_AT_ONCE = 5_000
-
-_QUARANTINE_ID_LENGTH = len("q-") + 64
 
 #: As if the webhook had just come in; a worker that still held it would find its lease gone.
 _AFRESH = (
@@ -52,42 +46,18 @@ _AFRESH = (
 )
 
 
-class Refusal(NamedTuple):
-    """A webhook that was not put back.
-
-    Attributes:
-        webhook_id: its id.
-        reason: why, for a person.
-    """
-
-    webhook_id: str
-    reason: str
-
-
 class Requeued(NamedTuple):
     """What one step of `requeue` came to.
 
     Attributes:
         put_back: webhooks that are pending again.
         already: webhooks that were pending.
-        refused: webhooks that stay as they are.
+        refused: webhooks that stay as they are, each with the reason, for a person.
     """
 
     put_back: int
     already: int
-    refused: list[Refusal]
-
-
-class Prunable(NamedTuple):
-    """A webhook whose body can go.
-
-    Attributes:
-        number: its `webhook_no`.
-        size: of its body, in bytes.
-    """
-
-    number: int
-    size: int
+    refused: list[tuple[str, str]]
 
 
 class Pruned(NamedTuple):
@@ -110,13 +80,8 @@ def normalize_webhook_id(value: str) -> str:
     Raises:
         InputError: it is neither.
     """
-    lower = value.lower()
-    digits = lower.removeprefix("q-")
-    if lower != digits:
-        if len(lower) == _QUARANTINE_ID_LENGTH and set(digits) <= set("0123456789abcdef"):
-            return lower
-        shown = value if len(value) <= 80 else value[:77] + "..."
-        raise InputError(f"{shown!r} is not a webhook id: expected q- and 64 hex digits")
+    if re.fullmatch("q-[0-9a-f]{64}", value.lower()):
+        return value.lower()
     return normalize_uuid(value, "webhook id")
 
 
@@ -129,19 +94,15 @@ def numbers_of_ids(connection: sqlite3.Connection, webhook_ids: Iterable[str]) -
     Raises:
         InputError: one of them is not in the inbox.
     """
-    numbers: dict[int, None] = {}
-    rest = iter(webhook_ids)
-    while step := list(islice(rest, _IDS_AT_ONCE)):
-        rows = over_keys(
-            connection,
-            "SELECT k.value, w.webhook_no FROM json_each(?) k"
-            " LEFT JOIN webhooks w ON w.webhook_id = k.value ORDER BY k.key",
-            step,
-        ).fetchall()
-        for webhook_id, number in rows:
-            if number is None:
-                raise InputError(f"webhook {webhook_id} is not in the inbox; nothing was changed")
-            numbers[number] = None
+    rows = over_keys(
+        connection,
+        "SELECT k.value, w.webhook_no FROM json_each(?) k"
+        " LEFT JOIN webhooks w ON w.webhook_id = k.value ORDER BY k.key",
+        webhook_ids,
+    )
+    numbers = {number: webhook_id for webhook_id, number in rows}
+    if None in numbers:
+        raise InputError(f"webhook {numbers[None]} is not in the inbox; nothing was changed")
     return array("q", numbers)
 
 
@@ -151,14 +112,17 @@ def numbers_in_state(connection: sqlite3.Connection, state: str) -> array[int]:
     return array("q", sorted(row[0] for row in rows))
 
 
-def prunable(connection: sqlite3.Connection, before: str) -> list[Prunable]:
-    """The webhooks that were done before a time and still have a body, the oldest first."""
-    rows = connection.execute(
+def prunable(connection: sqlite3.Connection, before: str) -> list[tuple[int, int]]:
+    """The webhooks that were done before a time and still have a body, the oldest first.
+
+    Returns:
+        Of each its `webhook_no` and its body's size in bytes.
+    """
+    return connection.execute(
         "SELECT webhook_no, length(body) FROM webhooks NOT INDEXED"
         " WHERE state = 'done' AND finished_at < ? AND body IS NOT NULL ORDER BY webhook_no",
         (before,),
-    )
-    return [Prunable(*row) for row in rows]
+    ).fetchall()
 
 
 # Putting back --------------------------------------------------------------------------------
@@ -209,7 +173,7 @@ def _put_back(
             numbers,
             *(only, at),
         ).fetchall()
-        back = [n for n, _, state in rows if state in REQUEUED_FROM and state != "quarantined"]
+        back = [n for n, _, state in rows if state in {"done", "failed", "dead", "unrouted"}]
         over_keys(
             transaction.connection,
             f"UPDATE webhooks SET {_AFRESH}"  # noqa: S608 - no value is in it
@@ -221,7 +185,7 @@ def _put_back(
     quarantined = [(n, webhook_id) for n, webhook_id, state in rows if state == "quarantined"]
     already = sum(state == "pending" for _, _, state in rows)
     busy = "it is being worked on; try again in a moment"
-    refused = [Refusal(webhook_id, busy) for _, webhook_id, state in rows if state == "running"]
+    refused = [(webhook_id, busy) for _, webhook_id, state in rows if state == "running"]
     return Requeued(len(back), already, refused), quarantined
 
 
@@ -240,7 +204,7 @@ def _read_again(
         ).fetchone()[0]
         webhook = Unusable("its body was emptied") if body is None else read(body)
         if isinstance(webhook, Unusable):
-            yield Requeued(0, 0, [Refusal(webhook_id, f"still unusable: {webhook.reason}")])
+            yield Requeued(0, 0, [(webhook_id, f"still unusable: {webhook.reason}")])
             continue
         usable.append((number, webhook))
         size += len(body)
@@ -273,7 +237,7 @@ def _accept(mirror: Mirror, usable: Sequence[tuple[int, Webhook]]) -> Requeued:
 # Emptying bodies -----------------------------------------------------------------------------
 
 
-def prune(mirror: Mirror, rows: Iterable[Prunable], before: str) -> Iterator[Pruned]:
+def prune(mirror: Mirror, rows: Iterable[tuple[int, int]], before: str) -> Iterator[Pruned]:
     """Empty the bodies of webhooks, a short transaction at a time; all else of them stays.
 
     Args:
@@ -283,33 +247,27 @@ def prune(mirror: Mirror, rows: Iterable[Prunable], before: str) -> Iterator[Pru
     """
     size = BatchSize()
     for step in _steps(rows, size):
-        numbers = [row.number for row in step]
-        which = (
-            "webhook_no IN (SELECT value FROM json_each(?1))"
-            " AND state = 'done' AND finished_at < ?2 AND body IS NOT NULL"
-        )
         with mirror.transaction() as transaction:
-            connection = transaction.connection
-            count, freed = over_keys(
-                connection,
-                "SELECT count(*), coalesce(sum(length(body)), 0) FROM webhooks"  # noqa: S608
-                f" WHERE {which}",
-                numbers,
+            emptied = over_keys(
+                transaction.connection,
+                "UPDATE webhooks SET body = NULL WHERE webhook_no IN"
+                " (SELECT value FROM json_each(?1)) AND state = 'done' AND finished_at < ?2"
+                " AND body IS NOT NULL RETURNING webhook_no",
+                step,
                 before,
-            ).fetchone()
-            over_keys(connection, f"UPDATE webhooks SET body = NULL WHERE {which}", numbers, before)  # noqa: S608
-        size.learn(count, mirror.lock_seconds)
-        yield Pruned(len(step), count, freed)
+            ).fetchall()
+        size.learn(len(emptied), mirror.lock_seconds)
+        yield Pruned(len(step), len(emptied), sum(step[number] for (number,) in emptied))
 
 
-def _steps(rows: Iterable[Prunable], size: BatchSize) -> Iterator[list[Prunable]]:
-    step: list[Prunable] = []
-    freed = 0
-    for row in rows:
-        step.append(row)
-        freed += row.size
-        if len(step) >= size.entries or freed >= _STEP_BYTES:
+def _steps(rows: Iterable[tuple[int, int]], size: BatchSize) -> Iterator[dict[int, int]]:
+    step: dict[int, int] = {}
+    total = 0
+    for number, length in rows:
+        step[number] = length
+        total += length
+        if len(step) >= size.entries or total >= _STEP_BYTES:
             yield step
-            step, freed = [], 0
+            step, total = {}, 0
     if step:
         yield step

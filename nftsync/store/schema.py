@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import nftsync
 from nftsync.errors import NewerDatabase, StoreError
 from nftsync.store.database import (
     begin_immediate,
@@ -99,25 +100,14 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
         apply: Callable[[Database], None] = partial(_run_file, name=name)
         migrations(name=name)(apply)
     # Immediate, and looked at again inside: of two processes that start at once, one migrates.
-    begin_immediate(connection)
-    try:
+    with connection:
+        begin_immediate(connection)
         if 0 < check_schema(connection, path) < len(_MIGRATIONS):
-            _keep_copy(path)
+            copy = path.with_name(f"{path.name}.before-{nftsync.__version__}")
+            create_private_file(copy)
+            with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
+                source.backup(target)
         migrations.apply(Database(connection, recursive_triggers=False, execute_plugins=False))
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _keep_copy(path: Path) -> None:
-    from nftsync import __version__
-
-    copy = path.with_name(f"{path.name}.before-{__version__}")
-    create_private_file(copy)
-    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
-        source.backup(target)
 
 
 @contextmanager

@@ -125,7 +125,10 @@ class TokenBatch:
     """The tokens that a batch of reads touches.
 
     Attributes:
+        new: the rows of tokens seen for the first time so far.
+        changes: the rows of the changes of content found so far.
         stale: sequence and token number where other wallets' digests do not know of the change.
+        confirmed: sequence and token number where a wallet's read vouches for the token's content.
     """
 
     def __init__(
@@ -140,21 +143,11 @@ class TokenBatch:
         self._next_no: int = greatest + 1
         self.stale: list[tuple[int, int]] = []
         # Rows to write, in the order of the columns of the statement that takes them.
-        self._new: list[tuple[Any, ...]] = []
+        self.new: list[tuple[Any, ...]] = []
+        self.changes: list[tuple[Any, ...]] = []
+        self.confirmed: list[tuple[int, int]] = []
         self._changed: dict[int, Token] = {}
-        self._changes: list[tuple[Any, ...]] = []
         self._changed_sources: dict[int, _Source] = {}
-        self._confirmed: list[tuple[int, int]] = []
-
-    @property
-    def added(self) -> int:
-        """How many tokens were seen for the first time so far."""
-        return len(self._new)
-
-    @property
-    def changed(self) -> int:
-        """How many changes of content were found so far."""
-        return len(self._changes)
 
     def load(self, token_ids: Iterable[str]) -> None:
         """Look up the rows of tokens, and both sources of those that have been read by their id."""
@@ -164,26 +157,18 @@ class TokenBatch:
             " FROM json_each(?) k JOIN tokens t ON t.token_id = k.value",
             token_ids,
         )
-        detailed = []
-        for token_id, no, sequence, changed_sequence, is_detailed, *columns in rows:
+        for token_id, no, sequence, changed_sequence, detailed, *columns in rows:
             content = tuple(columns)
-            token = Token(no, sequence, changed_sequence, bool(is_detailed), content, content)
+            token = Token(no, sequence, changed_sequence, bool(detailed), content, content)
             self._tokens[token_id] = token
-            if is_detailed:
-                detailed.append(no)
-        if detailed:
-            rows = over_keys(
-                self._connection,
-                "SELECT s.* FROM json_each(?) k JOIN token_sources s ON s.token_no = k.value",
-                detailed,
-            )
-            for no, list_sequence, in_list, detail_sequence, in_detail in rows:
-                self._sources[no] = _Source(
-                    list_sequence,
-                    _object.decode(in_list),
-                    detail_sequence,
-                    _object.decode(in_detail),
-                )
+        rows = over_keys(
+            self._connection,
+            "SELECT s.* FROM json_each(?) k JOIN token_sources s ON s.token_no = k.value",
+            [token.no for token in self._tokens.values() if token.detailed],
+        )
+        for no, list_sequence, in_list, detail_sequence, in_detail in rows:
+            fields = _object.decode(in_list), _object.decode(in_detail)
+            self._sources[no] = _Source(list_sequence, fields[0], detail_sequence, fields[1])
 
     def see(self, read: WalletRead) -> tuple[list[Token], bool]:
         """Take in what a wallet's list shows of tokens.
@@ -230,10 +215,6 @@ class TokenBatch:
         self._change(token, content, read)
         return Applied(read, "ok", tokens_changed=1)
 
-    def confirm(self, token_no: int, sequence: int) -> None:
-        """Note on a token what a wallet that no longer lists it had confirmed."""
-        self._confirmed.append((sequence, token_no))
-
     def _add(
         self, token_id: str, content: Content, read: WalletRead | TokenRead, *, detailed: bool
     ) -> Token:
@@ -243,7 +224,7 @@ class TokenBatch:
         sequence = 0 if detailed or content is _EMPTY else read.sequence
         token = Token(no, sequence, read.sequence, detailed, content, content)
         self._tokens[token_id] = token
-        self._new.append(
+        self.new.append(
             (no, token_id, *content, self._at, self._at, sequence, read.sequence, detailed)
         )
         return token
@@ -280,7 +261,7 @@ class TokenBatch:
                 self.stale.append((read.sequence, token.no))
                 return False
         token.sequence = read.sequence
-        self._confirmed.append((read.sequence, token.no))
+        self.confirmed.append((read.sequence, token.no))
         self.stale.append((read.sequence, token.no))
         return True
 
@@ -292,7 +273,7 @@ class TokenBatch:
 
     def _change(self, token: Token, content: Content, read: WalletRead | TokenRead) -> None:
         before, after = _changed_columns(token.content, content)
-        self._changes.append((token.no, before, after, self._at, self._run_id, read.webhook_id))
+        self.changes.append((token.no, before, after, self._at, self._run_id, read.webhook_id))
         token.content = content
         token.changed_sequence = max(token.changed_sequence, read.sequence)
         self._changed[token.no] = token
@@ -305,27 +286,23 @@ class TokenBatch:
         assignments = ", ".join(f"{column} = ?" for column in CONTENT_COLUMNS)
         rows: dict[str, Sequence[Sequence[Any]]] = {
             f"INSERT INTO tokens (token_no, token_id, {_CONTENT}, first_seen_at, updated_at,"
-            " ticket, changed_ticket, detailed)": self._new,
+            " ticket, changed_ticket, detailed)": self.new,
             f"UPDATE tokens SET {assignments}, changed_ticket = ?, detailed = ?"  # noqa: S608
             " WHERE token_no = ?": [
                 (*token.content, token.changed_sequence, token.detailed, token.no)
                 for token in changed
             ],
             "INSERT INTO token_change_rows (token_no, before, after, observed_at, run_id,"
-            " webhook_id)": self._changes,
+            " webhook_id)": self.changes,
             "UPDATE tokens SET updated_at = ? WHERE token_no = ?": [
-                (self._at, change[0]) for change in self._changes
+                (self._at, change[0]) for change in self.changes
             ],
-            "UPDATE tokens SET ticket = max(ticket, ?) WHERE token_no = ?": self._confirmed,
+            "UPDATE tokens SET ticket = max(ticket, ?) WHERE token_no = ?": self.confirmed,
             "INSERT OR REPLACE INTO token_sources": [
-                (
-                    no,
-                    x.list_sequence,
-                    _pack(x.list_fields),
-                    x.detail_sequence,
-                    _pack(x.detail_fields),
+                (no, list_sequence, _pack(in_list), detail_sequence, _pack(in_detail))
+                for no, (list_sequence, in_list, detail_sequence, in_detail) in (
+                    self._changed_sources.items()
                 )
-                for no, x in self._changed_sources.items()
             ],
         }
         write_rows(self._connection, rows)
@@ -333,22 +310,15 @@ class TokenBatch:
     def _index(self, changed: list[Token]) -> None:
         """Bring the full-text index along for tokens it has already taken in."""
         (done,) = self._connection.execute("SELECT indexed_token_no FROM mirror_state").fetchone()
-        texts = [
-            (
-                token.no,
-                [token.stored[i] for i in _INDEXED_AT],
-                [token.content[i] for i in _INDEXED_AT],
-            )
-            for token in changed
-            if token.no <= done
-        ]
         columns = ", ".join(_INDEXED)
-        rows = {
-            f"INSERT INTO tokens_fts (tokens_fts, rowid, {columns})": [
-                ("delete", no, *old) for no, old, new in texts if old != new
-            ],
-            f"INSERT INTO tokens_fts (rowid, {columns})": [
-                (no, *new) for no, old, new in texts if old != new
-            ],
+        gone, come = [], []
+        for token in changed:
+            old, new = ([x[i] for i in _INDEXED_AT] for x in (token.stored, token.content))
+            if token.no <= done and old != new:
+                gone.append(("delete", token.no, *old))
+                come.append((token.no, *new))
+        rows: dict[str, Sequence[Sequence[Any]]] = {
+            f"INSERT INTO tokens_fts (tokens_fts, rowid, {columns})": gone,
+            f"INSERT INTO tokens_fts (rowid, {columns})": come,
         }
         write_rows(self._connection, rows)

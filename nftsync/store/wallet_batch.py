@@ -109,17 +109,19 @@ class Batch:
     def _load_wallets(self, wallet_ids: list[str]) -> None:
         if not wallet_ids:
             return
-        query = (
-            "SELECT w.wallet_id, w.wallet_no, w.ticket, w.body_sha256, w.state_id"
-            " FROM json_each(?) k JOIN wallets w ON w.wallet_id = k.value"
+        over_keys(
+            self._connection,
+            "INSERT OR IGNORE INTO wallets (wallet_id, first_seen_at)"
+            " SELECT value, ?2 FROM json_each(?1)",
+            wallet_ids,
+            self._at,
         )
-        rows = over_keys(self._connection, query, wallet_ids).fetchall()
-        if len(rows) < len(wallet_ids):
-            self._connection.executemany(
-                "INSERT OR IGNORE INTO wallets (wallet_id, first_seen_at) VALUES (?, ?)",
-                [(wallet_id, self._at) for wallet_id in wallet_ids],
-            )
-            rows = over_keys(self._connection, query, wallet_ids).fetchall()
+        rows = over_keys(
+            self._connection,
+            "SELECT w.wallet_id, w.wallet_no, w.ticket, w.body_sha256, w.state_id"
+            " FROM json_each(?) k JOIN wallets w ON w.wallet_id = k.value",
+            wallet_ids,
+        )
         self._wallets = {wallet_id: _Wallet(*row) for wallet_id, *row in rows}
 
     # Wallets ---------------------------------------------------------------------------------
@@ -131,16 +133,11 @@ class Batch:
         if read.outcome == "failed":
             self._failures.append((read.error, wallet.no, read.sequence))
             return Applied(read, "failed")
-        added, changed = self._tokens.added, self._tokens.changed
+        added, changed = len(self._tokens.new), len(self._tokens.changes)
         seen, agreed = self._tokens.see(read)
         balances = self._compare(read, wallet, seen)
-        applied = Applied(
-            read,
-            read.outcome,
-            self._tokens.added - added,
-            self._tokens.changed - changed,
-            *balances,
-        )
+        tokens = len(self._tokens.new) - added, len(self._tokens.changes) - changed
+        applied = Applied(read, read.outcome, *tokens, *balances)
         ok = read.outcome == "ok"
         if ok:
             self._state(read, wallet, seen, any(balances))
@@ -186,12 +183,11 @@ class Batch:
             self._removed.append((no, token_no))
             changes.append((no, token_no, amount, None, *tail))
             # The wallet will no longer vouch for the token, so what it confirmed is noted there.
-            self._tokens.confirm(token_no, wallet.sequence)
+            self._tokens.confirmed.append((wallet.sequence, token_no))
         return added, changed, len(held)
 
     def _state(self, read: WalletRead, wallet: _Wallet, seen: list[Token], moved: bool) -> None:
         """Extend the wallet's present state, or begin a new one where the read found another."""
-        digest = read.digest or ""
         same = (
             wallet.state_id is not None
             and not moved
@@ -205,7 +201,7 @@ class Batch:
         self._new_states.append(
             (
                 *(wallet.state_id, wallet.no, read.started_at, read.started_at),
-                *(1, digest, self._run_id, self._at),
+                *(1, read.digest or "", self._run_id, self._at),
             )
         )
 
@@ -229,12 +225,12 @@ class Batch:
             results[id(read)] = Applied(read, "unchanged")
             rows.append((read.sequence, read.started_at, read.etag, wallet.no))
             states.append((read.started_at, wallet.state_id))
-        confirmed: dict[str, list[tuple[Any, ...]]] = {
+        statements: dict[str, list[tuple[Any, ...]]] = {
             "UPDATE wallets SET ticket = ?, synced_at = ?, etag = coalesce(?, etag),"
             " status = 'ok', error = NULL WHERE wallet_no = ?": rows,
             _EXTEND_STATE: states,
         }
-        write_rows(self._connection, confirmed)
+        write_rows(self._connection, statements)
         return results
 
     # Writing ---------------------------------------------------------------------------------

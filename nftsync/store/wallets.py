@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,11 +76,7 @@ class KnownWallet(NamedTuple):
 
 
 def register(
-    connection: sqlite3.Connection,
-    wallets: Iterable[WalletLine],
-    at: str,
-    *,
-    track: bool = False,
+    connection: sqlite3.Connection, wallets: Sequence[WalletLine], at: str, *, track: bool = False
 ) -> int:
     """Add wallets that are not known yet, and set labels and groups that are given.
 
@@ -93,23 +89,26 @@ def register(
     Returns:
         How many were new.
     """
-    new = 0
-    wallets = iter(wallets)
-    while lines := list(islice(wallets, _STEP)):
-        new += connection.executemany(
-            "INSERT OR IGNORE INTO wallets (wallet_id, first_seen_at) VALUES (?, ?)",
-            [(line.wallet_id, at) for line in lines],
-        ).rowcount
-        connection.executemany(
-            "UPDATE wallets SET label = coalesce(?, label), wallet_group = coalesce(?,"
-            " wallet_group) WHERE wallet_id = ?",
-            [(x.label, x.group, x.wallet_id) for x in lines if x.label or x.group],
+    ids = [line.wallet_id for line in wallets]
+    new = over_keys(
+        connection,
+        "INSERT OR IGNORE INTO wallets (wallet_id, first_seen_at)"
+        " SELECT value, ?2 FROM json_each(?1)",
+        ids,
+        at,
+    ).rowcount
+    connection.executemany(
+        "UPDATE wallets SET label = coalesce(?, label), wallet_group = coalesce(?, wallet_group)"
+        " WHERE wallet_id = ?",
+        [(x.label, x.group, x.wallet_id) for x in wallets if x.label or x.group],
+    )
+    if track:
+        over_keys(
+            connection,
+            "UPDATE wallets SET tracked = 1 WHERE NOT tracked AND wallet_id IN"
+            " (SELECT value FROM json_each(?))",
+            ids,
         )
-        if track:
-            connection.executemany(
-                "UPDATE wallets SET tracked = 1 WHERE wallet_id = ? AND tracked = 0",
-                [(line.wallet_id,) for line in lines],
-            )
     return new
 
 
@@ -174,18 +173,14 @@ def numbers_of(
     connection: sqlite3.Connection, wallet_ids: Iterable[str], *, read_before: str | None = None
 ) -> array[int]:
     """The numbers of the named wallets, in their order, each once."""
-    numbers: dict[int, None] = {}
-    wallet_ids = iter(wallet_ids)
-    while step := list(islice(wallet_ids, _STEP)):
-        rows = over_keys(
-            connection,
-            "SELECT w.wallet_no FROM json_each(?1) k"  # noqa: S608 - the condition is ours
-            f" JOIN wallets w ON w.wallet_id = k.value WHERE {_READ_BEFORE} ORDER BY k.key",
-            step,
-            *(read_before, now()),
-        )
-        numbers |= dict.fromkeys(row[0] for row in rows)
-    return array("q", numbers)
+    rows = over_keys(
+        connection,
+        "SELECT w.wallet_no FROM json_each(?1) k"  # noqa: S608 - the condition is ours
+        f" JOIN wallets w ON w.wallet_id = k.value WHERE {_READ_BEFORE} ORDER BY k.key",
+        wallet_ids,
+        *(read_before, now()),
+    )
+    return array("q", dict.fromkeys(row[0] for row in rows))
 
 
 def wallets_to_read(
@@ -216,19 +211,11 @@ def _known_wallets(
     return [KnownWallet(*row) for row in rows]
 
 
-def another_holder(
-    connection: sqlite3.Connection, besides: Iterable[str], near: int
-) -> KnownWallet | None:
-    """A wallet that is read, did not fail the last time and holds something.
-
-    Args:
-        connection: any connection.
-        besides: wallets that are not meant.
-        near: which of them; any number.
-    """
+def another_holder(connection: sqlite3.Connection, besides: Iterable[str]) -> KnownWallet | None:
+    """Any wallet that is read, did not fail the last time and holds something, besides some."""
     besides = list(besides)
     (most,) = connection.execute("SELECT coalesce(max(wallet_no), 0) FROM wallets").fetchone()
-    for start in (near % (most + 1), 0):
+    for start in (random.randint(0, most), 0):  # noqa: S311 - any one will do
         row = over_keys(
             connection,
             f"SELECT {_KNOWN} FROM wallets w WHERE w.wallet_no >= ?2 AND w.tracked"  # noqa: S608

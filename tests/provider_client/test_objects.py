@@ -14,8 +14,7 @@ from nftsync.errors import InputError, UnusableAnswer
 from nftsync.provider.client import Client
 from nftsync.provider.wire import CutShort, check_object
 from nftsync.pull.reads import AnyTask, ObjectTask, TokenTask, WalletTask, read
-from nftsync.records import Effort, ObjectRead, TokenRead, WalletRead
-from nftsync.store.clock import SequenceNumbers
+from nftsync.records import Effort, ObjectRead, SequenceNumbers, TokenRead, WalletRead
 
 PATH = f"/v1/transactions/{uuid(1)}"
 TASKS: list[AnyTask] = [

@@ -77,6 +77,11 @@ def body(number: int, resource_type: str, resource_id: str, organization: str = 
     return msgspec.json.encode(fields)
 
 
+def settled(result: ReplayResult) -> int:
+    """Webhooks that ended in any state."""
+    return sum(getattr(result, state) for state in COUNTS if state != "fetches")
+
+
 def in_time(after: float) -> str:
     """So many seconds from now; less than nothing is before."""
     return shifted(now(), timedelta(seconds=after))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from provider import Provider, entry, token, uuid, wallet
-from replay_world import Place, in_time
+from replay_world import Place, in_time, settled
 
-from nftsync.daemon.setup import replay_config
+from nftsync.daemon.schedule import replay_config
 from nftsync.errors import InputError
 from nftsync.provider.routes import Route
 from nftsync.pull.result import SyncResult
@@ -49,7 +49,7 @@ def test_a_sync_that_is_too_early_waits_and_says_until_when(tracked: Place) -> N
     assert tracked.replay(SELDOM).done == 1
     (name,) = tracked.receive("Whatever", uuid(2), at=in_time(0))
     result = tracked.replay(SELDOM)
-    assert (result.settled, result.error) == (0, None)
+    assert (settled(result), result.error) == (0, None)
     row = tracked.webhook(name)
     assert (row["state"], row["attempts"]) == ("pending", 0)
     assert in_time(800) < row["next_attempt_at"] < in_time(900)
@@ -64,7 +64,7 @@ def test_a_webhook_from_a_clock_that_was_ahead_waits_for_a_sync_like_others(
     tracked.receive("Whatever", uuid(1))
     tracked.replay(SELDOM)
     tracked.receive("Whatever", uuid(2), at=in_time(86_400))
-    assert tracked.replay(SELDOM).settled == 0  # and it comes to an end
+    assert settled(tracked.replay(SELDOM)) == 0  # and it comes to an end
 
 
 def test_a_sync_of_one_wallet_holds_nothing_back(tracked: Place) -> None:
@@ -86,7 +86,7 @@ def test_a_wallet_that_came_after_a_sync_does_not_hurry_the_next(
     tracked.receive("Wallet", wallet(3))
     assert tracked.replay(SELDOM).done == 1
     tracked.receive("Whatever", uuid(2), at=in_time(0))
-    assert tracked.replay(SELDOM).settled == 0
+    assert settled(tracked.replay(SELDOM)) == 0
     assert tracked.states() == {"done": 2, "pending": 1}
 
 
@@ -94,7 +94,7 @@ def test_a_sync_of_another_process_makes_webhooks_wait_and_is_told(tracked: Plac
     (name,) = tracked.receive("Whatever", uuid(1))
     with sync_lock(tracked.database):
         result = tracked.replay(ANY)
-    assert (result.settled, tracked.states()) == (0, {"pending": 1})
+    assert (settled(result), tracked.states()) == (0, {"pending": 1})
     assert "sync" in str(result.error)
     row = tracked.webhook(name)
     assert row["attempts"] == 0
@@ -114,7 +114,7 @@ def test_a_wallets_file_that_cannot_be_read_is_no_sync(
     config = replay_config(load())
     tracked.receive("Whatever", uuid(1))
     result = replay_once(tracked.database, config, threading.Event(), progress=False)
-    assert (result.settled, tracked.states()) == (0, {"pending": 1})
+    assert (settled(result), tracked.states()) == (0, {"pending": 1})
     assert "wallets.txt" in str(result.error)
     (tmp_path / "wallets.txt").write_text(wallet(3))
     provider.holds(wallet(3))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from provider import Provider, balances, entry, raw, reply, token, uuid, wallet
-from replay_world import NOTHING, OURS, THEIRS, Gate, Place, path_of, wallets
+from replay_world import NOTHING, OURS, THEIRS, Gate, Place, path_of, settled, wallets
 
 from nftsync.provider.routes import Paging, Route
 
@@ -152,7 +152,7 @@ def test_a_stranger_that_is_refused_makes_the_webhook_wait(
     provider.on(path_of(9), reply(b"", 503))
     place.receive("Transfer", uuid(7))
     result = place.replay({"Transfer": TRANSFER})
-    assert (result.settled, place.states()) == (0, {"pending": 1})
+    assert (settled(result), place.states()) == (0, {"pending": 1})
     provider.holds(wallet(9))
     provider.on(path_of(9))
     place.make_due()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from provider import Peer, Provider, Sender, entry, reply, token, wallet
-from replay_world import NOTHING, OK, Place, in_time, path_of, wallets
+from replay_world import NOTHING, OK, Place, in_time, path_of, settled, wallets
 
 from nftsync.replay.config import Timing
-from nftsync.store.inbox import MOST_ATTEMPTS
+from nftsync.store.queue import MOST_ATTEMPTS
 
 
 def seconds_until(time: str) -> float:
@@ -40,7 +40,7 @@ def test_a_provider_that_refuses_costs_no_attempts_and_all_waits(
     provider.always(answer)
     place.receive("Wallet", *wallets(60))
     result = place.replay()
-    assert (result.settled, place.states()) == (0, {"pending": 60})
+    assert (settled(result), place.states()) == (0, {"pending": 60})
     assert "the provider is down or refuses" in str(result.error)
     assert place.attempts() == {0}
     assert place.run("SELECT count(*) FROM wallets") == [(0,)]
@@ -63,7 +63,7 @@ def test_a_provider_that_cannot_be_asked_costs_no_attempts(
     provider.always(OK)
     place.receive("Wallet", *wallets(20))
     result = place.replay(**client)
-    assert (result.settled, place.states(), place.attempts()) == (0, {"pending": 20}, {0})
+    assert (settled(result), place.states(), place.attempts()) == (0, {"pending": 20}, {0})
     assert "down or refuses" in str(result.error)
     assert provider.requests() == []
     assert place.is_quiet()
