@@ -87,7 +87,6 @@ class HttpServer(AbstractContextManager["HttpServer"]):
             may not open twice as many files.
         largest_body: bytes of a body that are taken in before the app is asked; what is larger is
             answered 413 by waitress, and the reply may be lost as the client still sends.
-        idle_seconds: how long a connection may do nothing.
         ident: the `Server` header.
 
     Attributes:
@@ -106,7 +105,6 @@ class HttpServer(AbstractContextManager["HttpServer"]):
         threads: int = 48,
         connections: int = 500,
         largest_body: int = 1024 * 1024,
-        idle_seconds: int = 60,
         ident: str = "nftsync",
     ) -> None:
         listener = listener or Listener()
@@ -122,7 +120,7 @@ class HttpServer(AbstractContextManager["HttpServer"]):
                 threads=threads,
                 # It counts the port and the pipe that wakes it, too.
                 connection_limit=_as_descriptors_allow(connections) + 2,
-                channel_timeout=idle_seconds,
+                channel_timeout=60,
                 cleanup_interval=10,
                 max_request_body_size=largest_body + 1,
                 max_request_header_size=_LARGEST_HEAD,
@@ -221,30 +219,23 @@ def stop_signals() -> Iterator[Callable[[], int]]:
     Yields:
         A function that waits for one of them and returns its number.
     """
-    # Through a socket: Python runs its handlers when the main thread next runs, which it never does
-    # if the signal came just before that began to wait for a lock.
-    caught, sent = socket.socketpair()
-    sent.setblocking(False)
+    caught: list[int] = []
     # SIGINT too: a shell that starts us in the background makes us ignore that.
     # SIGHUP not where `nohup` has it ignored.
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
-    before: dict[int, Any] = {n: signal.signal(n, lambda *_: None) for n in numbers}
-    before_fd = signal.set_wakeup_fd(sent.fileno(), warn_on_full_buffer=False)
+    before: dict[int, Any] = {n: signal.signal(n, lambda n, _: caught.append(n)) for n in numbers}
 
     def wait() -> int:
-        while (number := caught.recv(1)[0]) not in before:
-            pass
+        while not caught:  # no wait for a lock: a signal that came just before it would be missed
+            time.sleep(0.1)
         # A second one does not cut short what the first began, to the very end of the process.
         before.update({signal.SIGTERM: signal.SIG_IGN, signal.SIGHUP: signal.SIG_IGN})
-        return number
+        return caught[0]
 
     try:
         yield wait
     finally:
-        signal.set_wakeup_fd(before_fd)
-        caught.close()
-        sent.close()
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -100,7 +100,7 @@ def _config(
         raise InputError("--sync-every 0 would never stop syncing; give 15m or more")
     replay = run_sync = None
     if not no_replay or every is not None:
-        from nftsync.daemon.setup import full_sync, replay_config
+        from nftsync.daemon.schedule import full_sync, replay_config
 
         require_base_url(settings)
         replay = replay_config(settings)
@@ -141,7 +141,7 @@ def replay(settings: Settings, *, as_json: bool) -> int:
     """
     import logging
 
-    from nftsync.daemon.setup import replay_config
+    from nftsync.daemon.schedule import replay_config
     from nftsync.replay.run import replay_once
     from nftsync.text import interruptible
 

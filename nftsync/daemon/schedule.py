@@ -1,4 +1,7 @@
-"""Full syncs on an interval, which make good what webhooks missed."""
+"""A replay and full syncs made from settings; and full syncs on an interval.
+
+Those make good what webhooks missed.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,78 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from nftsync.errors import InputError, NftsyncError, StoreError, SyncRunning
+from nftsync.errors import InputError, NftsyncError, SettingsError, StoreError, SyncRunning
+from nftsync.provider.client import Access
+from nftsync.provider.routes import merged
+from nftsync.pull.api import client_config
+from nftsync.pull.plan import SyncRequest, read_wallets_file, register_all
 from nftsync.pull.result import SyncResult
-from nftsync.replay.config import RunSync
+from nftsync.pull.run import sync_wallets
+from nftsync.replay.config import ReplayConfig, RunSync
+from nftsync.settings import Settings
 from nftsync.store.database import connect_reader, explained
+from nftsync.store.mirror import Mirror
 from nftsync.store.runs import last_full_sync_began
 from nftsync.times import format_time
 
-__all__ = ["keep_syncing"]
+__all__ = ["full_sync", "keep_syncing", "replay_config"]
 
 _log = logging.getLogger("nftsync.sync")
 
 #: How long to wait at least between two syncs, and before the first try after one that failed;
 #: each further failure doubles it. The interval bounds it.
 _LEAST_WAIT = timedelta(seconds=30)
+
+
+def replay_config(settings: Settings) -> ReplayConfig:
+    """All that a replay works with.
+
+    Raises:
+        SettingsError: no `base_url` is set, or a client cannot be made so.
+    """
+    client = client_config(settings)
+    # One limit on requests at once for webhooks and syncs together.
+    access = client.access(at_once=settings.concurrency)
+    return ReplayConfig(
+        client=client,
+        access=access,
+        routes=merged(settings.routes),
+        # From the start: what a cut-off sync has read, it may have read before the webhook came.
+        run_sync=full_sync(settings, access, resume=False),
+        organization_id=settings.organization_id,
+        concurrency=settings.concurrency,
+    )
+
+
+def full_sync(settings: Settings, access: Access, *, resume: bool) -> RunSync:
+    """A sync of all tracked wallets, those of the wallets file among them.
+
+    Args:
+        settings: the settings.
+        access: rate limiter and credentials, shared with the replay.
+        resume: go on with one that was cut off, where there is one.
+    """
+    client = client_config(settings)
+
+    def run(stopped: threading.Event) -> SyncResult:
+        if settings.wallets_file is not None and settings.wallets_file != "-":
+            try:
+                lines = read_wallets_file(settings.wallets_file)
+            except InputError as error:  # which by itself says that there is no wallet to read
+                raise SettingsError(str(error)) from error
+            with closing(Mirror(settings.database)) as mirror:
+                register_all(mirror, lines)
+        return sync_wallets(
+            settings.database,
+            client,
+            SyncRequest(resume=resume),
+            concurrency=settings.concurrency,
+            progress=False,
+            access=access,
+            stopped=stopped,
+        )
+
+    return run
 
 
 def keep_syncing(

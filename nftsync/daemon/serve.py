@@ -23,7 +23,7 @@ __all__ = ["Receiving", "ServeConfig", "receiving", "serve"]
 _log = logging.getLogger("nftsync.daemon.serve")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)  # which would show the secrets
 class ServeConfig:
     """What `serve` runs.
 
@@ -50,9 +50,6 @@ class ServeConfig:
     replay: ReplayConfig | None = None
     sync_every: timedelta | None = None
     run_sync: RunSync | None = None
-
-    def __repr__(self) -> str:
-        return f"ServeConfig(database={self.database!r}, ...)"
 
 
 class Receiving:

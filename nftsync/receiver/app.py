@@ -15,9 +15,9 @@ from werkzeug.exceptions import BadRequest, HTTPException
 
 from nftsync.errors import InputError, SettingsError
 from nftsync.provider import webhooks
-from nftsync.provider.webhooks import Unusable, Webhook, read_webhook
-from nftsync.receiver.committer import Committer, Outcome
-from nftsync.receiver.telemetry import Metrics
+from nftsync.provider.webhooks import Unusable, read_webhook
+from nftsync.receiver.committer import Committer
+from nftsync.receiver.telemetry import Backlog, Metrics
 from nftsync.store.inbox import Delivery
 
 __all__ = ["close_app", "create_app"]
@@ -74,7 +74,7 @@ def create_app(
         observe_commit=counts.commits.observe,
         on_broken=on_broken,
     )
-    counts.watch_backlog(Path(database))
+    counts.registry.register(Backlog(Path(database)))
     app = Flask("nftsync.receiver", static_folder=None)
     app.url_map.merge_slashes = False
     app.extensions[_EXTENSION] = committer
@@ -94,7 +94,9 @@ def create_app(
         content = read_webhook(body, organization_id)
         outcome = committer.submit(Delivery(body, content))
         counts.outcomes[outcome].inc()
-        _log_outcome(outcome, content)
+        if outcome == "quarantined":
+            reason = content.reason if isinstance(content, Unusable) else "its id was seen before"
+            _log.warning("a webhook was quarantined", extra={"reason": reason})
         if outcome == "not stored":
             return _reply(503, b'{"error":"cannot store now"}\n')
         return _reply(200, b'{"status":"stored"}\n')
@@ -144,15 +146,6 @@ def _refuse_what_is_ambiguous() -> None:
     # waitress joins headers that came twice, and takes out the Transfer-Encoding that it obeyed.
     if "," in (host or "") or "HTTP_TRANSFER_ENCODING" in request.environ:
         raise BadRequest
-
-
-def _log_outcome(outcome: Outcome, content: Webhook | Unusable) -> None:
-    if outcome == "quarantined":
-        reason = content.reason if isinstance(content, Unusable) else "its id was seen before"
-        _log.warning("a webhook was quarantined", extra={"reason": reason})
-    elif isinstance(content, Webhook):
-        fields = {"outcome": outcome, "webhook_id": content.webhook_id}
-        _log.debug("received a webhook", extra=fields)
 
 
 def _state(good: bool) -> Response:

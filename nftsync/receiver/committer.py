@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -56,17 +57,15 @@ _OWN_FAULT = (
 _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
+@dataclass(slots=True, eq=False)
 class _Waiting:
     """A request that waits: for a webhook to be stored, or (None) for any write to succeed."""
 
-    __slots__ = ("answered", "deadline", "delivery", "outcome")
-
-    def __init__(self, delivery: Delivery | None, deadline: float) -> None:
-        self.delivery = delivery
-        self.deadline = deadline
-        self.outcome: Outcome = "not stored"
-        self.answered = threading.Lock()  # an Event costs a quarter of the whole commit
-        self.answered.acquire()
+    delivery: Delivery | None
+    deadline: float
+    outcome: Outcome = "not stored"
+    #: Free once it is; an Event costs a quarter of the whole commit.
+    answered: threading.Lock = field(default_factory=threading.Lock)
 
 
 class Committer:
@@ -92,7 +91,10 @@ class Committer:
         observe_commit: Callable[[float], None] | None = None,
         on_broken: Callable[[Exception], None] | None = None,
     ) -> None:
-        self._file = _DatabaseFile(database)
+        self._database = database
+        with explained(database):
+            create_private_file(database)
+        self._file = file_at(database)
         self._on_stored = on_stored
         self._observe_commit = observe_commit
         self._on_broken = on_broken
@@ -116,16 +118,12 @@ class Committer:
         """Whether it takes webhooks."""
         return self._thread.is_alive() and not self._closing
 
-    def submit(self, delivery: Delivery) -> Outcome:
-        """Store a webhook, and return once it is on disk or cannot get there in time."""
-        return self._wait(delivery)
-
     def takes_writes(self) -> bool:
         """Whether the database takes writes: what the last one showed, or a new one does."""
         moment, good = self._last_write
         if time.monotonic() - moment < _KNOWN:
             return good and self.alive
-        return self._wait(None) == "stored"
+        return self.submit(None) == "stored"
 
     def close(self) -> None:
         """Store what waits, then end the thread and close the database."""
@@ -133,12 +131,18 @@ class Committer:
         self._bell.set()
         self._thread.join()
 
-    def _wait(self, delivery: Delivery | None) -> Outcome:
+    def submit(self, delivery: Delivery | None) -> Outcome:
+        """Store a webhook, and return once it is on disk or cannot get there in time.
+
+        Args:
+            delivery: the webhook; None: any write will do.
+        """
         if not self.alive:
             return "not stored"
         moment = time.monotonic()
         since = self._trying_since or moment
         waiting = _Waiting(delivery, max(since + _TIMEOUT, moment + _LEAST_TIMEOUT))
+        waiting.answered.acquire()
         self._incoming.append(waiting)
         self._bell.set()
         # Nothing tells the writer that the request gave up: it sees the same clock.
@@ -213,11 +217,11 @@ class Committer:
         with self._connected() as connection:  # a transaction
             connection.execute("BEGIN IMMEDIATE")
             began, at = time.perf_counter(), now()
-            self._file.check()
+            self._check_file()
             stored = iter(store(connection, deliveries, at) if deliveries else [])
             if len(deliveries) < len(batch):
                 connection.execute("INSERT OR REPLACE INTO inbox_checks VALUES (1, ?)", (at,))
-        self._file.check()  # or what was written is where nobody finds it
+        self._check_file()  # or what was written is where nobody finds it
         if self._observe_commit is not None and deliveries:
             self._observe_commit(time.perf_counter() - began)
         return ["stored" if x.delivery is None else next(stored) for x in batch]
@@ -248,12 +252,39 @@ class Committer:
         self._trouble = trouble
 
     def _connected(self) -> sqlite3.Connection:
+        """The connection; commits on it survive a power cut, and nothing waits for a lock.
+
+        Raises:
+            StoreError: what `_check_file` raises, or it is not nftsync's, or cannot be written.
+        """
         if self._connection is None:
-            self._connection = self._file.open()
+            self._check_file()
+            self._connection = open_store(self._database)
+            self._check_file()
+            self._connection.executescript("PRAGMA synchronous = FULL; PRAGMA busy_timeout = 0")
             self._checkpoints = Checkpoints(
-                self._file.path, self._connection, rows=_ROWS_BEFORE_CHECKPOINT
+                self._database, self._connection, rows=_ROWS_BEFORE_CHECKPOINT
             )
         return self._connection
+
+    def _check_file(self) -> None:
+        """Make sure that the database's file is where it was; opens nothing.
+
+        SQLite goes on writing to a file that was moved or removed, where nobody finds what it
+        writes. Nor may another file be opened instead while this process has the first one open:
+        the files beside a database (log, shared memory) go by its name, so the two would share them
+        (https://sqlite.org/howtocorrupt.html, section 2.5). So nothing is written until the first
+        file is back at its path, or a new process begins with what is there.
+
+        Raises:
+            StoreError: there is no file at its path now, or another one.
+        """
+        if self._file is None or file_at(self._database) != self._file:
+            name = self._database.name
+            raise StoreError(
+                f"{self._database} was moved, removed or replaced while it was in use; put it back,"
+                f" or stop nftsync, move {name}-wal and {name}-shm away too, and start it again"
+            )
 
     def _disconnect(self) -> None:
         if self._checkpoints is not None:
@@ -262,56 +293,3 @@ class Committer:
             with suppress(sqlite3.Error):
                 self._connection.close()
         self._checkpoints = self._connection = None
-
-
-class _DatabaseFile:
-    """The file at the database's path when the receiver began; created where it is missing.
-
-    SQLite goes on writing to a file that was moved or removed, where nobody finds what it writes.
-    Nor may another file be opened instead while this process has the first one open: the files
-    beside a database (log, shared memory) go by its name, so the two would share them
-    (https://sqlite.org/howtocorrupt.html, section 2.5). So nothing is written until the first file
-    is back at its path, or a new process begins with what is there.
-
-    Attributes:
-        path: where it was, and is to be.
-
-    Raises:
-        StoreError: it cannot be created.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with explained(path):
-            create_private_file(path)
-        self._identity = file_at(path)
-
-    def check(self) -> None:
-        """Make sure that it is where it was; only looks at the path and opens nothing.
-
-        Raises:
-            StoreError: there is no file at its path now, or another one.
-        """
-        if self._identity is None or file_at(self.path) != self._identity:
-            name = self.path.name
-            raise StoreError(
-                f"{self.path} was moved, removed or replaced while it was in use; put it back, or "
-                f"stop nftsync, move {name}-wal and {name}-shm away too, and start it again"
-            )
-
-    def open(self) -> sqlite3.Connection:
-        """Open it so that commits survive a power cut, and nothing waits for a lock.
-
-        Raises:
-            StoreError: what `check` raises, or it is not nftsync's, or cannot be written.
-        """
-        self.check()
-        connection = open_store(self.path)
-        try:
-            self.check()
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("PRAGMA busy_timeout = 0")
-        except BaseException:
-            connection.close()
-            raise
-        return connection

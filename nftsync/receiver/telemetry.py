@@ -147,34 +147,24 @@ class _Unblocked(io.RawIOBase):
         self._thread.join(_LAST_SECONDS)
 
     def _run(self) -> None:
-        lost = 0
+        dropped = 0
         while True:
-            texts, dropped = self._take()
+            with self._changed:
+                self._changed.wait_for(lambda: self._texts or self._finished)
+                texts, self._texts, self._waiting = self._texts, [], 0
+                dropped, self._dropped = dropped + self._dropped, 0
             if not texts:
                 return
-            lost += dropped
-            for text in texts:
-                written = self._put(text)
-                lost += 0 if written else text.count(b"\n")
-            if lost and written:  # it is worth while to say so
-                _log.warning("log lines were dropped", extra={"dropped": lost})
-                lost = 0
-
-    def _take(self) -> tuple[list[bytes], int]:
-        """What waits, and how many lines after it were dropped; nothing waits at the end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._texts or self._finished)
-            taken = self._texts, self._dropped
-            self._texts, self._waiting, self._dropped = [], 0, 0
-            return taken
-
-    def _put(self, text: bytes) -> bool:
-        try:
-            while text:
-                text = text[os.write(self._descriptor, text) :]
-        except OSError:  # its reader has gone, or the disk is full
-            return False
-        return True
+            text = b"".join(texts)
+            try:
+                while text:
+                    text = text[os.write(self._descriptor, text) :]
+            except OSError:  # its reader has gone, or the disk is full
+                dropped += text.count(b"\n")
+                continue
+            if dropped:
+                _log.warning("log lines were dropped", extra={"dropped": dropped})
+                dropped = 0
 
 
 # `done` is left out: it grows for ever, and so would the time to count it.
@@ -279,10 +269,6 @@ class Metrics:
                 self.replay_reads.inc(count)
             else:
                 self.replayed.labels(name).inc(count)
-
-    def watch_backlog(self, database: Path) -> None:
-        """Show what waits in a database, too; read whenever Prometheus asks."""
-        self.registry.register(Backlog(database))
 
 
 def serve_metrics(metrics: Metrics, port: int) -> Callable[[], None]:

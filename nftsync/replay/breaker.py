@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import KeysView, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from nftsync.pull.reads import AnyRead
@@ -28,12 +28,14 @@ class CircuitBreaker:
     """Knows who refuses whom, from what reads came to.
 
     Attributes:
+        deferred: the objects that were deferred, and not answered for since; and how often again.
         outage: why the provider counts as down, or None while it does not.
         sync_error: why a sync that webhooks ask for was not made, or None.
     """
 
     def __init__(self, timing: Timing) -> None:
         """Begin with a provider that answers."""
+        self.deferred: dict[ObjectKey, int] = {}
         self.outage: str | None = None
         self.sync_error: str | None = None
         self._timing = timing
@@ -41,7 +43,6 @@ class CircuitBreaker:
         self._refusals: list[int] = []
         self._pauses = 0
         self._paused_until = 0.0
-        self._deferred: dict[ObjectKey, int] = {}
         self._refused: str | None = None
 
     @property
@@ -57,22 +58,17 @@ class CircuitBreaker:
     @property
     def reason(self) -> str | None:
         """Why webhooks wait that were due, or None."""
-        return self.outage or (self._refused if self._deferred else None) or self.sync_error
-
-    @property
-    def deferred(self) -> KeysView[ObjectKey]:
-        """The objects that were deferred, and not answered for since."""
-        return self._deferred.keys()
+        return self.outage or (self._refused if self.deferred else None) or self.sync_error
 
     def defer(self, key: ObjectKey, error: str | None) -> float:
         """Note that the provider refuses an object; returns how long that is to wait."""
-        times = self._deferred[key] = self._deferred.get(key, -1) + 1
+        times = self.deferred[key] = self.deferred.get(key, -1) + 1
         self._refused = f"{key.resource_type} {key.resource_id}: {error}"
         return min(self._timing.longest_deferral, self._timing.first_deferral * 2.0**times)
 
     def answered(self, key: ObjectKey) -> None:
         """Note that the provider answers for an object."""
-        self._deferred.pop(key, None)
+        self.deferred.pop(key, None)
 
     def update(
         self, reads: Sequence[AnyRead], refused: Sequence[AnyRead], *, others: bool

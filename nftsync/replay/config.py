@@ -111,11 +111,6 @@ class ReplayResult(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
     error: str | None = None
 
-    @property
-    def settled(self) -> int:
-        """Webhooks that ended in any state."""
-        return self.done + self.failed + self.dead + self.unrouted + self.quarantined
-
     def as_dict(self) -> dict[str, Any]:
         """The value that `replay --json` prints."""
         value: dict[str, Any] = msgspec.to_builtins(self)

@@ -7,7 +7,6 @@ forgotten, as others do it again.
 from __future__ import annotations
 
 import logging
-import random
 import sqlite3
 import time
 from collections import Counter
@@ -149,7 +148,7 @@ class LeasedRun:
                     going_on=under is not None,
                 )
             self.counts["quarantined"] += claimed.quarantined
-            claims |= {claim.key: claim.webhook_id for claim in claimed.claims}
+            claims |= claimed.claims
             # Only what this claim has begun: another worker's may be running by now.
             keys = [key for key in keys if key in claims]
             more, under = claimed.more and bool(keys), number
@@ -170,14 +169,14 @@ class LeasedRun:
         with self.transaction() as transaction:
             found = queue.due_rechecks(transaction.connection, at, room)
         since = self._mirror.numbers.take()
-        return [Job(each.key, each.webhook_id, since, recheck=True) for each in found]
+        return [Job(key, webhook_id, since, recheck=True) for key, webhook_id in found]
 
     # Applying and acknowledging --------------------------------------------------------------
 
     def control(self, connection: sqlite3.Connection) -> WalletTask | None:
         """A wallet whose list tells whether empty ones are to be accepted; None: there is none."""
         emptied = [read.wallet_id for read in self.guard.pending]
-        wallet = another_holder(connection, emptied, random.getrandbits(40))
+        wallet = another_holder(connection, emptied)
         return None if wallet is None else WalletTask(wallet.wallet_id, wallet.etag, wallet.digest)
 
     def apply(

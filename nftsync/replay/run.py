@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -46,7 +46,7 @@ def replay_once(
         SettingsError: the provider cannot be read with these settings.
     """
     began = time.monotonic()
-    with explained(database), closing(Mirror(database, busy_seconds=config.timing.busy)) as mirror:
+    with explained(database), Mirror(database, busy_seconds=config.timing.busy) as mirror:
         due = now()
         total = count_due(mirror.connection, due)
         with (
@@ -83,38 +83,30 @@ def follow(
         tell: is called with how many webhooks have come to which state, and how many reads were
             made, since the last call.
     """
+    timing = config.timing
     while not stopped.is_set():
         try:
             with (
                 explained(database),
-                closing(Mirror(database, busy_seconds=config.timing.busy)) as mirror,
+                Mirror(database, busy_seconds=timing.busy) as mirror,
+                ExitStack() as stack,
             ):
-                _follow(Worker(mirror, config, rechecks=True), stopped, wake, tell)
+                worker = Worker(mirror, config, rechecks=True)
+                stack.callback(lambda each: tell(each.news()), worker)
+                stack.enter_context(worker)
+                quiet_since = time.monotonic()
+                while not stopped.is_set():
+                    if wake.is_set():
+                        wake.clear()
+                        worker.look_now()
+                    if worker.step() or worker.busy:
+                        quiet_since = time.monotonic()
+                        tell(worker.news())
+                    elif time.monotonic() - quiet_since > timing.quiet:
+                        worker.end_run()
+                    if not worker.awaits_reads:
+                        wake.wait(timing.read_timeout if worker.busy else timing.poll)
         except StoreError as error:
             # What was in hand waits again when the lease runs out.
             _log.error("database trouble: %s", error)
-            stopped.wait(config.timing.restart)
-
-
-def _follow(
-    worker: Worker,
-    stopped: threading.Event,
-    wake: threading.Event,
-    tell: Callable[[Counter[str]], None],
-) -> None:
-    timing = worker.timing
-    quiet_since = time.monotonic()
-    with ExitStack() as stack:
-        stack.callback(lambda: tell(worker.news()))
-        stack.enter_context(worker)
-        while not stopped.is_set():
-            if wake.is_set():
-                wake.clear()
-                worker.look_now()
-            if worker.step() or worker.busy:
-                quiet_since = time.monotonic()
-                tell(worker.news())
-            elif time.monotonic() - quiet_since > timing.quiet:
-                worker.end_run()
-            if not worker.awaits_reads:
-                wake.wait(timing.read_timeout if worker.busy else timing.poll)
+            stopped.wait(timing.restart)

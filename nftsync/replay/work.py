@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple
 
 from nftsync.errors import InputError, NftsyncError, SyncRunning
 from nftsync.provider.routes import Route, Routes, named_ids, path_for
@@ -32,7 +31,7 @@ from nftsync.replay.config import RunSync, Timing
 from nftsync.store.queue import ObjectKey
 from nftsync.store.wallets import KnownWallet, holders_of, known_tokens, wallets_by_id
 
-__all__ = ["Job", "SyncOutcome", "TriggeredSync", "Work", "plan_named", "plan_reads"]
+__all__ = ["Job", "TriggeredSync", "Work", "plan_named", "plan_reads"]
 
 
 #: How often a read is made again because a later one made it stale.
@@ -171,20 +170,6 @@ class Work:
             self.drop(job)
 
 
-class SyncOutcome(NamedTuple):
-    """What became of a sync that was asked for.
-
-    Attributes:
-        jobs: whose webhooks asked for it, before it began.
-        error: why it was not made, or None.
-        wait: seconds until it should be tried again; None: it was made.
-    """
-
-    jobs: list[Job]
-    error: str | None = None
-    wait: float | None = None
-
-
 class TriggeredSync:
     """Syncs of all wallets that webhooks ask for, one at a time, beside the replay that goes on."""
 
@@ -210,27 +195,32 @@ class TriggeredSync:
         self._waiting.append(job)
         return True
 
-    def update(self) -> SyncOutcome | None:
-        """Begin a sync that is asked for; what became of it, once it is over."""
+    def update(self) -> tuple[list[Job], str | None, float | None] | None:
+        """Begin a sync that is asked for; tell what became of it, once it is over.
+
+        Returns:
+            The jobs that asked for it before it began, why it was not made, and seconds until it
+            should be tried again; None for these two: it was made.
+        """
         if self._sync is None and self._waiting:
             self._running, self._waiting = self._waiting, []
             self._sync = self._thread.submit(self._run_sync, self._stopped)
         if self._sync is None or not self._sync.done():
             return None
         sync, self._sync = self._sync, None
-        failed = self._timing.failed_sync
+        error, wait = None, self._timing.failed_sync
         try:
             result = sync.result()
         except SyncRunning as running:
-            return SyncOutcome(self._running, str(running), self._timing.busy_sync)
+            error, wait = str(running), self._timing.busy_sync
         except InputError:  # no wallet is tracked, so all of them have been read
-            return SyncOutcome(self._running)
+            pass
         except NftsyncError as trouble:
-            return SyncOutcome(self._running, str(trouble), failed)
-        if result.status in {"ok", "partial"}:
-            return SyncOutcome(self._running)
-        error = result.error or f"the sync ended as {result.status}"
-        return SyncOutcome(self._running, error, failed)
+            error = str(trouble)
+        else:
+            if result.status not in {"ok", "partial"}:
+                error = result.error or f"the sync ended as {result.status}"
+        return self._running, error, None if error is None else wait
 
     def forget_jobs(self) -> None:
         """No job waits any more; a sync under way goes on for nobody."""

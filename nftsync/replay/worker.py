@@ -19,8 +19,7 @@ from nftsync.replay.breaker import CircuitBreaker
 from nftsync.replay.config import COUNTS, ReplayConfig
 from nftsync.replay.lease import LeasedRun
 from nftsync.replay.work import Job, TriggeredSync, Work, plan_named, plan_reads
-from nftsync.store import queue, runs
-from nftsync.store.inbox import WebhookState
+from nftsync.store import WebhookState, queue, runs
 from nftsync.store.mirror import BatchSize, Mirror, store_object
 from nftsync.store.queue import Settlement
 from nftsync.times import now, shifted
@@ -227,12 +226,12 @@ class Worker:
         outcome = self._sync.update()
         if outcome is None:
             return
-        self.breaker.sync_error = outcome.error
-        for job in outcome.jobs:
-            if outcome.wait is None:
+        jobs, self.breaker.sync_error, wait = outcome
+        for job in jobs:
+            if wait is None:
                 self._settle(job, "done")
             else:
-                self._release(job, outcome.error, outcome.wait)
+                self._release(job, self.breaker.sync_error, wait)
 
     # Reading ---------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import pytest
 from receiver_webhooks import body
 from running_receiver import Running
 
-from nftsync.receiver.telemetry import Metrics, log_json_lines, serve_metrics
+from nftsync.receiver.telemetry import Backlog, Metrics, log_json_lines, serve_metrics
 from nftsync.wsgi import HttpServer
 
 
@@ -35,7 +35,7 @@ def test_a_database_that_cannot_be_read_leaves_the_other_figures(
     tmp_path: Path, metrics_port: int
 ) -> None:
     metrics = Metrics()
-    metrics.watch_backlog(tmp_path / "gone.db")
+    metrics.registry.register(Backlog(tmp_path / "gone.db"))
     metrics.received.inc()
     close = serve_metrics(metrics, metrics_port)
     try:
