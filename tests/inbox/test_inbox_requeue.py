@@ -16,7 +16,6 @@ from inbox_world import (
     ORGANIZATION,
     Inbox,
     body_of,
-    on_a_terminal,
     quarantine_id,
     webhook,
 )
@@ -45,20 +44,18 @@ def is_afresh(row: dict[str, Any]) -> bool:
     return AFRESH.items() <= row.items() and row["next_attempt_at"] > LONG_AGO
 
 
-@pytest.mark.parametrize("state", ["failed", "dead", "unrouted", "done"])
-def test_named_webhooks_go_back_with_fresh_attempts(
-    inbox: Inbox, command: Command, state: str
-) -> None:
-    inbox.fill(3)
-    for number in range(3):
+def test_named_webhooks_go_back_with_fresh_attempts(inbox: Inbox, command: Command) -> None:
+    states = ["failed", "dead", "unrouted", "done"]
+    inbox.fill(5)
+    for number, state in enumerate([*states, "dead"]):
         inbox.settle(number, state, last_error="no", run_id=4, look_again_at=LONG_AGO)
-    before = inbox.row(webhook(2))
-    done = command("inbox", "requeue", webhook(0), webhook(1).upper(), webhook(0))
-    assert (done.code, done.out, done.err) == (0, "2 put back to pending.\n", "")
-    assert is_afresh(inbox.row(webhook(0)))
-    assert is_afresh(inbox.row(webhook(1)))
+    before = inbox.row(webhook(4))
+    names = [webhook(number) for number in range(4)]
+    done = command("inbox", "requeue", *names, names[0].upper())
+    assert (done.code, done.out, done.err) == (0, "4 put back to pending.\n", "")
+    assert all(is_afresh(inbox.row(name)) for name in names)
     assert inbox.row(webhook(1))["run_id"] == 4
-    assert inbox.row(webhook(2)) == before
+    assert inbox.row(webhook(4)) == before
 
 
 def test_a_running_one_is_refused_and_the_others_go_back(inbox: Inbox, command: Command) -> None:
@@ -142,17 +139,6 @@ def test_of_a_whole_quarantine_those_go_back_that_can(inbox: Inbox, command: Com
     assert sorted(inbox.states()) == ["pending"] * 50 + ["quarantined"] * 25
 
 
-def test_large_bodies_of_the_quarantine_go_back_in_several_steps(inbox: Inbox) -> None:
-    bodies = [body_of(number, changes={"x": "y" * 250_000}) for number in range(40)]
-    inbox.receive(*bodies, organization=uuid(2, 0xC))
-    with Mirror(inbox.database) as mirror:
-        numbers = numbers_of_ids(mirror.connection, map(quarantine_id, bodies))
-        steps = list(requeue(mirror, numbers, lambda body: read_webhook(body, None)))
-    assert sum(step.put_back for step in steps) == 40
-    assert max(step.put_back for step in steps) < 40
-    assert set(inbox.states()) == {"pending"}
-
-
 # Beside others ----------------------------------------------------------------------------------
 
 
@@ -176,7 +162,7 @@ def test_what_moved_on_since_it_was_listed_is_left_alone(inbox: Inbox) -> None:
 
 def test_both_work_beside_one_who_stores_webhooks(inbox: Inbox, command: Command) -> None:
     """Every webhook that comes meanwhile is stored, and each command does its whole work."""
-    inbox.fill(6_000)
+    inbox.fill(3_000)
     inbox.run("UPDATE webhooks SET state = 'done', finished_at = ?", LONG_AGO)
     ended = threading.Event()
     stored: list[int] = []
@@ -201,17 +187,9 @@ def test_both_work_beside_one_who_stores_webhooks(inbox: Inbox, command: Command
     finally:
         ended.set()
         thread.join()
-    assert pruned.out.startswith("Bodies emptied: 6,000, ")
-    assert requeued.out == "6,000 put back to pending.\n"
+    assert pruned.out.startswith("Bodies emptied: 3,000, ")
+    assert requeued.out == "3,000 put back to pending.\n"
     assert inbox.states().count("dead") == len(stored)
-
-
-def test_a_bar_is_drawn_on_a_terminal_only(inbox: Inbox, command: Command) -> None:
-    inbox.fill(2)
-    inbox.settle(0, "dead")
-    assert "requeue: 100%" in on_a_terminal("inbox", "requeue", webhook(0))
-    inbox.settle(1, "dead")
-    assert command("inbox", "requeue", webhook(1)).err == ""
 
 
 # prune ------------------------------------------------------------------------------------------
@@ -243,14 +221,14 @@ def test_only_bodies_done_for_long_are_emptied(inbox: Inbox, command: Command) -
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
-    states=st.lists(st.sampled_from(STATES), min_size=1, max_size=12),
+    states=st.lists(st.sampled_from(STATES), min_size=1, max_size=7),
     calls=st.lists(
         st.sampled_from(["prune", *(state for state in STATES if state != "running")])
-        | st.sets(st.integers(0, 11), min_size=1),
-        max_size=6,
+        | st.sets(st.integers(0, 6), min_size=1),
+        max_size=5,
     ),
 )
 def test_any_calls_in_any_order_agree_with_a_model(
