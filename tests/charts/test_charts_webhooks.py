@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nftsync import charts
 from nftsync.errors import InputError
-from nftsync.store.inbox import STATES
+from nftsync.store import STATES
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 WAITING = {"pending", "running", "failed"}

@@ -15,8 +15,8 @@ from docs_session import History
 from write_commands import PAGE, commands, described, with_help
 
 from nftsync import settings
+from nftsync.store import STATES
 from nftsync.store.catalog import TABLES
-from nftsync.store.inbox import STATES
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
