@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -62,24 +63,19 @@ def refusal(body: bytes, **arguments: Any) -> str:
     return str(caught.value)
 
 
-# What is required -------------------------------------------------------------------------------
-
-
 def test_the_whole_of_the_document_lands_in_its_columns() -> None:
     metadata = dict(DOCUMENTED_METADATA)
     record = {
-        "id": ID,
-        "organizationId": OTHER,
+        "id": ID.upper(),
+        "organizationId": OTHER.upper(),
         "contractAddress": "0xAb",
         "blockchainTokenId": "007",
         "metadata": metadata,
     }
     expected = (OTHER, "0xAb", "007", *metadata.values(), None)
-    assert decode_wallet(wallet_body(json.dumps(record))).entries == [(ID, "1", expected)]
+    body = wallet_body(json.dumps(record), tokenId=f'"{ID.upper()}"')
+    assert decode_wallet(body).entries == [(ID, "1", expected)]
     assert decode_token(json.dumps(record).encode(), ID) == expected
-
-
-def test_an_empty_list_is_an_answer() -> None:
     assert decode_wallet(b'{"nftTokenBalances": []}') == WalletPage([], None, None)
 
 
@@ -107,93 +103,45 @@ def test_all_but_the_required_fields_may_be_absent_or_null() -> None:
         (b"{}", "$: object missing required field nftTokenBalances"),
         (b'{"nftTokenBalances": null}', "$.nftTokenBalances: expected array, got null"),
         (b"[]", "$: expected object, got array"),
-        (b"null", "$: expected object, got null"),
-        (b'{"nftTokenBalances": [1]}', "$.nftTokenBalances[0]: expected object, got int"),
-        (
-            b'{"nftTokenBalances": [{"tokenId": "x"}]}',
-            "$.nftTokenBalances[0]: object missing required field amount",
-        ),
         (wallet_body(amount="1"), "$.nftTokenBalances[0].amount: expected str, got int"),
-        (wallet_body(amount="null"), "$.nftTokenBalances[0].amount: expected str, got null"),
-        (wallet_body(tokenId='"x"'), "$.nftTokenBalances[0].tokenId: 'x' is not a UUID"),
-        (
-            wallet_body(tokenId=f'"{ID},{ID}"'),
-            f"$.nftTokenBalances[0].tokenId: '{ID},{ID}' is not a UUID",
-        ),
-        (
-            wallet_body(tokenId=f'"{ID}\\n"'),
-            f"$.nftTokenBalances[0].tokenId: '{ID}\\n' is not a UUID",
-        ),
+        *((wallet_body(tokenId=f'"{x}"'), f"$.nftTokenBalances[0].tokenId: '{x}' is not a UUID")
+          for x in ("x", f"{ID},{ID}", f"{ID}\\n")),
     ],
-)
+)  # fmt: skip
 def test_what_misses_a_required_field_is_refused_with_its_path(body: bytes, message: str) -> None:
     assert refusal(body) == message
     assert refusal(body, cursor_field="next") == message
 
 
-def test_ids_are_lower_cased() -> None:
-    record = json.dumps({"id": ID.upper(), "organizationId": OTHER.upper()})
-    body = wallet_body(record, tokenId=f'"{ID.upper()}"')
-    (entry,) = decode_wallet(body).entries
-    assert entry[0] == ID
-    assert shown(entry[2] or ()) == {"organization_id": OTHER}
-    assert shown(decode_token(record.encode(), ID)) == {"organization_id": OTHER}
-
-
-# What is kept -----------------------------------------------------------------------------------
+NUMBERS = ["9223372036854775808", "1.10", "1e400", "-0.0", "1E+2", "9" * 5_000]
 
 
 @pytest.mark.parametrize(
-    "number",
-    ["9223372036854775808", "-9223372036854775809", "1.10", "1e400", "-0.0", "1E+2", "9" * 5_000],
-)
-def test_unknown_fields_keep_numbers_to_the_digit(number: str) -> None:
-    content = content_of(f'{{"x": {number}, "metadata": {{"y": [{number}], "name": "n"}}}}')
-    assert content == {"name": "n", "extra": f'{{"metadata":{{"y":[{number}]}},"x":{number}}}'}
-
-
-@pytest.mark.parametrize(
-    "value", ["1.5", "9223372036854775808", "1e400", "9" * 5_000, '"3"', "true", "[3]", '{"a":3}']
-)
-def test_what_is_no_64_bit_integer_stays_out_of_an_integer_column(value: str) -> None:
-    content = content_of(f'{{"metadata": {{"editionId": {value}, "totalEdition": 5}}}}')
-    assert content == {"total_edition": 5, "extra": f'{{"metadata":{{"editionId":{value}}}}}'}
-
-
-@pytest.mark.parametrize("value", ["12", "true", "1.50", "[]", "{}"])
-def test_a_text_field_of_another_type_leaves_its_column_empty(value: str) -> None:
-    content = content_of(f'{{"contractAddress": {value}, "metadata": {{"name": {value}}}}}')
-    extra = f'{{"contractAddress":{value},"metadata":{{"name":{value}}}}}'
-    assert content == {"extra": extra}
-
-
-@pytest.mark.parametrize("value", ["[1]", '"text"', "7", "false"])
-def test_metadata_or_a_record_that_is_no_object_is_kept_whole(value: str) -> None:
-    assert content_of(f'{{"contractAddress": "c", "metadata": {value}}}') == {
-        "contract_address": "c",
-        "extra": f'{{"metadata":{value}}}',
-    }
-    assert content_of(value) == {"extra": f'{{"token":{value}}}'}
-
-
-def test_a_record_of_another_token_in_a_list_keeps_its_id() -> None:
-    assert content_of(f'{{"id": "{OTHER}", "contractAddress": "c"}}') == {
-        "contract_address": "c",
-        "extra": f'{{"id":"{OTHER}"}}',
-    }
-
-
-@pytest.mark.parametrize("value", ["5", "[]", "9" * 5_000])
-def test_an_id_of_another_type_in_a_record_is_kept(value: str) -> None:
-    assert content_of(f'{{"id": {value}}}') == {"extra": f'{{"id":{value}}}'}
-    assert shown(decode_token(f'{{"id": {value}}}'.encode(), ID)) == {"extra": f'{{"id":{value}}}'}
-
-
-def test_of_a_key_named_twice_the_last_counts_in_both_passes() -> None:
-    twice = '{"metadata": {"name": "a", "name": "b"}}'
-    assert content_of(twice) == {"name": "b"}
-    twice = '{"x": 1, "x": 2, "metadata": {"name": "a", "name": "b"}}'
-    assert content_of(twice) == {"name": "b", "extra": '{"x":2}'}
+    ("record", "columns", "extra"),
+    [
+        *((f'{{"x": {number}, "metadata": {{"y": [{number}], "name": "n"}}}}', {"name": "n"},
+           f'{{"metadata":{{"y":[{number}]}},"x":{number}}}') for number in NUMBERS),
+        *((f'{{"metadata": {{"editionId": {value}, "totalEdition": 5}}}}', {"total_edition": 5},
+           f'{{"metadata":{{"editionId":{value}}}}}')
+          for value in ("1.5", "9223372036854775808", "9" * 5_000, '"3"', "true", "[3]")),
+        *((f'{{"contractAddress": {value}, "metadata": {{"name": {value}}}}}', {},
+           f'{{"contractAddress":{value},"metadata":{{"name":{value}}}}}')
+          for value in ("12", "true", "1.50", "{}")),
+        *((f'{{"contractAddress": "c", "metadata": {value}}}', {"contract_address": "c"},
+           f'{{"metadata":{value}}}') for value in ("[1]", '"text"', "7")),
+        *((value, {}, f'{{"token":{value}}}') for value in ("[1]", '"text"', "7", "false")),
+        (f'{{"id": "{OTHER}", "contractAddress": "c"}}', {"contract_address": "c"},
+         f'{{"id":"{OTHER}"}}'),
+        *((f'{{"id": {value}}}', {}, f'{{"id":{value}}}') for value in ("5", "[]", "9" * 5_000)),
+        ('{"x": 1, "x": 2, "metadata": {"name": "a", "name": "b"}}', {"name": "b"}, '{"x":2}'),
+        ('{"metadata": {"name": "a", "name": "b"}}', {"name": "b"}, None),
+    ],
+    ids=lambda value: str(value)[:60],
+)  # fmt: skip
+def test_what_fits_no_column_is_kept_to_the_digit(
+    record: str, columns: dict[str, Any], extra: str | None
+) -> None:
+    assert content_of(record) == columns | ({} if extra is None else {"extra": extra})
 
 
 @pytest.mark.parametrize(
@@ -201,7 +149,6 @@ def test_of_a_key_named_twice_the_last_counts_in_both_passes() -> None:
     [
         (r"\ud83d\ude00", "😀"),
         ("\u202eevil\u202c", "\u202eevil\u202c"),
-        (r"\ud800", "\ufffd"),
         (r"\udc00\ud83d", "\ufffd\ufffd"),
         (r"\ud83d\ud83d\ude00", "\ufffd😀"),
         (r"\\ud800", "\\ud800"),
@@ -225,42 +172,36 @@ def test_values_deeper_than_others_can_read_again_fail_the_wallet() -> None:
         content_of(f'{{"x": {nested}}}')
     in_text = "[" * 300 + "{" * 300 + '\\"'
     assert content_of(f'{{"x": ["{in_text}"]}}') == {"extra": f'{{"x":["{in_text}"]}}'}
+    for opening, closing in (("[", "]"), ('{"a":', "}")):
+        for place in ('{"x": %s}', '{"metadata": {"name": %s}}', "%s"):
+            deep = place % (opening * 100_000 + "0" + closing * 100_000)
+            assert refusal(wallet_body(deep)) == "the body is nested too deeply"
+            with pytest.raises(UnusableAnswer):
+                decode_token(deep.encode(), ID)
 
 
-# The single token -------------------------------------------------------------------------------
-
-
-def test_the_record_of_another_token_is_refused() -> None:
+def test_a_single_token_that_is_another_s_or_no_object_is_refused() -> None:
     body = json.dumps({"id": OTHER, "metadata": {"name": "n"}}).encode()
     with pytest.raises(UnusableAnswer, match=rf"^\$\.id: .*another token, '{OTHER}'$"):
         decode_token(body, ID)
-
-
-@pytest.mark.parametrize("body", [b"null", b"[]", b'"x"', b"1"])
-def test_a_single_token_that_is_no_object_is_refused(body: bytes) -> None:
-    with pytest.raises(UnusableAnswer, match=r"^\$: expected object, got "):
-        decode_token(body, ID)
-
-
-# What is no answer ------------------------------------------------------------------------------
+    for body in (b"null", b"[]", b'"x"', b"1"):
+        with pytest.raises(UnusableAnswer, match=r"^\$: expected object, got "):
+            decode_token(body, ID)
 
 
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"<!doctype html><p>Sorry", "it looks like HTML"),
-        (b"  <html></html>", "it looks like HTML"),
+        (b"  <!doctype html><p>Sorry", "it looks like HTML"),
         (b"NaN", "not JSON"),
         (wallet_body('{"x": NaN}'), "not JSON"),
         (wallet_body("{}") + b"{}", "not JSON"),
         (wallet_body("{}") + b"\0", "not JSON"),
         (b"\xef\xbb\xbf" + wallet_body("{}"), "not JSON"),
         (wallet_body("{}").decode().encode("utf-16"), "not UTF-8"),
-        (wallet_body('{"x": "\u00e9"}').decode().encode("latin-1"), "not UTF-8"),
         (b'{"nftTokenBalances": [], "x": "\xed\xa0\x80"}', "not UTF-8"),
         (b"9" * 5_000, "$: "),
         (wallet_body(amount="9" * 5_000), "$.nftTokenBalances[0].amount: "),
-        (b'{"nftTokenBalances":' + b"9" * 5_000 + b"}", "$.nftTokenBalances: "),
     ],
 )
 def test_another_kind_of_body_is_refused_and_not_called_cut_short(
@@ -270,15 +211,6 @@ def test_another_kind_of_body_is_refused_and_not_called_cut_short(
         decode_wallet(body)
     assert message in str(caught.value)
     assert not isinstance(caught.value, CutShort)
-
-
-@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
-@pytest.mark.parametrize("place", ['{"x": %s}', '{"metadata": {"name": %s}}', "%s"])
-def test_100000_levels_are_refused(opening: str, closing: str, place: str) -> None:
-    deep = opening * 100_000 + "0" + closing * 100_000
-    assert refusal(wallet_body(place % deep)) == "the body is nested too deeply"
-    with pytest.raises(UnusableAnswer):
-        decode_token((place % deep).encode(), ID)
 
 
 _WHOLE = {
@@ -305,22 +237,14 @@ def test_a_body_cut_at_any_byte_is_called_cut_short(ascii_only: bool, plain: boo
         del document["nftTokenBalances"][0]["token"]["x"]
     body = json.dumps(document, ensure_ascii=ascii_only).encode()
     assert len(decode_wallet(body).entries) == 2
+    record = json.dumps(document["nftTokenBalances"][0]["token"], ensure_ascii=ascii_only).encode()
     for size in range(len(body)):
         with pytest.raises(CutShort):
             decode_wallet(body[:size])
-    record = json.dumps(document["nftTokenBalances"][0]["token"], ensure_ascii=ascii_only).encode()
-    for size in range(len(record)):
         with pytest.raises(CutShort):
-            decode_token(record[:size], ID)
-
-
-def test_an_empty_body_is_called_empty() -> None:
-    for body in (b"", b" \n"):
-        with pytest.raises(CutShort, match="the body is empty"):
-            decode_wallet(body)
-
-
-# Top-level fields and cursors -------------------------------------------------------------------
+            decode_token(record[: size % len(record)], ID)
+    with pytest.raises(CutShort, match="the body is empty"):
+        decode_wallet(b" \n")
 
 
 def test_an_unknown_top_level_field_is_named_until_it_is_known() -> None:
@@ -330,223 +254,151 @@ def test_an_unknown_top_level_field_is_named_until_it_is_known() -> None:
     assert decode_wallet(body, known_fields=["total", "next"]).unknown_field is None
     known = decode_wallet(body, known_fields=["total"], cursor_field="next")
     assert known == WalletPage([], None, None)
-
-
-def test_unknown_fields_of_an_entry_do_not_make_the_list_a_part() -> None:
+    # Those of an entry do not make the list a part.
     page = decode_wallet(wallet_body('{"id": null}', frozen="true"))
     assert page == WalletPage([(ID, "1", (None,) * len(CONTENT_COLUMNS))], None, None)
 
 
-@pytest.mark.parametrize(
-    ("value", "cursor"),
-    [
-        ('"abc"', "abc"),
-        ("7", "7"),
-        (str(2**80), str(2**80)),
-        ("null", None),
-        (r'"\ud800"', "\ufffd"),
-    ],
-)
-def test_a_cursor_is_a_text_or_a_whole_number(value: str, cursor: str | None) -> None:
-    body = f'{{"nftTokenBalances": [], "next": {value}}}'.encode()
-    assert decode_wallet(body, cursor_field="next") == WalletPage([], None, cursor)
+def test_a_cursor_is_a_text_or_a_whole_number_and_nothing_else() -> None:
+    body = '{"nftTokenBalances": [], "next": %s}'
+    for value, cursor in (('"abc"', "abc"), (str(2**80), str(2**80)), (r'"\ud800"', "\ufffd")):
+        page = decode_wallet((body % value).encode(), cursor_field="next")
+        assert page == WalletPage([], None, cursor)
+    for value in ("1.5", "true", "[]", '""', "9" * 5_000):
+        said = refusal((body % value).encode(), cursor_field="next")
+        assert said.startswith("$.next: expected a cursor")
 
 
-@pytest.mark.parametrize("value", ["1.5", "true", "[]", "{}", '""', "9" * 5_000])
-def test_a_cursor_of_another_kind_is_refused(value: str) -> None:
-    body = f'{{"nftTokenBalances": [], "next": {value}}}'.encode()
-    assert refusal(body, cursor_field="next").startswith("$.next: expected a cursor")
-
-
-# A token named twice ----------------------------------------------------------------------------
-
-
-def test_a_token_named_twice_with_one_amount_is_listed_once() -> None:
-    entries = [(ID, "1", None), (OTHER, "2", None), (ID, "1", None)]
-    assert sorted(each_token_once(entries)) == [(ID, "1", None), (OTHER, "2", None)]
-
-
-def test_of_a_token_named_twice_the_first_record_counts() -> None:
+def test_a_token_named_twice_is_listed_once_or_refused() -> None:
     first, second = (("a",), ("b",))
-    assert each_token_once([(ID, "1", first), (ID, "1", second)]) == [(ID, "1", first)]
-
-
-def test_a_token_named_twice_with_different_amounts_is_refused() -> None:
+    twice = [(ID, "1", first), (OTHER, "2", None), (ID, "1", second)]
+    assert sorted(each_token_once(twice)) == [(ID, "1", first), (OTHER, "2", None)]
     with pytest.raises(UnusableAnswer, match=f"{ID} is listed twice.*'1' and '2'"):
-        each_token_once([(ID, "1", None), (OTHER, "2", None), (ID, "2", None)])
+        each_token_once([*twice, (ID, "2", None)])
 
 
 # Properties -------------------------------------------------------------------------------------
 
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=12,
-)
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
+_SCALARS = st.none() | st.booleans() | st.integers() | _TEXT
 _FIELDS = st.sampled_from(
     ["nftTokenBalances", "tokenId", "amount", "token", "id", "metadata", "name", "editionId", "x"]
 )
 _NEARLY = st.recursive(
-    _JSON | st.just(ID) | st.just("1"),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_FIELDS, inner, max_size=6),
-    max_leaves=20,
+    _SCALARS | st.floats() | st.text(max_size=4) | st.just(ID) | st.just("1"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_FIELDS, inner, max_size=5),
+    max_leaves=10,
 )
-_TOKEN_LIKE = st.fixed_dictionaries(
-    {}, optional={"id": _NEARLY, "contractAddress": _JSON, "metadata": _NEARLY, "x": _JSON}
+_RECORDS = st.fixed_dictionaries(
+    {}, optional={"id": _NEARLY, "contractAddress": _NEARLY, "metadata": _NEARLY, "x": _NEARLY}
 )
 
 
-def _check_total(body: bytes) -> None:
-    for arguments in ({}, {"cursor_field": "x"}):
-        try:
-            page = decode_wallet(body, **arguments)
-        except UnusableAnswer:
-            continue
-        for _, _, content in page.entries:
-            if content is not None and content[-1] is not None:
-                assert json.loads(str(content[-1]))
-    try:
-        content = decode_token(body, ID)
-    except UnusableAnswer:
-        return
-    if content[-1] is not None:
-        assert json.loads(str(content[-1]))
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_give_a_result_or_a_refusal(body: bytes) -> None:
-    _check_total(body)
-
-
-@given(_NEARLY, st.booleans())
-def test_any_json_gives_a_result_or_a_refusal(document: Any, ascii_only: bool) -> None:
-    _check_total(json.dumps(document, ensure_ascii=ascii_only).encode(errors="surrogatepass"))
-
-
-@given(_TOKEN_LIKE)
-def test_any_record_of_a_token_is_kept_or_refused(record: Any) -> None:
-    entry = {"tokenId": ID, "amount": "1", "token": record}
-    _check_total(json.dumps({"nftTokenBalances": [entry]}).encode())
-    _check_total(json.dumps(record).encode())
-
-
-@given(st.data())
-def test_a_damaged_document_gives_a_result_or_a_refusal(data: st.DataObject) -> None:
+def _damaged(changes: list[tuple[int, int]]) -> bytes:
     body = bytearray(json.dumps(_WHOLE, ensure_ascii=False).encode())
-    for _ in range(data.draw(st.integers(1, 3))):
-        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
-    _check_total(bytes(body))
+    for place, byte in changes:
+        body[place % len(body)] = byte
+    return bytes(body)
 
 
-_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
-_I64 = st.integers(-(2**63), 2**63 - 1)
+@settings(max_examples=200)
+@given(
+    st.binary(max_size=100)
+    | _NEARLY.map(lambda x: json.dumps(x, ensure_ascii=False).encode(errors="surrogatepass"))
+    | _RECORDS.map(lambda x: json.dumps(x).encode())
+    | _RECORDS.map(lambda x: wallet_body(json.dumps(x)))
+    | st.lists(st.tuples(st.integers(0, 999), st.integers(0, 255)), max_size=3).map(_damaged)
+)
+def test_any_body_gives_a_result_that_can_be_read_again_or_a_refusal(body: bytes) -> None:
+    found: list[Content | None] = []
+    for arguments in ({}, {"cursor_field": "x"}):
+        with suppress(UnusableAnswer):
+            found += [content for _, _, content in decode_wallet(body, **arguments).entries]
+    with suppress(UnusableAnswer):
+        found.append(decode_token(body, ID))
+    for content in found:
+        if content is not None and content[-1] is not None:
+            assert json.loads(str(content[-1]))
+
+
 _METADATA = {
-    name: _I64 if name.endswith(("nId", "Edition")) else _TEXT for name in DOCUMENTED_METADATA
+    name: st.integers(-(2**63), 2**63 - 1) if isinstance(value, int) else _TEXT
+    for name, value in DOCUMENTED_METADATA.items()
 }
 _RECORD = {
+    "organizationId": st.uuids().map(str),
     "contractAddress": _TEXT,
     "blockchainTokenId": _TEXT,
-    "organizationId": st.uuids().map(str),
 }
 _UNKNOWN = st.dictionaries(
     _TEXT.filter(lambda name: name not in {*_METADATA, *_RECORD, "id", "metadata"}),
     st.recursive(
-        st.none()
-        | st.booleans()
-        | st.integers()
-        | st.floats(allow_nan=False, allow_infinity=False)
-        | _TEXT,
+        _SCALARS | st.floats(allow_nan=False, allow_infinity=False),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3),
-        max_leaves=6,
+        max_leaves=4,
     ),
-    max_size=3,
+    max_size=2,
 )
 
 
 @st.composite
-def _records(draw: st.DrawFn, *, unknown: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+def _records(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
     """A record as a provider sends it, and the fields of it beyond the document."""
-    known = draw(st.fixed_dictionaries({}, optional=_RECORD))
-    metadata = draw(st.fixed_dictionaries({}, optional=_METADATA))
-    beyond = draw(_UNKNOWN) if unknown else {}
-    beyond_metadata = draw(_UNKNOWN) if unknown else {}
-    record: dict[str, Any] = {**known, **beyond}
-    extra = dict(beyond)
-    if metadata or beyond_metadata:
-        record["metadata"] = {**metadata, **beyond_metadata}
-    if beyond_metadata:
-        extra["metadata"] = beyond_metadata
-    return record, extra
+    beyond, beyond_metadata = draw(st.just(({}, {})) | st.tuples(_UNKNOWN, _UNKNOWN))
+    record = {**draw(st.fixed_dictionaries({}, optional=_RECORD)), **beyond}
+    metadata = draw(st.fixed_dictionaries({}, optional=_METADATA)) | beyond_metadata
+    extra = beyond | ({"metadata": beyond_metadata} if beyond_metadata else {})
+    return record | ({"metadata": metadata} if metadata else {}), extra
 
 
 def _reassemble(content: Content) -> dict[str, Any]:
     """Turn columns back into the record they came from."""
-    record: dict[str, Any] = {}
-    names = ["organizationId", "contractAddress", "blockchainTokenId", *_METADATA]
-    metadata = {}
-    for position, (name, value) in enumerate(zip(names, content, strict=False)):
-        if value is not None:
-            (record if position < 3 else metadata)[name] = value
+    named = dict(zip([*_RECORD, *_METADATA], content, strict=False))
+    record = {name: named[name] for name in _RECORD if named[name] is not None}
+    metadata = {name: named[name] for name in _METADATA if named[name] is not None}
     extra = json.loads(str(content[-1])) if content[-1] is not None else {}
     metadata |= extra.pop("metadata", {})
     return {**record, **extra, **({"metadata": metadata} if metadata else {})}
 
 
-@pytest.mark.parametrize("unknown", [False, True])
-def test_a_random_world_comes_back_exactly(unknown: bool) -> None:
-    @given(
-        st.dictionaries(
-            st.uuids().map(str),
-            st.tuples(_TEXT, st.none() | _records(unknown=unknown)),
-            max_size=4,
-        ),
-        st.booleans(),
-    )
-    @settings(deadline=None)
-    def check(world: dict[str, Any], ascii_only: bool) -> None:
-        listed = []
-        for token_id, (amount, drawn) in world.items():
-            listed.append({"tokenId": token_id, "amount": amount})
-            if drawn is not None:
-                listed[-1]["token"] = drawn[0]
-        body = json.dumps({"nftTokenBalances": listed}, ensure_ascii=ascii_only).encode()
-        page = decode_wallet(body)
-        assert page.unknown_field is None
-        assert [entry[:2] for entry in page.entries] == [
-            (token_id, amount) for token_id, (amount, _) in world.items()
-        ]
-        for (_, _, content), (_, drawn) in zip(page.entries, world.values(), strict=True):
-            if drawn is None:
-                assert content is None
-                continue
+@settings(max_examples=80)
+@given(
+    st.dictionaries(st.uuids().map(str), st.tuples(_TEXT, st.none() | _records()), max_size=3),
+    st.booleans(),
+)
+def test_a_random_world_comes_back_exactly(world: dict[str, Any], ascii_only: bool) -> None:
+    listed = [
+        {"tokenId": token_id, "amount": amount} | ({} if drawn is None else {"token": drawn[0]})
+        for token_id, (amount, drawn) in world.items()
+    ]
+    body = json.dumps({"nftTokenBalances": listed}, ensure_ascii=ascii_only).encode()
+    page = decode_wallet(body)
+    assert page.unknown_field is None
+    assert [entry[:2] for entry in page.entries] == [
+        (x, amount) for x, (amount, _) in world.items()
+    ]
+    for (_, _, content), (_, drawn) in zip(page.entries, world.values(), strict=True):
+        assert (content is None) == (drawn is None)
+        if content is not None:
             record, extra = drawn
-            assert content is not None
             assert _reassemble(content) == record
             assert (json.loads(str(content[-1])) if content[-1] is not None else {}) == extra
             assert decode_token(json.dumps(record).encode(), ID)[:-1] == content[:-1]
 
-    check()
 
-
-@given(_records(unknown=True), st.randoms(use_true_random=False))
+@settings(max_examples=60)
+@given(_records(), st.randoms(use_true_random=False))
 def test_neither_order_nor_spacing_nor_escapes_of_fields_matter(
     drawn: Any, shuffler: random.Random
 ) -> None:
-    record, _ = drawn
-
     def shuffled(value: Any) -> Any:
         if isinstance(value, list):
             return [shuffled(item) for item in value]
         if not isinstance(value, dict):
             return value
-        names = list(value)
-        shuffler.shuffle(names)
-        return {name: shuffled(value[name]) for name in names}
+        return {name: shuffled(value[name]) for name in shuffler.sample(list(value), len(value))}
 
-    body = json.dumps(record).encode()
-    for other in (
-        json.dumps(shuffled(record)),
-        json.dumps(shuffled(record), indent=3, ensure_ascii=False),
-        json.dumps(shuffled(record), separators=(",", ":")),
-    ):
-        assert decode_token(other.encode(), ID) == decode_token(body, ID)
+    record, _ = drawn
+    expected = decode_token(json.dumps(record).encode(), ID)
+    for form in ({}, {"indent": 3, "ensure_ascii": False}, {"separators": (",", ":")}):
+        assert decode_token(json.dumps(shuffled(record), **form).encode(), ID) == expected
