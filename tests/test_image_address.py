@@ -40,7 +40,7 @@ addresses = st.one_of(
 @example("http://127.0.0.1:8788\\@evil.example/")
 @example("http://127.0.0.1:87880/")
 @example("http://127.0.0.1:8788.evil.example/")
-def test_any_text_gives_a_safe_url_or_a_problem(text: str) -> None:
+def test_any_text_gives_a_safe_url_or_a_problem(text):
     url, problem = image_address(text, provider=PROVIDER)
     assert (url is None) != (problem is None)
     if url is None:
@@ -56,7 +56,7 @@ def test_any_text_gives_a_safe_url_or_a_problem(text: str) -> None:
 
 
 @given(addresses)
-def test_a_url_that_came_out_goes_through_unchanged(text: str) -> None:
+def test_a_url_that_came_out_goes_through_unchanged(text):
     """Unless encoding made it longer than any address may be."""
     url = image_address(text, provider=PROVIDER).url
     if url is not None and len(url) <= 2048:
@@ -89,7 +89,7 @@ def test_a_url_that_came_out_goes_through_unchanged(text: str) -> None:
         ("http://127.0.0.1:8788/x.svg", "http://127.0.0.1:8788/x.svg"),
     ],
 )
-def test_what_is_shown(text: str, url: str) -> None:
+def test_what_is_shown(text, url):
     assert image_address(text, provider=PROVIDER) == (url, None)
 
 
@@ -135,27 +135,27 @@ def test_what_is_shown(text: str, url: str) -> None:
         ("https://a.example:٣/", "no valid port"),
     ],
 )
-def test_what_is_not_shown_and_why(text: str, problem: str) -> None:
+def test_what_is_not_shown_and_why(text, problem):
     assert image_address(text, provider=PROVIDER) == (None, problem)
 
 
-def test_plain_http_is_shown_from_nowhere_when_no_provider_is_known() -> None:
+def test_plain_http_is_shown_from_nowhere_when_no_provider_is_known():
     assert image_address("http://127.0.0.1:8788/x").url is None
 
 
-def test_the_gateway_may_be_any_site_and_stand_at_its_root() -> None:
+def test_the_gateway_may_be_any_site_and_stand_at_its_root():
     local = "http://localhost:8080/ipfs"
     assert image_address(V0, ipfs_gateway=local).url == f"{local}/{V0}"
     assert image_address(V0, ipfs_gateway="https://g.example").url == f"https://g.example/{V0}"
 
 
-def test_an_origin_is_written_as_browsers_write_it() -> None:
+def test_an_origin_is_written_as_browsers_write_it():
     assert origin("HTTP://Provider.Example:80/api") == "http://provider.example"
     assert origin("https://provider.example:8443") == "https://provider.example:8443"
 
 
 @pytest.mark.parametrize("url", ["", "provider.example", "ftp://a.example", "http://a:b@c.example"])
-def test_a_gateway_or_provider_that_is_no_site_is_an_error(url: str) -> None:
+def test_a_gateway_or_provider_that_is_no_site_is_an_error(url):
     with pytest.raises(InputError, match="cannot be used"):
         image_address(V0, ipfs_gateway=url)
     with pytest.raises(InputError, match="cannot be used"):

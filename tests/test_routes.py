@@ -6,7 +6,6 @@ import json
 import re
 import tomllib
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,9 +51,7 @@ WALLET = Route(kind="wallet", path=WALLET_PATH)
     ],
     ids=["built in", "options", "another kind", "another type"],
 )
-def test_what_is_configured_goes_over_what_is_built_in(
-    configured: dict[str, Route], found: dict[str, Route]
-) -> None:
+def test_what_is_configured_goes_over_what_is_built_in(configured, found):
     routes = merged(configured)
     assert {name: routes.find(name) for name in found} == found
     for other in ("Transaction", "token", "TOKEN", "", "*", "Token "):
@@ -62,7 +59,7 @@ def test_what_is_configured_goes_over_what_is_built_in(
 
 
 @pytest.mark.parametrize("any_other", [Route(kind="sync", at_most_every=MINUTE), OBJECT])
-def test_the_star_stands_for_every_type_without_a_route_of_its_own(any_other: Route) -> None:
+def test_the_star_stands_for_every_type_without_a_route_of_its_own(any_other):
     routes = merged({"*": any_other, "Payment": Route(kind="object", path="/p/{resourceId}")})
     assert routes.find("Transaction") == any_other
     assert routes.find("") == any_other
@@ -101,8 +98,8 @@ WRONG: list[tuple[str, str, str, str]] = [
 
 @pytest.mark.parametrize(("name", "table", "begin", "then"), WRONG)
 def test_a_route_that_makes_no_sense_is_refused_as_settings_are_read(
-    tmp_path: Path, name: str, table: str, begin: str, then: str
-) -> None:
+    tmp_path, name, table, begin, then
+):
     file = tmp_path / "nftsync.toml"
     file.write_text(f"[routes.{name}]\n{table}")
     with pytest.raises(SettingsError) as caught:
@@ -127,7 +124,7 @@ routes = st.builds(
 
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(["Token", "Wallet", "*", "A"]) | st.text(), routes))
-def test_any_routes_are_complete_or_refused_in_one_line(configured: dict[str, Route]) -> None:
+def test_any_routes_are_complete_or_refused_in_one_line(configured):
     refusal = ""
     try:
         complete = merged(configured)
@@ -152,13 +149,13 @@ def test_any_routes_are_complete_or_refused_in_one_line(configured: dict[str, Ro
 # The path ---------------------------------------------------------------------------------------
 
 
-def test_the_path_takes_the_id_in_lower_case() -> None:
+def test_the_path_takes_the_id_in_lower_case():
     route = Route(kind="object", path="/v1/things/{resourceId}/of/{resourceId}?full=1&x=%20")
     low = ID.lower()
     assert path_for(route, ID) == f"/v1/things/{low}/of/{low}?full=1&x=%20"
 
 
-def test_what_is_not_ascii_in_a_configured_path_is_encoded() -> None:
+def test_what_is_not_ascii_in_a_configured_path_is_encoded():
     route = Route(kind="object", path="/v1/gr\u00fc\u00dfe/\x00\x7f{resourceId}")
     assert path_for(route, ID) == f"/v1/gr%C3%BC%C3%9Fe/%00%7F{ID.lower()}"
 
@@ -167,16 +164,14 @@ def test_what_is_not_ascii_in_a_configured_path_is_encoded() -> None:
     "wrong",
     ["", "../admin", "a%2fb", f"{ID}\r\nX: y", f"{ID}\n", f"{ID}/..", ID[:-1], "{resourceId}"],
 )
-def test_nothing_but_a_uuid_goes_into_a_path(wrong: str) -> None:
+def test_nothing_but_a_uuid_goes_into_a_path(wrong):
     with pytest.raises(InputError, match="is not a resource id"):
         path_for(Route(kind="object", path=OBJECT_PATH), wrong)
 
 
 @settings(deadline=None)
 @given(st.text(), st.text() | st.just(ID))
-def test_any_path_and_id_come_to_a_sendable_path_or_a_refusal(
-    around: str, resource_id: str
-) -> None:
+def test_any_path_and_id_come_to_a_sendable_path_or_a_refusal(around, resource_id):
     route = Route(kind="object", path=f"/{around}/{{resourceId}}")
     try:
         path = path_for(route, resource_id)
@@ -189,7 +184,7 @@ def test_any_path_and_id_come_to_a_sendable_path_or_a_refusal(
 
 @settings(deadline=None)
 @given(st.text(st.characters(codec="utf-8")) | st.text('ab-_"\\\n\u2028 .]'))
-def test_a_types_name_is_quoted_as_toml_reads_it(name: str) -> None:
+def test_a_types_name_is_quoted_as_toml_reads_it(name):
     line = f"[routes.{toml_key(name)}]"
     assert len(line.splitlines()) == 1
     assert tomllib.loads(line) == {"routes": {name: {}}}
@@ -211,7 +206,7 @@ def low(*numbers: int) -> list[str]:
     [None, True, 5, 1.5, {}, {"x": 1}, [], "", "x", numbered(1)[:-1], numbered(1) + "\n",
      f"{numbered(1)},{numbered(2)}"],
 )  # fmt: skip
-def test_what_is_no_uuid_is_passed_over(value: Any) -> None:
+def test_what_is_no_uuid_is_passed_over(value):
     body = json.dumps({"a": value, "b": numbered(7)})
     assert named_ids(body, ["a", "missing", "a.b.c", "b", "b.c", ""]) == low(7)
 
@@ -220,11 +215,11 @@ def test_what_is_no_uuid_is_passed_over(value: Any) -> None:
     "body",
     [b"", b"{", b"[1", b"\xff\xfe\x00", "\ufeff{}", b"[" * 200_000, b'{"a":' * 200_000, "null"],
 )
-def test_a_body_that_is_no_object_names_nothing(body: str | bytes) -> None:
+def test_a_body_that_is_no_object_names_nothing(body):
     assert named_ids(body, ["a"]) == []
 
 
-def test_odd_numbers_and_surrogates_hide_no_id() -> None:
+def test_odd_numbers_and_surrogates_hide_no_id():
     digits = "9" * 5_000
     body = f'{{"n": {digits}, "m": NaN, "s": "\\ud800", "f": 1e999, "id": "{numbered(1)}"}}'
     assert named_ids(body, ["id", "n", "s"]) == low(1)
@@ -259,13 +254,13 @@ def as_dict(value: Any) -> dict[str, Any]:
 
 @settings(deadline=None)
 @given(bodies, st.lists(names, max_size=4))
-def test_the_ids_are_those_of_the_definition(body: Any, fields: list[str]) -> None:
+def test_the_ids_are_those_of_the_definition(body, fields):
     expected = [found for field in fields for found in plainly(body, field.split("."))]
     assert named_ids(json.dumps(body), fields) == list(dict.fromkeys(expected))
 
 
 @settings(deadline=None)
 @given(st.text() | st.binary() | bodies.map(json.dumps), st.lists(st.text() | names))
-def test_any_body_and_any_fields_give_uuids(body: str | bytes, fields: list[str]) -> None:
+def test_any_body_and_any_fields_give_uuids(body, fields):
     for found in named_ids(body, fields):
         assert re.fullmatch("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", found)

@@ -14,7 +14,7 @@ from nftsync.times import format_time, now, parse_duration, parse_time
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
-def test_a_stored_time_is_read_back_as_it_is(moment: datetime) -> None:
+def test_a_stored_time_is_read_back_as_it_is(moment):
     stored = format_time(moment)
     assert len(stored) == 27
     assert parse_time(stored) == stored
@@ -23,11 +23,11 @@ def test_a_stored_time_is_read_back_as_it_is(moment: datetime) -> None:
 
 
 @given(st.datetimes(timezones=st.just(UTC)), st.datetimes(timezones=st.just(UTC)))
-def test_stored_times_sort_as_the_times_they_name(one: datetime, other: datetime) -> None:
+def test_stored_times_sort_as_the_times_they_name(one, other):
     assert (format_time(one) < format_time(other)) == (one < other)
 
 
-def test_now_is_in_the_stored_form() -> None:
+def test_now_is_in_the_stored_form():
     before = format_time(datetime.now(UTC))
     assert before <= now() <= format_time(datetime.now(UTC))
 
@@ -55,9 +55,7 @@ def test_now_is_in_the_stored_form() -> None:
         ),
     ],
 )
-def test_a_time_without_an_offset_is_utc_and_a_bare_date_the_end_of_that_day(
-    written: str | date, stored: str
-) -> None:
+def test_a_time_without_an_offset_is_utc_and_a_bare_date_the_end_of_that_day(written, stored):
     assert parse_time(written) == stored
 
 
@@ -69,7 +67,7 @@ def test_a_time_without_an_offset_is_utc_and_a_bare_date_the_end_of_that_day(
         "2026-01-31T12:00:00+99:00",
     ],
 )
-def test_what_names_no_time_or_day_is_refused_with_the_text_and_an_example(text: str) -> None:
+def test_what_names_no_time_or_day_is_refused_with_the_text_and_an_example(text):
     with pytest.raises(InputError) as caught:
         parse_time(text)
     assert repr(text) in str(caught.value)
@@ -77,14 +75,14 @@ def test_what_names_no_time_or_day_is_refused_with_the_text_and_an_example(text:
 
 
 @pytest.mark.parametrize("text", ["0001-01-01T00:00+01:00", "9999-12-31T23:30-01:00"])
-def test_a_time_outside_the_calendar_in_utc_is_refused(text: str) -> None:
+def test_a_time_outside_the_calendar_in_utc_is_refused(text):
     for value in (text, datetime.fromisoformat(text)):
         with pytest.raises(InputError, match="outside the years 1 to 9999"):
             parse_time(value)
 
 
 @given(st.text(alphabet="0123456789-+:TZW. ", max_size=30) | st.text(max_size=30))
-def test_any_text_is_a_time_or_refused(text: str) -> None:
+def test_any_text_is_a_time_or_refused(text):
     with suppress(InputError):
         assert len(parse_time(text)) == 27
 
@@ -93,20 +91,20 @@ def test_any_text_is_a_time_or_refused(text: str) -> None:
     ("text", "seconds"),
     [("90s", 90), ("15m", 900), ("6h", 21_600), ("7d", 604_800), ("0s", 0), (" 1d ", 86_400)],
 )
-def test_durations(text: str, seconds: int) -> None:
+def test_durations(text, seconds):
     assert parse_duration(text) == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize(
     "text", ["", "5", "h", "1.5h", "-1h", "1 h", "1H", "1w", "1h30m", "１h", "PT1H", "1h\nx"]
 )
-def test_what_is_no_duration_is_refused_with_examples(text: str) -> None:
+def test_what_is_no_duration_is_refused_with_examples(text):
     with pytest.raises(InputError, match="write 90s, 15m, 6h or 7d"):
         parse_duration(text)
 
 
 @pytest.mark.parametrize("text", ["999999999d", "3000000d", "99999999h"])
-def test_a_duration_that_leads_out_of_the_calendar_is_refused(text: str) -> None:
+def test_a_duration_that_leads_out_of_the_calendar_is_refused(text):
     with pytest.raises(InputError, match="too long a duration"):
         parse_duration(text)
     assert datetime.now(UTC) - parse_duration("36525d") < datetime.now(UTC)

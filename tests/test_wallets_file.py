@@ -39,7 +39,7 @@ def refusal(file: Path, content: str | bytes) -> str:
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("last", [True, False])
-def test_a_plain_file_has_a_wallet_a_line(file: Path, end: str, last: bool) -> None:
+def test_a_plain_file_has_a_wallet_a_line(file, end, last):
     text = end.join([A, B]) + end * last
     assert read(file, text) == [WalletLine(A), WalletLine(B)]
 
@@ -62,13 +62,13 @@ def test_a_plain_file_has_a_wallet_a_line(file: Path, end: str, last: bool) -> N
         (f"{A}\n{A}\n", [(A,)]),
     ],
 )
-def test_what_people_write(file: Path, content: str, lines: list[tuple[str, ...]]) -> None:
+def test_what_people_write(file, content, lines):
     """Comments, blanks, byte order marks, quotes, any text; of one named twice the last counts."""
     assert read(file, content) == [WalletLine(*line) for line in lines]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_csv_has_labels_and_groups(file: Path, end: str) -> None:
+def test_csv_has_labels_and_groups(file, end):
     text = end.join(["wallet_id,label,group", f"{A},Cold,treasury", f"{B},,", f"{C},Hot,"])
     assert read(file, text) == [
         WalletLine(A, "Cold", "treasury"),
@@ -78,7 +78,7 @@ def test_csv_has_labels_and_groups(file: Path, end: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["nonsense", A[:-1], A + "0", "{" + A + "}", A.replace("-", "")])
-def test_a_bad_id_is_refused_with_its_line(file: Path, wrong: str) -> None:
+def test_a_bad_id_is_refused_with_its_line(file, wrong):
     assert f", line 3: {wrong!r} is not a wallet id" in refusal(file, f"{A}\n# c\n{wrong}\n")
     text = f"wallet_id,label\n\n{wrong},x\n"
     assert f", line 3: {wrong!r} is not a wallet id" in refusal(file, text)
@@ -101,22 +101,18 @@ def test_a_bad_id_is_refused_with_its_line(file: Path, wrong: str) -> None:
         *((bad, "is not UTF-8") for bad in (b"\xff\xfea\x00", b"wallet_id,label\n\xe9", b"\x80")),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_its_line(
-    file: Path, content: str | bytes, problem: str
-) -> None:
+def test_what_cannot_be_used_is_refused_with_its_line(file, content, problem):
     assert problem in refusal(file, content)
 
 
-def test_a_directory_or_missing_file_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_a_directory_or_missing_file_is_refused_with_the_reason(tmp_path):
     with pytest.raises(InputError, match=r"cannot read the wallets file .*: Is a directory"):
         read_wallets_file(tmp_path)
     with pytest.raises(InputError, match=r"cannot read the wallets file .*: No such file"):
         read_wallets_file(tmp_path / "none.txt")
 
 
-def test_a_file_that_cannot_be_opened_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_opened_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # a socket's path must be short
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("unreadable")
@@ -127,12 +123,12 @@ def test_a_file_that_cannot_be_opened_is_refused(
 @pytest.mark.parametrize(
     "content", [f"\ufeff{A}\r\n".encode(), f"wallet_id,label\n{A},\n".encode()]
 )
-def test_standard_input_is_read_as_utf_8(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+def test_standard_input_is_read_as_utf_8(monkeypatch, content):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), "ascii"))
     assert read_wallets_file("-") == [WalletLine(A)]
 
 
-def test_standard_input_is_named_in_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_is_named_in_a_refusal(monkeypatch):
     for content, message in [
         (b"x\n", r"^standard input, line 1: 'x' is not a wallet id"),
         (b"", "standard input names no wallet"),
@@ -143,9 +139,7 @@ def test_standard_input_is_named_in_a_refusal(monkeypatch: pytest.MonkeyPatch) -
             read_wallets_file("-")
 
 
-def test_a_file_named_like_standard_input_can_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_named_like_standard_input_can_be_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("-").write_text(A)
     assert read_wallets_file(Path(os.curdir, "-").absolute()) == [WalletLine(A)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from contextlib import suppress
 from typing import Any
 
@@ -63,7 +62,7 @@ def refusal(body: bytes, **arguments: Any) -> str:
     return str(caught.value)
 
 
-def test_the_whole_of_the_document_lands_in_its_columns() -> None:
+def test_the_whole_of_the_document_lands_in_its_columns():
     metadata = dict(DOCUMENTED_METADATA)
     record = {
         "id": ID.upper(),
@@ -82,12 +81,12 @@ def test_the_whole_of_the_document_lands_in_its_columns() -> None:
 @pytest.mark.parametrize(
     "amount", ["0012", "", "-1", "1e3", "115792089237316195423570985008687907"]
 )
-def test_an_amount_is_kept_as_sent(amount: str) -> None:
+def test_an_amount_is_kept_as_sent(amount):
     body = wallet_body(amount=json.dumps(amount))
     assert decode_wallet(body).entries == [(ID, amount, None)]
 
 
-def test_all_but_the_required_fields_may_be_absent_or_null() -> None:
+def test_all_but_the_required_fields_may_be_absent_or_null():
     names = ("id", "organizationId", "contractAddress", "blockchainTokenId", "metadata")
     metadata = ("name", "editionId", "creatorExternalPageUrl")
     nulls = json.dumps(dict.fromkeys(names))
@@ -108,7 +107,7 @@ def test_all_but_the_required_fields_may_be_absent_or_null() -> None:
           for x in ("x", f"{ID},{ID}", f"{ID}\\n")),
     ],
 )  # fmt: skip
-def test_what_misses_a_required_field_is_refused_with_its_path(body: bytes, message: str) -> None:
+def test_what_misses_a_required_field_is_refused_with_its_path(body, message):
     assert refusal(body) == message
     assert refusal(body, cursor_field="next") == message
 
@@ -138,9 +137,7 @@ NUMBERS = ["9223372036854775808", "1.10", "1e400", "-0.0", "1E+2", "9" * 5_000]
     ],
     ids=lambda value: str(value)[:60],
 )  # fmt: skip
-def test_what_fits_no_column_is_kept_to_the_digit(
-    record: str, columns: dict[str, Any], extra: str | None
-) -> None:
+def test_what_fits_no_column_is_kept_to_the_digit(record, columns, extra):
     assert content_of(record) == columns | ({} if extra is None else {"extra": extra})
 
 
@@ -157,7 +154,7 @@ def test_what_fits_no_column_is_kept_to_the_digit(
         (r"\"\uDBFF", '"\ufffd'),
     ],
 )
-def test_any_text_is_kept_and_a_lone_surrogate_is_replaced(written: str, text: str) -> None:
+def test_any_text_is_kept_and_a_lone_surrogate_is_replaced(written, text):
     assert content_of(f'{{"metadata": {{"name": "{written}"}}}}') == {"name": text}
     content = content_of(f'{{"metadata": {{"name": "{written}", "x": "{written}"}}}}')
     assert content["name"] == text
@@ -165,7 +162,7 @@ def test_any_text_is_kept_and_a_lone_surrogate_is_replaced(written: str, text: s
     content["extra"].encode()
 
 
-def test_values_deeper_than_others_can_read_again_fail_the_wallet() -> None:
+def test_values_deeper_than_others_can_read_again_fail_the_wallet():
     """The thread that applies the read has less stack left than the one that decoded it."""
     nested = "[" * 201 + "]" * 201
     with pytest.raises(UnusableAnswer, match="nested"):
@@ -180,7 +177,7 @@ def test_values_deeper_than_others_can_read_again_fail_the_wallet() -> None:
                 decode_token(deep.encode(), ID)
 
 
-def test_a_single_token_that_is_another_s_or_no_object_is_refused() -> None:
+def test_a_single_token_that_is_another_s_or_no_object_is_refused():
     body = json.dumps({"id": OTHER, "metadata": {"name": "n"}}).encode()
     with pytest.raises(UnusableAnswer, match=rf"^\$\.id: .*another token, '{OTHER}'$"):
         decode_token(body, ID)
@@ -204,9 +201,7 @@ def test_a_single_token_that_is_another_s_or_no_object_is_refused() -> None:
         (wallet_body(amount="9" * 5_000), "$.nftTokenBalances[0].amount: "),
     ],
 )
-def test_another_kind_of_body_is_refused_and_not_called_cut_short(
-    body: bytes, message: str
-) -> None:
+def test_another_kind_of_body_is_refused_and_not_called_cut_short(body, message):
     with pytest.raises(UnusableAnswer) as caught:
         decode_wallet(body)
     assert message in str(caught.value)
@@ -231,7 +226,7 @@ _WHOLE = {
 
 @pytest.mark.parametrize("ascii_only", [True, False])
 @pytest.mark.parametrize("plain", [True, False])
-def test_a_body_cut_at_any_byte_is_called_cut_short(ascii_only: bool, plain: bool) -> None:
+def test_a_body_cut_at_any_byte_is_called_cut_short(ascii_only, plain):
     document = json.loads(json.dumps(_WHOLE))
     if plain:
         del document["nftTokenBalances"][0]["token"]["x"]
@@ -247,7 +242,7 @@ def test_a_body_cut_at_any_byte_is_called_cut_short(ascii_only: bool, plain: boo
         decode_wallet(b" \n")
 
 
-def test_an_unknown_top_level_field_is_named_until_it_is_known() -> None:
+def test_an_unknown_top_level_field_is_named_until_it_is_known():
     body = b'{"total": 1, "nftTokenBalances": [], "next": null}'
     assert decode_wallet(body).unknown_field == "total"
     assert decode_wallet(body, known_fields=["total"]).unknown_field == "next"
@@ -259,7 +254,7 @@ def test_an_unknown_top_level_field_is_named_until_it_is_known() -> None:
     assert page == WalletPage([(ID, "1", (None,) * len(CONTENT_COLUMNS))], None, None)
 
 
-def test_a_cursor_is_a_text_or_a_whole_number_and_nothing_else() -> None:
+def test_a_cursor_is_a_text_or_a_whole_number_and_nothing_else():
     body = '{"nftTokenBalances": [], "next": %s}'
     for value, cursor in (('"abc"', "abc"), (str(2**80), str(2**80)), (r'"\ud800"', "\ufffd")):
         page = decode_wallet((body % value).encode(), cursor_field="next")
@@ -269,7 +264,7 @@ def test_a_cursor_is_a_text_or_a_whole_number_and_nothing_else() -> None:
         assert said.startswith("$.next: expected a cursor")
 
 
-def test_a_token_named_twice_is_listed_once_or_refused() -> None:
+def test_a_token_named_twice_is_listed_once_or_refused():
     first, second = (("a",), ("b",))
     twice = [(ID, "1", first), (OTHER, "2", None), (ID, "1", second)]
     assert sorted(each_token_once(twice)) == [(ID, "1", first), (OTHER, "2", None)]
@@ -309,7 +304,7 @@ def _damaged(changes: list[tuple[int, int]]) -> bytes:
     | _RECORDS.map(lambda x: wallet_body(json.dumps(x)))
     | st.lists(st.tuples(st.integers(0, 999), st.integers(0, 255)), max_size=3).map(_damaged)
 )
-def test_any_body_gives_a_result_that_can_be_read_again_or_a_refusal(body: bytes) -> None:
+def test_any_body_gives_a_result_that_can_be_read_again_or_a_refusal(body):
     found: list[Content | None] = []
     for arguments in ({}, {"cursor_field": "x"}):
         with suppress(UnusableAnswer):
@@ -366,7 +361,7 @@ def _reassemble(content: Content) -> dict[str, Any]:
     st.dictionaries(st.uuids().map(str), st.tuples(_TEXT, st.none() | _records()), max_size=3),
     st.booleans(),
 )
-def test_a_random_world_comes_back_exactly(world: dict[str, Any], ascii_only: bool) -> None:
+def test_a_random_world_comes_back_exactly(world, ascii_only):
     listed = [
         {"tokenId": token_id, "amount": amount} | ({} if drawn is None else {"token": drawn[0]})
         for token_id, (amount, drawn) in world.items()
@@ -388,9 +383,7 @@ def test_a_random_world_comes_back_exactly(world: dict[str, Any], ascii_only: bo
 
 @settings(max_examples=60)
 @given(_records(), st.randoms(use_true_random=False))
-def test_neither_order_nor_spacing_nor_escapes_of_fields_matter(
-    drawn: Any, shuffler: random.Random
-) -> None:
+def test_neither_order_nor_spacing_nor_escapes_of_fields_matter(drawn, shuffler):
     def shuffled(value: Any) -> Any:
         if isinstance(value, list):
             return [shuffled(item) for item in value]

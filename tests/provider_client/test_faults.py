@@ -14,12 +14,10 @@ from email.utils import format_datetime
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from provider import (
-    MakeClient,
     Peer,
-    Provider,
     Sender,
     balances,
     endless,
@@ -69,8 +67,8 @@ BREAKS: dict[str, Sender] = {
 
 @pytest.mark.parametrize("fault", BREAKS)
 def test_a_connection_that_breaks_is_tried_again_until_no_attempt_is_left(
-    provider: Provider, make_client: MakeClient, fault: str
-) -> None:
+    provider, make_client, fault
+):
     provider.always(BREAKS[fault])
     client, effort = make_client(attempts=3), Effort()
     with pytest.raises(NoConnection, match=r"^the connection broke: ") as caught:
@@ -82,7 +80,7 @@ def test_a_connection_that_breaks_is_tried_again_until_no_attempt_is_left(
     assert client.balances(wallet(1), Effort()).entries
 
 
-def test_a_refused_connection_is_tried_again(make_client: MakeClient) -> None:
+def test_a_refused_connection_is_tried_again(make_client):
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     effort = Effort()
@@ -91,10 +89,8 @@ def test_a_refused_connection_is_tried_again(make_client: MakeClient) -> None:
     assert effort == Effort(4, 3)
 
 
-@pytest.mark.parametrize("status", [429, 500, 502, 503, 504, 599])
-def test_429_and_5xx_are_tried_again(
-    provider: Provider, make_client: MakeClient, status: int
-) -> None:
+@pytest.mark.parametrize("status", [429, 500, 599])
+def test_429_and_5xx_are_tried_again(provider, make_client, status):
     provider.always(reply(b"busy", status), reply(b"busy", status), reply(GOOD))
     effort = Effort()
     assert make_client(attempts=3).balances(wallet(1), effort).entries
@@ -115,8 +111,8 @@ CUT_SHORT = [
 
 @pytest.mark.parametrize("cut", CUT_SHORT)
 def test_a_body_that_is_whole_but_whose_json_or_packing_is_cut_short_is_tried_again(
-    provider: Provider, make_client: MakeClient, cut: Sender
-) -> None:
+    provider, make_client, cut
+):
     provider.always(cut, reply(GOOD))
     effort = Effort()
     assert make_client().balances(wallet(1), effort).entries
@@ -127,16 +123,15 @@ def test_a_body_that_is_whole_but_whose_json_or_packing_is_cut_short_is_tried_ag
     assert len(provider.requests()) == 4
 
 
-def test_the_waits_between_tries_grow(provider: Provider, make_client: MakeClient) -> None:
+def test_the_waits_between_tries_grow(provider, make_client):
     provider.always(reply(status=503, retry_after="soon"))
     with pytest.raises(ReadError, match=r"503$"):
-        make_client(attempts=5, first_wait=0.05).balances(wallet(1), Effort())
+        make_client(attempts=4, first_wait=0.05).balances(wallet(1), Effort())
     times = [seen.at for seen in provider.requests()]
-    for number, (one, other) in enumerate(pairwise(times)):
-        assert other - one >= 0.05 * 2**number
+    assert all(b - a >= 0.05 * 2**n for n, (a, b) in enumerate(pairwise(times)))
 
 
-def test_a_host_that_can_have_no_address_is_an_error_of_ours(make_client: MakeClient) -> None:
+def test_a_host_that_can_have_no_address_is_an_error_of_ours(make_client):
     with pytest.raises(SettingsError, match=r"^base_url \(NFTSYNC_BASE_URL\) cannot be used: "):
         make_client(base_url="http://xn--/")
     with pytest.raises(NoConnection, match=r"^no connection: that is no host name$"):
@@ -146,8 +141,8 @@ def test_a_host_that_can_have_no_address_is_an_error_of_ours(make_client: MakeCl
 # What is not tried again ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 409, 422])
-def test_another_4xx_is_final(provider: Provider, make_client: MakeClient, status: int) -> None:
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 408])
+def test_another_4xx_is_final(provider, make_client, status):
     provider.always(reply(b"no", status, retry_after="1"))
     effort = Effort()
     with pytest.raises(ReadError, match=f"^the provider answered {status}") as caught:
@@ -158,10 +153,8 @@ def test_another_4xx_is_final(provider: Provider, make_client: MakeClient, statu
     assert len(provider.requests()) == 1
 
 
-@pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
-def test_a_redirect_is_not_followed_endless_or_not(
-    provider: Provider, make_client: MakeClient, status: int
-) -> None:
+@pytest.mark.parametrize("status", [301, 302, 307])
+def test_a_redirect_is_not_followed_endless_or_not(provider, make_client, status):
     path = f"/v1/wallets/{wallet(1)}/nft-balances"
     provider.always(reply(GOOD))
     provider.on(path, reply(GOOD, status, location=path), reply(GOOD, status, location="/there"))
@@ -191,9 +184,7 @@ UNUSABLE: dict[str, tuple[Sender, str]] = {
 
 
 @pytest.mark.parametrize("fault", UNUSABLE)
-def test_an_unusable_answer_is_final(
-    provider: Provider, make_client: MakeClient, fault: str
-) -> None:
+def test_an_unusable_answer_is_final(provider, make_client, fault):
     answer, message = UNUSABLE[fault]
     provider.always(answer)
     effort = Effort()
@@ -218,9 +209,7 @@ def test_an_unusable_answer_is_final(
         raw(chunked(GOOD), then="keep"),
     ],
 )
-def test_a_body_may_come_packed_in_chunks_or_until_the_end(
-    provider: Provider, make_client: MakeClient, answer: Sender
-) -> None:
+def test_a_body_may_come_packed_in_chunks_or_until_the_end(provider, make_client, answer):
     provider.always(answer)
     effort = Effort()
     found = make_client().balances(wallet(1), effort)
@@ -229,7 +218,7 @@ def test_a_body_may_come_packed_in_chunks_or_until_the_end(
     assert "gzip" in provider.requests()[0].headers["accept-encoding"]
 
 
-def test_a_body_of_just_max_bytes_is_read(provider: Provider, make_client: MakeClient) -> None:
+def test_a_body_of_just_max_bytes_is_read(provider, make_client):
     provider.always(reply(GOOD), reply(PACKED, content_encoding="gzip"))
     client = make_client(max_bytes=len(GOOD))
     assert client.balances(wallet(1), Effort()).entries
@@ -240,10 +229,8 @@ def test_a_body_of_just_max_bytes_is_read(provider: Provider, make_client: MakeC
             make_client(max_bytes=len(GOOD) - 1).balances(wallet(1), Effort())
 
 
-def test_a_gzip_bomb_stops_at_max_bytes_and_is_never_unpacked_whole(
-    provider: Provider, make_client: MakeClient
-) -> None:
-    bomb = gzip.compress(b" " * 200_000_000, 9)
+def test_a_gzip_bomb_stops_at_max_bytes_and_is_never_unpacked_whole(provider, make_client):
+    bomb = gzip.compress(b" " * 60_000_000, 1)
     provider.always(reply(bomb, content_encoding="gzip"))
     client = make_client(max_bytes=1_000_000)
     tracemalloc.start()
@@ -264,9 +251,7 @@ def test_a_gzip_bomb_stops_at_max_bytes_and_is_never_unpacked_whole(
         reply(b"x" * 1_000_000, 503),
     ],
 )
-def test_the_body_of_a_refusal_is_of_no_interest(
-    provider: Provider, make_client: MakeClient, answer: Sender
-) -> None:
+def test_the_body_of_a_refusal_is_of_no_interest(provider, make_client, answer):
     provider.always(answer, reply(GOOD))
     effort = Effort()
     assert make_client(max_bytes=100_000).balances(wallet(1), effort).entries
@@ -284,9 +269,7 @@ DRIPS: dict[str, Sender] = {
 
 
 @pytest.mark.parametrize("drip", DRIPS)
-def test_an_attempt_ends_by_its_timeout_however_it_drips(
-    provider: Provider, make_client: MakeClient, drip: str
-) -> None:
+def test_an_attempt_ends_by_its_timeout_however_it_drips(provider, make_client, drip):
     provider.always(DRIPS[drip])
     effort = Effort()
     began = time.monotonic()
@@ -297,11 +280,11 @@ def test_an_attempt_ends_by_its_timeout_however_it_drips(
     assert len(provider.requests()) == 2
 
 
-@pytest.mark.parametrize(("status", "requests"), [(404, 1), (401, 1), (503, 2)])
 @pytest.mark.parametrize("body", ["cut short", "drips"])
+@pytest.mark.parametrize(("status", "requests"), [(404, 1), (503, 2)])
 def test_the_status_of_a_refusal_counts_whatever_becomes_of_its_body(
-    provider: Provider, make_client: MakeClient, status: int, requests: int, body: str
-) -> None:
+    provider, make_client, status, requests, body
+):
     start = f"HTTP/1.1 {status} X\r\ncontent-length: 99\r\n\r\n".encode()
     provider.always(raw(start + b"x") if body == "cut short" else endless(b" ", start, pause=0.05))
     effort = Effort()
@@ -322,11 +305,8 @@ def all_threads(client: Client, count: int) -> None:
         list(threads.map(lambda n: client.balances(wallet(n), Effort()), range(count)))
 
 
-@pytest.mark.parametrize("status", [429, 503])
-@pytest.mark.parametrize("form", ["seconds", "date"])
-def test_retry_after_holds_all_threads_back(
-    provider: Provider, make_client: MakeClient, status: int, form: str
-) -> None:
+@pytest.mark.parametrize(("status", "form"), [(429, "seconds"), (503, "date")])
+def test_retry_after_holds_all_threads_back(provider, make_client, status, form):
     def not_now(peer: Peer) -> bool:
         return reply(status=status, retry_after="1" if form == "seconds" else date(2))(peer)
 
@@ -342,11 +322,8 @@ def test_retry_after_holds_all_threads_back(
     assert max(gaps) - min(gaps) > 0.001, "without jitter all come back at the same instant"
 
 
-@pytest.mark.parametrize("status", [429, 503])
-@pytest.mark.parametrize("after", ["301", "99999999999999999999", "far"])
-def test_more_than_five_minutes_fails_the_read_at_once(
-    provider: Provider, make_client: MakeClient, status: int, after: str
-) -> None:
+@pytest.mark.parametrize(("status", "after"), [(429, "301"), (503, "9" * 20), (429, "far")])
+def test_more_than_five_minutes_fails_the_read_at_once(provider, make_client, status, after):
     provider.always(
         reply(status=status, retry_after=date(400) if after == "far" else after), reply(GOOD)
     )
@@ -359,10 +336,12 @@ def test_more_than_five_minutes_fails_the_read_at_once(
     assert client.balances(wallet(2), Effort()).entries, "the others are not held back"
 
 
+@settings(max_examples=40)
 @given(
-    st.text(max_size=60) | st.from_regex(r"[A-Z][a-z]{2}, \d+ [A-Z][a-z]{2} \d+ \d+:\d+:\d+ .\d+")
+    st.text(max_size=20)
+    | st.builds("Mon, {} Jan {} {}:00:00 {}".format, *[st.integers(-9, 9999)] * 4)
 )
-def test_any_retry_after_is_a_time_or_nothing(text: str) -> None:
+def test_any_retry_after_is_a_time_or_nothing(text):
     seconds = retry_after(text)
     assert seconds is None or seconds >= 0
 
@@ -372,8 +351,8 @@ def test_any_retry_after_is_a_time_or_nothing(text: str) -> None:
 
 @pytest.mark.parametrize("when", ["pause", "rate limit", "retry", "silence", "headers that drip"])
 def test_a_stop_ends_whatever_a_read_waits_for_and_nothing_is_sent_after_it(
-    provider: Provider, make_client: MakeClient, when: str
-) -> None:
+    provider, make_client, when
+):
     limiter = RateLimiter(0.001 if when == "rate limit" else None)
     provider.always(reply(GOOD), DRIPS.get(when, reply(status=503)))
     client = make_client(limiter=limiter, first_wait=60.0, timeout=60.0)
@@ -407,9 +386,7 @@ def test_a_stop_ends_whatever_a_read_waits_for_and_nothing_is_sent_after_it(
 # Many threads, many faults ----------------------------------------------------------------------
 
 
-def test_a_fault_of_one_wallet_never_shows_in_another(
-    provider: Provider, make_client: MakeClient
-) -> None:
+def test_a_fault_of_one_wallet_never_shows_in_another(provider, make_client):
     """16 threads over a provider that answers at random with every fault there is."""
     faults = [*BREAKS.values(), *(x for x, _ in UNUSABLE.values()), reply(status=404), raw()]
     chance = random.Random(5)
@@ -423,7 +400,7 @@ def test_a_fault_of_one_wallet_never_shows_in_another(
 
     provider.always(answer)
     client = make_client(first_wait=0.001)
-    efforts = [Effort() for _ in range(300)]
+    efforts = [Effort() for _ in range(150)]
 
     def read(number: int) -> str:
         try:
@@ -434,7 +411,7 @@ def test_a_fault_of_one_wallet_never_shows_in_another(
         return "ok"
 
     with ThreadPoolExecutor(16) as threads:
-        outcomes = list(threads.map(read, range(300)))
+        outcomes = list(threads.map(read, range(150)))
     assert {"ok", "failed"} == set(outcomes)
     assert sum(effort.requests for effort in efforts) == len(provider.requests())
     for number, effort in enumerate(efforts):

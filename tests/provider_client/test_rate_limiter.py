@@ -6,11 +6,10 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
+from contextlib import ExitStack
 
 import pytest
-from provider import MakeClient, Peer, Provider, balances, reply, wallet
+from provider import Peer, balances, reply, wallet
 
 from nftsync.errors import AccessRefused, ReadError, Stopped
 from nftsync.provider.client import Client, ClientConfig
@@ -35,33 +34,30 @@ class Crowd:
         self.order: list[str] = []
         self.stopped: list[str] = []
         self.left_at: list[float] = []
-        self._threads: list[threading.Thread] = []
-        self._lock = threading.Lock()
+        self._threads = ExitStack()
 
     def come(self, name: str, slots: Slots) -> None:
         """Send one more, and see it wait in line."""
         before = self.limiter.waiting
         thread = threading.Thread(target=self._take, args=(name, slots), daemon=True)
-        self._threads.append(thread)
         thread.start()
+        self._threads.callback(thread.join, 30)
         until(lambda: self.limiter.waiting == before + 1)
 
     def _take(self, name: str, slots: Slots) -> None:
         try:
-            with slots, self._lock:
+            with slots:
                 self.left_at.append(time.monotonic())
                 self.order.append(name)
         except Stopped:
             self.stopped.append(name)
 
     def join(self) -> None:
-        for thread in self._threads:
-            thread.join(30)
-            assert not thread.is_alive()
+        self._threads.close()
 
 
-@pytest.mark.parametrize("arguments", [{"at_once": 1}, {"rate_limit": 2.0, "at_once": 1}])
-def test_urgent_requests_go_before_ordinary_ones_that_wait(arguments: dict[str, Any]) -> None:
+@pytest.mark.parametrize("arguments", [{"at_once": 1}, {"rate_limit": 20.0, "at_once": 1}])
+def test_urgent_requests_go_before_ordinary_ones_that_wait(arguments):
     limiter = RateLimiter(**arguments)
     ordinary, urgent = Slots(limiter), Slots(limiter, urgent=True)
     crowd = Crowd(limiter)
@@ -75,9 +71,7 @@ def test_urgent_requests_go_before_ordinary_ones_that_wait(arguments: dict[str, 
 
 
 @pytest.mark.parametrize("at_once", [None, 3])
-def test_a_rate_limit_spaces_requests_of_all_clients_and_saves_up_no_slots(
-    at_once: int | None,
-) -> None:
+def test_a_rate_limit_spaces_requests_of_all_clients_and_saves_up_no_slots(at_once):
     limiter = RateLimiter(100, at_once=at_once)
     clients = [Slots(limiter, urgent=number % 2 == 0) for number in range(4)]
     with clients[0]:
@@ -94,9 +88,7 @@ def test_a_rate_limit_spaces_requests_of_all_clients_and_saves_up_no_slots(
 
 
 @pytest.mark.parametrize("at_once", [1, 3])
-def test_no_more_than_that_are_in_flight_at_once(
-    provider: Provider, make_client: MakeClient, at_once: int
-) -> None:
+def test_no_more_than_that_are_in_flight_at_once(provider, make_client, at_once):
     limiter = RateLimiter(at_once=at_once)
     clients = [make_client(limiter=limiter, urgent=urgent) for urgent in (False, True)]
     lock = threading.Lock()
@@ -119,34 +111,23 @@ def test_no_more_than_that_are_in_flight_at_once(
     assert len(provider.requests()) == 60
 
 
-def test_a_slot_is_free_while_a_request_waits_for_its_next_try(
-    provider: Provider, make_client: MakeClient
-) -> None:
+def test_a_slot_is_free_while_a_request_waits_for_its_next_try(provider, make_client):
     limiter = RateLimiter(at_once=1)
     provider.on(f"/v1/wallets/{wallet(1)}/nft-balances", reply(status=503))
     provider.holds(wallet(2))
     retrying = make_client(limiter=limiter, first_wait=60.0)
     other = make_client(limiter=limiter)
-    ended: list[BaseException] = []
-
-    def retry() -> None:
-        try:
-            retrying.balances(wallet(1), Effort())
-        except Stopped as error:
-            ended.append(error)
-
-    thread = threading.Thread(target=retry)
-    thread.start()
-    provider.wait_for(1)
-    assert other.balances(wallet(2), Effort()).entries == []
-    retrying.stop()
-    thread.join(30)
-    assert len(ended) == 1
+    with ThreadPoolExecutor(1) as threads:
+        waits = threads.submit(retrying.balances, wallet(1), Effort())
+        provider.wait_for(1)
+        assert other.balances(wallet(2), Effort()).entries == []
+        retrying.stop()
+        assert isinstance(waits.exception(30), Stopped)
 
 
 def test_a_failed_request_gives_its_slot_back_and_a_new_token_takes_no_second_one(
-    provider: Provider, make_client: MakeClient
-) -> None:
+    provider, make_client
+):
     provider.always(reply(status=404))
     client = make_client(limiter=RateLimiter(at_once=1), token_command="echo x")
     for _ in range(3):
@@ -157,7 +138,7 @@ def test_a_failed_request_gives_its_slot_back_and_a_new_token_takes_no_second_on
 
 
 @pytest.mark.parametrize("pause", [False, True])
-def test_stopping_a_client_ends_its_waits_and_leaves_the_others(pause: bool) -> None:
+def test_stopping_a_client_ends_its_waits_and_leaves_the_others(pause):
     limiter = RateLimiter(at_once=1)
     stopping, other = Slots(limiter, urgent=True), Slots(limiter)
     crowd = Crowd(limiter)
@@ -166,7 +147,7 @@ def test_stopping_a_client_ends_its_waits_and_leaves_the_others(pause: bool) -> 
             crowd.come(f"stopping {number}", stopping)
         crowd.come("other", other)
         if pause:
-            limiter.pause(1.0)
+            limiter.pause(0.3)
         stopping.stopped.set()
         until(lambda: len(crowd.stopped) == 3)
         assert crowd.order == []
@@ -179,7 +160,7 @@ def test_stopping_a_client_ends_its_waits_and_leaves_the_others(pause: bool) -> 
         pass
 
 
-def test_a_pause_that_comes_while_requests_wait_in_line_holds_them_back_too() -> None:
+def test_a_pause_that_comes_while_requests_wait_in_line_holds_them_back_too():
     limiter = RateLimiter(at_once=1)
     slots = Slots(limiter)
     crowd = Crowd(limiter)
@@ -193,9 +174,7 @@ def test_a_pause_that_comes_while_requests_wait_in_line_holds_them_back_too() ->
     assert sorted(crowd.order) == ["0", "1", "2", "3"]
 
 
-def test_clients_of_one_access_share_the_token_and_not_the_circuit_breaker(
-    provider: Provider, tmp_path: Path
-) -> None:
+def test_clients_of_one_access_share_the_token_and_not_the_circuit_breaker(provider, tmp_path):
     runs = tmp_path / "runs"
     provider.always(reply(status=403))
     config = ClientConfig(

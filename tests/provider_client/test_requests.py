@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from provider import MakeClient, Peer, Provider, balances, entry, head, raw, reply, token, wallet
+from provider import MakeClient, Peer, balances, entry, head, raw, reply, token, wallet
 
 import nftsync
 from nftsync.errors import AccessRefused, ReadError, SettingsError, UnusableAnswer
@@ -73,9 +73,7 @@ def everything_known_of(error: BaseException) -> str:
 # Who we are -------------------------------------------------------------------------------------
 
 
-def test_a_read_asks_for_json_in_the_name_of_nftsync(
-    provider: Provider, make_client: MakeClient
-) -> None:
+def test_a_read_asks_for_json_in_the_name_of_nftsync(provider, make_client):
     provider.holds(wallet(1))
     make_client().balances(wallet(1), Effort())
     (seen,) = provider.requests()
@@ -91,50 +89,37 @@ def test_a_read_asks_for_json_in_the_name_of_nftsync(
     assert seen.body == b""
 
 
-@pytest.mark.parametrize("base", ["/api", "/api/"])
-def test_the_provider_may_live_below_a_path(
-    provider: Provider, make_client: MakeClient, base: str
-) -> None:
+def test_the_provider_may_live_below_a_path(provider, make_client):
     provider.always(reply(EMPTY))
-    make_client(base_url=provider.url + base).balances(wallet(1).upper(), Effort())
+    make_client(base_url=provider.url + "/api/").balances(wallet(1).upper(), Effort())
     assert provider.requests()[0].path == f"/api/v1/wallets/{wallet(1)}/nft-balances"
 
 
 # Connections ------------------------------------------------------------------------------------
 
 
-def test_each_thread_keeps_one_connection(provider: Provider, make_client: MakeClient) -> None:
+def test_each_thread_keeps_one_connection_a_refusal_too(provider, make_client):
     client = make_client()
-    provider.always(reply(EMPTY))
+    provider.always(reply(b"x" * 60_000, 404), reply(b"<html>", 503), reply(EMPTY))
+    with pytest.raises(ReadError):
+        client.balances(wallet(0), Effort())
     together = threading.Barrier(4)
 
     def read(number: int) -> None:
         together.wait(10)
-        for _ in range(25):
+        for _ in range(10):
             client.balances(wallet(number), Effort())
 
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(read, range(4)))
-    assert provider.connections == 4
-    connections_of: dict[str, set[int]] = {}
-    for seen in provider.requests():
-        connections_of.setdefault(seen.path, set()).add(seen.connection)
-    assert sorted(len(used) for used in connections_of.values()) == [1, 1, 1, 1]
-    assert len(provider.requests()) == 100
-
-
-def test_a_refusal_keeps_the_connection_too(provider: Provider, make_client: MakeClient) -> None:
-    provider.always(reply(b"x" * 60_000, 404), reply(b"<html>", 503), reply(EMPTY))
-    client = make_client()
-    with pytest.raises(ReadError):
-        client.balances(wallet(1), Effort())
-    client.balances(wallet(1), Effort())
-    assert provider.connections == 1
+        list(threads.map(read, range(1, 5)))
+    assert provider.connections == 1 + 4
+    used = {(seen.path, seen.connection) for seen in provider.requests()}
+    assert len(used) == len({path for path, _ in used}) == 5
 
 
 def test_a_connection_that_the_provider_has_closed_is_replaced_without_a_retry(
-    provider: Provider, make_client: MakeClient
-) -> None:
+    provider, make_client
+):
     whole = head(f"content-length: {len(EMPTY)}") + EMPTY
     closed = threading.Event()
 
@@ -155,30 +140,23 @@ def test_a_connection_that_the_provider_has_closed_is_replaced_without_a_retry(
 # Credentials ------------------------------------------------------------------------------------
 
 
-def test_headers_are_sent_on_every_request(provider: Provider, make_client: MakeClient) -> None:
+def test_headers_are_sent_on_every_request_and_a_token_takes_the_place_of_one(
+    provider, make_client
+):
     provider.always(reply(b"{}"))
-    client = make_client(headers={"X-Api-Key": SECRET, "authorization": "Basic eA=="})
-    client.token(token(1), Effort())
-    client.configure_webhooks({"enabled": True})
-    for seen in provider.requests():
-        assert seen.headers["x-api-key"] == SECRET
-        assert seen.headers["authorization"] == "Basic eA=="
-
-
-def test_a_token_takes_the_place_of_an_authorization_header(
-    provider: Provider, make_client: MakeClient
-) -> None:
-    provider.always(reply(EMPTY))
-    headers = {"AUTHORIZATION": "Basic eA==", "x-tenant": "t"}
-    make_client(api_token=SECRET, headers=headers).balances(wallet(1), Effort())
-    (seen,) = provider.requests()
-    assert seen.headers["authorization"] == f"Bearer {SECRET}"
-    assert seen.headers["x-tenant"] == "t"
+    headers = {"X-Api-Key": SECRET, "AUTHORIZATION": "Basic eA=="}
+    for given, sent in (({}, "Basic eA=="), ({"api_token": SECRET}, f"Bearer {SECRET}")):
+        client = make_client(headers=headers, **given)
+        client.token(token(1), Effort())
+        client.configure_webhooks({"enabled": True})
+        for seen in provider.requests()[-2:]:
+            assert seen.headers["x-api-key"] == SECRET
+            assert seen.headers["authorization"] == sent
 
 
 def test_the_token_command_runs_once_at_the_start_and_once_after_a_401_for_16_threads(
-    provider: Provider, make_client: MakeClient, tmp_path: Path
-) -> None:
+    provider, make_client, tmp_path
+):
     command = Counting(tmp_path)
     client = make_client(token_command=command.line)
     assert command.count == 0
@@ -205,9 +183,7 @@ def test_the_token_command_runs_once_at_the_start_and_once_after_a_401_for_16_th
     assert 1 <= len(refused) <= 16
 
 
-def test_a_new_token_that_is_refused_too_fails_the_read(
-    provider: Provider, make_client: MakeClient, tmp_path: Path
-) -> None:
+def test_a_new_token_that_is_refused_too_fails_the_read(provider, make_client, tmp_path):
     command = Counting(tmp_path)
     provider.always(reply(status=401))
     effort = Effort()
@@ -216,9 +192,7 @@ def test_a_new_token_that_is_refused_too_fails_the_read(
     assert (command.count, effort.requests, effort.retries) == (2, 2, 1)
 
 
-def test_a_command_that_fails_is_run_once_for_all_waiting_threads_and_again_later(
-    tmp_path: Path,
-) -> None:
+def test_a_command_that_fails_is_run_once_for_all_waiting_threads_and_again_later(tmp_path):
     marker = tmp_path / "go"
     wait = f"import os, sys, time\nwhile not os.path.exists({str(marker)!r}): time.sleep(0.01)"
     command = Counting(tmp_path, wait)
@@ -257,17 +231,16 @@ def stack_of(thread: threading.Thread) -> list[str]:
          "ended with exit code 3"),
         (python(f"raise SystemExit('{SECRET}')"), "ended with exit code 1"),
         (python(f"print('{SECRET} {SECRET}')"), "printed no token"),
-        (python(f"print('{SECRET}'); print('{SECRET}')"), "printed no token"),
         (python(f"print('{SECRET}' + chr(233))"), "printed no token"),
-        (python("pass"), "printed no token"),
+        ("true", "printed no token"),
         ("/no/such/program", "cannot be run: No such file"),
         ("/dev/null", "cannot be run: Permission denied"),
         ("a\0b", "cannot be run"),
     ],
 )  # fmt: skip
 def test_a_token_command_that_fails_says_so_and_shows_none_of_its_output(
-    provider: Provider, make_client: MakeClient, command: str, message: str
-) -> None:
+    provider, make_client, command, message
+):
     client = make_client(token_command=command)
     with pytest.raises(SettingsError) as caught:
         client.balances(wallet(1), Effort())
@@ -289,25 +262,21 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_no_secret_is_in_an_error_or_a_repr(
-    provider: Provider, make_client: MakeClient, fault: str
-) -> None:
-    client = make_client(api_token=SECRET, headers={"X-Key": SECRET}, attempts=2)
-    provider.always(FAULTS[fault])
-    with pytest.raises(ReadError) as caught:
-        client.balances(wallet(1), Effort())
-    assert SECRET in str(provider.requests()[0].headers)
-    assert SECRET not in everything_known_of(caught.value)
-    assert SECRET not in repr(client)
+def test_no_secret_is_in_an_error_or_a_repr(provider, make_client):
+    for fault in FAULTS.values():
+        client = make_client(api_token=SECRET, headers={"X-Key": SECRET}, attempts=2)
+        provider.always(fault)
+        with pytest.raises(ReadError) as caught:
+            client.balances(wallet(1), Effort())
+        assert SECRET in str(provider.requests()[-1].headers)
+        assert SECRET not in everything_known_of(caught.value)
+        assert SECRET not in repr(client)
 
 
 # Conditions -------------------------------------------------------------------------------------
 
 
-def test_if_none_match_is_sent_only_where_the_answer_is_known(
-    provider: Provider, make_client: MakeClient
-) -> None:
+def test_if_none_match_is_sent_only_where_the_answer_is_known(provider, make_client):
     provider.always(
         reply(EMPTY, etag='"v1"'), reply(EMPTY, etag='"v1"'), reply(status=304), reply(EMPTY)
     )
@@ -322,7 +291,7 @@ def test_if_none_match_is_sent_only_where_the_answer_is_known(
     assert sent == [None, None, '"v1"', None]
 
 
-def test_the_same_body_is_known_by_its_digest(provider: Provider, make_client: MakeClient) -> None:
+def test_the_same_body_is_known_by_its_digest(provider, make_client):
     provider.holds(wallet(1), entry(token(1)))
     client = make_client()
     first = client.balances(wallet(1), Effort())
@@ -336,9 +305,7 @@ def test_the_same_body_is_known_by_its_digest(provider: Provider, make_client: M
     assert changed.digest != first.digest
 
 
-def test_a_304_that_was_not_asked_for_is_unusable(
-    provider: Provider, make_client: MakeClient
-) -> None:
+def test_a_304_that_was_not_asked_for_is_unusable(provider, make_client):
     provider.always(reply(status=304))
     for arguments in ({}, {"etag": '"v1"'}, {"known_digest": "d"}):
         with pytest.raises(UnusableAnswer, match="304: not modified"):
@@ -346,16 +313,11 @@ def test_a_304_that_was_not_asked_for_is_unusable(
     assert len(provider.requests()) == 3
 
 
-@pytest.mark.parametrize("etag", ["\u00e9", "", "x" * 9_000])
-def test_a_validator_that_cannot_be_sent_back_is_forgotten(
-    provider: Provider, make_client: MakeClient, etag: str
-) -> None:
-    provider.always(reply(EMPTY, etag=etag))
+def test_a_validator_that_cannot_be_sent_back_is_forgotten(provider, make_client):
     client = make_client()
-    known = client.balances(wallet(1), Effort())
-    assert known.etag is None
-    client.balances(wallet(1), Effort(), etag=known.etag, known_digest=known.digest)
-    assert "if-none-match" not in provider.requests()[1].headers
+    for etag in ("\u00e9", "", "x" * 9_000):
+        provider.always(reply(EMPTY, etag=etag))
+        assert client.balances(wallet(1), Effort()).etag is None
 
 
 # Pages ------------------------------------------------------------------------------------------
@@ -378,16 +340,14 @@ def paging_client(make_client: MakeClient) -> Iterator[Client]:
     return make_client(paging=PAGING)  # type: ignore[return-value]
 
 
-def test_a_cursor_is_sent_as_it_came(provider: Provider, paging_client: Client) -> None:
+def test_a_cursor_is_sent_as_it_came(provider, paging_client):
     cursor = "a+b/c=&d?#\u00e9 %20\n"
     provider.always(reply(balances(next=cursor)), reply(EMPTY))
     paging_client.balances(wallet(1), Effort())
     assert provider.requests()[1].query == "after=a%2Bb%2Fc%3D%26d%3F%23%C3%A9+%2520%0A"
 
 
-def test_pages_are_never_asked_for_conditionally_but_known_by_their_digest(
-    provider: Provider, paging_client: Client
-) -> None:
+def test_pages_are_never_asked_for_conditionally_but_known_by_their_digest(provider, paging_client):
     provider.always(paged(balances(entry(token(1)), next=1), balances(entry(token(2)))))
     first = paging_client.balances(wallet(1), Effort())
     again = paging_client.balances(wallet(1), Effort(), etag='"v1"', known_digest=first.digest)
@@ -396,28 +356,18 @@ def test_pages_are_never_asked_for_conditionally_but_known_by_their_digest(
     assert all("if-none-match" not in seen.headers for seen in provider.requests())
 
 
-def test_a_cursor_that_comes_again_fails_the_read(
-    provider: Provider, paging_client: Client
-) -> None:
+def test_a_cursor_that_comes_again_or_is_too_long_fails_the_read(provider, paging_client):
     provider.always(paged(balances(next=1), balances(next=2), balances(next=1)))
     with pytest.raises(UnusableAnswer, match=r"^\$\.next: the cursor '1' comes again$"):
         paging_client.balances(wallet(1), Effort())
     assert len(provider.requests()) == 3
-
-
-@pytest.mark.parametrize("size", [10_000, 100_000])
-def test_a_cursor_too_long_to_be_sent_fails_the_read(
-    provider: Provider, paging_client: Client, size: int
-) -> None:
-    provider.always(reply(balances(next="x" * size)))
+    provider.always(reply(balances(next="x" * 10_000)))
     with pytest.raises(UnusableAnswer, match=r"^\$\.next: the cursor is too long"):
         paging_client.balances(wallet(1), Effort())
-    assert len(provider.requests()) == 1
+    assert len(provider.requests()) == 4
 
 
-def test_a_page_that_fails_is_asked_for_again_and_not_the_first(
-    provider: Provider, make_client: MakeClient
-) -> None:
+def test_a_page_that_fails_is_asked_for_again_and_not_the_first(provider, make_client):
     answers = iter(
         [balances(entry(token(1)), next=1), b"", balances(entry(token(2)), next=2), b"{", EMPTY]
     )
@@ -433,9 +383,7 @@ def test_a_page_that_fails_is_asked_for_again_and_not_the_first(
 # Webhook configuration --------------------------------------------------------------------------
 
 
-def test_the_webhook_configuration_is_patched_with_what_was_given(
-    provider: Provider, make_client: MakeClient
-) -> None:
+def test_the_webhook_configuration_is_patched_with_what_was_given(provider, make_client):
     provider.always(reply(status=204))
     changes = {"url": "https://me.example/w\u00e9", "enabled": False, "webhookTypes": ["nft"]}
     make_client().configure_webhooks(changes)
@@ -449,9 +397,7 @@ def test_the_webhook_configuration_is_patched_with_what_was_given(
     assert seen.body.decode() == expected
 
 
-def test_a_refused_webhook_configuration_is_an_error_without_its_secret(
-    provider: Provider, make_client: MakeClient
-) -> None:
+def test_a_refused_webhook_configuration_is_an_error_without_its_secret(provider, make_client):
     provider.always(reply(SECRET.encode(), 400))
     with pytest.raises(ReadError, match="400") as caught:
         make_client().configure_webhooks({"sharedSecret": SECRET})

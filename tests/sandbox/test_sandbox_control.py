@@ -9,7 +9,6 @@ import subprocess
 from datetime import datetime, timedelta
 from typing import Any, get_args
 
-import httpx
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from webhook_receiver import CONFIG, SECRET, UNKNOWN, Receiver, enable, finished
 
 from nftsync.errors import InputError
 from nftsync.provider.webhooks import sign
-from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.webhooks import Sandbox, WebhookType
 from nftsync.sandbox.world import World
 
@@ -31,9 +29,7 @@ def facts(receiver: Receiver, count: int) -> list[tuple[str, str, str]]:
     return sorted((each["resourceType"], each["resourceId"], each["action"]) for each in bodies)
 
 
-def test_the_configuration_begins_disabled_and_only_what_is_sent_changes(
-    client: httpx.Client,
-) -> None:
+def test_the_configuration_begins_disabled_and_only_what_is_sent_changes(client):
     config = {"url": None, "enabled": False, "webhookTypes": []}
     assert client.patch(CONFIG, json={}).json() == config
     url = "https://example.com:8443/in?a=1"
@@ -58,9 +54,7 @@ def test_the_configuration_begins_disabled_and_only_what_is_sent_changes(
         (b'{"x":' + DEEP + b"}", "unknown field"),
     ],
 )  # fmt: skip
-def test_an_unusable_configuration_is_refused_and_changes_nothing(
-    client: httpx.Client, body: bytes, message: str
-) -> None:
+def test_an_unusable_configuration_is_refused_and_changes_nothing(client, body, message):
     before = client.patch(CONFIG, json={"url": "http://a/", "webhookTypes": ["kyc"]}).json()
     answer = client.patch(CONFIG, content=body)
     assert answer.status_code == 400
@@ -76,9 +70,7 @@ def test_an_unusable_configuration_is_refused_and_changes_nothing(
     ), max_leaves=8,
 ).map(lambda value: json.dumps(value).encode())))  # fmt: skip
 @example(body=b'{"\\n": 1}')
-def test_any_body_makes_a_configuration_or_is_refused_in_a_line_without_the_secret(
-    body: bytes,
-) -> None:
+def test_any_body_makes_a_configuration_or_is_refused_in_a_line_without_the_secret(body):
     sandbox = Sandbox(World())
     sandbox.configure(json.dumps({"sharedSecret": SECRET}).encode())
     try:
@@ -93,9 +85,7 @@ def test_any_body_makes_a_configuration_or_is_refused_in_a_line_without_the_secr
     assert config["sharedSecret"].strip()
 
 
-def test_a_transfer_tells_of_both_wallets(
-    server: SandboxServer, client: httpx.Client, receiver: Receiver
-) -> None:
+def test_a_transfer_tells_of_both_wallets(server, client, receiver):
     enable(server, receiver)
     body = good(server.world)["/sandbox/transfer"]
     ann, ben = body["fromWalletId"], body["toWalletId"]
@@ -105,9 +95,7 @@ def test_a_transfer_tells_of_both_wallets(
     assert {json.loads(each.body)["id"] for each in receiver.got} == set(caused["webhooks"])
 
 
-def test_a_mint_tells_of_the_token_and_then_of_the_wallet(
-    server: SandboxServer, client: httpx.Client, receiver: Receiver
-) -> None:
+def test_a_mint_tells_of_the_token_and_then_of_the_wallet(server, client, receiver):
     enable(server, receiver)
     ann = server.world.wallets()[0]
     body = f'{{"walletId": "{ann}", "amount": {2**256 - 1}, "metadata": {{"rate": 1.10}}}}'
@@ -136,9 +124,7 @@ def openssl_hmac(body: bytes) -> str:
     return base64.b64encode(made.stdout).decode()
 
 
-def test_a_webhook_is_as_the_document_has_it_and_verifies(
-    server: SandboxServer, client: httpx.Client, receiver: Receiver
-) -> None:
+def test_a_webhook_is_as_the_document_has_it_and_verifies(server, client, receiver):
     enable(server, receiver, webhookTypes=["payment"])
     body = (
         '{"type": "payment", "resourceType": "P\\u0000\\r\\n☃", "action": "",'
@@ -168,8 +154,8 @@ def test_a_webhook_is_as_the_document_has_it_and_verifies(
 
 @pytest.mark.parametrize("fields", [{"enabled": False}, {"webhookTypes": ["payment"]}], ids=str)
 def test_what_the_configuration_does_not_want_is_made_but_not_told(
-    server: SandboxServer, client: httpx.Client, receiver: Receiver, fields: dict[str, object]
-) -> None:
+    server, client, receiver, fields
+):
     enable(server, receiver, **fields)
     ann = server.world.wallets()[0]
     minted = client.post("/sandbox/mint", json={"walletId": ann, "amount": 1, "metadata": {}})
@@ -194,9 +180,7 @@ def good(world: World) -> dict[str, dict[str, Any]]:
     }  # fmt: skip
 
 
-def test_every_call_refuses_missing_unknown_and_wrong_fields(
-    server: SandboxServer, client: httpx.Client, receiver: Receiver
-) -> None:
+def test_every_call_refuses_missing_unknown_and_wrong_fields(server, client, receiver):
     """Each field of each call is left out, and given each wrong type; nothing changes by it."""
     enable(server, receiver)
     before = [server.world.balances_body(wallet) for wallet in server.world.wallets()]
@@ -229,20 +213,14 @@ def test_every_call_refuses_missing_unknown_and_wrong_fields(
         ("faults", {"webhooks": [{"delay": -1}]}, "at `$.webhooks[0]"),
     ],
 )
-def test_bad_input_is_named(
-    server: SandboxServer,
-    client: httpx.Client,
-    path: str,
-    changed: dict[str, object],
-    message: str,
-) -> None:
+def test_bad_input_is_named(server, client, path, changed, message):
     body = good(server.world)[f"/sandbox/{path}"] | changed
     answer = client.post(f"/sandbox/{path}", json=body)
     assert answer.status_code == 400
     assert message in answer.json()["error"]
 
 
-def test_an_unknown_token_and_a_greedy_body_are_refused(client: httpx.Client) -> None:
+def test_an_unknown_token_and_a_greedy_body_are_refused(client):
     deep = b'{"metadata": ' + b'{"a":' * 50_000 + b"1" + b"}" * 50_001
     for token, body, status, message in (
         (UNKNOWN, b'{"metadata": {}}', 400, "there is no token"),
@@ -254,9 +232,7 @@ def test_an_unknown_token_and_a_greedy_body_are_refused(client: httpx.Client) ->
         assert (answer.status_code, message in answer.json()["error"]) == (status, True)
 
 
-def test_the_secret_is_in_no_answer(
-    server: SandboxServer, client: httpx.Client, receiver: Receiver
-) -> None:
+def test_the_secret_is_in_no_answer(server, client, receiver):
     changes: list[dict[str, object]] = [{}, {"url": 1}, {"webhookTypes": ["x"]}, {SECRET[:3]: 1}]
     answers = [client.patch(CONFIG, json={"sharedSecret": SECRET} | more) for more in changes]
     enable(server, receiver)

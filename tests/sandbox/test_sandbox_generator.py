@@ -35,7 +35,7 @@ def entries(world: World) -> list[dict[str, Any]]:
     return [entry for body in bodies(world) for entry in json.loads(body)["nftTokenBalances"]]
 
 
-def test_the_same_seed_makes_the_same_bytes_in_every_process() -> None:
+def test_the_same_seed_makes_the_same_bytes_in_every_process():
     made = generate(wallets=9, nfts=12, seed=5, image_base="http://localhost:1")
     expected = hashlib.sha256(b"".join(bodies(made))).hexdigest()
     output = subprocess.check_output(
@@ -46,9 +46,7 @@ def test_the_same_seed_makes_the_same_bytes_in_every_process() -> None:
 
 @settings(max_examples=15)
 @given(wallets=st.integers(0, 8), nfts=st.integers(0, 20), seed=st.integers())
-def test_each_wallet_lists_exactly_as_many_tokens_as_asked(
-    wallets: int, nfts: int, seed: int
-) -> None:
+def test_each_wallet_lists_exactly_as_many_tokens_as_asked(wallets, nfts, seed):
     world = generate(wallets=wallets, nfts=nfts, seed=seed)
     assert len(world.wallets()) == wallets
     for body in bodies(world):
@@ -58,7 +56,7 @@ def test_each_wallet_lists_exactly_as_many_tokens_as_asked(
             assert json.loads(world.token_body(token) or b"null")["id"] == token
 
 
-def test_a_default_world_has_what_makes_the_field_hard() -> None:
+def test_a_default_world_has_what_makes_the_field_hard():
     base = "http://localhost:1"
     listed = entries(generate(image_base=base))
     tokens = {entry["tokenId"]: entry["token"] for entry in listed}
@@ -89,7 +87,7 @@ def test_a_default_world_has_what_makes_the_field_hard() -> None:
 
 @settings(max_examples=20)
 @given(token=st.uuids().map(str))
-def test_a_picture_is_plain_svg_that_only_the_id_decides(token: str) -> None:
+def test_a_picture_is_plain_svg_that_only_the_id_decides(token):
     picture = draw(token)
     assert picture == draw(token.upper())
     tags = {element.tag.rpartition("}")[2] for element in ET.fromstring(picture).iter()}

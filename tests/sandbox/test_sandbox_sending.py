@@ -50,7 +50,7 @@ def waits(delivery: dict[str, Any]) -> list[float]:
     ]
 
 
-def test_the_same_bytes_go_out_at_growing_intervals_and_then_no_more(receiver: Receiver) -> None:
+def test_the_same_bytes_go_out_at_growing_intervals_and_then_no_more(receiver):
     receiver.answer = lambda _received, _number: 500
     scale = 2e-5
     with sandbox(receiver, time_scale=scale) as server:
@@ -70,7 +70,7 @@ def test_the_same_bytes_go_out_at_growing_intervals_and_then_no_more(receiver: R
     assert len({each.headers["x-service-webhook-hmac"] for each in receiver.got}) == 2
 
 
-def test_only_a_200_is_success_and_no_redirect_is_followed(receiver: Receiver) -> None:
+def test_only_a_200_is_success_and_no_redirect_is_followed(receiver):
     answers = [201, 202, 302, 404, 500, 200]
     receiver.answer = lambda _received, number: answers[number]
     with sandbox(receiver) as server:
@@ -81,7 +81,7 @@ def test_only_a_200_is_success_and_no_redirect_is_followed(receiver: Receiver) -
 
 
 @pytest.mark.parametrize("what", ["head", "body"])
-def test_an_answer_that_drips_past_3_seconds_is_none(receiver: Receiver, what: str) -> None:
+def test_an_answer_that_drips_past_3_seconds_is_none(receiver, what):
     receiver.drips = what
     with sandbox(receiver, time_scale=1) as server:
         emit(server)
@@ -93,7 +93,7 @@ def test_an_answer_that_drips_past_3_seconds_is_none(receiver: Receiver, what: s
     assert delivery["state"] == "pending"
 
 
-def test_slow_answers_do_not_hold_up_other_webhooks(receiver: Receiver) -> None:
+def test_slow_answers_do_not_hold_up_other_webhooks(receiver):
     """Fifteen attempts hang until a sixteenth webhook has come."""
     go = threading.Event()
 
@@ -114,9 +114,7 @@ def test_slow_answers_do_not_hold_up_other_webhooks(receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/", "http://..:1/"])
-def test_nobody_at_the_url_is_an_attempt_and_retries_go_to_the_present_url(
-    receiver: Receiver, url: str
-) -> None:
+def test_nobody_at_the_url_is_an_attempt_and_retries_go_to_the_present_url(receiver, url):
     with sandbox(receiver, time_scale=0.01) as server:
         server.sandbox.configure(json.dumps({"url": url}).encode())
         emit(server)
@@ -129,9 +127,7 @@ def test_nobody_at_the_url_is_an_attempt_and_retries_go_to_the_present_url(
     assert (statuses(delivery)[-1], len(receiver.got)) == (200, 1)
 
 
-def test_while_disabled_or_without_a_secret_webhooks_wait_and_use_up_no_attempt(
-    receiver: Receiver,
-) -> None:
+def test_while_disabled_or_without_a_secret_webhooks_wait_and_use_up_no_attempt(receiver):
     with SandboxServer(generate(wallets=1), time_scale=1e-5) as server:
 
         def disable(_received: Received, number: int) -> int:
@@ -155,7 +151,7 @@ def test_while_disabled_or_without_a_secret_webhooks_wait_and_use_up_no_attempt(
     assert statuses(delivery) == [500, 200]
 
 
-def test_each_attempt_is_signed_with_the_secret_of_its_moment(receiver: Receiver) -> None:
+def test_each_attempt_is_signed_with_the_secret_of_its_moment(receiver):
     with sandbox(receiver) as server:
 
         def rotate(_received: Received, number: int) -> int:
@@ -171,9 +167,7 @@ def test_each_attempt_is_signed_with_the_secret_of_its_moment(receiver: Receiver
     assert second.headers["x-service-webhook-hmac"] == sign("new", first.body)
 
 
-def test_scripted_webhooks_come_twice_or_after_the_next_one_or_never_or_later(
-    receiver: Receiver,
-) -> None:
+def test_scripted_webhooks_come_twice_or_after_the_next_one_or_never_or_later(receiver):
     with sandbox(receiver) as server:
         server.sandbox.script.extend(
             ["reorder", "drop", "duplicate", {"delay": 90}, {"delay": 0.4}]
@@ -199,9 +193,7 @@ def test_scripted_webhooks_come_twice_or_after_the_next_one_or_never_or_later(
 
 
 @pytest.mark.parametrize("fault", ["corrupt", "old_secret"])
-def test_a_wrong_signature_comes_once_and_then_the_right_one(
-    receiver: Receiver, fault: Any
-) -> None:
+def test_a_wrong_signature_comes_once_and_then_the_right_one(receiver, fault):
     def check(received: Received, _number: int) -> int:
         right = received.headers["x-service-webhook-hmac"] == sign("new", received.body)
         return 200 if right else 401

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import httpx
 import pytest
@@ -21,7 +20,7 @@ from nftsync.sandbox.server import SandboxServer
 COMMAND = [sys.executable, "-c", "from nftsync.cli.local import sandbox; sandbox()"]
 
 
-def test_a_stopped_sandbox_leaves_no_thread_no_socket_and_a_free_port() -> None:
+def test_a_stopped_sandbox_leaves_no_thread_no_socket_and_a_free_port():
     before = threading.active_count()
     with (
         SandboxServer(generate(wallets=1)) as server,
@@ -42,7 +41,7 @@ def test_a_stopped_sandbox_leaves_no_thread_no_socket_and_a_free_port() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_serves_until_a_signal_and_exits_0(number: signal.Signals) -> None:
+def test_the_command_serves_until_a_signal_and_exits_0(number):
     with subprocess.Popen(
         [*COMMAND, "--port", "0", "--wallets", "2", "--nfts", "3"],
         stderr=subprocess.PIPE,
@@ -60,7 +59,7 @@ def test_the_command_serves_until_a_signal_and_exits_0(number: signal.Signals) -
     assert (process.returncode, output, errors) == (0, "", "")
 
 
-def test_the_command_raises_what_its_caller_prints_in_one_line(tmp_path: Path) -> None:
+def test_the_command_raises_what_its_caller_prints_in_one_line(tmp_path):
     for arguments, message in (
         (["--world", str(tmp_path / "gone")], "cannot be read"),
         (["--latency-ms", "nan"], "finite numbers"),
@@ -82,5 +81,5 @@ def test_the_command_raises_what_its_caller_prints_in_one_line(tmp_path: Path) -
         ["--time-scale", "0"],
     ],
 )
-def test_wrong_usage_exits_2(arguments: list[str]) -> None:
+def test_wrong_usage_exits_2(arguments):
     assert CliRunner().invoke(sandbox, arguments).exit_code == 2

@@ -14,9 +14,7 @@ from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import Faults, SandboxServer
 
 
-def test_an_unchanged_answer_is_a_304_until_it_changes(
-    server: SandboxServer, client: httpx.Client
-) -> None:
+def test_an_unchanged_answer_is_a_304_until_it_changes(server, client):
     giver, getter = server.world.wallets()[:2]
     path = f"/v1/wallets/{giver}/nft-balances"
     first = client.get(path)
@@ -47,9 +45,7 @@ def test_an_unchanged_answer_is_a_304_until_it_changes(
         ("GET", "/sandbox/transfer", 405, "not allowed"),
     ],
 )
-def test_errors_are_json(
-    client: httpx.Client, method: str, path: str, status: int, message: str
-) -> None:
+def test_errors_are_json(client, method, path, status, message):
     response = client.request(method, path)
     assert response.status_code == status
     assert response.headers["content-type"] == "application/json"
@@ -57,7 +53,7 @@ def test_errors_are_json(
     assert ("allow" in response.headers) == (status == 405)
 
 
-def test_the_front_page_lists_calls_that_work(server: SandboxServer, client: httpx.Client) -> None:
+def test_the_front_page_lists_calls_that_work(server, client):
     bodies = good(server.world)
     wallet = server.world.wallets()[0]
     token = bodies["/sandbox/transfer"]["tokenId"]
@@ -72,7 +68,7 @@ def test_the_front_page_lists_calls_that_work(server: SandboxServer, client: htt
         assert answer.status_code == 200, (call, answer.text)
 
 
-def test_delays_and_failures_hit_the_provider_paths_alone() -> None:
+def test_delays_and_failures_hit_the_provider_paths_alone():
     with (
         SandboxServer(generate(wallets=1), latency=0.05, fail_rate=1) as server,
         httpx.Client(base_url=server.url, trust_env=False) as client,
@@ -89,7 +85,7 @@ def test_delays_and_failures_hit_the_provider_paths_alone() -> None:
         assert server.requests == {"balances": 10, "webhook_config": 1, "other": 1}
 
 
-def test_some_requests_fail_and_the_seed_decides_which() -> None:
+def test_some_requests_fail_and_the_seed_decides_which():
     def draw(seed: int) -> list[int | None]:
         disturbed = Faults(fail_rate=0.5, seed=seed)
         return [refusal and refusal.code for refusal in (disturbed.draw() for _ in range(40))]
@@ -98,7 +94,7 @@ def test_some_requests_fail_and_the_seed_decides_which() -> None:
     assert draw(1) == draw(1) != draw(2)
 
 
-def test_past_the_rate_limit_comes_a_429_that_says_when_to_return() -> None:
+def test_past_the_rate_limit_comes_a_429_that_says_when_to_return():
     # So slow that no time the test may take earns another request.
     slow = Faults(rate_limit=0.0001)
     refused = [slow.draw() for _ in range(2)]
@@ -118,7 +114,7 @@ def test_past_the_rate_limit_comes_a_429_that_says_when_to_return() -> None:
         assert client.get("/sandbox/wallets").status_code == 200
 
 
-def test_readers_never_see_half_a_transfer(server: SandboxServer) -> None:
+def test_readers_never_see_half_a_transfer(server):
     """Every list read while NFTs change hands is one that some moment really had."""
     world = server.world
     first, second = world.wallets()[:2]

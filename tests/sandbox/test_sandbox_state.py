@@ -23,7 +23,6 @@ from webhook_receiver import (
     SECRET,
     UNKNOWN,
     Received,
-    Receiver,
     enable,
     finished,
     wait_until,
@@ -64,7 +63,7 @@ def answers(world: World) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("record", [msgspec.UNSET, b"null", b'{ "rate": 1.10 }'])
-def test_a_restarted_world_answers_as_before(tmp_path: Path, record: Any) -> None:
+def test_a_restarted_world_answers_as_before(tmp_path, record):
     before = generate(wallets=3, nfts=4)
     raw = msgspec.Raw(record) if isinstance(record, bytes) else record
     before.add_wallet(UNKNOWN.upper(), [Holding(UNKNOWN.upper(), "0012", raw)])
@@ -83,9 +82,7 @@ def test_a_restarted_world_answers_as_before(tmp_path: Path, record: Any) -> Non
             before = World(kept=copied)
 
 
-def test_configuration_and_undelivered_webhooks_survive_with_their_attempts(
-    tmp_path: Path, receiver: Receiver
-) -> None:
+def test_configuration_and_undelivered_webhooks_survive_with_their_attempts(tmp_path, receiver):
     state = tmp_path / "state"
     receiver.answer = lambda _received, _number: 500
     with SandboxServer(generate(wallets=2), state=state, time_scale=0.05) as server:
@@ -110,9 +107,7 @@ def test_configuration_and_undelivered_webhooks_survive_with_their_attempts(
     assert [each.body for each in receiver.got].count(first) >= 2
 
 
-def test_closing_cuts_off_an_attempt_which_is_made_again_after_the_restart(
-    tmp_path: Path, receiver: Receiver
-) -> None:
+def test_closing_cuts_off_an_attempt_which_is_made_again_after_the_restart(tmp_path, receiver):
     receiver.drips = "body"
     with SandboxServer(generate(wallets=1), state=tmp_path / "s") as server:
         enable(server, receiver)
@@ -135,9 +130,7 @@ def mint_until_it_dies(client: httpx.Client, wallet: str, made: list[dict[str, A
             made.append(answer.json())
 
 
-def test_after_kill_9_every_acknowledged_edit_is_there_and_every_webhook_comes(
-    tmp_path: Path, receiver: Receiver
-) -> None:
+def test_after_kill_9_every_acknowledged_edit_is_there_and_every_webhook_comes(tmp_path, receiver):
     state = str(tmp_path / "state")
     made: list[dict[str, Any]] = []
     wallet = ""
@@ -179,7 +172,7 @@ def has_grown(made: list[dict[str, Any]], enough: int) -> bool:
     return len(made) >= enough
 
 
-def test_the_command_goes_on_with_its_state_and_says_what_did_not_count(tmp_path: Path) -> None:
+def test_the_command_goes_on_with_its_state_and_says_what_did_not_count(tmp_path):
     state = str(tmp_path / "my.state")
     with SandboxServer(generate(wallets=3), state=state) as server:
         wallets = server.world.wallets()
@@ -189,9 +182,7 @@ def test_the_command_goes_on_with_its_state_and_says_what_did_not_count(tmp_path
         assert f"{state} has kept; --wallets and --seed did not change it" in said
 
 
-def test_the_file_is_its_owners_alone_and_holds_the_secret_nobody_else_sees(
-    tmp_path: Path,
-) -> None:
+def test_the_file_is_its_owners_alone_and_holds_the_secret_nobody_else_sees(tmp_path):
     mask = os.umask(0)
     try:
         (tmp_path / "empty").touch(0o644)
@@ -221,9 +212,7 @@ def older_state(path: Path) -> None:
         (lambda path: path.symlink_to("gone/x"), "cannot be used: [Errno 2] No such file"),
     ],
 )
-def test_a_file_that_is_something_else_is_refused_in_a_line_and_left(
-    tmp_path: Path, make: Any, message: str
-) -> None:
+def test_a_file_that_is_something_else_is_refused_in_a_line_and_left(tmp_path, make, message):
     path = tmp_path / "x"
     make(path)
     before = path.read_bytes() if path.is_file() else b""
@@ -236,7 +225,7 @@ def test_a_file_that_is_something_else_is_refused_in_a_line_and_left(
         assert path.read_bytes() == before
 
 
-def test_one_sandbox_at_a_time_uses_a_file(tmp_path: Path) -> None:
+def test_one_sandbox_at_a_time_uses_a_file(tmp_path):
     with (
         SandboxServer(generate(wallets=1), state=tmp_path / "x"),
         pytest.raises(InputError, match="locked; .* no other sandbox may be using it"),
@@ -246,7 +235,7 @@ def test_one_sandbox_at_a_time_uses_a_file(tmp_path: Path) -> None:
         assert server.world.restored
 
 
-def test_a_full_disk_is_an_error_of_the_call_and_reads_go_on(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_of_the_call_and_reads_go_on(tmp_path):
     def little_room() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
 

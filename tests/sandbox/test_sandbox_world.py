@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
@@ -38,7 +36,7 @@ def amounts(world: World, wallet: str) -> dict[str, str]:
     return {entry["tokenId"]: entry["amount"] for entry in body["nftTokenBalances"]}
 
 
-def test_records_and_amounts_are_answered_to_the_character_and_ids_as_first_written() -> None:
+def test_records_and_amounts_are_answered_to_the_character_and_ids_as_first_written():
     world = make(amount="0012")
     expected = f'{{"nftTokenBalances":[{{"tokenId":"{TOKEN}","amount":"0012","token":{RECORD}}}]}}'
     assert world.balances_body(ANN) == expected.encode()
@@ -70,9 +68,7 @@ def test_records_and_amounts_are_answered_to_the_character_and_ids_as_first_writ
         (lambda world: world.add_wallet("ann"), "'ann' is not a wallet id"),
     ],
 )
-def test_a_refused_edit_says_why_in_one_line_and_changes_nothing(
-    edit: Callable[[Any], object], message: str
-) -> None:
+def test_a_refused_edit_says_why_in_one_line_and_changes_nothing(edit, message):
     world, untouched = make(), make()
     with pytest.raises(InputError, match=message) as caught:
         edit(world)
@@ -83,14 +79,14 @@ def test_a_refused_edit_says_why_in_one_line_and_changes_nothing(
     assert world.token_body(TOKEN) == untouched.token_body(TOKEN)
 
 
-def test_what_is_no_whole_number_is_served_but_not_moved() -> None:
+def test_what_is_no_whole_number_is_served_but_not_moved():
     world = make(amount="5.0")
     assert amounts(world, ANN) == {TOKEN: "5.0"}
     with pytest.raises(InputError, match="does not hold 1 of token"):
         world.transfer(ANN, BEN, TOKEN, 1)
 
 
-def test_a_minted_token_can_be_read_from_its_wallet_and_by_its_id() -> None:
+def test_a_minted_token_can_be_read_from_its_wallet_and_by_its_id():
     world = make()
     minted = world.mint(BEN, 7, {"name": "New", "totalEdition": msgspec.Raw(b"1e400")})
     assert amounts(world, BEN) == {minted: "7"}
@@ -100,7 +96,7 @@ def test_a_minted_token_can_be_read_from_its_wallet_and_by_its_id() -> None:
     assert make().mint(BEN, 1, {}) == minted, "the seed decides the ids"
 
 
-def test_changed_metadata_shows_with_every_holder_and_leaves_the_rest_of_the_record() -> None:
+def test_changed_metadata_shows_with_every_holder_and_leaves_the_rest_of_the_record():
     world = make()
     world.transfer(ANN, BEN, TOKEN, 1)
     world.edit_metadata(TOKEN, {"name": "B", "editionId": 2**300})
@@ -113,9 +109,7 @@ def test_changed_metadata_shows_with_every_holder_and_leaves_the_rest_of_the_rec
 
 
 @pytest.mark.parametrize("record", [None, "null"])
-def test_changed_metadata_of_a_token_without_a_record_shows_in_its_own_read_alone(
-    record: str | None,
-) -> None:
+def test_changed_metadata_of_a_token_without_a_record_shows_in_its_own_read_alone(record):
     world = make(record=record)
     before = world.balances_body(ANN)
     assert world.token_body(TOKEN) is None

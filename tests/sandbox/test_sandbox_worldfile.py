@@ -43,9 +43,7 @@ def line(**changes: object) -> str:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(world=worlds, packed=st.booleans(), escaped=st.booleans())
-def test_every_wallet_is_answered_as_its_line_has_it(
-    tmp_path: Path, world: dict[str, list[object]], packed: bool, escaped: bool
-) -> None:
+def test_every_wallet_is_answered_as_its_line_has_it(tmp_path, world, packed, escaped):
     lines = [
         json.dumps({"owner": 1, "walletId": wallet, "nftTokenBalances": held}, ensure_ascii=escaped)
         for wallet, held in world.items()
@@ -63,9 +61,7 @@ def test_every_wallet_is_answered_as_its_line_has_it(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(cut=st.integers(0, 200), put=st.binary(max_size=30))
-def test_any_other_content_is_read_or_refused_in_one_line(
-    tmp_path: Path, cut: int, put: bytes
-) -> None:
+def test_any_other_content_is_read_or_refused_in_one_line(tmp_path, cut, put):
     path = tmp_path / "world.jsonl"
     path.write_bytes(line().encode()[:cut] + put + line().encode()[cut:])
     said = str(path)
@@ -100,9 +96,7 @@ def test_any_other_content_is_read_or_refused_in_one_line(
         (b'{"walletId":"\xff"}', "can't decode byte"),
     ],
 )
-def test_a_bad_line_is_named_by_file_and_number(
-    tmp_path: Path, bad: str | bytes, message: str
-) -> None:
+def test_a_bad_line_is_named_by_file_and_number(tmp_path, bad, message):
     path = tmp_path / "world.jsonl"
     text = bad.encode() if isinstance(bad, str) else bad
     path.write_bytes(line().encode() + b"\n\n" + text + b"\n")
@@ -111,7 +105,7 @@ def test_a_bad_line_is_named_by_file_and_number(
     assert str(caught.value).startswith(f"{path}, line 3: ")
 
 
-def test_a_file_cut_short_a_missing_one_and_a_folder_are_refused(tmp_path: Path) -> None:
+def test_a_file_cut_short_a_missing_one_and_a_folder_are_refused(tmp_path):
     cut = tmp_path / "cut.gz"
     cut.write_bytes(gzip.compress((line() + "\n").encode())[:-9])
     for path in (cut, tmp_path / "gone.jsonl", tmp_path):
@@ -119,14 +113,14 @@ def test_a_file_cut_short_a_missing_one_and_a_folder_are_refused(tmp_path: Path)
             World.load(path)
 
 
-def test_a_token_shown_by_one_wallet_alone_can_still_be_read_by_its_id(tmp_path: Path) -> None:
+def test_a_token_shown_by_one_wallet_alone_can_still_be_read_by_its_id(tmp_path):
     path = tmp_path / "world.jsonl"
     path.write_text(line(walletId=TOKEN, nftTokenBalances=[ENTRY]) + "\n" + line())
     assert World.load(path).token_body(TOKEN.upper()) == f'{{"id": "{TOKEN}"}}'.encode()
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="the real holdings are not here")
-def test_real_holdings_are_answered_as_their_file_has_them(tmp_path: Path) -> None:
+def test_real_holdings_are_answered_as_their_file_has_them(tmp_path):
     with gzip.open(REAL) as file:
         lines = file.readlines()[::20]
     path = tmp_path / "some.jsonl"
