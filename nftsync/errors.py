@@ -78,31 +78,20 @@ class ReadError(NftsyncError):
 
     Attributes:
         status: the HTTP status of the answer, or None when none came.
+        provider_down: whether the provider is unreachable or refuses everybody, whatever was asked
+            for: true of 401, 403, 429 and 5xx (also where it asks to wait too long), and where no
+            whole answer came; false of 404 and other 4xx, of redirects and of unusable answers, one
+            that ends too early included: those are about the object that was asked for.
     """
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
-
-    @property
-    def provider_down(self) -> bool:
-        """Whether the provider is unreachable or refuses everybody, whatever was asked for.
-
-        True of 401, 403, 429 and 5xx (also where it asks to wait too long), and where no whole
-        answer came; False of 404 and other 4xx, of redirects and of unusable answers, one that
-        ends too early included: those are about the object that was asked for.
-        """
-        status = self.status
-        return status is not None and (status in {401, 403, 429} or status >= 500)
+        self.provider_down = status is not None and (status in {401, 403, 429} or status >= 500)
 
 
 class AccessRefused(ReadError):
     """The provider answered 401 or 403."""
-
-    @property
-    def provider_down(self) -> bool:
-        """True."""
-        return True
 
 
 class NoConnection(ReadError):
@@ -115,11 +104,7 @@ class NoConnection(ReadError):
     def __init__(self, message: str, *, connected: bool = True) -> None:
         super().__init__(message)
         self.connected = connected
-
-    @property
-    def provider_down(self) -> bool:
-        """True."""
-        return True
+        self.provider_down = True
 
 
 class ProxyFailed(NoConnection):
@@ -136,11 +121,6 @@ class ProxyFailed(NoConnection):
 
 class UnusableAnswer(ReadError):
     """An answer came whose content is not what the provider's document promises."""
-
-    @property
-    def provider_down(self) -> bool:
-        """False: the provider answers."""
-        return False
 
 
 class Stopped(NftsyncError):

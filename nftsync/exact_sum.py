@@ -56,9 +56,7 @@ class ExactSum:
         """The sum of the rows in the window."""
         return str(self._total) if self._count else None
 
-    def finalize(self) -> str | None:
-        """The sum."""
-        return self.value()
+    finalize = value
 
 
 def amount_key(amount: _Value) -> str | None:

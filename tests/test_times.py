@@ -25,11 +25,7 @@ def test_a_stored_time_is_read_back_as_it_is(moment):
 @given(st.datetimes(timezones=st.just(UTC)), st.datetimes(timezones=st.just(UTC)))
 def test_stored_times_sort_as_the_times_they_name(one, other):
     assert (format_time(one) < format_time(other)) == (one < other)
-
-
-def test_now_is_in_the_stored_form():
-    before = format_time(datetime.now(UTC))
-    assert before <= now() <= format_time(datetime.now(UTC))
+    assert format_time(datetime.now(UTC)) <= now()
 
 
 @pytest.mark.parametrize(
@@ -74,11 +70,11 @@ def test_what_names_no_time_or_day_is_refused_with_the_text_and_an_example(text)
     assert "2026-01-31" in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["0001-01-01T00:00+01:00", "9999-12-31T23:30-01:00"])
-def test_a_time_outside_the_calendar_in_utc_is_refused(text):
-    for value in (text, datetime.fromisoformat(text)):
-        with pytest.raises(InputError, match="outside the years 1 to 9999"):
-            parse_time(value)
+def test_a_time_outside_the_calendar_in_utc_is_refused():
+    for text in ("0001-01-01T00:00+01:00", "9999-12-31T23:30-01:00"):
+        for value in (text, datetime.fromisoformat(text)):
+            with pytest.raises(InputError, match="outside the years 1 to 9999"):
+                parse_time(value)
 
 
 @given(st.text(alphabet="0123456789-+:TZW. ", max_size=30) | st.text(max_size=30))
@@ -95,16 +91,11 @@ def test_durations(text, seconds):
     assert parse_duration(text) == timedelta(seconds=seconds)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "5", "h", "1.5h", "-1h", "1 h", "1H", "1w", "1h30m", "１h", "PT1H", "1h\nx"]
-)
-def test_what_is_no_duration_is_refused_with_examples(text):
-    with pytest.raises(InputError, match="write 90s, 15m, 6h or 7d"):
-        parse_duration(text)
-
-
-@pytest.mark.parametrize("text", ["999999999d", "3000000d", "99999999h"])
-def test_a_duration_that_leads_out_of_the_calendar_is_refused(text):
-    with pytest.raises(InputError, match="too long a duration"):
-        parse_duration(text)
+def test_what_is_no_duration_or_leads_out_of_the_calendar_is_refused():
+    for text in ("", "5", "h", "1.5h", "-1h", "1 h", "1H", "1w", "1h30m", "１h", "PT1H", "1h\nx"):
+        with pytest.raises(InputError, match="write 90s, 15m, 6h or 7d"):
+            parse_duration(text)
+    for text in ("999999999d", "3000000d", "99999999h"):
+        with pytest.raises(InputError, match="too long a duration"):
+            parse_duration(text)
     assert datetime.now(UTC) - parse_duration("36525d") < datetime.now(UTC)

@@ -210,11 +210,11 @@ class Client:
     def stop(self) -> None:
         """Send no more requests, and end those under way; their calls raise `Stopped`."""
         self._slots.stopped.set()
-        self._exchange.cut()
+        self._exchange.transports.cut()
 
     def close(self) -> None:
         """Close all connections."""
-        self._exchange.close()
+        self._exchange.transports.close()
 
     def balances(
         self,
@@ -237,9 +237,20 @@ class Client:
             Stopped: the client was stopped.
         """
         path = f"/v1/wallets/{normalize_uuid(wallet_id, 'wallet id')}/nft-balances"
-        if self._paging is None:
-            return self._whole_list(path, effort, etag if known_digest else None, known_digest)
-        return self._paged_list(path, effort, self._paging, known_digest)
+        if self._paging is not None:
+            return self._paged_list(path, effort, self._paging, known_digest)
+
+        def read(response: Response) -> Balances:
+            if response.status == 304:
+                return Balances(None, known_digest or "", None, None)
+            digest = hashlib.sha256(response.body).hexdigest()
+            new_etag = _etag(response)
+            if digest == known_digest:
+                return Balances(None, digest, new_etag, None)
+            page = decode_wallet(response.body, known_fields=self._ignore_fields)
+            return Balances(each_token_once(page.entries), digest, new_etag, page.unknown_field)
+
+        return self._exchange.call("GET", path, effort, read, etag=etag if known_digest else None)
 
     def token(self, token_id: str, effort: Effort) -> Content:
         """Read a single token (provider's document, GET /v1/tokens/{tokenId}).
@@ -288,22 +299,6 @@ class Client:
         path = "/api/organization/v1/current-organization/webhook-config"
         body = msgspec.json.encode(changes)
         self._exchange.call("PATCH", path, Effort(), lambda _: None, body=body)
-
-    def _whole_list(
-        self, path: str, effort: Effort, etag: str | None, known_digest: str | None
-    ) -> Balances:
-        def read(response: Response) -> Balances:
-            if response.status == 304:
-                return Balances(None, known_digest or "", None, None)
-            digest = hashlib.sha256(response.body).hexdigest()
-            new_etag = _etag(response)
-            if digest == known_digest:
-                return Balances(None, digest, new_etag, None)
-            page = decode_wallet(response.body, known_fields=self._ignore_fields)
-            entries = each_token_once(page.entries)
-            return Balances(entries, digest, new_etag, page.unknown_field)
-
-        return self._exchange.call("GET", path, effort, read, etag=etag)
 
     def _paged_list(
         self, path: str, effort: Effort, paging: Paging, known_digest: str | None

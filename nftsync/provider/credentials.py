@@ -6,6 +6,7 @@ token, a command that prints one, or any headers at all.
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import threading
@@ -28,7 +29,11 @@ def _split(command: str) -> list[str]:
 
 
 class Auth:
-    """The headers that every request carries, and how to get a new token after a 401."""
+    """The headers that every request carries, and how to get a new token after a 401.
+
+    Attributes:
+        can_renew: whether another token can be had after a 401.
+    """
 
     def __init__(
         self,
@@ -48,17 +53,13 @@ class Auth:
             SettingsError: the command is no command line.
         """
         self._command = _split(token_command or "")
+        self.can_renew = bool(self._command)
         self._fixed = dict(headers or {})
         self._token = token
         self._lock = threading.Lock()
         self._generation = 0
         self._failures = 0
         self._problem = ""
-
-    @property
-    def can_renew(self) -> bool:
-        """Whether another token can be had after a 401."""
-        return bool(self._command)
 
     def headers(self) -> tuple[dict[str, str], int]:
         """The headers, and the generation of the token in them.
@@ -114,16 +115,12 @@ class Auth:
         except subprocess.TimeoutExpired:
             problem = f"took more than {_COMMAND_SECONDS} s"
         else:
-            problem = ""
-        if problem:  # raised out here, so that no exception with the output hangs on to it
-            raise SettingsError(f"{_COMMAND} {problem}")
-        if done.returncode:
-            raise SettingsError(
-                f"{_COMMAND} ended with exit code {done.returncode}; run it by hand to see why"
-            )
-        token = done.stdout.decode("ascii", "replace").strip()
-        if not token or not token.isascii() or not token.isprintable() or " " in token:
-            raise SettingsError(
-                f"{_COMMAND} printed no token: expected one line of printable ASCII without spaces"
-            )
-        return token
+            token = done.stdout.decode("ascii", "replace").strip()
+            if done.returncode:
+                problem = f"ended with exit code {done.returncode}; run it by hand to see why"
+            elif re.fullmatch("[!-~]+", token):
+                return token
+            else:
+                problem = "printed no token: expected one line of printable ASCII without spaces"
+        # Out here, so that no exception with the output hangs on to it.
+        raise SettingsError(f"{_COMMAND} {problem}")

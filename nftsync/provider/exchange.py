@@ -6,19 +6,14 @@ import math
 from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import TypeVar
 
 import httpx
 import tenacity
 
 from nftsync import __version__
-from nftsync.errors import (
-    AccessRefused,
-    NoConnection,
-    ProxyFailed,
-    ReadError,
-    UnusableAnswer,
-)
+from nftsync.errors import AccessRefused, NoConnection, ProxyFailed, ReadError, UnusableAnswer
 from nftsync.provider.client import Access, CircuitBreaker, ClientConfig
 from nftsync.provider.rate_limiter import Slots
 from nftsync.provider.transport import Response, Transports
@@ -36,21 +31,16 @@ _LONGEST_WAIT = 30.0
 _LONGEST_TIMEOUT = 86_400.0
 
 
-class _Request(NamedTuple):
-    """A request, whichever attempt at it."""
-
-    method: str
-    url: str
-    etag: str | None
-    body: bytes | None
-
-
 class _WaitTooLong(ReadError):
     """The provider asks to wait for longer than anybody would."""
 
 
 class Exchange:
-    """Sends requests to one base address from any number of threads."""
+    """Sends requests to one base address from any number of threads.
+
+    Attributes:
+        transports: their connections.
+    """
 
     def __init__(
         self, config: ClientConfig, access: Access, slots: Slots, breaker: CircuitBreaker
@@ -63,7 +53,7 @@ class Exchange:
         self._slots = slots
         self._breaker = breaker
         self._first_wait = config.first_wait
-        self._transports = Transports(
+        self.transports = Transports(
             network, min(config.timeout, _LONGEST_TIMEOUT), config.max_bytes, slots.stopped
         )
         # On top of the shared pause, or all threads would be back at once.
@@ -77,14 +67,6 @@ class Exchange:
             sleep=slots.sleep,
             reraise=True,
         )
-
-    def cut(self) -> None:
-        """End the attempts under way."""
-        self._transports.cut()
-
-    def close(self) -> None:
-        """Close all connections."""
-        self._transports.close()
 
     def call(
         self,
@@ -110,11 +92,11 @@ class Exchange:
             ReadError: it failed for good.
             Stopped: the client was stopped.
         """
-        request = _Request(method, self._base_url + path, etag, body)
+        send = partial(self._send, effort, method, self._base_url + path, etag, body)
         before = effort.requests
 
         def attempt() -> _T:
-            response = self._authorized(request, effort)
+            response = self._authorized(send)
             if response.status != 304 or etag is None:
                 self._check(response)
             return read(response)
@@ -124,27 +106,25 @@ class Exchange:
         finally:
             effort.retries += max(0, effort.requests - before - 1)
 
-    def _authorized(self, request: _Request, effort: Effort) -> Response:
-        response, generation = self._send(request, effort)
+    def _authorized(self, send: Callable[[], tuple[Response, int]]) -> Response:
+        response, generation = send()
         if response.status == 401 and self._auth.can_renew:
             self._auth.renew(generation)
-            response, _ = self._send(request, effort)
+            response, _ = send()
         self._breaker.answered(response.status)
         return response
 
-    def _send(self, request: _Request, effort: Effort) -> tuple[Response, int]:
+    def _send(
+        self, effort: Effort, method: str, url: str, etag: str | None, body: bytes | None
+    ) -> tuple[Response, int]:
         """Send it once; the response, and the generation of the token that it was asked with."""
         with self._slots:
             effort.requests += 1
-            headers, generation = self._headers_of(request)
-            sent = httpx.Request(
-                request.method,
-                request.url,
-                headers=headers,
-                stream=httpx.ByteStream(request.body or b""),
-            )
+            headers, generation = self._headers(etag, body)
+            stream = httpx.ByteStream(body or b"")
             try:
-                return self._transports.send(sent), generation
+                request = httpx.Request(method, url, headers=headers, stream=stream)
+                return self.transports.send(request), generation
             except NoConnection as error:
                 if not error.connected:
                     self._breaker.unanswered(str(error))
@@ -153,17 +133,17 @@ class Exchange:
                 self._breaker.answered(error.status or 200)
                 raise
 
-    def _headers_of(self, request: _Request) -> tuple[httpx.Headers, int]:
+    def _headers(self, etag: str | None, body: bytes | None) -> tuple[httpx.Headers, int]:
         credentials, generation = self._auth.headers()
         headers = httpx.Headers({"host": self._host, "accept": "application/json"})
         headers["user-agent"] = f"nftsync/{__version__}"
         headers.update(credentials)  # one takes the place of ours and doesn't stand beside
         headers["accept-encoding"] = "gzip"
-        if request.body is not None:
+        if body is not None:
             headers["content-type"] = "application/json"
-            headers["content-length"] = str(len(request.body))
-        if request.etag is not None:
-            headers["if-none-match"] = request.etag
+            headers["content-length"] = str(len(body))
+        if etag is not None:
+            headers["if-none-match"] = etag
         return headers, generation
 
     def _check(self, response: Response) -> None:

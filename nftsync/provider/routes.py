@@ -108,14 +108,11 @@ def _completed(name: str, route: Route) -> Route:
 
 def _problem(name: str, kind: RouteKind | None, route: Route) -> str | None:
     """What is wrong with a route, as the rest of a message that begins with its name."""
+    path = route.path
     if kind is None:
         return ' has no kind; write kind = "token", "wallet", "object" or "sync"'
     if name == _ANY and kind in _PATHS:
         return f' cannot have kind = "{kind}", as it stands for any type; write "object" or "sync"'
-    return _path_problem(kind, route.path) or _extra_problem(kind, route)
-
-
-def _path_problem(kind: RouteKind, path: str | None) -> str | None:
     if kind == "object" and (path is None or _PLACE not in path):
         return f'.path must be given for kind = "object", such as "/v1/things/{_PLACE}"'
     if kind == "sync" and path is not None:
@@ -125,17 +122,12 @@ def _path_problem(kind: RouteKind, path: str | None) -> str | None:
             f'.path of kind = "{kind}" is always "{_PATHS[kind]}"; leave path out, or write '
             'kind = "object"'
         )
-    return None
-
-
-def _extra_problem(kind: RouteKind, route: Route) -> str | None:
-    extras: dict[str, tuple[object, RouteKind]] = {
-        "holders": (route.holders, "token"),
-        "wallets": (route.wallets, "object"),
-        "tokens": (route.tokens, "object"),
-        "at_most_every": (route.at_most_every is not None, "sync"),
-    }
-    for key, (given, belongs_to) in extras.items():
+    for key, given, belongs_to in (
+        ("holders", route.holders, "token"),
+        ("wallets", route.wallets, "object"),
+        ("tokens", route.tokens, "object"),
+        ("at_most_every", route.at_most_every is not None, "sync"),
+    ):
         if given and kind != belongs_to:
             return f'.{key} only goes with kind = "{belongs_to}"; leave it out of kind = "{kind}"'
     return None

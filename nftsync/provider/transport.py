@@ -16,10 +16,10 @@ import ssl
 import threading
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from nftsync.provider.client import ClientConfig
 
 __all__ = ["Network", "Response", "Transports", "network_of"]
+
+_T = TypeVar("_T")
 
 #: Of the body of a response that is no success, so much is read to keep the connection.
 _REFUSAL_BYTES = 64 * 1024
@@ -78,7 +80,11 @@ def network_of(config: ClientConfig) -> Network:
     Raises:
         SettingsError: the address, the proxy or a certificate cannot be used.
     """
-    base_url = _base_address(config.base_url)
+    try:  # settings have looked at it already
+        base_url = httpx.URL(config.base_url)
+        _ = base_url.host  # decoded only now; IDNA refuses some
+    except (httpx.InvalidURL, ValueError) as error:
+        raise SettingsError(f"base_url (NFTSYNC_BASE_URL) cannot be used: {error}") from None
     proxy = _chosen_proxy(base_url, config.proxy, config.proxy_source)
     if "https" not in {base_url.scheme, proxy and proxy.made.url.scheme}:
         return Network(base_url, proxy, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
@@ -87,16 +93,6 @@ def network_of(config: ClientConfig) -> Network:
         made = httpx.Proxy(proxy.made.url, auth=proxy.made.auth, ssl_context=tls)
         proxy = proxy._replace(made=made)
     return Network(base_url, proxy, tls)
-
-
-def _base_address(base_url: str) -> httpx.URL:
-    """Read the base address, which settings have looked at already."""
-    try:
-        url = httpx.URL(base_url)
-        _ = url.host  # decoded only now; IDNA refuses some
-    except (httpx.InvalidURL, ValueError) as error:
-        raise SettingsError(f"base_url (NFTSYNC_BASE_URL) cannot be used: {error}") from None
-    return url
 
 
 def _chosen_proxy(base_url: httpx.URL, configured: str | None, source: str) -> Proxy | None:
@@ -132,42 +128,37 @@ def _variable(name: str) -> str:
 
 def _tls_context(ca_file: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:
     """Trust `ca_file` alone, else `SSL_CERT_FILE` or `SSL_CERT_DIR`, else system and certifi."""
-    if ca_file is not None:
-        context = _trusting("ca_file (NFTSYNC_CA_FILE)", ca_file)
-    elif named := os.environ.get("SSL_CERT_FILE"):
-        context = _trusting("SSL_CERT_FILE", named)
+    named = os.environ.get("SSL_CERT_FILE")
+    if ca_file or named:
+        name = "ca_file (NFTSYNC_CA_FILE)" if ca_file else "SSL_CERT_FILE"
+        load = partial(ssl.create_default_context, cafile=ca_file or named)
+        context = _loaded(load, f"{name}: {ca_file or named}", "holds no certificate in PEM form")
     elif named := os.environ.get("SSL_CERT_DIR"):
         context = ssl.create_default_context(capath=named)
     else:
         context = httpx.create_ssl_context(trust_env=False)
         context.load_default_certs()
-    if certificate is None:
-        if key is not None:
-            raise SettingsError("client_key (NFTSYNC_CLIENT_KEY) needs client_certificate too")
-        return context
-    files = certificate if key is None else f"{certificate} and {key}"
+    if certificate is not None:
+        files = certificate if key is None else f"{certificate} and {key}"
+        _loaded(
+            partial(context.load_cert_chain, certificate, key, password=""),
+            "client_certificate and client_key (NFTSYNC_CLIENT_CERTIFICATE, NFTSYNC_CLIENT_KEY): "
+            f"{files}",
+            "must hold a certificate in PEM form and its private key, without a password",
+        )
+    elif key is not None:
+        raise SettingsError("client_key (NFTSYNC_CLIENT_KEY) needs client_certificate too")
+    return context
+
+
+def _loaded(load: Callable[[], _T], files: str, must: str) -> _T:
     try:
-        context.load_cert_chain(certificate, key, password="")
+        return load()
     except (ssl.SSLError, ValueError):
-        problem = "must hold a certificate in PEM form and its private key, without a password"
+        problem = must
     except OSError as error:
         problem = f"cannot be read: {error.strerror}"
-    else:
-        return context
-    raise SettingsError(
-        "client_certificate and client_key (NFTSYNC_CLIENT_CERTIFICATE, NFTSYNC_CLIENT_KEY): "
-        f"{files} {problem}"
-    )
-
-
-def _trusting(name: str, path: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=path)
-    except ssl.SSLError:
-        problem = "holds no certificate in PEM form"
-    except OSError as error:
-        problem = f"cannot be read: {error.strerror}"
-    raise SettingsError(f"{name}: {path} {problem}")
+    raise SettingsError(f"{files} {problem}")
 
 
 class Response(NamedTuple):
@@ -226,25 +217,21 @@ class Transports:
 
     def cut(self) -> None:
         """End the attempts under way."""
-        for link in self._known():
+        for link in list(self._links):
             link.cut(math.inf)
 
     def close(self) -> None:
         """End the attempts under way, and close all connections."""
         self._closed.set()
-        for link in self._known():
+        for link in list(self._links):
             link.close()
-
-    def _known(self) -> list[_Link]:
-        with self._lock:
-            return list(self._links)
 
     def _watch(self) -> None:
         wait = 0.0
         while not self._closed.wait(wait):
             now = time.monotonic()
             # What begins from now on is not over before its timeout.
-            deadlines = [link.cut(now) for link in self._known()]
+            deadlines = [link.cut(now) for link in list(self._links)]
             wait = min([now + self._timeout, *deadlines]) - now
 
 

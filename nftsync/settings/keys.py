@@ -11,7 +11,6 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
@@ -177,13 +176,17 @@ def _path_or_stdin(given: Given) -> Path | Literal["-"]:
     return "-" if str(given.value).strip() == "-" else _path(given)
 
 
-def _uuid(given: Given) -> str:
-    """Read a UUID and lower-case it."""
-    try:
-        return normalize_uuid(_text(given), "UUID")
-    except InputError:
-        pass
-    raise FormError("must be a UUID of 8-4-4-4-12 hex digits")
+def _parsed(parse: Callable[[str], Any], must: str) -> Reader:
+    """Make a reader of a text that is not blank."""
+
+    def read(given: Given) -> Any:
+        try:
+            return parse(_text(given))
+        except InputError:
+            pass
+        raise FormError(f"must be {must}")
+
+    return read
 
 
 def _base_url(given: Given) -> str:
@@ -273,14 +276,6 @@ def _entries(given: Given, readers: Mapping[str, Reader], name: str) -> dict[str
     return entries
 
 
-def _duration(given: Given) -> timedelta:
-    try:
-        return parse_duration(_text(given))
-    except InputError:
-        pass
-    raise FormError("must be a duration such as 90s, 15m, 6h or 7d")
-
-
 def _route_path(given: Given) -> str:
     route_path = _text(given)
     if _ROUTE_PATH.fullmatch(route_path) is None:
@@ -298,10 +293,11 @@ _ROUTE: dict[str, Reader] = {
     "holders": _plain(bool, "true or false"),
     "wallets": _dotted,
     "tokens": _dotted,
-    "at_most_every": _duration,
+    "at_most_every": _parsed(parse_duration, "a duration such as 90s, 15m, 6h or 7d"),
 }
 _PAGING: dict[str, Reader] = {"next": _text, "param": _text}
 
+_UUID = _parsed(lambda text: normalize_uuid(text, "UUID"), "a UUID of 8-4-4-4-12 hex digits")
 _CONCURRENCY = _plain(Annotated[int, Meta(ge=1, le=512)], must="a whole number from 1 to 512")
 _ATTEMPTS = _plain(Annotated[int, Meta(ge=1)], must="a whole number from 1 up")
 _POSITIVE = _plain(Annotated[float, Meta(gt=0, le=sys.float_info.max)], must="a number above 0")
@@ -316,7 +312,7 @@ KEYS = (
     Key("headers", _headers, "sent on every API request", {}, secret=True),
     Key("webhook_secret", _secret, "signs the webhooks", secret=True),
     Key("webhook_secret_previous", _secret_or_none, "still accepted", secret=True),
-    Key("organization_id", _uuid, "a webhook for another one is quarantined"),
+    Key("organization_id", _UUID, "a webhook for another one is quarantined"),
     Key("concurrency", _CONCURRENCY, "requests at once", 16, flag="--concurrency"),
     Key("timeout", _POSITIVE, "seconds for one attempt of a request", 30, flag="--timeout"),
     Key("retries", _ATTEMPTS, "attempts per request, the first included", 5, flag="--retries"),
