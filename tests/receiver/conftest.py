@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
-from running_receiver import Running, running
+from receiver_world import Running, running
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Callable[..., Running]]:
-    """Start a receiver with options of `create_app`, and `limits` of the server."""
+    """Start a receiver of its own, with options of `create_app`."""
     with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(running(tmp_path / "nftsync.db", **options))
 
-        def start(
-            database: Path | None = None, limits: dict[str, Any] | None = None, **options: Any
-        ) -> Running:
-            path = database or tmp_path / "nftsync.db"
-            return stack.enter_context(running(path, limits or {}, **options))
 
-        yield start
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("receiver") / "nftsync.db") as receiver:
+        yield receiver
 
 
 @pytest.fixture
-def receiver(run: Callable[..., Running]) -> Running:
-    return run()
+def receiver(shared: Running) -> Running:
+    """A receiver whose inbox is empty."""
+    shared.query("DELETE FROM webhooks")
+    return shared

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from receiver_webhooks import ORGANIZATION, body, fields
+from receiver_world import ORGANIZATION, body, fields
 
 from nftsync.provider.webhooks import read_webhook
+from nftsync.store import STATES
 from nftsync.store.inbox import Delivery, Stored, store
 from nftsync.store.schema import open_store
 
@@ -29,15 +30,10 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
         yield opened
 
 
-def delivery(content: bytes, organization_id: str | None = None) -> Delivery:
-    return Delivery(content, read_webhook(content, organization_id))
-
-
 def put(connection: sqlite3.Connection, *contents: bytes, at: str = AT) -> list[Stored]:
-    connection.execute("BEGIN IMMEDIATE")
-    stored = store(connection, [delivery(content) for content in contents], at)
-    connection.execute("COMMIT")
-    return stored
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        return store(connection, [Delivery(x, read_webhook(x, None)) for x in contents], at)
 
 
 def rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
@@ -80,19 +76,17 @@ def test_a_new_webhook_waits_for_replay_at_once(connection: sqlite3.Connection) 
     ]
 
 
-@pytest.mark.parametrize(
-    "state", ["pending", "running", "done", "failed", "dead", "unrouted", "quarantined"]
-)
 def test_the_same_webhook_again_is_only_counted_whatever_became_of_it(
-    connection: sqlite3.Connection, state: str
+    connection: sqlite3.Connection,
 ) -> None:
     content = body()
     put(connection, content)
-    connection.execute("UPDATE webhooks SET state = ?, body = NULL", (state,))
-    before = rows(connection)
-    assert put(connection, content, at=LATER) == ["duplicate"]
-    before[0]["deliveries"] = 2
-    assert rows(connection) == before
+    for deliveries, state in enumerate(STATES, start=2):
+        connection.execute("UPDATE webhooks SET state = ?, body = NULL", (state,))
+        before = rows(connection)
+        assert put(connection, content, at=LATER) == ["duplicate"]
+        before[0]["deliveries"] = deliveries
+        assert rows(connection) == before
 
 
 def test_an_id_that_comes_with_another_body_is_quarantined_beside_it(
@@ -120,10 +114,11 @@ def test_a_webhook_stored_before_an_organization_was_set_is_still_the_same(
 ) -> None:
     content = body()
     put(connection, content)
-    connection.execute("BEGIN IMMEDIATE")
     wanted = "00000000-0000-4000-8000-00000000000b"
-    assert store(connection, [delivery(content, wanted)], LATER) == ["duplicate"]
-    connection.execute("COMMIT")
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        found = store(connection, [Delivery(content, read_webhook(content, wanted))], LATER)
+    assert found == ["duplicate"]
     assert [(row["state"], row["deliveries"]) for row in rows(connection)] == [("pending", 2)]
 
 
@@ -142,7 +137,7 @@ def used_again(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Con
         yield opened
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     batches=st.lists(
         st.lists(few_bodies | st.sampled_from([b"", b"x", b"{}"]), max_size=8), max_size=4
@@ -167,8 +162,7 @@ def test_however_webhooks_come_in_batches_the_same_is_kept(
     assert sum(x != "duplicate" for batch in results for x in batch) == len(expected)
 
 
-@pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 200])
-def test_many_at_once_are_stored_like_one(connection: sqlite3.Connection, count: int) -> None:
-    contents = [body() for _ in range(count)]
-    assert put(connection, *contents) == ["stored"] * count
+def test_many_at_once_are_stored_like_one(connection: sqlite3.Connection) -> None:
+    contents = [body() for _ in range(700)]  # more than one statement takes
+    assert put(connection, *contents) == ["stored"] * 700
     assert [row["body"] for row in rows(connection)] == contents

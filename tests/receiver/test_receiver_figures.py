@@ -5,15 +5,16 @@ from __future__ import annotations
 import io
 import json
 import logging
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import httpx
 import pytest
-from receiver_webhooks import body
-from running_receiver import Running
+from receiver_world import Running, body
 
 from nftsync.receiver.telemetry import Backlog, Metrics, log_json_lines, serve_metrics
 from nftsync.wsgi import HttpServer
@@ -82,9 +83,6 @@ def test_a_flood_of_refused_webhooks_is_a_few_lines_and_a_count(
 def test_a_locked_database_is_logged_once_and_its_end_once(
     receiver: Running, log: io.StringIO
 ) -> None:
-    import sqlite3
-    from contextlib import closing
-
     with closing(sqlite3.connect(receiver.database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         assert [receiver.post(body()) for _ in range(2)] == [503, 503]

@@ -11,8 +11,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
-from receiver_webhooks import body
-from running_receiver import Running
+from receiver_world import Running, body
 
 from nftsync.provider.webhooks import Webhook, read_webhook
 from nftsync.receiver.committer import Committer

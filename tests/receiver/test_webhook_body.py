@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from receiver_webhooks import ORGANIZATION, body, fields
+from receiver_world import ORGANIZATION, body, fields
 
 from nftsync.provider.webhooks import Unusable, Webhook, read_webhook
 
@@ -171,7 +171,7 @@ def test_another_organization_is_refused_but_its_fields_are_read() -> None:
     assert read.webhook == read_webhook(content, None)
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(st.binary())
 def test_any_bytes_are_read_or_refused(content: bytes) -> None:
     assert_storable(read_webhook(content, None))
@@ -184,7 +184,7 @@ json_values = st.recursive(
 )
 
 
-@settings(deadline=None)
+@settings(max_examples=60)
 @given(
     st.dictionaries(st.sampled_from([*fields(), "other"]), json_values, max_size=3),
     st.booleans(),

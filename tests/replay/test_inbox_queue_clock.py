@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from datetime import timedelta
 
 import pytest
 from provider import wallet
-from replay_world import OURS, Place, body
+from replay_world import Place, body
 
 from nftsync.provider.webhooks import read_webhook
 from nftsync.store import queue, runs
@@ -114,43 +113,6 @@ def test_work_grows_with_a_long_backlog_of_one_object_and_not_with_its_square(
     assert work(2_000, 500) < 8 * work(500, 0)
 
 
-def test_an_object_of_which_another_worker_holds_some_is_not_claimed_on(mirror: Mirror) -> None:
-    put(mirror, 2, AT)
-    lease, _ = take_all(mirror, AT)
-    put(mirror, 1, AT, first=2)
-    with mirror.transaction() as transaction:
-        other = runs.take_lease(transaction.connection, AT)
-        claimed = queue.claim(transaction.connection, other, [KEY], AT, AT, going_on=True)
-        assert (claimed.claims, claimed.more) == ({}, False)
-        assert not queue.claim(transaction.connection, lease, [KEY], AT, AT).claims
-        on = queue.claim(transaction.connection, lease, [KEY], AT, AT, going_on=True)
-        assert list(on.claims) == [KEY]
-
-
-def test_a_settlement_under_a_lease_that_is_gone_changes_nothing(mirror: Mirror) -> None:
-    put(mirror, 2, AT)
-    old, _ = take_all(mirror, AT)
-    with mirror.transaction() as transaction:
-        runs.take_back_expired(transaction.connection, moved(seconds=21))
-    take_all(mirror, moved(seconds=21))
-    before = mirror.connection.execute("SELECT * FROM webhooks").fetchall()
-    some = mirror.connection.execute("SELECT max(webhook_id) FROM webhooks").fetchone()[0]
-    late = Settlement(KEY, "done", webhook_id=some, look_again_at=AT)
-    with mirror.transaction() as transaction:
-        assert not runs.renew_lease(transaction.connection, old, moved(seconds=21))
-        assert queue.acknowledge(transaction.connection, old, [late], AT, None) == ({}, [])
-    assert mirror.connection.execute("SELECT * FROM webhooks").fetchall() == before
-
-
-def test_a_leases_number_is_never_given_again(mirror: Mirror) -> None:
-    numbers = []
-    for _ in range(3):
-        with mirror.transaction() as transaction:
-            numbers.append(runs.take_lease(transaction.connection, AT))
-            runs.end_lease(transaction.connection, numbers[-1])
-    assert numbers == sorted(set(numbers))
-
-
 def test_a_vanished_workers_run_is_closed_and_a_finished_one_left_alone(mirror: Mirror) -> None:
     for number, status in enumerate(["running", "ok"], start=1):
         mirror.connection.execute(
@@ -178,26 +140,3 @@ def test_rows_without_an_object_are_left_alone(mirror: Mirror) -> None:
     assert queue.due_objects(mirror.connection, AT, AT, 512) == [KEY]
     assert take_all(mirror, AT)[1] == 1
     assert queue.due_objects(mirror.connection, AT, AT, 512) == []
-
-
-def test_claims_do_not_mix_organizations(mirror: Mirror) -> None:
-    """Webhooks of another organization are put aside, and alone cause no claim."""
-    put(mirror, 2, AT)
-    theirs = ObjectKey("Wallet", wallet(2))
-    put(mirror, 2, AT, key=theirs, first=2)
-    mirror.connection.execute(
-        "UPDATE webhooks SET organization_id = 'theirs' WHERE resource_id = ? OR webhook_no = 2",
-        (theirs.resource_id,),
-    )
-    with mirror.transaction() as transaction:
-        lease = runs.take_lease(transaction.connection, AT)
-        claimed = queue.claim(
-            *(transaction.connection, lease, [KEY, theirs], AT, AT), organization_id=OURS
-        )
-    assert list(claimed.claims) == [KEY]
-    assert claimed.quarantined == 3
-    assert states(mirror.connection) == {"running": 1, "quarantined": 3}
-
-
-def states(connection: sqlite3.Connection) -> dict[str, int]:
-    return dict(connection.execute("SELECT state, count(*) FROM webhooks GROUP BY state"))

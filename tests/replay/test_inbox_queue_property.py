@@ -287,8 +287,8 @@ def test_the_inbox_keeps_its_promises_whatever_workers_and_clocks_do() -> None:
     run_state_machine_as_test(
         Queue,
         settings=settings(
-            max_examples=40,
-            stateful_step_count=30,
+            max_examples=25,
+            stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         ),

@@ -62,18 +62,6 @@ def test_what_had_not_changed_is_read_once_more_and_no_more(
     assert known.run("SELECT count(*) FROM webhooks WHERE look_again_at IS NOT NULL") == [(0,)]
 
 
-def test_a_second_look_outlives_a_restart(known: Place, provider: Provider) -> None:
-    (name,) = known.receive("Wallet", wallet(1))
-    with known.following() as following:
-        following.until_states(done=1)
-    assert in_time(1) < known.webhook(name)["look_again_at"] <= in_time(5)
-    before = reads(provider)
-    known.run("UPDATE webhooks SET look_again_at = ?", in_time(-1))
-    with known.following() as following:
-        following.until(lambda: reads(provider) > before)
-    assert known.webhook(name)["look_again_at"] is None
-
-
 def test_a_second_look_that_is_cut_off_is_made_after_the_restart(
     known: Place, provider: Provider
 ) -> None:
@@ -178,7 +166,7 @@ def test_a_worker_whose_lease_ended_between_two_steps_of_a_claim_lets_it_go(
     place: Place, provider: Provider
 ) -> None:
     provider.always(OK)
-    place.receive("Wallet", *[wallet(1)] * 5_000)  # more than one transaction claims
+    place.receive("Wallet", *[wallet(1)] * 4_100)  # more than one transaction claims
     place.run(
         "CREATE TRIGGER lost AFTER UPDATE OF lease_no ON webhooks WHEN new.state = 'running'"
         " BEGIN DELETE FROM leases; END"
@@ -187,7 +175,7 @@ def test_a_worker_whose_lease_ended_between_two_steps_of_a_claim_lets_it_go(
     assert (settled(result), result.fetches) == (0, 0)
     place.run("DROP TRIGGER lost")
     result = place.replay()
-    assert (result.done, result.fetches) == (5_000, 1)
+    assert (result.done, result.fetches) == (4_100, 1)
 
 
 def test_what_is_given_back_at_the_end_keeps_why_it_failed_before(

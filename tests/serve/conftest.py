@@ -6,10 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from serve_process import run
 
+import nftsync
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
+
+
+@pytest.fixture(autouse=True)
+def _own_settings(own_settings: None) -> None:
+    """All tests here."""
 
 
 @pytest.fixture
@@ -23,6 +28,6 @@ def synced(provider: SandboxServer, tmp_path: Path) -> Path:
     """A database into which all of the provider's wallets have been read."""
     database = tmp_path / "nftsync.db"
     wallets = provider.world.wallets()
-    done = run("sync", *wallets, "--base-url", provider.url, "-d", database, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
+    assert done.status == "ok"
     return database

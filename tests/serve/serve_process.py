@@ -21,6 +21,7 @@ import httpx
 
 from nftsync.provider.webhooks import HEADER, sign
 from nftsync.sandbox.server import SandboxServer
+from nftsync.store.schema import open_store
 
 SECRET = "a-secret-that-never-shows"
 ORGANIZATION = "00000000-0000-4000-8000-00000000000a"
@@ -43,21 +44,6 @@ def environment(**variables: str | None) -> dict[str, str]:
 
 def command(name: str, *arguments: object) -> list[str]:
     return [sys.executable, "-m", "nftsync", name, *map(str, arguments)]
-
-
-def run(
-    name: str, *arguments: object, cwd: Path, **variables: str | None
-) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
-    return subprocess.run(
-        command(name, *arguments),
-        env=environment(**variables),
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
 
 
 def wait_until(condition: Callable[[], object], what: object = "it") -> None:
@@ -217,6 +203,7 @@ def serving(
     variables: Mapping[str, str | None] | None = None,
 ) -> Iterator[Serve]:
     """Run `nftsync serve` on `nftsync.db` in a folder during a block."""
+    open_store(folder / "nftsync.db").close()  # cheaper here: a new one needs slow imports
     base = [] if provider_url is None else ["--base-url", provider_url]
     process = subprocess.Popen(
         command("serve", "-d", folder / "nftsync.db", "--port", port, *base, *arguments),

@@ -71,8 +71,9 @@ def caddy(folder: Path, port: int, upstream: str) -> list[str]:
 class Front:
     """A running web server, with `serve` behind it."""
 
-    def __init__(self, port: int, behind: Serve) -> None:
+    def __init__(self, port: int, behind: Serve, database: Path) -> None:
         self.behind = behind
+        self.database = database
         self._port = port
 
     def connect(self) -> ssl.SSLSocket:
@@ -110,25 +111,25 @@ def running(command: list[str], folder: Path, port: int) -> Iterator[None]:
         process.wait()
 
 
-@pytest.fixture(params=[nginx, caddy])
-def front(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Front]:
-    name = request.param.__name__
+@pytest.fixture(scope="module", params=[nginx, caddy])
+def front(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Front]:
+    name, folder = request.param.__name__, tmp_path_factory.mktemp("front")
     if shutil.which(name) is None or shutil.which("openssl") is None:
         pytest.skip(f"{name} or openssl is not installed")
     made = (
         f"req -x509 -newkey rsa:2048 -nodes -subj /CN={HOST} -out certificate.pem -keyout key.pem"
     )
-    subprocess.run(["openssl", *made.split()], cwd=tmp_path, check=True, capture_output=True)
+    subprocess.run(["openssl", *made.split()], cwd=folder, check=True, capture_output=True)
     port = free_port()
-    with serving(tmp_path, None, "--no-replay") as behind:
-        with running(request.param(tmp_path, port, behind.base), tmp_path, port):
-            yield Front(port, behind)
+    with serving(folder, None, "--no-replay") as behind:
+        with running(request.param(folder, port, behind.base), folder, port):
+            yield Front(port, behind, folder / "nftsync.db")
         assert behind.stop() == 0
 
 
-def test_a_signed_webhook_passes_as_it_is_and_nothing_else_does(
-    front: Front, tmp_path: Path
-) -> None:
+def test_a_signed_webhook_passes_as_it_is_and_nothing_else_does(front: Front) -> None:
     good, large = webhook("Wallet", WALLET), b" " * (256 * 1024 + 1)
     length = f"Content-Length: {len(good)}"
     assert front.status(good, length) == 200
@@ -138,7 +139,7 @@ def test_a_signed_webhook_passes_as_it_is_and_nothing_else_does(
     chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(good), good)
     both = front.status(chunked, length, "Transfer-Encoding: chunked")
     assert both in {400, 401}, "refused, or read in one way, in which it is signed wrongly"
-    assert states(tmp_path / "nftsync.db") == {id_of(good): "pending"}
+    assert states(front.database) == {id_of(good): "pending"}
 
 
 def test_a_head_that_drips_in_is_cut_off_before_it_reaches_serve(front: Front) -> None:

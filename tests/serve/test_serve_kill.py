@@ -17,7 +17,6 @@ from serve_process import (
     id_of,
     post,
     query,
-    run,
     serving,
     states,
     wait_until,
@@ -26,6 +25,7 @@ from serve_process import (
 )
 from worlds import listed, mirrored, replayed
 
+import nftsync
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
@@ -64,7 +64,7 @@ class Load:
     def _run(self, wallets: list[str], number: int) -> None:
         rng = random.Random(number)
         with httpx.Client(trust_env=False, timeout=10) as client:
-            while not self._stopped.is_set():
+            while not self._stopped.wait(0.02):
                 wallet = rng.choice(wallets)
                 self._world.mint(wallet, rng.randrange(1, 9), {"name": "new"})
                 body = webhook("Wallet", wallet)
@@ -117,7 +117,7 @@ def kill_in_the_middle(server: Serve, load: Load, database: Path, rng: random.Ra
     ]
 
 
-def test_three_kills_under_load_from_8_connections_lose_no_webhook_that_was_answered_200(
+def test_kills_under_load_from_8_connections_lose_no_webhook_that_was_answered_200(
     tmp_path: Path,
 ) -> None:
     database = tmp_path / "nftsync.db"
@@ -126,29 +126,22 @@ def test_three_kills_under_load_from_8_connections_lose_no_webhook_that_was_answ
     with SandboxServer(
         lambda url: generate(wallets=wallets, nfts=2, seed=1, image_base=url), latency=0.03
     ) as provider:
-        names = tmp_path / "wallets.txt"
-        names.write_text("\n".join(provider.world.wallets()))
-        synced = run(
-            "sync",
-            *("--wallets-file", names, "--base-url", provider.url, "-d", database),
-            cwd=tmp_path,
-        )
-        assert synced.returncode == 0, synced.stderr
+        ours = provider.world.wallets()
+        nftsync.sync(ours, base_url=provider.url, database=database, progress=False)
         with serving(tmp_path, provider.url) as server:
             port = httpx.URL(server.url).port or 0
             with under_load(provider.world, server.url) as load:
                 waiting = kill_in_the_middle(server, load, database, rng)
-                for kills in range(2, 4):
-                    with serving(tmp_path, provider.url, port=port) as again:
-                        if waiting:  # without any, it would wait for all, under load for ever
-                            wait_until_done(database, *waiting)
-                        waiting = kill_in_the_middle(again, load, database, rng)
-                        running = query(
-                            database,
-                            "SELECT run_id FROM sync_runs"
-                            " WHERE kind = 'replay' AND status IN ('running', 'interrupted')",
-                        )
-                        assert len(running) == kills  # one for each that was killed
+                with serving(tmp_path, provider.url, port=port) as again:
+                    if waiting:  # without any, it would wait for all, under load for ever
+                        wait_until_done(database, *waiting)
+                    waiting = kill_in_the_middle(again, load, database, rng)
+                    running = query(
+                        database,
+                        "SELECT count(*) FROM sync_runs"
+                        " WHERE kind = 'replay' AND status IN ('running', 'interrupted')",
+                    )
+                    assert running == [(2,)]  # one for each that was killed
                 with serving(tmp_path, provider.url, port=port) as last:
                     if waiting:
                         wait_until_done(database, *waiting)
@@ -163,7 +156,7 @@ def test_three_kills_under_load_from_8_connections_lose_no_webhook_that_was_answ
         "SELECT status, finished_at IS NOT NULL FROM sync_runs WHERE kind = 'replay'"
         " ORDER BY run_id",
     )
-    assert ended.count(("interrupted", 1)) == 3
+    assert ended.count(("interrupted", 1)) == 2
     assert set(ended) == {("interrupted", 1), ("ok", 1)}
     again = query(database, "SELECT webhook_id FROM webhooks WHERE deliveries > 1")
     assert load.resent <= {row[0] for row in again}

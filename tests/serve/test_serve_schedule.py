@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import threading
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
+import msgspec
 from provider import Peer, Provider, balances, entry, reply, token, wallet
 from serve_process import (
     assert_settled,
-    command,
     configure,
-    environment,
     query,
-    run,
     serving,
     wait_until,
     wait_until_done,
     webhook,
 )
-from worlds import listed, mirrored, replayed
+from worlds import Outcome, listed, mirrored, replayed
 
 import nftsync
 from nftsync.daemon.schedule import keep_syncing
@@ -37,8 +33,10 @@ from nftsync.pull.run import sync_wallets
 from nftsync.replay.config import RunSync
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
+from nftsync.store.database import sync_lock
 from nftsync.store.mirror import Mirror
 from nftsync.store.schema import open_store
+from nftsync.store.wallets import WalletLine
 
 NOWHERE = "http://127.0.0.1:9"
 #: More wallets than a sync takes in hand at once, so the last are looked up late.
@@ -123,15 +121,13 @@ def test_a_sync_that_failed_or_was_killed_does_not_count(
     assert is_due(synced)
 
 
-@pytest.mark.parametrize(
-    "error", [SyncRunning("other"), InputError("no wallets"), SettingsError("no token")]
-)
-def test_it_goes_on_after_a_sync_that_could_not_be_made(
-    provider: SandboxServer, tmp_path: Path, error: Exception
+def test_it_goes_on_after_syncs_that_could_not_be_made(
+    provider: SandboxServer, tmp_path: Path
 ) -> None:
     database = tmp_path / "nftsync.db"
     wallets = provider.world.wallets()
-    errors, begun = [error, error], threading.Semaphore(0)
+    errors = [SyncRunning("other"), InputError("no wallets"), SettingsError("no token")]
+    begun = threading.Semaphore(0)
 
     def sync(_: threading.Event) -> SyncResult:
         begun.release()
@@ -141,7 +137,7 @@ def test_it_goes_on_after_a_sync_that_could_not_be_made(
 
     open_store(database).close()
     with scheduled(database, timedelta(milliseconds=50), sync):
-        for _ in range(4):
+        for _ in range(5):
             assert begun.acquire(timeout=30)
     assert {status for _, status, _ in runs(database)} == {"ok"}
 
@@ -220,33 +216,21 @@ def test_it_goes_on_with_a_sync_that_was_killed_or_stopped(tmp_path: Path) -> No
     assert_settled(database)
 
 
-def test_another_sync_at_the_same_time_is_no_error(tmp_path: Path) -> None:
-    database = tmp_path / "nftsync.db"
-    with SandboxServer(
-        lambda url: generate(wallets=20, nfts=1, image_base=url), latency=0.2
-    ) as provider:
-        wallets = provider.world.wallets()
-        sync = command("sync", *wallets, "--base-url", provider.url, "-d", database)
-        other = subprocess.Popen(
-            [*sync, "--concurrency", "1"], env=environment(), cwd=tmp_path, stderr=subprocess.PIPE
-        )
-        wait_until(lambda: database.exists() and provider.requests["balances"])
-        with serving(tmp_path, provider.url, "--sync-every", "1s") as server:
+def test_another_sync_at_the_same_time_is_no_error(
+    synced: Path, provider: SandboxServer, command: Callable[..., Outcome]
+) -> None:
+    move_back(synced, 60)
+    flags = ("--sync-every", "1s", "--rate-limit", 2)
+    with serving(synced.parent, provider.url, *flags) as server:
+        wait_until(lambda: runs(synced)[-1][1] == "running")
+        assert command("sync", "--base-url", provider.url, "-d", synced).code == 75
+        wait_until(lambda: server.logged("synced"))
+        with sync_lock(synced):
             wait_until(lambda: server.logged("another process is syncing"))
-            assert other.wait() == 0
-            wait_until(lambda: server.logged("synced"))
-            assert server.stop() == 0
-        assert other.stderr is not None
-        other.stderr.close()
-        assert len(server.logged("another process is syncing")) == 1
-        assert mirrored(database) == listed(provider.world)
-        slowly = ("--sync-every", "1s", "--rate-limit", 1)
-        with serving(tmp_path, provider.url, *slowly) as server:
-            wait_until(lambda: runs(database)[-1][1] == "running")
-            second = run("sync", "--base-url", provider.url, "-d", database, cwd=tmp_path)
-            assert second.returncode == 75
-            assert server.stop() == 0
-    assert_settled(database)
+        wait_until(lambda: len(server.logged("synced")) > 1)
+        assert server.stop() == 0
+    assert len(server.logged("another process is syncing")) == 1
+    assert_settled(synced)
 
 
 def test_webhooks_go_before_a_sync_that_uses_up_the_rate_limit(tmp_path: Path) -> None:
@@ -277,8 +261,6 @@ def test_a_full_sync_counts_as_one_though_webhooks_had_some_wallets_read_meanwhi
     """They are a part of its total, and the schedule waits."""
     database = tmp_path / "nftsync.db"
     wallets = [wallet(number) for number in range(1, MANY + 1)]
-    names = tmp_path / "wallets.txt"
-    names.write_text("\n".join(wallets))
     go_on = threading.Event()
 
     def when_told(peer: Peer) -> bool:
@@ -289,24 +271,26 @@ def test_a_full_sync_counts_as_one_though_webhooks_had_some_wallets_read_meanwhi
         for each in wallets:
             provider.holds(each, entry(token(1)))
         provider.on(f"/v1/wallets/{wallets[0]}/nft-balances", when_told)
-        flags = ("--wallets-file", names, "--base-url", provider.url, "-d", database)
-        process = subprocess.Popen(
-            command("sync", *flags, "--concurrency", 1, "--json"),
-            env=environment(),
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
+        client = ClientConfig(base_url=provider.url)
+        request = SyncRequest(wallets=[WalletLine(each) for each in wallets])
+        with ThreadPoolExecutor(1) as pool:
+            syncing = pool.submit(
+                *(sync_wallets, database, client, request),
+                concurrency=1,
+                progress=False,
+                access=client.access(),
+            )
+            try:
+                wait_until(provider.requests)  # and the sync waits for the answer
+                for each in wallets[-20:]:
+                    assert server.post(webhook("Wallet", each)) == 200
+                wait_until_done(database)
+            finally:
+                go_on.set()
+        done = syncing.result()
+        assert (done.status, msgspec.to_builtins(done.wallets)) == (
+            *("ok", {"total": MANY, "ok": MANY, "unchanged": 20, "failed": 0}),
         )
-        try:
-            wait_until(provider.requests)  # and the sync waits for the answer
-            for each in wallets[-20:]:
-                assert server.post(webhook("Wallet", each)) == 200
-            wait_until_done(database)
-        finally:
-            go_on.set()
-        out, _ = process.communicate()
-        assert process.returncode == 0
-        counts = json.loads(out)["wallets"]
-        assert counts == {"total": MANY, "ok": MANY, "unchanged": 20, "failed": 0}
         ledger = "SELECT wallets_total, wallets_ok FROM sync_runs WHERE kind = 'sync'"
         assert query(database, ledger) == [(MANY, MANY)]
         assert not is_due(database)

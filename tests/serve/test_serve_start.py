@@ -7,24 +7,24 @@ import shutil
 import socket
 import sqlite3
 import subprocess
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from serve_process import (
     SECRET,
-    command,
     environment,
     id_of,
     query,
-    run,
     serving,
     states,
     wait_until,
     wait_until_done,
     webhook,
 )
-from worlds import listed, mirrored
+from serve_process import command as command_line
+from worlds import Outcome, listed, mirrored
 
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
@@ -34,14 +34,29 @@ NOWHERE = "http://127.0.0.1:9"
 WALLET = "00000000-0000-4000-8000-000000000001"
 
 
-def refused(folder: Path, *arguments: object, **variables: str | None) -> tuple[int, str]:
-    """The exit code and the one line of a `serve` that does not start."""
-    done = run("serve", "-d", folder / "nftsync.db", *arguments, cwd=folder, **variables)
-    assert done.stdout == ""
-    assert done.stderr.startswith("nftsync: ")
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert SECRET not in done.stderr
-    return done.returncode, done.stderr
+Refused = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def refused(
+    tmp_path: Path, command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> Refused:
+    """Tells the exit code and the one line of a `serve` that does not start."""
+
+    def run(*arguments: object, **variables: str | None) -> tuple[int, str]:
+        for name, value in {"NFTSYNC_WEBHOOK_SECRET": SECRET, **variables}.items():
+            if value is None:
+                monkeypatch.delenv(name, raising=False)
+            else:
+                monkeypatch.setenv(name, value)
+        done = command("serve", "-d", tmp_path / "nftsync.db", *arguments)
+        assert done.out == ""
+        assert done.err.startswith("nftsync: ")
+        assert done.err.count("\n") == 1, done.err
+        assert SECRET not in done.err
+        return done.code, done.err
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -71,10 +86,14 @@ def refused(folder: Path, *arguments: object, **variables: str | None) -> tuple[
     ],
 )
 def test_settings_that_are_missing_or_unusable_are_refused_and_named(
-    tmp_path: Path, arguments: list[str], variables: dict[str, str | None], named: str
+    tmp_path: Path,
+    refused: Refused,
+    arguments: list[str],
+    variables: dict[str, str | None],
+    named: str,
 ) -> None:
     (tmp_path / "blank").write_text(" \n")
-    code, line = refused(tmp_path, *arguments, **variables)
+    code, line = refused(*arguments, **variables)
     assert code == 2
     assert named in line
     assert not (tmp_path / "nftsync.db").exists()
@@ -90,14 +109,14 @@ def test_without_a_base_url_it_only_stores_and_its_secret_may_be_in_a_file(tmp_p
     assert states(tmp_path / "nftsync.db") == {id_of(body): "pending"}
 
 
-def test_taken_ports_are_named(tmp_path: Path) -> None:
+def test_taken_ports_are_named(refused: Refused) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as other:
         port = other.getsockname()[1]
-        code, line = refused(tmp_path, "--no-replay", "--port", port)
+        code, line = refused("--no-replay", "--port", port)
         assert code == 2
         assert f"port {port}" in line
         assert "--port" in line
-        code, line = refused(tmp_path, "--no-replay", "--port", 0, "--metrics-port", port)
+        code, line = refused("--no-replay", "--port", 0, "--metrics-port", port)
         assert code == 2
         assert f"port {port}" in line
         assert "--metrics-port" in line
@@ -105,7 +124,7 @@ def test_taken_ports_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"not a database at all, but some text" * 40, None])
 def test_a_file_that_is_something_else_is_left_as_it_is(
-    tmp_path: Path, content: bytes | None
+    tmp_path: Path, refused: Refused, content: bytes | None
 ) -> None:
     database = tmp_path / "nftsync.db"
     if content is None:
@@ -114,19 +133,19 @@ def test_a_file_that_is_something_else_is_left_as_it_is(
     else:
         database.write_bytes(content)
     before = database.read_bytes()
-    code, line = refused(tmp_path, "--no-replay")
+    code, line = refused("--no-replay")
     assert code == 1
     assert str(database) in line
     assert database.read_bytes() == before
 
 
-def test_a_database_of_a_newer_nftsync_is_refused(tmp_path: Path) -> None:
+def test_a_database_of_a_newer_nftsync_is_refused(tmp_path: Path, refused: Refused) -> None:
     with closing(open_store(tmp_path / "nftsync.db")) as connection:
         connection.execute(
             "INSERT INTO _sqlite_migrations (migration_set, name, applied_at)"
             " SELECT migration_set, 'of_tomorrow', applied_at FROM _sqlite_migrations LIMIT 1"
         )
-    code, line = refused(tmp_path, "--base-url", NOWHERE)
+    code, line = refused("--base-url", NOWHERE)
     assert code == 1
     assert "newer" in line
 
@@ -142,7 +161,7 @@ def test_a_database_in_a_folder_that_may_not_be_written_is_refused(tmp_path: Pat
     if os.geteuid() == 0:
         someone = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     done = subprocess.run(
-        [*someone, *command("serve", "--no-replay", "-d", folder / "nftsync.db")],
+        [*someone, *command_line("serve", "--no-replay", "-d", folder / "nftsync.db")],
         env=environment(),
         cwd="/",
         capture_output=True,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,13 @@ import httpx
 import pytest
 from serve_process import (
     assert_settled,
-    command,
     environment,
-    run,
     serving,
     states,
     wait_until,
 )
-from worlds import mirrored, replayed
+from serve_process import command as command_line
+from worlds import Outcome, mirrored, replayed
 
 OLD, NEW = "the-old-secret", "the-new-secret"
 
@@ -28,7 +26,7 @@ OLD, NEW = "the-old-secret", "the-new-secret"
 def sandbox(tmp_path: Path) -> Iterator[httpx.Client]:
     """`nftsync sandbox` as a process; a client of it."""
     process = subprocess.Popen(
-        command("sandbox", "--port", 0, "--wallets", 3, "--nfts", 2, "--time-scale", 0.01),
+        command_line("sandbox", "--port", 0, "--wallets", 3, "--nfts", 2, "--time-scale", 0.01),
         env=environment(),
         cwd=tmp_path,
         stdout=subprocess.DEVNULL,
@@ -60,24 +58,23 @@ def transfer(sandbox: httpx.Client) -> None:
 
 
 def test_commands_work_together_and_a_rotated_secret_loses_no_webhook(
-    sandbox: httpx.Client, tmp_path: Path
+    sandbox: httpx.Client,
+    tmp_path: Path,
+    command: Callable[..., Outcome],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     database = tmp_path / "nftsync.db"
-    provider = str(sandbox.base_url).rstrip("/")
+    monkeypatch.setenv("NFTSYNC_DATABASE", str(database))
+    monkeypatch.setenv("NFTSYNC_BASE_URL", str(sandbox.base_url).rstrip("/"))
 
-    def nftsync(name: str, *arguments: object, secret: str = OLD) -> str:
-        done = run(
-            name,
-            *(*arguments, "--base-url", provider),
-            cwd=tmp_path,
-            NFTSYNC_DATABASE=str(database),
-            NFTSYNC_WEBHOOK_SECRET=secret,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def nftsync(*words: object, secret: str = OLD) -> Outcome:
+        monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", secret)
+        done = command(*words)
+        assert done.code == 0, done.err
+        return done
 
     def replay() -> dict[str, Any]:
-        result: dict[str, Any] = json.loads(nftsync("replay", "--json"))
+        result: dict[str, Any] = nftsync("replay", "--json").json
         del result["seconds"]
         return result
 

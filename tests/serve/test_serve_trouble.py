@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import subprocess
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -15,21 +14,20 @@ from serve_process import (
     assert_settled,
     id_of,
     query,
-    run,
     serving,
     states,
     wait_until,
     wait_until_done,
     webhook,
 )
-from worlds import listed, mirrored, replayed
+from worlds import Outcome, listed, mirrored, replayed
 
 from nftsync.sandbox.server import SandboxServer
 
 WALLET = "00000000-0000-4000-8000-000000000001"
 
 
-def test_a_database_locked_for_10_s_is_503_and_then_all_goes_on(
+def test_a_database_locked_for_long_is_503_and_then_all_goes_on(
     synced: Path, provider: SandboxServer
 ) -> None:
     wallets = provider.world.wallets()
@@ -45,11 +43,9 @@ def test_a_database_locked_for_10_s_is_503_and_then_all_goes_on(
         refused = [change(number) for number in range(8)]
         with closing(sqlite3.connect(synced, isolation_level=None, timeout=30)) as other:
             other.execute("BEGIN IMMEDIATE")
-            until = time.monotonic() + 10
             statuses = list(pool.map(server.post, refused))
             assert server.get("/readyz") == 503
             assert server.get("/healthz") == 200
-            time.sleep(max(0.0, until - time.monotonic()))
             other.execute("ROLLBACK")
         assert statuses == [503] * 8
         assert list(pool.map(server.post, refused)) == [200] * 8
@@ -111,18 +107,18 @@ def test_a_full_disk_is_503_and_then_receiving_and_replay_go_on(
     assert_settled(database)
 
 
-def unusable() -> dict[str, bytes]:
+def unusable() -> set[bytes]:
     good = webhook("Wallet", WALLET)
     return {
-        "deep arrays": b"[" * 100_000 + b"]" * 100_000,
-        "a lone surrogate": good.replace(b'"update"', b'"\\ud800"'),
-        "a key twice": good[:-1] + b',"resourceType":"Token"}',
-        "NUL in the type": webhook("Wal\0let", WALLET),
-        "nothing": b"",
-        "a path": webhook("Wallet", "../../v1/tokens"),
-        "a header": webhook("Wallet", WALLET + "\r\nX-Evil: 1"),
-        "a query": webhook("Token", WALLET + "?a=b"),
-        "an address": webhook("Token", "http://127.0.0.1:1/"),
+        b"",
+        b"[" * 100_000 + b"]" * 100_000,
+        good.replace(b'"update"', b'"\\ud800"'),
+        good[:-1] + b',"resourceType":"Token"}',
+        webhook("Wal\0let", WALLET),
+        webhook("Wallet", "../../v1/tokens"),
+        webhook("Wallet", WALLET + "\r\nX-Evil: 1"),
+        webhook("Token", WALLET + "?a=b"),
+        webhook("Token", "http://127.0.0.1:1/"),
     }
 
 
@@ -133,9 +129,7 @@ def test_signed_nonsense_is_200_and_quarantined_and_no_request_follows(
     before = dict(provider.requests)
     good = webhook("Wallet", provider.world.wallets()[0])
     with serving(synced.parent, provider.url) as server:
-        assert {name: server.post(body) for name, body in bodies.items()} == dict.fromkeys(
-            bodies, 200
-        )
+        assert {server.post(body) for body in bodies} == {200}
         assert server.post(good) == 200
         wait_until_done(synced, id_of(good))
         assert server.stop() == 0
@@ -145,14 +139,14 @@ def test_signed_nonsense_is_200_and_quarantined_and_no_request_follows(
     assert set(found.values()) == {"quarantined"}
     assert all(name.startswith("q-") for name in found)
     kept = query(synced, "SELECT body FROM webhooks WHERE state = 'quarantined'")
-    assert {row[0] for row in kept} == set(bodies.values())
+    assert {row[0] for row in kept} == bodies
     after = dict(provider.requests)
     assert after == before | {"balances": before["balances"] + 1}
     assert_settled(synced)
 
 
 def test_a_database_that_cannot_be_read_for_a_while_ends_nothing(
-    synced: Path, provider: SandboxServer
+    synced: Path, provider: SandboxServer, command: Callable[..., Outcome]
 ) -> None:
     body = webhook("Wallet", provider.world.wallets()[0])
     with serving(synced.parent, provider.url) as server:
@@ -160,10 +154,8 @@ def test_a_database_that_cannot_be_read_for_a_while_ends_nothing(
             other.execute("ALTER TABLE webhooks RENAME TO elsewhere")
             wait_until(lambda: server.logged("database trouble"))
             assert server.post(body) == 503
-            replay = run("replay", "--base-url", provider.url, "-d", synced, cwd=synced.parent)
-            assert replay.returncode == 1
-            assert replay.stderr.startswith("nftsync: ")
-            assert replay.stderr.count("\n") == 1
+            replay = command("replay", "--base-url", provider.url, "-d", synced)
+            assert (replay.code, replay.err[:9], replay.err.count("\n")) == (1, "nftsync: ", 1)
             other.execute("ALTER TABLE elsewhere RENAME TO webhooks")
         wait_until(lambda: server.post(body) == 200)
         wait_until_done(synced)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -14,7 +13,6 @@ import pytest
 
 from nftsync.store.database import (
     Checkpoints,
-    begin_immediate,
     connect_reader,
     connect_writer,
 )
@@ -62,35 +60,6 @@ def test_a_new_file_is_its_owners_alone_and_an_old_one_keeps_its_mode(
     with Mirror(path):
         assert path.stat().st_mode & 0o777 == (0o640 if existing else 0o600)
     assert [x.name for x in path.parent.iterdir()] == ["nftsync.db"]
-
-
-# How long a transaction keeps others from writing ---------------------------------------------
-
-
-def test_waits_for_others_are_no_part_of_the_time_that_a_transaction_locks(tmp_path: Path) -> None:
-    """Nothing here says how quick a machine is: of two writers one holds the lock at a time."""
-    path = tmp_path / "nftsync.db"
-    with Mirror(path, write_gap=0.3) as mirror, closing(connect_writer(path)) as other:
-        begin_immediate(other)
-        left: list[float] = []
-
-        def leave() -> None:
-            time.sleep(0.3)
-            left.append(time.monotonic())
-            other.execute("COMMIT")
-
-        thread = threading.Thread(target=leave)
-        thread.start()
-        with mirror.transaction():
-            pass
-        passed = time.monotonic() - left[0]
-        thread.join()
-        assert 0 < mirror.lock_seconds <= passed
-        with mirror.transaction():
-            began = time.monotonic()
-        with mirror.transaction():
-            pass
-        assert 0 < mirror.lock_seconds <= time.monotonic() - began - 0.3
 
 
 # The log ----------------------------------------------------------------------------------------

@@ -196,7 +196,7 @@ def check(mirror: Mirror, model: Model) -> None:
     assert stored == model.contents()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(worlds, min_size=8, max_size=8), st.lists(asks, min_size=1, max_size=24))
 def test_the_read_that_started_later_wins_whatever_order_they_end_in(
     versions: list[World], asked: list[Asked]
