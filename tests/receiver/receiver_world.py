@@ -84,7 +84,7 @@ def running(database: Path, **options: Any) -> Iterator[Running]:
     try:
         with (
             HttpServer(app) as server,
-            httpx.Client(base_url=server.url, trust_env=False, timeout=30) as client,
+            httpx.Client(base_url=server.url, trust_env=False, verify=False, timeout=30) as client,
         ):
             yield Running(server, database, client)
     finally:

@@ -60,17 +60,17 @@ def test_names_and_both_kinds_of_addresses_are_served(host: str) -> None:
         assert host == "::1", "which a machine may lack"
         pytest.skip("no IPv6 on this machine")
     with HttpServer(hello, listener) as server:
-        assert httpx.get(server.url, trust_env=False).text == "hello"
+        assert httpx.get(server.url, trust_env=False, verify=False).text == "hello"
 
 
 def test_its_port_is_free_after_a_stop_and_its_threads_have_ended() -> None:
     before = set(threading.enumerate())
     with HttpServer(hello) as server:
-        httpx.get(server.url, trust_env=False)
+        httpx.get(server.url, trust_env=False, verify=False)
     server.close()
     assert set(threading.enumerate()) <= before  # those of earlier tests may end meanwhile
     with HttpServer(hello, Listener(port=server.port)) as again:
-        assert httpx.get(again.url, trust_env=False).text == "hello"
+        assert httpx.get(again.url, trust_env=False, verify=False).text == "hello"
 
 
 class Slow:
@@ -148,7 +148,7 @@ def test_more_clients_than_descriptors_wait_and_bring_no_flood_of_errors() -> No
             stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
         time.sleep(0.3)
         stack.close()
-        reply = httpx.get(f"http://127.0.0.1:{port}", trust_env=False, timeout=20)
+        reply = httpx.get(f"http://127.0.0.1:{port}", trust_env=False, verify=False, timeout=20)
         assert reply.text == "hello"
         _, errors = process.communicate()
     assert "Traceback" not in errors

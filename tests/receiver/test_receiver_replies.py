@@ -67,7 +67,7 @@ def test_a_body_over_the_limit_is_413_whole_each_time(
 ) -> None:
     content = b" " * size
     for _ in range(3):
-        with httpx.Client(base_url=receiver.server.url, trust_env=False) as client:
+        with httpx.Client(base_url=receiver.server.url, trust_env=False, verify=False) as client:
             reply = client.post(
                 "/webhooks",
                 content=_chunks(content) if chunked else content,

@@ -63,8 +63,8 @@ class Load:
 
     def _run(self, wallets: list[str], number: int) -> None:
         rng = random.Random(number)
-        with httpx.Client(trust_env=False, timeout=10) as client:
-            while not self._stopped.wait(0.02):
+        with httpx.Client(trust_env=False, verify=False, timeout=10) as client:
+            while not self._stopped.wait(0.05):
                 wallet = rng.choice(wallets)
                 self._world.mint(wallet, rng.randrange(1, 9), {"name": "new"})
                 body = webhook("Wallet", wallet)

@@ -65,7 +65,9 @@ class Unread:
 
     def get(self, path: str) -> int:
         with suppress(httpx.ConnectError):
-            return httpx.get(self.base + path, trust_env=False, timeout=30).status_code
+            return httpx.get(
+                self.base + path, trust_env=False, verify=False, timeout=30
+            ).status_code
         return 0
 
     def started(self) -> bool:

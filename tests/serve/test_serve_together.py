@@ -35,7 +35,7 @@ def sandbox(tmp_path: Path) -> Iterator[httpx.Client]:
     )
     assert process.stderr is not None
     url = process.stderr.readline().partition(" ")[0]
-    with process, httpx.Client(base_url=url, trust_env=False, timeout=30) as client:
+    with process, httpx.Client(base_url=url, trust_env=False, verify=False, timeout=30) as client:
         yield client
         process.terminate()
         assert process.wait() == 0
