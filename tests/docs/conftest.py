@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 from docs_runner import Runner
-from docs_session import EXAMPLES, History, Session, hand_over
+from docs_session import EXAMPLES, History, Session, hand_over, held
 
 import nftsync
+from nftsync.reports.export import write_snapshot
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
@@ -26,8 +26,8 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-@pytest.fixture
-def provider() -> Iterator[SandboxServer]:
+@contextmanager
+def serving() -> Iterator[SandboxServer]:
     world = generate(wallets=6, nfts=12, seed=3)
     with SandboxServer(world, time_scale=0.01) as server:
         givers = iter(world.wallets())
@@ -39,9 +39,14 @@ def provider() -> Iterator[SandboxServer]:
 
 
 def _give(world: World, giver: str, taker: str, count: int) -> None:
-    body: dict[str, Any] = msgspec.json.decode(world.balances_body(giver) or b"{}")
-    for entry in body["nftTokenBalances"][:count]:
-        world.transfer(giver, taker, entry["tokenId"], entry["amount"])
+    for token, amount in [*held(world, giver).items()][:count]:
+        world.transfer(giver, taker, token, amount)
+
+
+@pytest.fixture
+def provider() -> Iterator[SandboxServer]:
+    with serving() as server:
+        yield server
 
 
 @pytest.fixture
@@ -57,34 +62,41 @@ def runner(session: Session, provider: SandboxServer, monkeypatch: pytest.Monkey
     return Runner(session, monkeypatch)
 
 
-@pytest.fixture
-def history(provider: SandboxServer, session: Session) -> History:
-    database = session.folder / "data" / "nftsync.db"
-    world = provider.world
+@pytest.fixture(scope="session")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> History:
+    """A database with a past, to be copied."""
+    session = Session(tmp_path_factory.mktemp("lived"))
+    database = session.folder / "nftsync.db"
+    with serving() as provider:
+        world = provider.world
 
-    def sync() -> None:
-        wallets = world.wallets()
-        result = nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
-        assert result.status == "ok"
+        def sync() -> None:
+            wallets = world.wallets()
+            result = nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
+            assert result.status == "ok"
 
-    sync()
-    _give(world, *reversed(EXAMPLES), 3)
-    sync()
-    between = now()
-    _give(world, *EXAMPLES, 5)
-    world.mint(EXAMPLES[0], 2**255, {"name": "Ample"})
-    sync()
-    _follow(session, provider)
+        sync()
+        _give(world, *reversed(EXAMPLES), 3)
+        sync()
+        between = now()
+        _give(world, *EXAMPLES, 5)
+        world.mint(EXAMPLES[0], 2**255, {"name": "Ample"})
+        sync()
+        # An NFT changes hands between wallets that no page names, and webhooks tell of it.
+        session.run("export NFTSYNC_WEBHOOK_SECRET=a-secret-of-the-tests")
+        url = session.receive(f"nftsync serve --base-url {provider.url} -d nftsync.db")
+        session.run(
+            f"nftsync webhook-config --base-url {provider.url} --url {url} --type nft --enable"
+            " --send-secret"
+        )
+        hand_over(provider, database)
+        session.close()
     return History(database, between)
 
 
-def _follow(session: Session, provider: SandboxServer) -> None:
-    """Let an NFT change hands between wallets that no page names, and webhooks tell of it."""
-    session.run("export NFTSYNC_WEBHOOK_SECRET=a-secret-of-the-tests")
-    url = session.receive(f"nftsync serve --base-url {provider.url}")
-    session.run(
-        f"nftsync webhook-config --base-url {provider.url} --url {url} --type nft --enable"
-        " --send-secret"
-    )
-    hand_over(provider, session.folder / "data" / "nftsync.db")
-    session.close()
+@pytest.fixture
+def history(lived: History, session: Session) -> History:
+    database = session.folder / "data" / "nftsync.db"
+    database.parent.mkdir()
+    write_snapshot(lived.database, database)
+    return lived._replace(database=database)

@@ -13,10 +13,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 from docs_pages import ROOT
+from worlds import listed
 
 from nftsync.sandbox.server import SandboxServer
+from nftsync.sandbox.world import World
 
 #: The wallets that the pages name.
 EXAMPLES = ("8d1cc10a-7fbf-42e7-b58d-5110899866aa", "c0ffee00-0000-4000-8000-000000000002")
@@ -120,9 +121,10 @@ def hand_over(
     provider: SandboxServer, database: Path, wallets: tuple[str, str] | None = None
 ) -> None:
     """Let an NFT change hands between two wallets, and wait until webhooks have told of it."""
-    others = [wallet for wallet in provider.world.wallets() if wallet not in EXAMPLES]
-    taker, giver = sorted(wallets or others[-2:], key=lambda wallet: len(_held(provider, wallet)))
-    webhook_ids = provider.sandbox.transfer(giver, taker, _held(provider, giver)[0], 1)
+    world = provider.world
+    others = [wallet for wallet in world.wallets() if wallet not in EXAMPLES]
+    taker, giver = sorted(wallets or others[-2:], key=lambda wallet: len(held(world, wallet)))
+    webhook_ids = provider.sandbox.transfer(giver, taker, next(iter(held(world, giver))), 1)
     assert webhook_ids
     deadline = time.monotonic() + 30
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
@@ -134,6 +136,9 @@ def hand_over(
     raise AssertionError(f"webhooks were not worked off: {rows}, {provider.sandbox.deliveries()}")
 
 
-def _held(provider: SandboxServer, wallet: str) -> list[str]:
-    body = msgspec.json.decode(provider.world.balances_body(wallet) or b"{}")
-    return [entry["tokenId"] for entry in body["nftTokenBalances"] if entry["amount"] != "0"]
+def held(world: World, wallet: str) -> dict[str, str]:
+    """How much of which token a wallet holds."""
+    found = listed(world).items()
+    return {
+        token: amount for (holder, token), amount in found if holder == wallet and amount != "0"
+    }

@@ -5,22 +5,19 @@ from __future__ import annotations
 import re
 import socket
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-import msgspec
 import provider as fake
 import pytest
 from docs_pages import ROOT, blocks
+from inbox.inbox_world import Inbox, body_of
+from worlds import Outcome
 
-from nftsync.cli import main
 from nftsync.errors import NftsyncError, StoreError
-from nftsync.provider.webhooks import read_webhook
 from nftsync.store.database import explained, sync_lock
-from nftsync.store.inbox import Delivery, store
 from nftsync.store.schema import open_store
-from nftsync.times import now
 from nftsync.wsgi import enough_threads
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
@@ -31,70 +28,66 @@ Run = Callable[..., list[str]]
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(own_settings: None, command: Callable[..., Outcome]) -> Run:
     """Run nftsync in an empty folder, and return what it says on stderr when it fails."""
-    monkeypatch.chdir(tmp_path)
 
     def call(*arguments: str) -> list[str]:
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        assert ended.value.code not in {0, None}
-        return capsys.readouterr().err.splitlines()
+        done = command(*arguments)
+        assert done.code
+        return done.err.splitlines()
 
     return call
 
 
+@contextmanager
+def settings(text: str) -> Iterator[None]:
+    """A settings file for the length of a block."""
+    file = Path("nftsync.toml")
+    file.write_text(text)
+    yield
+    file.unlink()
+
+
 def _settings(run: Run) -> list[str]:
-    said = run("sync", WALLET)
+    said = run("sync", WALLET) + run("sync", "--base-url", UNUSED)
     said += run("sync", WALLET, "--base-url", "api.example.com")
-    Path("nftsync.toml").write_text('base_ur = "https://api.example.com"\n')
-    said += run("sync", WALLET)
-    Path("nftsync.toml").unlink()
-    return said
+    said += run("sync", "0xabc", "--base-url", UNUSED)
+    with settings('base_ur = "https://api.example.com"\n'):
+        said += run("sync", WALLET)
+    with settings('[routes.Payment]\npath = "/v1/payments/{resourceId}"\n'):
+        return said + run("routes")
 
 
-def _wallets(run: Run) -> list[str]:
-    return run("sync", "--base-url", UNUSED) + run("sync", "0xabc", "--base-url", UNUSED)
-
-
-def _proxy(run: Run) -> list[str]:
-    Path("nftsync.toml").write_text(f'proxy = "{UNUSED}"\n')
-    said = run("sync", WALLET, "--retries", "1", "--base-url", "http://api.example.com")
-    Path("nftsync.toml").unlink()
-    return said
-
-
-def _provider(run: Run) -> list[str]:
-    answers = {
-        "refused": fake.reply(status=401),
-        "unknown": fake.reply(status=404),
-        "moved": fake.reply(status=302, location="https://example.com"),
-        "too many": fake.reply(status=429),
-        "silent": fake.silence(),
-        "website": fake.reply(b"<html>hello</html>"),
-        "paged": fake.reply(fake.balances(nextCursor="abc")),
-    }
+def _provider(run: Run, command: Callable[..., Outcome]) -> list[str]:
+    answers = [
+        *(fake.reply(status=401), fake.reply(status=404), fake.reply(status=429), fake.silence()),
+        fake.reply(status=302, location="https://example.com"),
+        fake.reply(b"<html>hello</html>"),
+        fake.reply(fake.balances(nextCursor="abc")),
+    ]
+    once = ("--retries", "1", "--timeout", "0.5", "--base-url")
     said = []
     with fake.Provider() as provider:
-        for number, answer in enumerate(answers.values()):
+        for number, answer in enumerate(answers):
             provider.always(answer)
-            flags = ("--retries", "1", "--timeout", "0.5", "--base-url", provider.url)
-            said += run("sync", fake.wallet(number), *flags)
+            said += run("sync", fake.wallet(number), *once, provider.url)
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         port = listener.getsockname()[1]
-    return said + run("sync", WALLET, "--retries", "1", "--base-url", f"http://127.0.0.1:{port}")
-
-
-def _empty_lists(run: Run) -> list[str]:
+    said += run("sync", WALLET, *once, f"http://127.0.0.1:{port}")
+    with settings(f'proxy = "{UNUSED}"\n'):
+        said += run("sync", WALLET, *once, "http://api.example.com")
     wallets = [fake.wallet(number) for number in range(20)]
     with fake.Provider() as provider:
-        for wallet in wallets:
-            provider.holds(wallet, fake.entry(fake.token(1)))
-        with pytest.raises(SystemExit):
-            main(["sync", *wallets, "--base-url", provider.url])
-        for wallet in wallets:
-            provider.holds(wallet)
-        return run("sync", "--base-url", provider.url)
+        for held in ([fake.entry(fake.token(1))], []):
+            for wallet in wallets:
+                provider.holds(wallet, *held)
+            ended = command("sync", *wallets, "--base-url", provider.url)
+    return said + ended.err.splitlines()
+
+
+class _ShutConnection(sqlite3.Connection):
+    def execute(self, *_: object) -> sqlite3.Cursor:
+        raise sqlite3.OperationalError("unable to open database file")
 
 
 def _database(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -120,80 +113,39 @@ def _database(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list
     return [*said, f"nftsync: {full.value}"]
 
 
-def _serve(run: Run, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def _webhooks(
+    run: Run, command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
     said = run("serve", "--base-url", UNUSED)
-    monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", "a-secret-of-the-tests")
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        port = taken.getsockname()[1]
-        said += run("serve", "--base-url", UNUSED, "--port", str(port))
-    Path("nftsync.toml").write_text('[routes.Payment]\npath = "/v1/payments/{resourceId}"\n')
-    said += run("routes")
-    Path("nftsync.toml").unlink()
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken, monkeypatch.context() as patched:
+        patched.setenv("NFTSYNC_WEBHOOK_SECRET", "a-secret-of-the-tests")
+        said += run("serve", "--base-url", UNUSED, "--port", str(taken.getsockname()[1]))
     with pytest.raises(NftsyncError) as crowded, enough_threads():
         raise RuntimeError("can't start new thread")
+    Inbox(Path("down.db")).fill(1)
+    said += run("replay", "--retries", "1", "--base-url", UNUSED, "-d", "down.db")
+    inbox = Inbox(Path("kept.db"))
+    inbox.receive(
+        body_of(1, resourceType="Transaction"),
+        body_of(1, resourceType="Transaction", changes={"name": "other"}),
+    )
+    inbox.receive(body_of(2), organization=fake.wallet(3))
+    with fake.Provider() as provider:
+        assert command("replay", "--base-url", provider.url, "-d", "kept.db").code == 0
+    said += [row[0] for row in inbox.run("SELECT last_error FROM webhooks")]
+    monkeypatch.setenv("NFTSYNC_ORGANIZATION_ID", fake.wallet(3))
+    said += run("inbox", "requeue", "--state", "quarantined", "-d", "kept.db")
     return [*said, f"nftsync: {crowded.value}"]
 
 
-def _webhooks(run: Run) -> list[str]:
-    _receive("down.db", "Wallet")
-    said = run("replay", "--retries", "1", "--base-url", UNUSED, "-d", "down.db")
-    organization = ("NFTSYNC_ORGANIZATION_ID", fake.wallet(3))
-    _receive("kept.db", "Transaction")
-    _receive("kept.db", "Transaction", changes={"name": "other"})
-    _receive("kept.db", "Wallet", webhook=2, wanted=organization[1])
-    with fake.Provider() as provider:
-        provider.always(fake.reply(status=404))
-        with pytest.raises(SystemExit) as ended:
-            main(["replay", "--base-url", provider.url, "-d", "kept.db"])
-    assert ended.value.code == 0
-    with closing(sqlite3.connect("kept.db")) as connection:
-        said += [row[0] for row in connection.execute("SELECT last_error FROM webhooks")]
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv(*organization)
-        return said + run("inbox", "requeue", "--state", "quarantined", "-d", "kept.db")
-
-
-def _receive(
-    database: str,
-    resource_type: str,
-    *,
-    webhook: int = 1,
-    changes: dict[str, str] | None = None,
-    wanted: str | None = None,
-) -> None:
-    """Store a webhook as the receiver does."""
-    body = msgspec.json.encode(
-        {
-            "organizationId": fake.wallet(9),
-            "action": "create",
-            "id": fake.token(webhook),
-            "resourceId": WALLET,
-            "resourceType": resource_type,
-            "createdAtUtc": "2026-01-31T12:00:00.000000+00:00",
-            "changes": changes,
-        }
-    )
-    with closing(open_store(Path(database))) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        store(connection, [Delivery(body, read_webhook(body, wanted))], now())
-        connection.execute("COMMIT")
-
-
-class _ShutConnection(sqlite3.Connection):
-    def execute(self, *_: object) -> sqlite3.Cursor:
-        raise sqlite3.OperationalError("unable to open database file")
-
-
-def test_each_message_is_a_real_one(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_each_message_is_a_real_one(
+    run: Run, command: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     said = [
         *_settings(run),
-        *_wallets(run),
-        *_provider(run),
-        *_proxy(run),
-        *_empty_lists(run),
+        *_provider(run, command),
         *_database(run, tmp_path, monkeypatch),
-        *_serve(run, monkeypatch),
-        *_webhooks(run),
+        *_webhooks(run, command, monkeypatch),
     ]
     messages = [block.text.strip() for block in blocks(PAGE)]
     unsaid = [each for each in messages if not any(map(_pattern(each).fullmatch, said))]

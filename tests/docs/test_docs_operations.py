@@ -124,19 +124,9 @@ def test_commands_in_what_is_not_run_have_their_flags(block: Block):
             command.make_context(command.name, words, parent=context)
 
 
-def test_commands_are_found_where_they_stand():
-    assert _commands("ExecStart=/srv/.venv/bin/nftsync serve --port 1\n") == [
-        ["serve", "--port", "1"]
-    ]
-    cron = "* * * * * cd /srv && .venv/bin/nftsync sync --resume >> sync.log 2>&1"
-    assert _commands(cron) == [["sync", "--resume"]]
-
-
-def _units() -> list[Block]:
-    return [block for block in NOT_RUN if block.language == "ini"]
-
-
-@pytest.mark.parametrize("block", _units(), ids=lambda block: block.place)
+@pytest.mark.parametrize(
+    "block", [b for b in NOT_RUN if b.language == "ini"], ids=lambda block: block.place
+)
 def test_units_are_read_as_systemd_reads_them(block: Block):
     unit = configparser.ConfigParser(interpolation=None, strict=False, delimiters="=")
     unit.optionxform = str

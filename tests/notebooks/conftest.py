@@ -6,9 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from notebook_worlds import free_port, make_demo, make_empty
+from notebook_worlds import free_port, make_demo
 
 from nftsync.lab.demo_provider import address_file
+from nftsync.store.schema import open_store
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +24,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_empty(tmp_path_factory.mktemp("empty"))
+    """A database that nothing was read into."""
+    database = tmp_path_factory.mktemp("empty") / "empty.db"
+    open_store(database).close()
+    return database
 
 
 @pytest.fixture

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,6 @@ import pytest
 from nbclient import NotebookClient
 
 from nftsync.lab.demo import run_demo
-from nftsync.store.schema import open_store
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]-*.ipynb"))
@@ -36,32 +37,36 @@ def make_demo(folder: Path) -> Path:
     return database
 
 
-def make_empty(folder: Path) -> Path:
-    """A database that nothing was read into."""
-    database = folder / "empty.db"
-    open_store(database).close()
-    return database
-
-
 def read(path: Path) -> Any:
     return nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
 
 
+def of_cells(*cells: str) -> Any:
+    """A notebook of code cells."""
+    v4: Any = nbformat.v4
+    kernel = {"name": "python3", "display_name": "", "language": "python"}
+    made = [v4.new_code_cell(cell) for cell in cells]
+    return v4.new_notebook(cells=made, metadata={"kernelspec": kernel})
+
+
 def execute(
-    notebook: Path, database: Path | None, folder: Path, monkeypatch: pytest.MonkeyPatch
+    notebook: Any, database: Path | None, patch: pytest.MonkeyPatch, *, allow_errors: bool = False
 ) -> Any:
-    """Run a notebook in a kernel of its own, whose warnings are errors; return it with outputs."""
+    """Run a notebook, in a kernel of its own and the working directory; return it with outputs."""
+    here = Path.cwd()
     if database is not None:
-        monkeypatch.setenv("NFTSYNC_DATABASE", str(database))
-    monkeypatch.setenv("NFTSYNC_CONFIG", "/dev/null")
+        patch.setenv("NFTSYNC_DATABASE", str(database))
+    patch.setenv("NFTSYNC_CONFIG", os.devnull)
     for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR"):
-        monkeypatch.setenv(name, str(folder / name.lower()))
-    run = read(notebook)
-    client = NotebookClient(
-        run, timeout=_PATIENCE, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
-    )
-    client.execute()
-    return run
+        patch.setenv(name, str(here / name.lower()))
+    NotebookClient(
+        notebook,
+        timeout=_PATIENCE,
+        kernel_name="python3",
+        allow_errors=allow_errors,
+        resources={"metadata": {"path": str(here)}},
+    ).execute()
+    return notebook
 
 
 def outputs(run: Any, ident: str) -> list[Any]:
@@ -78,8 +83,6 @@ def text_of(output: Any) -> str:
 
 
 def count(database: Path, statement: str) -> int:
-    import sqlite3
-
     with closing(sqlite3.connect(database)) as connection:
         found: int = connection.execute(statement).fetchone()[0]
     return found

@@ -17,9 +17,12 @@ from urllib.request import Request, urlopen
 
 import pytest
 from notebook_worlds import NOTEBOOKS, free_port
+from worlds import Outcome
 
 from nftsync.errors import InputError
+from nftsync.lab import jupyter
 from nftsync.lab.demo_provider import address_file, begin_afresh
+from nftsync.lab.jupyter import notebook_environment
 
 _PATIENCE = 240.0
 _ADDRESS = re.compile(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)")
@@ -100,9 +103,8 @@ def answers(url: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_it_opens_the_demo_with_its_provider_and_ends_both(
-    copied: Path, tmp_path: Path, start: Start, number: signal.Signals
+def test_it_opens_the_demo_with_its_provider_asks_nothing_and_ends_both(
+    copied: Path, tmp_path: Path, start: Start
 ) -> None:
     session = start("mine", "--database", copied)
     found = session.get("/api/contents/")
@@ -113,35 +115,6 @@ def test_it_opens_the_demo_with_its_provider_and_ends_both(
     provider = address_file(copied).read_text().strip()
     assert answers(f"{provider}/sandbox/wallets")
     url, token = session.address()
-    assert not answers(f"{url}/api/contents/"), "without its token nobody is let in"
-    assert session.end(number) == 0, session.told
-    assert not answers(f"{provider}/sandbox/wallets")
-    assert not answers(url)
-    assert "Traceback" not in session.told
-    assert token not in session.told.partition("Copied")[0]
-
-
-def test_a_second_session_says_that_the_provider_runs_already(
-    copied: Path, tmp_path: Path, start: Start
-) -> None:
-    first = start("first", "--database", copied)
-    first.address()
-    (tmp_path / "other").mkdir()
-    second = start("--database", copied, folder=tmp_path / "other")
-    second.address()
-    provider = address_file(copied).read_text().strip()
-    assert f"The demo's provider runs already, at {provider}" in second.told
-    assert first.end() == 0, first.told
-    assert not answers(f"{provider}/sandbox/wallets")
-    with pytest.raises(InputError, match="nftsync notebook"):
-        begin_afresh(copied)
-    assert second.end() == 0, second.told
-    begin_afresh(copied)
-
-
-def test_jupyterlab_asks_nothing_calls_nobody_and_prints_little(empty: Path, start: Start) -> None:
-    session = start("--database", empty)
-    url, token = session.address()
     with urlopen(f"{url}/lab?token={token}", timeout=_PATIENCE) as answer:
         page = answer.read().decode()
     (config,) = re.findall(r'id="jupyter-config-data"[^>]*>(.*?)</script>', page, re.DOTALL)
@@ -150,8 +123,19 @@ def test_jupyterlab_asks_nothing_calls_nobody_and_prints_little(empty: Path, sta
     assert told["extensionManager"]["can_install"] is False
     assert session.get("/lab/api/update") == {"notification": None}
     assert session.get("/lab/api/build") == {"status": "stable", "message": ""}
-    assert session.end() == 0
     assert not re.search(r"^\[[DIW] ", session.told, re.M), session.told
+    assert token not in session.told.partition("Copied")[0]
+    assert not answers(f"{url}/api/contents/"), "without its token nobody is let in"
+    told = []
+    with notebook_environment(copied, None, told.append):  # as in a second session
+        assert told[0].startswith(f"The demo's provider runs already, at {provider}")
+        assert session.end(signal.SIGHUP) == 0, session.told
+        assert not answers(f"{provider}/sandbox/wallets")
+        assert not answers(url)
+        with pytest.raises(InputError, match="nftsync notebook"):
+            begin_afresh(copied)
+    begin_afresh(copied)
+    assert "Traceback" not in session.told
 
 
 def test_a_port_that_is_taken_is_told_of(empty: Path, start: Start) -> None:
@@ -164,29 +148,22 @@ def test_a_port_that_is_taken_is_told_of(empty: Path, start: Start) -> None:
 
 
 @pytest.mark.parametrize("name", ["jupyterlab", "plotly", "ipywidgets"])
-def test_without_the_extra_it_says_how_to_install_it(tmp_path: Path, name: str) -> None:
-    script = (
-        f"import sys; sys.modules[{name!r}] = None\n"
-        "from nftsync.cli import main\n"
-        "main(['notebook'])"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 1
-    assert ran.stderr == f"nftsync: notebooks need {name}: pip install 'nftsync[notebook]'\n"
+def test_without_the_extra_it_says_how_to_install_it(
+    command: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    found = jupyter.find_spec
+    monkeypatch.setattr(jupyter, "find_spec", lambda each: None if each == name else found(each))
+    done = command("notebook")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == f"nftsync: notebooks need {name}: pip install 'nftsync[notebook]'\n"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(empty: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    ran = subprocess.run(
-        [sys.executable, "-m", "nftsync", "notebook", "file", "-d", str(empty)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 1
-    assert ran.stderr.startswith("nftsync: cannot copy the notebooks to ")
-    assert ran.stderr.count("\n") == 1
+def test_a_folder_that_cannot_be_written_is_one_line(
+    command: Callable[..., Outcome], empty: Path
+) -> None:
+    Path("file").write_text("")
+    done = command("notebook", "file", "-d", empty)
+    assert done.code == 1
+    assert done.err.startswith("nftsync: cannot copy the notebooks to ")
+    assert done.err.count("\n") == 1

@@ -80,8 +80,14 @@ def test_what_no_demo_has_made_is_not_taken_for_its_and_the_demo_is_made(
     assert nftsync.database() == made
 
 
-def test_the_provider_runs_again_as_it_was_left(copied: Path) -> None:
+def test_the_provider_runs_again_as_it_was_left_and_one_that_runs_already_is_used(
+    copied: Path,
+) -> None:
+    told: list[str] = []
     with provider_again(copied) as url:
+        with provider_again(copied, told.append) as again:
+            assert again == url
+        assert "runs already" in told[0]
         result = nftsync.sync(base_url=url, database=copied, progress=False)
     assert result.status == "ok"
     assert result.wallets.ok == result.wallets.unchanged == 41
@@ -89,39 +95,24 @@ def test_the_provider_runs_again_as_it_was_left(copied: Path) -> None:
         sandbox = Sandbox(World(kept=state))
         assert not sandbox.config["enabled"], "nobody takes its webhooks any more"
         assert all(each["state"] != "pending" for each in sandbox.deliveries())
-
-
-def test_one_that_runs_already_is_used_and_goes_on(copied: Path) -> None:
-    told: list[str] = []
-    with provider_again(copied) as url:
-        with provider_again(copied, told.append) as again:
-            assert again == url
-        assert "runs already" in told[0]
-        assert nftsync.sync(base_url=url, database=copied, progress=False).status == "ok"
     begin_afresh(copied)
 
 
-def test_the_demo_does_not_begin_afresh_under_any_session(copied: Path) -> None:
+@pytest.mark.parametrize("runs", [True, False], ids=["provider", "no provider"])
+def test_the_demo_does_not_begin_afresh_under_any_session(copied: Path, runs: bool) -> None:
+    if not runs:
+        state_file(copied).unlink()
+        address_file(copied).unlink()
+    told: list[str] = []
     with ExitStack() as first, ExitStack() as second:
-        first.enter_context(notebook_environment(copied, None, lambda _: None))
-        second.enter_context(notebook_environment(copied, None, lambda _: None))
+        first.enter_context(notebook_environment(copied, None, told.append))
+        environment = second.enter_context(notebook_environment(copied, None, told.append))
+        assert ("NFTSYNC_BASE_URL" in environment) == runs
+        assert ("no pictures" in told[0]) == (not runs)
         first.close()
         with pytest.raises(InputError, match="nftsync notebook"):
             begin_afresh(copied)
         assert is_demo(copied)
-    begin_afresh(copied)
-    assert list(copied.parent.iterdir()) == []
-
-
-def test_nor_under_a_session_whose_provider_does_not_run(copied: Path) -> None:
-    state_file(copied).unlink()
-    address_file(copied).unlink()
-    told: list[str] = []
-    with notebook_environment(copied, None, told.append) as environment:
-        assert "no pictures" in told[0]
-        assert "NFTSYNC_BASE_URL" not in environment
-        with pytest.raises(InputError, match="nftsync notebook"):
-            begin_afresh(copied)
     begin_afresh(copied)
     assert list(copied.parent.iterdir()) == []
 

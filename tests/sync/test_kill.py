@@ -19,10 +19,11 @@ from worlds import listed, mirrored, replayed
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 
-WALLETS = 600  # enough for reads to be made by a process of their own
-KILLS = 8  # of one run, which is then resumed
+WALLETS = 520  # enough for reads to be made by a process of their own
+KILLS = 4  # of one run, which is then resumed
 #: So many wallets have been read when something is killed; -1: the run has just begun.
 MOMENTS = [-1, *random.Random(7).sample(range(WALLETS - 100), 3)]
+SIGNALS = [signal.SIGKILL, signal.SIGTERM]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def ledger(connection: sqlite3.Connection) -> list[tuple[str, int]]:
 def wait_for_rows(database: Path, more_than: int, process: subprocess.Popen[bytes]) -> None:
     """Wait until a run has begun, and more than so many wallets have been read."""
     while process.poll() is None:
-        time.sleep(0.01)
+        time.sleep(0.02)
         if not database.exists():
             continue
         with closing(sqlite3.connect(database, timeout=10)) as connection:
@@ -159,8 +160,7 @@ def resumed(server: SandboxServer, database: Path) -> None:
     assert mirrored(database) == listed(server.world)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize("after", MOMENTS)
+@pytest.mark.parametrize(("after", "number"), [*zip(MOMENTS, SIGNALS * 2, strict=True)])
 def test_a_sync_whose_reading_process_is_killed_never_says_ok_with_a_wallet_unread(
     slow_provider: SandboxServer,
     wallets_file: str,
@@ -207,8 +207,9 @@ def test_a_sync_whose_reading_processes_are_all_killed_fails_and_is_resumed(
     resumed(slow_provider, database)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("after", MOMENTS)
+@pytest.mark.parametrize(
+    ("after", "number"), [*zip(MOMENTS, [signal.SIGINT, signal.SIGTERM] * 2, strict=True)]
+)
 def test_a_signal_to_the_whole_group_interrupts_a_sync(
     slow_provider: SandboxServer,
     wallets_file: str,

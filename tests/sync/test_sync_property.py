@@ -114,7 +114,7 @@ class MirrorFollowsTheProvider(RuleBasedStateMachine):
 
 TestMirrorFollowsTheProvider = MirrorFollowsTheProvider.TestCase
 TestMirrorFollowsTheProvider.settings = settings(
-    max_examples=8,
+    max_examples=6,
     stateful_step_count=20,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import papermill
 import pytest
-from nbclient.exceptions import CellExecutionError
+from notebook_worlds import execute, of_cells
 
+from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 
 UNKNOWN = "aaaaaaaa-0000-4000-8000-000000000001"
@@ -18,21 +19,30 @@ SECRET = "a-token-that-must-not-be-seen"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
-def sync_cell(provider: SandboxServer, tmp_path: Path) -> str:
-    wallets = [*provider.world.wallets(), UNKNOWN]
-    return (
-        "import nftsync\n"
-        f"result = nftsync.sync({wallets!r}, base_url={provider.url!r},"
-        f" database={str(tmp_path / 'nftsync.db')!r}, tokens=True)\n"
-        "result"
-    )
+@pytest.fixture
+def sync() -> Iterator[str]:
+    """A cell that reads wallets of which one fails."""
+    with SandboxServer(generate(wallets=8, nfts=5)) as server:
+        wallets = [*server.world.wallets(), UNKNOWN]
+        yield (
+            f"import nftsync\nnftsync.sync({wallets!r}, base_url={server.url!r},"
+            " database='synced.db', tokens=True)"
+        )
 
 
-def test_a_sync_shows_bars_as_widgets_and_its_result_as_a_table(
-    provider: SandboxServer, tmp_path: Path, run_cells: Callable[..., Any]
+def run_cells(patch: pytest.MonkeyPatch, *cells: str) -> tuple[list[list[Any]], Any]:
+    """Run cells in a clean kernel: what each put out, and the notebook."""
+    notebook = execute(of_cells(*cells), None, patch, allow_errors=True)
+    return [cell.outputs for cell in notebook.cells], notebook
+
+
+def test_a_sync_shows_bars_as_widgets_or_text_and_its_result_as_a_table(
+    sync: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (outputs,), notebook = run_cells(sync_cell(provider, tmp_path))
-    *bars, result = outputs
+    (first, _, second), notebook = run_cells(
+        monkeypatch, sync, "import sys; sys.modules['ipywidgets'] = None", sync
+    )
+    *bars, result = first
     assert [output.output_type for output in bars] == ["display_data"] * 2
     assert [output.data["text/plain"].split(":")[0] for output in bars] == ["wallets", "tokens"]
     assert all(WIDGET in output.data for output in bars)
@@ -43,42 +53,34 @@ def test_a_sync_shows_bars_as_widgets_and_its_result_as_a_table(
         if model["model_name"] == "FloatProgressModel"
     ]
     assert finished == ["success", "success"]
-    assert "30 read" in result.data["text/html"]
-    assert "30 wallets read" in result.data["text/plain"]
+    assert "8 read" in result.data["text/html"]
+    assert "8 wallets read" in result.data["text/plain"]
     assert UNKNOWN in result.data["text/html"]
-
-
-def test_without_ipywidgets_the_bars_are_text(
-    provider: SandboxServer, tmp_path: Path, run_cells: Callable[..., Any]
-) -> None:
-    (_, outputs), _ = run_cells(
-        "import sys; sys.modules['ipywidgets'] = None", sync_cell(provider, tmp_path)
-    )
-    *bars, result = outputs
+    *bars, result = second
     assert {(output.output_type, output.name) for output in bars} == {("stream", "stderr")}
     shown = "".join(output.text for output in bars)
     # A carriage return puts each state over the one before.
     last_states = [line.rpartition("\r")[2] for line in shown.split("\n") if line]
     assert [line[:12] for line in last_states] == ["wallets: 100", "tokens: 100%"]
     assert "arning" not in shown
-    assert "30 read" in result.data["text/html"]
+    assert "8 read" in result.data["text/html"]
 
 
-def test_an_error_is_one_line_that_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cells: Callable[..., Any]
+def test_an_error_is_one_line_that_says_what_to_do_and_others_keep_their_traceback(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("NFTSYNC_API_TOKEN", SECRET)
-    outputs, notebook = run_cells(
-        "import nftsync\nfrom nftsync import frames\nframes.holdings('missing.db')",
+    (missing, unset, unreached, other), notebook = run_cells(
+        monkeypatch,
+        "import nftsync\nfrom nftsync import frames\nframes.holdings('missing.db').head()\n1 / 0",
         f"nftsync.sync(['{UNKNOWN}'], database='x.db')",
         f"nftsync.sync(['{UNKNOWN}'], base_url='http://127.0.0.1:1', database='x.db', retries=1)",
-        "frames.holdings('missing.db').head()\n1 / 0",
+        "try:\n    raise nftsync.NftsyncError('first')\n"
+        "except nftsync.NftsyncError as error:\n    raise RuntimeError('second') from error",
     )
-    missing, unset, unreached, again = outputs
     for (error,), words in (
         (missing, ["StoreError", "there is no database at", "missing.db", "nftsync sync"]),
         (unset, ["SettingsError", "base_url", "NFTSYNC_BASE_URL"]),
-        (again, ["StoreError"]),
     ):
         assert error.output_type == "error"
         (line,) = error.traceback
@@ -88,27 +90,14 @@ def test_an_error_is_one_line_that_says_what_to_do(
         assert all(word in line for word in words)
     assert unreached[-1].output_type == "execute_result"  # a run that failed is a result
     assert "failed" in unreached[-1].data["text/html"]
+    (error,) = other
+    assert error.ename == "RuntimeError"
+    assert len("\n".join(error.traceback).splitlines()) > 3
     assert SECRET not in nbformat.writes(notebook)  # type: ignore[no-untyped-call]
 
 
-def test_other_errors_keep_their_traceback(run_cells: Callable[..., Any]) -> None:
-    (outputs,), _ = run_cells(
-        "from nftsync import NftsyncError\n"
-        "try:\n    raise NftsyncError('first')\n"
-        "except NftsyncError as error:\n    raise RuntimeError('second') from error"
-    )
-    (error,) = outputs
-    assert error.ename == "RuntimeError"
-    assert len("\n".join(error.traceback).splitlines()) > 3
-
-
-def test_runners_of_notebooks_still_fail(tmp_path: Path, run_cells: Callable[..., Any]) -> None:
-    cell = "from nftsync import frames\nframes.holdings('missing.db')"
-    with pytest.raises(CellExecutionError, match="there is no database at"):
-        run_cells(cell, allow_errors=False)
-    v4: Any = nbformat.v4
-    notebook = v4.new_notebook(cells=[v4.new_code_cell(cell)])
-    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
+def test_runners_of_notebooks_still_fail(tmp_path: Path) -> None:
+    notebook = of_cells("from nftsync import frames\nframes.holdings('missing.db')")
     nbformat.write(notebook, tmp_path / "in.ipynb")  # type: ignore[no-untyped-call]
     with pytest.raises(papermill.PapermillExecutionError, match="there is no database at"):
         papermill.execute_notebook(
