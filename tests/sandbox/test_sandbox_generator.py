@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 import unicodedata
 from collections import Counter
 from typing import Any
@@ -18,14 +15,6 @@ from hypothesis import strategies as st
 from nftsync.sandbox.generator import draw, generate
 from nftsync.sandbox.world import World
 
-DIGEST = """
-import hashlib
-from nftsync.sandbox.generator import generate
-world = generate(wallets=9, nfts=12, seed=5, image_base="http://localhost:1")
-text = b"".join(world.balances_body(wallet) for wallet in world.wallets())
-print(hashlib.sha256(text).hexdigest())
-"""
-
 
 def bodies(world: World) -> list[bytes]:
     return [world.balances_body(wallet) or b"" for wallet in world.wallets()]
@@ -36,12 +25,8 @@ def entries(world: World) -> list[dict[str, Any]]:
 
 
 def test_the_same_seed_makes_the_same_bytes_in_every_process():
-    made = generate(wallets=9, nfts=12, seed=5, image_base="http://localhost:1")
-    expected = hashlib.sha256(b"".join(bodies(made))).hexdigest()
-    output = subprocess.check_output(
-        [sys.executable, "-c", DIGEST], env=os.environ | {"PYTHONHASHSEED": "1"}
-    )
-    assert output.decode().strip() == expected
+    made = hashlib.sha256(b"".join(bodies(generate(wallets=9, nfts=12, seed=5)))).hexdigest()
+    assert made[:16] == "861477b6d215a7e9"
 
 
 @settings(max_examples=15)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import httpx
-import pytest
 from test_sandbox_control import good
 from webhook_receiver import CONFIG, UNKNOWN
 
@@ -31,26 +29,21 @@ def test_an_unchanged_answer_is_a_304_until_it_changes(server, client):
     assert changed.headers["etag"] != etag
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status", "message"),
-    [
-        ("GET", f"/v1/wallets/{UNKNOWN}/nft-balances", 404, f"there is no wallet {UNKNOWN}"),
+def test_errors_are_json(client):
+    balances = f"/v1/wallets/{UNKNOWN}/nft-balances"
+    for method, path, status, message in (
+        ("GET", balances, 404, f"there is no wallet {UNKNOWN}"),
         ("GET", f"/v1/tokens/{UNKNOWN}", 404, f"there is no token {UNKNOWN}"),
         ("GET", "/v1/wallets/ann/nft-balances", 400, "'ann' is not a wallet id"),
         ("GET", "/v1/tokens/%0A%E2%98%83", 400, "is not a token id"),
         ("GET", "/sandbox/images/ann.svg", 400, "'ann' is not a token id"),
-        ("GET", "/v2/wallets", 404, "not found"),
-        ("GET", f"/v1/wallets/{UNKNOWN}/nft-balances/", 404, "not found"),
+        ("GET", f"{balances}/", 404, "not found"),
         ("POST", f"/v1/tokens/{UNKNOWN}", 405, "not allowed"),
-        ("GET", "/sandbox/transfer", 405, "not allowed"),
-    ],
-)
-def test_errors_are_json(client, method, path, status, message):
-    response = client.request(method, path)
-    assert response.status_code == status
-    assert response.headers["content-type"] == "application/json"
-    assert message in response.json()["error"]
-    assert ("allow" in response.headers) == (status == 405)
+    ):
+        response = client.request(method, path)
+        assert (response.status_code, "allow" in response.headers) == (status, status == 405)
+        assert response.headers["content-type"] == "application/json"
+        assert message in response.json()["error"]
 
 
 def test_the_front_page_lists_calls_that_work(server, client):
@@ -96,46 +89,15 @@ def test_some_requests_fail_and_the_seed_decides_which():
 
 def test_past_the_rate_limit_comes_a_429_that_says_when_to_return():
     # So slow that no time the test may take earns another request.
-    slow = Faults(rate_limit=0.0001)
-    refused = [slow.draw() for _ in range(2)]
-    assert refused[0] is None
-    assert refused[1] is not None
-    assert (refused[1].code, "requests per second" in str(refused[1])) == (429, True)
     with (
-        SandboxServer(generate(wallets=1), rate_limit=5.01) as server,
+        SandboxServer(generate(wallets=1), rate_limit=0.0001) as server,
         httpx.Client(base_url=server.url, trust_env=False) as client,
     ):
         path = f"/v1/wallets/{server.world.wallets()[0]}/nft-balances"
-        answers = [client.get(path) for _ in range(40)]
-        passed = [answer.status_code for answer in answers].count(200)
-        assert passed >= 5  # a second's worth is saved up
-        refusals = [answer for answer in answers if answer.status_code == 429]
-        assert {answer.headers["retry-after"] for answer in refusals} <= {"1"}
+        answers = [client.get(path) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [200, 429]
+        assert answers[1].headers["retry-after"] == "1"
+        assert "requests per second" in answers[1].json()["error"]
         assert client.get("/sandbox/wallets").status_code == 200
-
-
-def test_readers_never_see_half_a_transfer(server):
-    """Every list read while NFTs change hands is one that some moment really had."""
-    world = server.world
-    first, second = world.wallets()[:2]
-    token = world.mint(first, 8, {})
-
-    def held(client: httpx.Client, wallet: str) -> int:
-        entries = client.get(f"/v1/wallets/{wallet}/nft-balances").json()["nftTokenBalances"]
-        return next((int(entry["amount"]) for entry in entries if entry["tokenId"] == token), 0)
-
-    def trade(_: int) -> None:
-        for _ in range(25):
-            world.transfer(first, second, token, 1)
-            world.transfer(second, first, token, 1)
-
-    def read(_: int) -> list[int]:
-        with httpx.Client(base_url=server.url, trust_env=False, timeout=30) as client:
-            return [held(client, first) for _ in range(15)]
-
-    with ThreadPoolExecutor(6) as pool:
-        trades, reads = pool.map(trade, range(3)), pool.map(read, range(3))
-        list(trades)
-        assert all(5 <= seen <= 8 for seens in reads for seen in seens)
-    with httpx.Client(base_url=server.url, trust_env=False) as client:
-        assert (held(client, first), held(client, second)) == (8, 0)
+    limited = Faults(rate_limit=1000)  # a second's worth is saved up
+    assert [limited.draw() for _ in range(1000)] == [None] * 1000

@@ -11,8 +11,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -62,12 +60,12 @@ def answers(world: World) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize("record", [msgspec.UNSET, b"null", b'{ "rate": 1.10 }'])
-def test_a_restarted_world_answers_as_before(tmp_path, record):
+def test_a_restarted_world_answers_as_before(tmp_path):
     before = generate(wallets=3, nfts=4)
-    raw = msgspec.Raw(record) if isinstance(record, bytes) else record
-    before.add_wallet(UNKNOWN.upper(), [Holding(UNKNOWN.upper(), "0012", raw)])
-    for number in range(3):
+    records = [msgspec.UNSET, msgspec.Raw(b"null"), msgspec.Raw(b'{ "rate": 1.10 }')]
+    odd_ones = [Holding(f"{UNKNOWN[:-1]}{n}".upper(), "0012", x) for n, x in enumerate(records)]
+    before.add_wallet(UNKNOWN.upper(), odd_ones)
+    for number in range(2):
         with SandboxServer(before, state=tmp_path / "s") as server:
             world = server.world
             assert answers(world) == answers(before)
@@ -76,7 +74,7 @@ def test_a_restarted_world_answers_as_before(tmp_path, record):
             world.transfer(giver, getter, held[0]["tokenId"], 1)
             world.edit_metadata(held[1]["tokenId"], {"name": str(number)})
             world.edit_metadata(world.mint(odd, 2, {"name": "☃"}), {})
-            world.set_amount(giver, UNKNOWN, "1e3")
+            world.set_amount(giver, odd_ones[number].token_id, "1e3")
             copied = State()
             world.state.copy_into(copied)
             before = World(kept=copied)
@@ -107,19 +105,6 @@ def test_configuration_and_undelivered_webhooks_survive_with_their_attempts(tmp_
     assert [each.body for each in receiver.got].count(first) >= 2
 
 
-def test_closing_cuts_off_an_attempt_which_is_made_again_after_the_restart(tmp_path, receiver):
-    receiver.drips = "body"
-    with SandboxServer(generate(wallets=1), state=tmp_path / "s") as server:
-        enable(server, receiver)
-        server.sandbox.emit("nft", "A", UNKNOWN, "create")
-        receiver.wait_for(1)
-    receiver.drips = ""
-    with SandboxServer(pytest.fail, state=tmp_path / "s") as server:
-        [delivery] = finished(server)
-        assert [each["status"] for each in delivery["attempts"]] == [200]
-    assert len({each.body for each in receiver.got}) == 1
-
-
 def mint_until_it_dies(client: httpx.Client, wallet: str, made: list[dict[str, Any]]) -> None:
     """Mint again and again, and write down what was acknowledged."""
     body = {"walletId": wallet, "amount": 1, "metadata": {}}
@@ -133,26 +118,23 @@ def mint_until_it_dies(client: httpx.Client, wallet: str, made: list[dict[str, A
 def test_after_kill_9_every_acknowledged_edit_is_there_and_every_webhook_comes(tmp_path, receiver):
     state = str(tmp_path / "state")
     made: list[dict[str, Any]] = []
-    wallet = ""
 
     def refuse_once(received: Received, _number: int) -> int:
         return 500 if [each.body for each in receiver.got].count(received.body) == 1 else 200
 
     receiver.answer = refuse_once
-    config = {"url": receiver.url, "enabled": True, "sharedSecret": SECRET}
-    for _ in range(2):
-        enough = len(made) + 25
-        with (
-            command("--state", state, "--time-scale", "0.1") as (process, url, _said),
-            httpx.Client(base_url=url, trust_env=False) as client,
-        ):
-            client.patch(CONFIG, json=config | {"webhookTypes": ["nft"]})
-            wallet = client.get("/sandbox/wallets").json()[0]
-            minting = threading.Thread(target=mint_until_it_dies, args=(client, wallet, made))
-            minting.start()
-            wait_until(partial(has_grown, made, enough))
-            process.kill()
-            minting.join()
+    config = {"url": receiver.url, "enabled": True, "sharedSecret": SECRET, "webhookTypes": ["nft"]}
+    with (
+        command("--state", state, "--time-scale", "0.1") as (process, url, _said),
+        httpx.Client(base_url=url, trust_env=False) as client,
+    ):
+        client.patch(CONFIG, json=config)
+        wallet = client.get("/sandbox/wallets").json()[0]
+        minting = threading.Thread(target=mint_until_it_dies, args=(client, wallet, made))
+        minting.start()
+        wait_until(lambda: len(made) >= 40)
+        process.kill()
+        minting.join()
     receiver.answer = lambda _received, _number: 200
     with SandboxServer(pytest.fail, state=state, time_scale=0.1) as server:
         finished(server)
@@ -162,14 +144,10 @@ def test_after_kill_9_every_acknowledged_edit_is_there_and_every_webhook_comes(t
             assert server.world.token_body(answer["tokenId"]) is not None
     came = [json.loads(each.body) for each in receiver.got]
     told = {webhook for answer in made for webhook in answer["webhooks"]}
-    assert len(told) == 2 * len(made) >= 100
+    assert len(told) == 2 * len(made)
     assert told <= {each["id"] for each in came}
     # Never a webhook of an edit that is not there.
     assert all(each["resourceId"] == wallet or each["resourceId"] in listed for each in came)
-
-
-def has_grown(made: list[dict[str, Any]], enough: int) -> bool:
-    return len(made) >= enough
 
 
 def test_the_command_goes_on_with_its_state_and_says_what_did_not_count(tmp_path):
@@ -197,32 +175,26 @@ def test_the_file_is_its_owners_alone_and_holds_the_secret_nobody_else_sees(tmp_
         os.umask(mask)
 
 
-def older_state(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript("CREATE TABLE x (y); PRAGMA application_id = 0x6E667473")
-        connection.execute("PRAGMA user_version = 3")
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda path: path.write_text("no state\n" * 99), "cannot be used: file is not a database"),
-        (older_state, "is a sandbox state of version 3, and this nftsync reads 4"),
-        (lambda path: path.mkdir(), "cannot be used: [Errno 21] Is a directory"),
-        (lambda path: path.symlink_to("gone/x"), "cannot be used: [Errno 2] No such file"),
-    ],
-)
-def test_a_file_that_is_something_else_is_refused_in_a_line_and_left(tmp_path, make, message):
-    path = tmp_path / "x"
-    make(path)
-    before = path.read_bytes() if path.is_file() else b""
-    with pytest.raises(InputError) as refused:
-        SandboxServer(generate(wallets=1), state=path)
-    assert message in str(refused.value)
-    assert str(path) in str(refused.value)
-    assert "\n" not in str(refused.value)
-    if path.is_file():
-        assert path.read_bytes() == before
+def test_a_file_that_is_something_else_is_refused_in_a_line_and_left(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "older")) as older:
+        older.executescript("CREATE TABLE x (y); PRAGMA application_id = 0x6E667473")
+        older.execute("PRAGMA user_version = 3")
+    (tmp_path / "text").write_text("no state\n" * 99)
+    (tmp_path / "folder").mkdir()
+    for name, message in (
+        ("text", "cannot be used: file is not a database"),
+        ("older", "is a sandbox state of version 3, and this nftsync reads 4"),
+        ("folder", "cannot be used: [Errno 21] Is a directory"),
+        ("gone/x", "cannot be used: [Errno 2] No such file"),
+    ):
+        path = tmp_path / name
+        before = path.read_bytes() if path.is_file() else b""
+        with pytest.raises(InputError) as refused:
+            SandboxServer(generate(wallets=1), state=path)
+        assert message in str(refused.value)
+        assert str(path) in str(refused.value)
+        assert "\n" not in str(refused.value)
+        assert (path.read_bytes() if path.is_file() else b"") == before
 
 
 def test_one_sandbox_at_a_time_uses_a_file(tmp_path):
