@@ -265,7 +265,7 @@ def _by_name(spellings: pa.Array, contract: Numbers) -> tuple[pa.Array, Numbers]
     return names.take(pa.array(order)), number[contract]
 
 
-def _common(wallet: npt.NDArray[np.int32], contract: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+def _common(wallet: Numbers, contract: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     """Count common wallets by pair of contracts: the lesser, the greater, how many; in order.
 
     Args:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import pandas as pd
-from frames_database import token_id, wallet_id
+from frames.frames_database import token_id, wallet_id
 from hypothesis import strategies as st
 
 from nftsync.exact_sum import exact
@@ -79,3 +80,16 @@ def counted(held: dict[tuple[int, int], str], exclude: set[int]) -> list[Held]:
 def shown(frame: pd.DataFrame) -> list[list[object]]:
     """The rows as lists; None where a value is missing."""
     return frame.astype(object).where(frame.notna(), None).to_numpy(dtype=object).tolist()
+
+
+def measures(amounts: list[int]) -> list[int | float | None]:
+    """From `amount` to `nakamoto` by their definitions, in fractions; of a group's holders."""
+    if not amounts:
+        return [0, None, None, None, None, None]
+    x, total, n = sorted(amounts), sum(amounts), len(amounts)
+    shares = [Fraction(amount, total) for amount in reversed(x)]
+    weighted = sum(i * amount for i, amount in enumerate(x, start=1))
+    gini = Fraction(2 * weighted, n * total) - Fraction(n + 1, n)
+    nakamoto = next(k for k in range(1, n + 1) if sum(shares[:k]) > Fraction(1, 2))
+    figures = (shares[0], sum(shares[:10]), sum(share * share for share in shares), gini)
+    return [total, *map(float, figures), nakamoto]

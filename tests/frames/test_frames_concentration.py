@@ -2,13 +2,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 
 import pandas as pd
 import pytest
 from frames_database import wallet_id
-from held_frames import CONTRACTS, Held, counted, folded, frame_of_held, holdings_of, shown
+from held_frames import (
+    CONTRACTS,
+    Held,
+    counted,
+    folded,
+    frame_of_held,
+    holdings_of,
+    measures,
+    shown,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,19 +34,6 @@ def about(token: int) -> dict[str, Any]:
 
 def known(amount: str) -> int | None:
     return int(amount) if amount.isascii() and amount.isdigit() and len(amount) <= 100 else None
-
-
-def measures(amounts: list[int]) -> list[object]:
-    """The definitions, in fractions; amounts are of a group's holders."""
-    if not amounts:
-        return [0, None, None, None, None, None]
-    x, total, n = sorted(amounts), sum(amounts), len(amounts)
-    shares = [Fraction(amount, total) for amount in reversed(x)]
-    weighted = sum(i * amount for i, amount in enumerate(x, start=1))
-    gini = Fraction(2 * weighted, n * total) - Fraction(n + 1, n)
-    nakamoto = next(k for k in range(1, n + 1) if sum(shares[:k]) > Fraction(1, 2))
-    figures = (shares[0], sum(shares[:10]), sum(share * share for share in shares), gini)
-    return [total, *map(float, figures), nakamoto]
 
 
 def expected(rows: list[Held], group_of: Callable[[int], Any]) -> list[list[object]]:

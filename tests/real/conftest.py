@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from real_data import ART_BLOCKS_FIRST, DATA, GOTCHIS, PUNKS, REAS, Slice, write_slice
+from real_data import ART_BLOCKS_FIRST, DATA, REAS, Slice, write_slice
 from real_history import Facts, History, play
 
 import nftsync
@@ -51,11 +51,11 @@ def history(facts: Facts, shared: Path) -> History:
 
 @pytest.fixture(scope="session")
 def real_slice(shared: Path) -> Slice:
-    """Wallets with a punk, a first Art Block, a gotchi or a work of Casey Reas, mirrored."""
+    """Wallets with a first Art Block or a work of Casey Reas, mirrored."""
     database, world, done = shared / "slice.db", shared / "slice.jsonl", shared / "slice.done"
     with alone(shared, "slice"):
         if not done.exists():
-            write_slice(world, [PUNKS, ART_BLOCKS_FIRST, GOTCHIS, REAS])
+            write_slice(world, [ART_BLOCKS_FIRST, REAS])
             with SandboxServer(World.load(world)) as server:
                 result = nftsync.sync(
                     server.world.wallets(), base_url=server.url, database=database, progress=False

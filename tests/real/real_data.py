@@ -21,10 +21,7 @@ needs_data = pytest.mark.skipif(
 #: (wallet id, token id) -> amount.
 State = dict[tuple[str, str], int]
 
-PUNKS = "0xb47e3cd837ddf8e4c57f05d70ab865de6e193bbb"
-ART_BLOCKS = "0xa7d8d9ef8d8ce8992df33d8b8cf4aebabd5bd270"
 ART_BLOCKS_FIRST = "0x059edd72cd353df5106d2b9cc5ab83a52287ac3a"
-GOTCHIS = "0x86935f11c86623dec8a25696e1c19a8659cbf95d"
 
 #: As the metadata spells him.
 REAS = "Casey REAS"
@@ -50,13 +47,17 @@ def wallet_of(owner: str) -> str:
     return str(uuid5(NAMESPACE_URL, owner))
 
 
-def read_blocks() -> dict[int, list[Change]]:
-    """The changes of each block, in the order of the file."""
+def read_blocks(some: slice, together: int) -> dict[int, list[Change]]:
+    """The changes of some blocks, several together, by the last of them, in the file's order."""
     blocks: dict[int, list[Change]] = {}
     for line in lines("changes.jsonl.gz"):
         change = msgspec.json.decode(line, type=Change)
         blocks.setdefault(change.block, []).append(change)
-    return blocks
+    numbers = list(blocks)[some]
+    return {
+        these[-1]: [change for block in these for change in blocks[block]]
+        for these in (numbers[at : at + together] for at in range(0, len(numbers), together))
+    }
 
 
 def read_records(wanted: set[tuple[str, str]]) -> dict[tuple[str, str], msgspec.Raw]:
@@ -68,12 +69,6 @@ def read_records(wanted: set[tuple[str, str]]) -> dict[tuple[str, str], msgspec.
         if key in wanted:
             found[key] = msgspec.Raw(line.strip())
     return found
-
-
-def read_wallets() -> Iterator[dict[str, Any]]:
-    """The wallets, with all that the file says of them."""
-    for line in lines("wallets.jsonl.gz"):
-        yield msgspec.json.decode(line)
 
 
 def write_slice(path: Path, texts: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""A real history of 58 blocks, seen through the sandbox, a mirror and its frames."""
+"""A real history of 20 blocks, four at a time, through the sandbox, a mirror and its frames."""
 
 from __future__ import annotations
 
@@ -24,27 +24,18 @@ def state_of(frame: pd.DataFrame) -> State:
     return dict(zip(keys, frame["amount"], strict=True))
 
 
-def test_the_file_is_the_one_that_was_meant(facts: Facts) -> None:
-    assert len(facts.blocks) == 58
-    assert sum(len(changes) for changes in facts.blocks.values()) == 10_632
-    assert len(facts.tokens) == 107
-
-
 def test_holdings_as_of_each_block_are_what_the_file_says(facts: Facts, history: History) -> None:
-    assert len(history.moments) == 59
+    assert len(facts.wallets) > 500
+    assert len(history.moments) == 6
     for block, moment in history.moments.items():
         then = frames.holdings(history.database, as_of=moment)
         assert state_of(then) == facts.states[block], block
-
-
-def test_one_wallet_as_of_each_block_is_what_the_file_says(facts: Facts, history: History) -> None:
     busiest = max(
-        facts.wallets, key=lambda wallet: sum(wallet in of for of in facts.touched.values())
+        facts.wallets, key=[wallet for of in facts.touched.values() for wallet in of].count
     )
-    for block, moment in history.moments.items():
-        then = frames.holdings(history.database, wallet=busiest, as_of=moment)
-        own = {key: held for key, held in facts.states[block].items() if key[0] == busiest}
-        assert state_of(then) == own, block
+    then = frames.holdings(history.database, wallet=busiest, as_of=moment)
+    own = {key: held for key, held in facts.states[block].items() if key[0] == busiest}
+    assert state_of(then) == own
 
 
 def test_the_present_is_the_last_block(facts: Facts, history: History) -> None:
@@ -89,7 +80,7 @@ def test_each_stretch_of_holding_begins_at_the_sync_of_its_block(
     meant = stretches(facts, blocks[-1])
     assert began(history, frames.holdings(history.database)) == meant
     assert began(history, frames.holding_ages(history.database)) == meant
-    for block in (blocks[1], blocks[12], blocks[40]):
+    for block in (blocks[1], blocks[4]):
         moment = history.moments[block]
         meant = stretches(facts, block)
         assert began(history, frames.holdings(history.database, as_of=moment)) == meant
@@ -123,7 +114,7 @@ def test_how_certain_each_block_is_follows_from_which_wallets_were_read_when(
             of.setdefault(key[0], {})[key] = amount
     touched = {block: set(wallets) for block, wallets in facts.touched.items()}
     seen = set()
-    for place in (1, 2, 12, 30, 57, 58):
+    for place in (1, 2, 4, 5):
         block = blocks[place]
         then = frames.holdings(history.database, as_of=history.moments[block])
         shown = then.drop_duplicates("wallet_id").set_index("wallet_id")["certainty"]

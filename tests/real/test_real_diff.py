@@ -71,27 +71,19 @@ def test_the_difference_between_two_blocks_is_what_the_later_changed(
         assert differences(frame) == meant, next_one
         assert others(frame) == counterparties(meant), next_one
         found_some += len(others(frame))
-    assert found_some > 100
+    assert found_some > 20
 
 
 def test_the_difference_over_many_blocks_is_that_of_their_states(
     facts: Facts, history: History
 ) -> None:
     blocks = list(facts.states)
-    for start in (0, 1, 10, 30):
-        for end in (start, start + 1, 40, 58):
-            frame = frames.diff(
-                history.database, history.moments[blocks[start]], history.moments[blocks[end]]
-            )
-            meant = expected(facts.states[blocks[start]], facts.states[blocks[end]])
-            assert differences(frame) == meant, (start, end)
-            assert others(frame) == counterparties(meant), (start, end)
-
-
-def test_without_an_end_the_difference_is_up_to_now(facts: Facts, history: History) -> None:
-    blocks = list(facts.states)
-    frame = frames.diff(history.database, history.moments[blocks[20]])
-    assert differences(frame) == expected(facts.states[blocks[20]], facts.states[blocks[-1]])
+    times = [history.moments[block] for block in blocks]
+    for start, end in ((0, 5), (1, 1), (1, 4), (3, None)):
+        frame = frames.diff(history.database, times[start], None if end is None else times[end])
+        meant = expected(facts.states[blocks[start]], facts.states[blocks[end or -1]])
+        assert differences(frame) == meant, (start, end)
+        assert others(frame) == counterparties(meant), (start, end)
 
 
 def test_one_wallet_is_told_apart(facts: Facts, history: History) -> None:

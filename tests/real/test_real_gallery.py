@@ -2,53 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import pytest
-from playwright.sync_api import Page, Route, expect, sync_playwright
+from browser.seen_browser import PATIENCE, Record, open_chromium
+from playwright.sync_api import expect
 from real_data import REAS, Slice, needs_data
 
 import nftsync
 from nftsync import frames
 
 pytestmark = needs_data
-
-_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-_PATIENCE = 120_000  # milliseconds
-
-
-@pytest.fixture
-def asked() -> list[str]:
-    """The hosts that the page asked for something."""
-    return []
-
-
-@pytest.fixture
-def window(asked: list[str]) -> Iterator[Page]:
-    """A window of Chromium without a network, so tall that all images of a page are in sight."""
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("Chromium is not installed: on Debian, apt install chromium")
-
-    def answer(route: Route) -> None:
-        address = urlsplit(route.request.url)
-        if address.scheme == "file":
-            route.continue_()
-        else:
-            asked.append(address.netloc)
-            route.abort()
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=_FLAGS)
-        window = browser.new_page(viewport={"width": 1280, "height": 6000})
-        window.set_default_timeout(_PATIENCE)
-        window.route("**/*", answer)
-        yield window
-        browser.close()
 
 
 def works(real_slice: Slice) -> Counter[str]:
@@ -61,46 +26,41 @@ def works(real_slice: Slice) -> Counter[str]:
     )
 
 
-def test_every_work_of_an_artist_is_there_with_a_placeholder(
-    real_slice: Slice, window: Page, asked: list[str], tmp_path: Path
+def test_every_work_of_an_artist_is_there_with_a_placeholder_and_found_by_its_name(
+    real_slice: Slice, tmp_path: Path
 ) -> None:
     held = frames.holdings(real_slice.database)
     chosen = held[held["creator_name"].str.casefold() == REAS.casefold()]
     gallery = nftsync.gallery(
-        chosen, title=REAS, base_url="https://api.example", ipfs_gateway="https://ipfs.example/"
-    )
-    errors: list[object] = []
-    window.on("pageerror", lambda error: errors.append(error))
-    window.goto(gallery.save(tmp_path / "works.html").as_uri())
-    shown: Counter[str] = Counter()
-    while True:
-        expect(window.locator("li img")).to_have_count(0, timeout=_PATIENCE)
-        cards = window.get_by_role("listitem")
-        assert cards.filter(has_text="Image did not load").count() == cards.count() > 0
-        shown.update(window.get_by_role("heading", level=2).all_inner_texts())
-        onward = window.get_by_role("button", name="Next page")
-        if onward.is_disabled():
-            break
-        onward.click()
-    assert shown == works(real_slice)
-    assert shown.total() == len(gallery) == 202
-    assert set(asked) == {"media-proxy.artblocks.io"}
-    assert errors == []
-
-
-def test_a_search_finds_the_works_of_a_series(
-    real_slice: Slice, window: Page, tmp_path: Path
-) -> None:
-    held = frames.holdings(real_slice.database)
-    gallery = nftsync.gallery(
-        held[held["creator_name"] == REAS],
-        page_size=500,
+        chosen,
+        title=REAS,
+        page_size=100,
         base_url="https://api.example",
         ipfs_gateway="https://ipfs.example/",
     )
-    window.goto(gallery.save(tmp_path / "works.html").as_uri())
-    window.get_by_role("searchbox").fill("phototaxis")
-    meant = Counter(name for name in works(real_slice).elements() if "Phototaxis" in name)
-    cards = window.get_by_role("listitem")
-    expect(cards).to_have_count(meant.total(), timeout=_PATIENCE)
-    assert Counter(window.get_by_role("heading", level=2).all_inner_texts()) == meant
+    with open_chromium() as browser:
+        # So tall that all images of a page are in sight.
+        context = browser.new_context(viewport={"width": 1280, "height": 6000})
+        record, window = Record(context), context.new_page()
+        window.set_default_timeout(PATIENCE)
+        window.goto(gallery.save(tmp_path / "works.html").as_uri(), wait_until="commit")
+        cards = window.get_by_role("listitem")
+        headings = window.get_by_role("heading", level=2)
+        shown: Counter[str] = Counter()
+        while True:
+            expect(window.locator("li img")).to_have_count(0)
+            assert cards.filter(has_text="Image did not load").count() == cards.count() > 0
+            shown.update(headings.all_inner_texts())
+            onward = window.get_by_role("button", name="Next page")
+            if onward.is_disabled():
+                break
+            onward.click()
+        window.get_by_role("searchbox").fill("phototaxis")
+        meant = Counter(name for name in works(real_slice).elements() if "Phototaxis" in name)
+        expect(cards).to_have_count(meant.total())
+        assert Counter(headings.all_inner_texts()) == meant
+    assert shown == works(real_slice)
+    assert shown.total() == len(gallery) == 202
+    hosts = {urlsplit(url).netloc for url in record.requests} - {""}
+    assert hosts == {"media-proxy.artblocks.io"}
+    assert record.errors([r"ERR_NAME_NOT_RESOLVED"]) == []

@@ -1,26 +1,34 @@
-"""Concentration and overlap of real collections, against plain Python straight from the file.
-
-The wallets are those of `real_slice`, with all they hold.
-"""
+"""Measures of real collections, against plain Python straight from the file."""
 
 from __future__ import annotations
 
-from fractions import Fraction
-from typing import Any
+from itertools import combinations
 
 import pandas as pd
 import pytest
-from real_data import ART_BLOCKS, ART_BLOCKS_FIRST, GOTCHIS, PUNKS, Slice, needs_data
-from real_measures import Group, by_contract, common, folded, measures
+from frames.held_frames import folded, measures, shown
+from real_data import Slice, needs_data
 
 from nftsync import frames
 
 pytestmark = needs_data
 
+#: How much each holder has of each collection, and which tokens are held of it.
+Amounts = dict[str, dict[str, int]]
+Tokens = dict[str, set[str]]
 
-@pytest.fixture(scope="module")
-def groups(real_slice: Slice) -> dict[str, Group]:
-    return by_contract(real_slice.wallets)
+
+def by_contract(real_slice: Slice, exclude: tuple[str, ...] = ()) -> tuple[Amounts, Tokens]:
+    amounts: Amounts = {}
+    tokens: Tokens = {}
+    for wallet in real_slice.wallets:
+        for balance in wallet["nftTokenBalances"]:
+            if int(balance["amount"]) and wallet["walletId"] not in exclude:
+                contract = folded(balance["token"]["contractAddress"])
+                of = amounts.setdefault(contract, {})
+                of[wallet["walletId"]] = of.get(wallet["walletId"], 0) + int(balance["amount"])
+                tokens.setdefault(contract, set()).add(balance["tokenId"])
+    return amounts, tokens
 
 
 @pytest.fixture(scope="module")
@@ -28,86 +36,41 @@ def holdings(real_slice: Slice) -> pd.DataFrame:
     return frames.holdings(real_slice.database)
 
 
-def by_name(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    return {folded(row["contract_address"]): row for row in frame.to_dict("records")}
-
-
-def by_pair(frame: pd.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
-    """The rows by their contracts in lower case; `contract_a` is the first as it is spelled."""
-    found = {}
-    for row in frame.to_dict("records"):
-        assert row["contract_a"] < row["contract_b"]
-        one, other = folded(row["contract_a"]), folded(row["contract_b"])
-        if one > other:
-            one, other = other, one
-            row["wallets_a"], row["wallets_b"] = row["wallets_b"], row["wallets_a"]
-        found[one, other] = row
-    assert len(found) == len(frame)
-    return found
-
-
-def floats(values: dict[str, int | Fraction]) -> dict[str, int | float]:
-    """Each fraction as the float next to it."""
-    return {
-        name: value.numerator / value.denominator if isinstance(value, Fraction) else value
-        for name, value in values.items()
-    }
-
-
-def test_concentration_of_each_collection_is_its_definition(
-    groups: dict[str, Group], holdings: pd.DataFrame
-) -> None:
-    found = by_name(frames.concentration(holdings))
-    assert len(found) > 300
-    assert set(found) == set(groups)
-    for contract, group in groups.items():
-        expected = floats(measures(group))
-        assert {name: found[contract][name] for name in expected} == expected, contract
-
-
-def test_a_database_gives_the_same_concentration_as_its_frame(
+def test_concentration_is_its_definition_with_and_without_the_largest_holders(
     real_slice: Slice, holdings: pd.DataFrame
 ) -> None:
-    pd.testing.assert_frame_equal(
-        frames.concentration(real_slice.database), frames.concentration(holdings)
-    )
-
-
-def test_without_the_largest_holders_the_rest_is_measured(
-    real_slice: Slice, groups: dict[str, Group], holdings: pd.DataFrame
-) -> None:
-    punks = groups[PUNKS].amounts
-    largest = sorted(punks, key=lambda wallet: -punks[wallet])[:3]
-    found = by_name(frames.concentration(holdings, exclude=largest))
-    left = by_contract(real_slice.wallets, exclude=largest)
-    assert set(found) == set(left)
-    for contract in (PUNKS, ART_BLOCKS, ART_BLOCKS_FIRST, GOTCHIS):
-        expected = floats(measures(left[contract]))
-        assert {name: found[contract][name] for name in expected} == expected
+    amounts, _ = by_contract(real_slice)
+    largest = tuple(sorted(amounts, key=lambda contract: -len(amounts[contract]))[:1])
+    out = tuple(sorted(amounts[largest[0]], key=lambda each: -amounts[largest[0]][each])[:3])
+    for exclude in ((), out):
+        amounts, tokens = by_contract(real_slice, exclude)
+        assert len(amounts) > 100
+        found = {
+            folded(contract): rest
+            for contract, *rest in shown(frames.concentration(holdings, exclude=exclude))
+        }
+        assert found == {
+            contract: [len(tokens[contract]), len(of), *measures(list(of.values())), 0]
+            for contract, of in amounts.items()
+        }
 
 
 def test_overlap_of_each_pair_is_that_of_the_sets(
-    groups: dict[str, Group], holdings: pd.DataFrame
+    real_slice: Slice, holdings: pd.DataFrame
 ) -> None:
-    found = by_pair(frames.overlap(holdings))
-    names = sorted(groups)
-    pairs = {
-        (one, other)
-        for place, one in enumerate(names)
-        for other in names[place + 1 :]
-        if groups[one].holders & groups[other].holders
-    }
-    assert set(found) == pairs
-    assert len(pairs) > 1000
-    for one, other in pairs:
-        expected = floats(common(groups, one, other))
-        assert {name: found[one, other][name] for name in expected} == expected, (one, other)
-
-
-def test_punk_holders_with_art_blocks(holdings: pd.DataFrame) -> None:
-    found = by_pair(frames.overlap(holdings))
-    assert found[ART_BLOCKS, PUNKS]["both"] == 234
-    assert found[ART_BLOCKS_FIRST, PUNKS]["both"] == 30
+    holders = {contract: set(of) for contract, of in by_contract(real_slice)[0].items()}
+    found = {}
+    for a, b, wallets_a, wallets_b, *rest in shown(frames.overlap(holdings)):
+        assert a < b
+        of = {folded(a): wallets_a, folded(b): wallets_b}
+        found[frozenset(of)] = (of, rest)
+    meant = {}
+    for a, b in combinations(holders, 2):
+        if both := len(holders[a] & holders[b]):
+            of = {a: len(holders[a]), b: len(holders[b])}
+            meant[frozenset(of)] = (of, [both, both / len(holders[a] | holders[b])])
+    assert found == meant
+    assert len(meant) > 1000
 
 
 def test_quality_names_each_token_without_a_name_or_image_or_with_a_blank_text(
