@@ -59,17 +59,8 @@ def frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
 def hostile() -> pd.DataFrame:
     """Each text in every column of text, with each image somewhere."""
     columns = (
-        "name",
-        "creator_name",
-        "collection",
-        "contract_address",
-        "blockchain_token_id",
-        "wallet_label",
-        "wallet_id",
-        "description",
-        "amount_text",
-        "edition_id",
-        "held_since",
+        *("name", "creator_name", "collection", "contract_address", "blockchain_token_id"),
+        *("wallet_label", "wallet_id", "description", "amount_text", "edition_id", "held_since"),
     )
     rows = []
     for number, text in enumerate(HOSTILE_TEXTS):

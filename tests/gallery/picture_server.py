@@ -46,16 +46,13 @@ class _Handler(BaseHTTPRequestHandler):
         name = self.path.rpartition("/")[2].partition("?")[0]
         if name == "slow.svg":
             self.server.release.wait(60)
-        answers = {
+        kind, body = {
             "page.png": ("text/html", PAGE),
             "scripted.svg": ("image/svg+xml", SCRIPTED),
             "slow.svg": ("image/svg+xml", GOOD),
-        }
-        if name.startswith("good"):
-            answers[name] = ("image/svg+xml", GOOD)
-        kind, body = answers.get(name, ("text/plain", "not found"))
-        self.send_response(200 if name in answers else 404)
-        self.send_header("Content-Type", kind)
+        }.get(name, ("image/svg+xml", GOOD) if name.startswith("good") else ("", ""))
+        self.send_response(200 if body else 404)
+        self.send_header("Content-Type", kind or "text/plain")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body.encode())

@@ -25,7 +25,7 @@ starts = st.sampled_from(
 def test_chromium_reads_each_as_https_or_as_the_providers_origin(chromium: Browser) -> None:
     page = chromium.new_page()
 
-    @settings(max_examples=60, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=15, suppress_health_check=list(HealthCheck))
     @given(st.lists(st.tuples(starts, pieces).map("".join), min_size=50, max_size=50))
     def check(texts: list[str]) -> None:
         urls = [image_address(text, provider=PROVIDER).url for text in texts]
