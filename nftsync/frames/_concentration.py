@@ -237,8 +237,8 @@ def overlap(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame:
     named = contract < len(names)
     held = np.sort(wallet[named].astype(np.int64) * len(names) + contract[named])
     # Once each.
-    wallet, contract = np.divmod(held[run_starts(held)], max(len(names), 1))
-    first, second, both = _common(wallet, contract)
+    holder, contract = np.divmod(held[run_starts(held)], max(len(names), 1))
+    first, second, both = _common(holder, contract)
     order = np.argsort(-both, kind="stable")
     first, second, both = first[order], second[order], both[order]
     wallets = np.bincount(contract, minlength=len(names))

@@ -12,32 +12,15 @@ from frames_database import Builder, at, wallet_id
 from nftsync import frames
 
 LINES = [
-    "last sync",
-    "last successful sync",
-    "last replay",
-    "oldest wallet read",
-    "wallets never read",
-    "failed wallets",
-    "incomplete wallets",
-    "webhooks pending",
-    "webhooks running",
-    "webhooks failed",
-    "webhooks dead",
-    "webhooks unrouted",
-    "webhooks quarantined",
+    *("last sync", "last successful sync", "last replay", "oldest wallet read"),
+    *("wallets never read", "failed wallets", "incomplete wallets"),
+    *("webhooks pending", "webhooks running", "webhooks failed", "webhooks dead"),
+    *("webhooks unrouted", "webhooks quarantined"),
 ]
-DTYPES = {
-    "what": "str",
-    "count": "Int64",
-    "at": "datetime64[us, UTC]",
-    "age": "timedelta64[us]",
-    "detail": "str",
-}
 
 
 def lines(path: Path) -> dict[str, tuple[int | None, pd.Timestamp | None, str]]:
     frame = frames.freshness(path)
-    assert {name: str(kind) for name, kind in frame.dtypes.items()} == DTYPES
     return {
         row["what"]: (
             None if row["count"] is pd.NA else row["count"],
@@ -77,33 +60,26 @@ def _runs(build: Builder) -> None:
     )  # fmt: skip
 
 
-def test_the_last_runs_of_each_kind(build: Builder) -> None:
+def test_the_last_runs_of_each_kind_and_a_running_one_first(build: Builder) -> None:
     _runs(build)
     found = lines(build.path)
     assert list(found) == LINES  # run 2 was killed long ago, and is no running sync
-    assert found["last sync"] == (
-        2, time(9), "run 3: failed, 40 wallets failed, it is all wrong"
-    )  # fmt: skip
+    assert found["last sync"] == (2, time(9), "run 3: failed, 40 wallets failed, it is all wrong")
     assert found["last successful sync"] == (1234, time(5), "run 1: ok")
     assert found["last replay"] == (3, time(8), "run 4: partial")
-
-
-def test_a_running_sync_stands_first(build: Builder) -> None:
-    _runs(build)
+    sync = {"kind": "sync", "status": "running", "started_at": at(20)}
     build.insert(
-        "sync_runs", run_id=5, kind="sync", status="running", started_at=at(20),
-        wallets_total=5000, wallets_ok=1500, wallets_failed=1,
-    )  # fmt: skip
+        "sync_runs", run_id=5, wallets_total=5000, wallets_ok=1500, wallets_failed=1, **sync
+    )
     found = lines(build.path)
     assert list(found) == ["running sync", *LINES]
-    assert found["running sync"] == (
-        1501, time(20), "run 5: 1,501 of 5,000 wallets, unless it was killed"
-    )  # fmt: skip
+    told = "run 5: 1,501 of 5,000 wallets, unless it was killed"
+    assert found["running sync"] == (1501, time(20), told)
     assert found["last sync"][2].startswith("run 3")
 
 
 def test_tracked_wallets_by_how_they_were_read(build: Builder) -> None:
-    build.wallet(1, seen=1, label="New\nVault")
+    build.wallet(1, seen=1, label="New\nVault\x1b[2J\u202e")  # acts on no terminal
     build.wallet(2, synced_at=at(30), status="ok")
     build.wallet(3, synced_at=at(20), status="failed", error="the provider answered 500")
     build.wallet(4, synced_at=at(25), status="incomplete", error="field `next`")
@@ -111,21 +87,15 @@ def test_tracked_wallets_by_how_they_were_read(build: Builder) -> None:
     for number in range(6, 10):
         build.wallet(number, seen=3, status="failed", error="x" * 500)
     found = lines(build.path)
-    assert found["oldest wallet read"] == (
-        3, time(20), f"{wallet_id(3)}: the provider answered 500"
-    )  # fmt: skip
+    oldest = f"{wallet_id(3)}: the provider answered 500"
+    assert found["oldest wallet read"] == (3, time(20), oldest)
     count, since, detail = found["wallets never read"]
     assert (count, since) == (5, time(1))
-    assert detail.startswith(f"New Vault ({wallet_id(1)}); {wallet_id(6)}: xxx")
+    assert detail.startswith(f"New Vault\\x1b[2J\\x202e ({wallet_id(1)}); {wallet_id(6)}: xxx")
     assert detail.endswith("…; 2 more")
     assert found["failed wallets"][:2] == (5, time(20))
     assert wallet_id(5) not in found["failed wallets"][2]
     assert found["incomplete wallets"] == (1, time(25), f"{wallet_id(4)}: field `next`")
-
-
-def test_names_from_outside_act_on_no_terminal(build: Builder) -> None:
-    build.wallet(1, label="a\x1b[2J\u202eb")
-    assert lines(build.path)["wallets never read"][2] == f"a\\x1b[2J\\x202eb ({wallet_id(1)})"
 
 
 def test_webhooks_that_are_not_done(build: Builder) -> None:

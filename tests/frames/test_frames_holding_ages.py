@@ -16,25 +16,9 @@ from nftsync import frames
 from nftsync.errors import InputError
 
 BUCKETS = [
-    "under a day",
-    "under a week",
-    "under a month",
-    "under 3 months",
-    "under a year",
+    *("under a day", "under a week", "under a month", "under 3 months", "under a year"),
     "a year or more",
 ]
-DTYPES = {
-    "wallet_id": "str",
-    "wallet_label": "str",
-    "token_id": "str",
-    "contract_address": "str",
-    "name": "str",
-    "amount": "object",
-    "held_since": "datetime64[us, UTC]",
-    "age": "timedelta64[us]",
-    "bucket": "category",
-    "censored": "bool",
-}
 
 
 def stretches(log: list[Change], until: str) -> dict[tuple[str, str], tuple[str | None, str, bool]]:
@@ -58,7 +42,7 @@ def histories(tmp_path_factory: pytest.TempPathFactory) -> Histories:
     return Histories(tmp_path_factory.mktemp("ages"))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(reads=READS, then=st.integers(-1, 20))
 def test_ages_are_those_of_a_replay(histories: Histories, reads: list[Read], then: int) -> None:
     """Also where a clock that stood still gave a wallet's first and later reads one time."""
@@ -76,48 +60,23 @@ def test_ages_are_those_of_a_replay(histories: Histories, reads: list[Read], the
             assert row["amount"] == (meant if type(meant) is int else None)
             assert row["held_since"] == pd.Timestamp(since)
             assert row["censored"] is first_read
-
-
-@settings(max_examples=15)
-@given(reads=READS)
-def test_at_the_last_change_they_are_those_of_now(histories: Histories, reads: list[Read]) -> None:
-    clock = histories.play(reads)
-    now = frames.holding_ages(histories.path)
-    then = frames.holding_ages(histories.path, at=moment(clock))
-    timeless = [name for name in DTYPES if name not in {"age", "bucket"}]
-    pd.testing.assert_frame_equal(now[timeless], then[timeless])
-    assert (then["age"] == pd.Timestamp(moment(clock)) - then["held_since"]).all()
     # The changes are in the future of this machine's clock.
-    assert (now["age"] == pd.Timedelta(0)).all()
+    assert (frames.holding_ages(histories.path)["age"] == pd.Timedelta(0)).all()
 
 
 DAY = 86_400
 
 
-@pytest.mark.parametrize(
-    ("seconds", "bucket"),
-    [
-        (0, "under a day"),
-        (DAY - 0.000001, "under a day"),
-        (DAY, "under a week"),
-        (7 * DAY - 0.000001, "under a week"),
-        (7 * DAY, "under a month"),
-        (30 * DAY - 0.000001, "under a month"),
-        (30 * DAY, "under 3 months"),
-        (91 * DAY - 0.000001, "under 3 months"),
-        (91 * DAY, "under a year"),
-        (365 * DAY - 0.000001, "under a year"),
-        (365 * DAY, "a year or more"),
-        (4000 * DAY, "a year or more"),
-    ],
-)
-def test_buckets_begin_at_their_bound(build: Builder, seconds: float, bucket: str) -> None:
+def test_buckets_begin_at_their_bound(build: Builder) -> None:
     build.wallet(1)
     build.token(1)
     build.change(1, 1, None, "1", 0)
-    row = frames.holding_ages(build.path, at=at(seconds)).iloc[0]
-    assert row["bucket"] == bucket
-    assert row["age"] == timedelta(seconds=seconds)
+    bounds = [0, DAY, 7 * DAY, 30 * DAY, 91 * DAY, 365 * DAY, 4000 * DAY]
+    for bucket, first, following in zip(BUCKETS, bounds, bounds[1:], strict=False):
+        for seconds in (first, following - 0.000001):
+            row = frames.holding_ages(build.path, at=at(seconds)).iloc[0]
+            assert row["bucket"] == bucket
+            assert row["age"] == timedelta(seconds=seconds)
 
 
 def _long_ago(build: Builder) -> Path:
@@ -155,14 +114,7 @@ def test_wallets_can_be_left_out(build: Builder) -> None:
     assert kept["token_id"].tolist() == [token_id(1)]
     with pytest.raises(InputError, match="wallet id"):
         frames.holding_ages(path, exclude="Treasury")
-
-
-def test_an_empty_database_and_a_time_before_all(build: Builder) -> None:
-    for frame in (
-        frames.holding_ages(build.path),
-        frames.holding_ages(_long_ago(build), at=at(0)),
-    ):
-        assert len(frame) == 0
-        assert {name: str(kind) for name, kind in frame.dtypes.items()} == DTYPES
-        assert frame["bucket"].cat.ordered
-        assert frame["bucket"].cat.categories.tolist() == BUCKETS
+    none = frames.holding_ages(path, at=at(0))
+    assert len(none) == 0
+    assert none["bucket"].cat.ordered
+    assert none["bucket"].cat.categories.tolist() == BUCKETS
