@@ -23,6 +23,10 @@ class Outcome(NamedTuple):
     def json(self) -> Any:
         return json.loads(self.out)
 
+    @property
+    def said(self) -> str:
+        return self.out + self.err
+
 
 def listed(world: World) -> dict[tuple[str, str], str]:
     """What the provider lists: the amount of each wallet and token."""

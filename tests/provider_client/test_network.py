@@ -11,13 +11,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from forward_proxy import HOST, ForwardProxy
 from provider import Provider, balances, entry, head, raw, reply, token, uuid, wallet
+from worlds import Outcome
 
-from nftsync.cli import main
 from nftsync.errors import NoConnection, ProxyFailed, SettingsError
 from nftsync.provider.webhooks import read_webhook
 from nftsync.records import Effort
@@ -49,30 +49,15 @@ def named(provider: Provider) -> str:
     return provider.url.replace("127.0.0.1", HOST)
 
 
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def said(self) -> str:
-        return self.out + self.err
-
-
-Run = Callable[..., Ran]
-
-
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     """Runs a command with these variables, as the command line does."""
 
-    def run(*words: str, **environ: str) -> Ran:
+    def run(*words: str, **environ: str) -> Outcome:
         with monkeypatch.context() as patch:
             for name, value in {"NFTSYNC_RETRIES": "1", **environ}.items():
                 patch.setenv(name, value)
-            with pytest.raises(SystemExit) as ended:
-                main(words)
-        return Ran(int(str(ended.value.code)), *capsys.readouterr())
+            return command(*words)
 
     return run
 
@@ -151,21 +136,17 @@ def test_the_reading_process_gets_the_proxy_too(proxy, provider, run):
     assert json.loads(ran.out)["wallets"]["ok"] == 600 == len(proxy.asked)
 
 
-@pytest.mark.parametrize(
-    "environ",
-    [
-        {"HTTP_PROXY": "PROXY", "NO_PROXY": "example.com,127.0.0.1"},
-        {"http_proxy": "PROXY", "no_proxy": "*"},
-        {"HTTP_PROXY": "PROXY", "NFTSYNC_PROXY": ""},
-        {"HTTPS_PROXY": "PROXY"},
-    ],
-)
-def test_no_proxy_is_asked_where_none_is_meant(proxy, provider, environ, run):
+def test_no_proxy_is_asked_where_none_is_meant(proxy, provider, run):
     provider.always(reply(GOOD))
-    settings = {name: value.replace("PROXY", proxy.address) for name, value in environ.items()}
-    ran = run("check", wallet(1), NFTSYNC_BASE_URL=provider.url, **settings)
-    assert "was read" in ran.said
-    assert "proxy: through" not in ran.said
+    for environ in (
+        {"HTTP_PROXY": proxy.address, "NO_PROXY": "example.com,127.0.0.1"},
+        {"http_proxy": proxy.address, "no_proxy": "*"},
+        {"HTTP_PROXY": proxy.address, "NFTSYNC_PROXY": ""},
+        {"HTTPS_PROXY": proxy.address},
+    ):
+        ran = run("check", wallet(1), NFTSYNC_BASE_URL=provider.url, **environ)
+        assert "was read" in ran.said
+        assert "proxy: through" not in ran.said
     assert proxy.asked == []
 
 
@@ -279,22 +260,18 @@ def test_a_handshake_that_takes_too_long_is_no_connection(make_client):
             client.balances(wallet(1), Effort())
 
 
-@pytest.mark.parametrize("apart", [True, False])
-def test_a_client_certificate_is_shown(certificates, make_client, apart):
+def test_a_client_certificate_is_shown(certificates, make_client):
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificates.server)
     tls.load_verify_locations(certificates.ca)
     tls.verify_mode = ssl.CERT_REQUIRED
-    own = {"client_certificate": certificates.client}
-    if apart:
-        own = {
-            "client_certificate": certificates.client_certificate_alone,
-            "client_key": certificates.client_key_alone,
-        }
+    alone = (certificates.client_certificate_alone, certificates.client_key_alone)
     with Provider(tls=tls) as strict:
         strict.always(reply(GOOD))
         given = {"base_url": strict.url, "ca_file": certificates.ca, "attempts": 1}
-        assert make_client(**given, **own).balances(wallet(1), Effort()).entries
+        for certificate, key in (alone, (certificates.client, None)):
+            client = make_client(**given, client_certificate=certificate, client_key=key)
+            assert client.balances(wallet(1), Effort()).entries
         with pytest.raises(NoConnection):
             make_client(**given).balances(wallet(1), Effort())
 
@@ -316,12 +293,15 @@ def test_an_unusable_certificate_is_an_error_that_names_setting_and_file(
         assert "FAILED   database" not in ran.said
 
 
-@pytest.mark.parametrize("files", [("locked", None), ("client_certificate_alone", None),
-                                   (None, "client_key_alone"), ("client", "ca")])  # fmt: skip
-def test_a_key_that_does_not_go_with_the_certificate_is_an_error(certificates, make_client, files):
-    certificate, key = (None if name is None else getattr(certificates, name) for name in files)
-    with pytest.raises(SettingsError, match=r"^client_.*NFTSYNC_CLIENT_KEY"):
-        make_client(base_url="https://x.test", client_certificate=certificate, client_key=key)
+def test_a_key_that_does_not_go_with_the_certificate_is_an_error(certificates, make_client):
+    alone, key = certificates.client_certificate_alone, certificates.client_key_alone
+    for files in (
+        *((certificates.locked, None), (alone, None)),
+        *((None, key), (certificates.client, certificates.ca)),
+    ):
+        own = dict(zip(("client_certificate", "client_key"), files, strict=True))
+        with pytest.raises(SettingsError, match=r"^client_.*NFTSYNC_CLIENT_KEY"):
+            make_client(base_url="https://x.test", **own)
 
 
 # Few descriptors --------------------------------------------------------------------------------
