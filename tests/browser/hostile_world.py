@@ -16,8 +16,6 @@ from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
 from nftsync.store.wallets import WalletLine
 
-__all__ = ["RAN", "Canary", "canary", "hostile_provider", "hostile_wallets", "script"]
-
 #: What a script that runs says on the console, as the window's name and in a dialog.
 RAN = "a-script-ran"
 
@@ -25,12 +23,7 @@ _CONTENT = "QmYwAPJzv5CZsnA625s3Xf2nemtYgPpHdWEz79ojWKPbdG"
 
 
 class Canary(ThreadingHTTPServer):
-    """A server on loopback that nothing should ask; a context's scripts call it when they run.
-
-    Attributes:
-        url: where it answers.
-        hits: the paths that it was asked for.
-    """
+    """A server on loopback that nothing should ask: scripts call it when they run."""
 
     daemon_threads = True
 

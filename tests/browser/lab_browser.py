@@ -8,7 +8,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,6 @@ import nbformat
 from nbformat import v4
 from playwright.sync_api import BrowserContext, FrameLocator, Locator, Page, expect
 from seen_browser import PATIENCE
-
-__all__ = ["Lab", "LabPage", "running_lab", "write_notebook"]
 
 _FLAGS = (
     "--no-browser",
@@ -43,16 +41,7 @@ _SETTINGS = {
 
 
 class Lab:
-    """A JupyterLab server.
-
-    Args:
-        home: a folder for settings, kernels' files and notebooks.
-        token: what lets a browser in.
-
-    Attributes:
-        notebooks: the folder that it serves.
-        url: where it answers, without a slash at its end.
-    """
+    """A JupyterLab server at `url`, on the folder `notebooks`."""
 
     def __init__(self, home: Path, token: str) -> None:
         self.notebooks = home / "notebooks"
@@ -68,12 +57,7 @@ class Lab:
 
 @contextmanager
 def running_lab(home: Path, environment: Mapping[str, str]) -> Iterator[Lab]:
-    """Run JupyterLab for the length of a block; it ends its kernels.
-
-    Args:
-        home: an empty folder, all that it knows of this machine.
-        environment: what kernels find in their environment beside what they need to run.
-    """
+    """Run JupyterLab for the length of a block; an empty folder is all it knows of this machine."""
     token = secrets.token_hex(16)
     lab = Lab(home, token)
     lab.notebooks.mkdir(parents=True)
@@ -95,11 +79,10 @@ def running_lab(home: Path, environment: Mapping[str, str]) -> Iterator[Lab]:
         yield lab
     finally:
         process.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(PATIENCE / 1000)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.kill()
+        process.wait()
 
 
 def _environment(home: Path) -> dict[str, str]:
@@ -125,15 +108,18 @@ def _url_once_it_answers(process: subprocess.Popen[bytes], home: Path, token: st
 
 
 class LabPage:
-    """A notebook in an open window.
-
-    Attributes:
-        page: Playwright's page.
-    """
+    """A notebook in an open window."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
         page.wait_for_function(_READY)
+
+    def wait_until(self, done: Callable[[], bool]) -> None:
+        """Wait for what no event of Playwright's tells of."""
+        deadline = time.monotonic() + PATIENCE / 1000
+        while not done():
+            assert time.monotonic() < deadline
+            self.page.wait_for_timeout(50)
 
     def run_all(self) -> None:
         """Choose Run All Cells in the menu; wait until every cell has ended, or one has failed."""
@@ -158,10 +144,7 @@ class LabPage:
         return found
 
     def live_parts(self) -> list[str]:
-        """What of the outputs, frames within them included, could run or leave the page.
-
-        Event handlers, and addresses of other schemes than http and https.
-        """
+        """Event handlers in outputs and their frames, and addresses but of http and https."""
         found: list[str] = []
         for frame in self.page.frames:
             root = ".jp-OutputArea-output" if frame == self.page.main_frame else ":root"

@@ -18,16 +18,11 @@ from playwright.sync_api import (
     ConsoleMessage,
     Dialog,
     Error,
-    Frame,
     Page,
-    Request,
     WebError,
-    WebSocket,
     expect,
     sync_playwright,
 )
-
-__all__ = ["PATIENCE", "Record", "answering", "open_chromium"]
 
 #: Milliseconds that a busy machine may take for anything; what is awaited comes much sooner.
 PATIENCE = 120_000.0
@@ -62,10 +57,7 @@ def open_chromium(*, proxy: str | None = None) -> Iterator[Browser]:
     """Headless Chromium for the length of a block; skips the test where there is none.
 
     Playwright keeps an event loop running in this thread meanwhile, so a block should not outlast
-    the tests of one module.
-
-    Args:
-        proxy: the URL of a proxy for all but 127.0.0.1.
+    the tests of one module. The proxy is for all but 127.0.0.1.
     """
     executable = shutil.which("chromium")
     if executable is None:
@@ -92,14 +84,9 @@ class Message(NamedTuple):
 
 
 class Record:
-    """All that pages of a browser context say, ask for, pop up and go to.
+    """All that pages of a browser context say, ask for, pop up and go to, of every frame.
 
-    Attributes:
-        messages: console lines and uncaught errors, of every frame.
-        dialogs: the texts of alerts, prompts and confirmations.
-        requests: the address of each request, failed and blocked ones too, that Playwright tells
-            of: it misses what a frame asks for while it is being made.
-        visits: the address of every document that a frame was sent to.
+    Playwright does not tell of what a frame asks for while it is being made.
     """
 
     def __init__(self, context: BrowserContext) -> None:
@@ -110,7 +97,7 @@ class Record:
         context.on("console", self._console)
         context.on("weberror", self._uncaught)
         context.on("dialog", self._dialog)
-        context.on("request", self._request)
+        context.on("request", lambda request: self.requests.append(request.url))
         context.on("page", self._page)
 
     def forget(self) -> None:
@@ -129,18 +116,9 @@ class Record:
         with suppress(Error):  # it closes with its page
             dialog.dismiss()
 
-    def _request(self, request: Request) -> None:
-        self.requests.append(request.url)
-
     def _page(self, page: Page) -> None:
-        page.on("framenavigated", self._visit)
-        page.on("websocket", self._socket)
-
-    def _visit(self, frame: Frame) -> None:
-        self.visits.append(frame.url)
-
-    def _socket(self, socket: WebSocket) -> None:
-        self.requests.append(socket.url)
+        page.on("framenavigated", lambda frame: self.visits.append(frame.url))
+        page.on("websocket", lambda socket: self.requests.append(socket.url))
 
     def errors(self, known: Iterable[str] = ()) -> list[str]:
         """Console errors and uncaught ones, but those whose text matches a known pattern."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hostile_world import RAN, Canary, canary, hostile_provider, hostile_wallets, script
 from lab_browser import Lab, LabPage, running_lab, write_notebook
 from playwright.sync_api import BrowserContext, Locator, expect
-from seen_browser import PATIENCE, Record
+from seen_browser import Record
 from way_out import WayOut
 
 import nftsync
@@ -101,7 +100,10 @@ def lab(
 
 
 def _hover_over_charts(notebook: LabPage) -> None:
-    for chart in notebook.page.locator(".js-plotly-plot").all():
+    drawn = notebook.page.locator(".js-plotly-plot")
+    expect(drawn).to_have_count(len(charts.__all__))
+    for chart in drawn.all():
+        expect(chart.locator(".main-svg").first).to_be_visible()
         chart.scroll_into_view_if_needed()
         area = chart.bounding_box()
         assert area is not None
@@ -145,13 +147,6 @@ def _said(record: Record) -> int:
     return [message.text for message in record.messages].count(RAN)
 
 
-def _wait(notebook: LabPage, done: Callable[[], bool]) -> None:
-    """Wait for what no event of Playwright's tells of."""
-    deadline = time.monotonic() + PATIENCE / 1000
-    while not done() and time.monotonic() < deadline:
-        notebook.page.wait_for_timeout(50)
-
-
 def test_a_script_that_runs_is_seen(
     lab: Lab, trap: Canary, context: BrowserContext, record: Record
 ) -> None:
@@ -168,11 +163,10 @@ def test_a_script_that_runs_is_seen(
     notebook = lab.open(context, "control.ipynb")
     notebook.run_all()
     ran = {"/ran", "/frame/ran"}
-    _wait(notebook, lambda: ran <= set(trap.hits) and _said(record) == 2)
+    notebook.wait_until(lambda: ran <= set(trap.hits) and _said(record) == 2)
+    notebook.wait_until(lambda: f"{trap.url}/ran" in record.strangers(lab.url))
+    notebook.wait_until(lambda: record.dialogs == [RAN])
     assert set(trap.hits) == ran
-    assert record.dialogs == [RAN]
-    assert _said(record) == 2
-    assert f"{trap.url}/ran" in record.strangers(lab.url)
     assert notebook.page.evaluate("window.name") == RAN
     assert len(notebook.live_parts()) == 3
     with pytest.raises(AssertionError):

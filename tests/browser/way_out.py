@@ -13,8 +13,6 @@ from socketserver import StreamRequestHandler, ThreadingTCPServer
 
 from seen_browser import answering
 
-__all__ = ["WayOut", "way_out"]
-
 #: What Chromium asks of its own accord: for updates, accounts, and how to fill a form.
 _OWN = re.compile(
     r"[A-Z]+ (http://)?(update\.googleapis|accounts\.google|content-autofill\.googleapis)\.com[:/]"
@@ -22,13 +20,7 @@ _OWN = re.compile(
 
 
 class WayOut(ThreadingTCPServer):
-    """The proxy.
-
-    Attributes:
-        url: where it answers.
-        wanted: the first line of each request but Chromium's own, such as
-            `CONNECT example.com:443 HTTP/1.1`.
-    """
+    """The proxy; `wanted` has the first line of each request but Chromium's own."""
 
     daemon_threads = True
 

@@ -19,6 +19,15 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]-*.ipynb"))
 PAGES = ROOT / "docs" / "notebooks"
 
+#: The cells that draw, by notebook.
+CHARTS = {
+    "1-first-look": ["collections-chart"],
+    "2-what-changed": ["arrivals", "over-time", "ages-chart"],
+    "3-collections-and-holders": ["lorenz", "holders", "overlap-chart"],
+    "4-webhooks-and-freshness": ["lag", "backlog"],
+    "5-report": ["arrivals", "by-collection", "holders"],
+}
+
 #: Seconds for a cell; what takes longer will not come.
 _PATIENCE = 240
 

@@ -13,22 +13,13 @@ from typing import Any
 import nbformat
 import pytest
 from browser.seen_browser import PATIENCE, Record, open_chromium
-from notebook_worlds import NOTEBOOKS, PAGES, count, execute, outputs, read, text_of
+from notebook_worlds import CHARTS, NOTEBOOKS, PAGES, count, execute, outputs, read, text_of
 
 from nftsync.lab.jupyter import notebook_environment
 
 #: A time to the microsecond, or with its offset.
 _LONG_TIME = re.compile(r"\d:\d\d\.\d|\+00:00")
 PLOTLY = "application/vnd.plotly.v1+json"
-
-#: The cells that draw, by notebook.
-CHARTS = {
-    "1-first-look": ["collections-chart"],
-    "2-what-changed": ["arrivals", "over-time", "ages-chart"],
-    "3-collections-and-holders": ["lorenz", "holders", "overlap-chart"],
-    "4-webhooks-and-freshness": ["lag", "backlog"],
-    "5-report": ["arrivals", "by-collection", "holders"],
-}
 
 
 def all_outputs(run: Any) -> list[Any]:

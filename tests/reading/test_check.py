@@ -126,37 +126,23 @@ def test_what_cannot_be_used_is_named(command: Command, monkeypatch: pytest.Monk
     assert "NFTSYNC_CONCURRENCY" in done.err
 
 
-@pytest.mark.parametrize(
-    ("url", "warned"),
-    [
-        ("https://api.example.com", False),
-        ("http://127.0.0.1:8788", False),
-        ("http://[::1]:8788", False),
-        ("http://localhost:8788", False),
-        ("http://api.example.com", True),
-        ("http://10.0.0.7", True),
-    ],
-)
-def test_plain_http_is_a_warning_unless_it_stays_on_this_machine(url: str, warned: bool) -> None:
-    with Client(ClientConfig(base_url=url)) as client:
-        verdicts = [check.verdict for check in check_provider(client, url, None)]
-    assert verdicts == [*["warning"] * warned, "skipped"]
+def test_plain_http_is_a_warning_unless_it_stays_on_this_machine() -> None:
+    for url, warned in (
+        *(("https://api.example.com", False), ("http://127.0.0.1:8788", False)),
+        *(("http://[::1]:8788", False), ("http://localhost:8788", False)),
+        *(("http://api.example.com", True), ("http://10.0.0.7", True)),
+    ):
+        with Client(ClientConfig(base_url=url)) as client:
+            verdicts = [check.verdict for check in check_provider(client, url, None)]
+        assert verdicts == [*["warning"] * warned, "skipped"]
 
 
-@pytest.mark.parametrize(
-    ("secret", "verdict"),
-    [
-        (None, "skipped"),
-        ("", "FAILED"),
-        ("  ", "FAILED"),
-        ("tr0ub4dor&3", "warning"),
-        (SECRET, "ok"),
-    ],
-)
-def test_a_secret_must_be_able_to_sign(secret: str | None, verdict: str) -> None:
-    found = check_secret(secret)
-    assert found.verdict == verdict
-    assert not (secret or "").strip() or str(secret) not in found.message
+def test_a_secret_must_be_able_to_sign() -> None:
+    verdicts = {None: "skipped", "": "FAILED", "  ": "FAILED", "tr0ub4dor&3": "warning"}
+    for secret, verdict in {**verdicts, SECRET: "ok"}.items():
+        found = check_secret(secret)
+        assert found.verdict == verdict
+        assert not (secret or "").strip() or str(secret) not in found.message
 
 
 def failure(database: Path, **options: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -11,13 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from mirrored_site import Site
 from worlds import Outcome
 
-from nftsync.cli.common import print_json_rows
-from nftsync.store.catalog import TABLES
 from nftsync.times import format_time
 
 Command = Callable[..., Outcome]
@@ -157,24 +152,6 @@ def test_an_empty_file_is_no_database_to_read(command: Command, tmp_path: Path) 
         assert "blank.db is empty" in done.err
 
 
-# wallets ----------------------------------------------------------------------------------------
-
-
-def test_settings_before_or_after_a_subcommand_name_the_same_database(
-    site: Site, command: Command, tmp_path: Path
-) -> None:
-    """`wallets add --config` once wrote into the default database."""
-    (tmp_path / "x.toml").write_text(f'database = "{site.database}"')
-    assert command("wallets", "add", STRANGER, "--config", "x.toml").code == 0
-    assert command("wallets", "--config", "x.toml", "label", STRANGER, "Ann").code == 0
-    rows = {
-        row["wallet_id"]: row for row in command("wallets", "--config", "x.toml", "--json").json
-    }
-    assert list(rows[STRANGER]) == list(TABLES["wallets"].columns)
-    assert (rows[STRANGER]["label"], rows[STRANGER]["tracked"]) == ("Ann", 1)
-    assert not (tmp_path / "data").exists()
-
-
 # changes ----------------------------------------------------------------------------------------
 
 
@@ -205,15 +182,3 @@ def test_the_table_of_changes_shows_the_newest(site: Site, command: Command) -> 
     assert done.err == "The newest 2 of 20 changes; all with --limit 0, or with --json.\n"
     assert command("changes", "-d", site.database, "--limit", 0).err == ""
     assert command("changes", "-d", site.database, "--after", 20).err == "No changes.\n"
-
-
-@given(st.lists(st.lists(st.dictionaries(st.text(), st.none() | st.text() | st.integers()))))
-@settings(max_examples=25)
-def test_rows_in_any_pages_are_one_json_array(pages: list[list[dict[str, Any]]]) -> None:
-    printed: list[bytes] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "click.echo", lambda text, nl=True: printed.append(text + (b"\n" if nl else b""))
-        )
-        print_json_rows(pages)
-    assert json.loads(b"".join(printed)) == [row for page in pages for row in page]

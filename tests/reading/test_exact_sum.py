@@ -148,7 +148,7 @@ IN_DUCKDB = "sum(CASE WHEN regexp_full_match(amount, '[0-9]{1,100}') THEN amount
 
 
 @given(AMOUNTS)
-@settings(deadline=None)
+@settings(max_examples=30)
 def test_duckdb_sums_exactly_what_a_file_holds(
     tmp_path_factory: pytest.TempPathFactory, amounts: list[str | None]
 ) -> None:

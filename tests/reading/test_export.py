@@ -127,23 +127,6 @@ def test_parquet_says_what_each_table_says_in_chunks_of_any_size(
                 assert exported == sorted(exported, key=itemgetter("change_id"))
 
 
-def test_csv_says_what_each_table_says(busy: Site, tmp_path: Path) -> None:
-    write_export(busy.database, tmp_path / "out", file_format="csv")
-
-    def cell(value: Any) -> str:
-        if isinstance(value, bytes):
-            return neutralized(base64.b64encode(value).decode())
-        return neutralized(value) if isinstance(value, str) else "" if value is None else str(value)
-
-    for name in TABLES:
-        expected = [
-            {column: cell(value) for column, value in row.items()}
-            for row in table_rows(busy.database, name)
-        ]
-        exported = csv_rows(tmp_path / "out" / f"{name}.csv")
-        assert in_any_order(exported) == in_any_order(expected), name
-
-
 def test_pandas_and_duckdb_read_declared_types_also_of_no_rows(busy: Site, tmp_path: Path) -> None:
     """Integers that may be missing do not become floats, nor amounts numbers."""
     edition = 2**53 + 1
@@ -183,6 +166,8 @@ def test_the_manifest_names_each_file_with_its_rows_and_digest(busy: Site, tmp_p
         kinds = {name: column.kind for name, column in TABLES[path.stem].columns.items()}
         assert dict(zip(file["columns"], file["kinds"], strict=True)) == kinds
         assert not rows or list(rows[0]) == list(kinds)
+        if path.stem == "wallets":
+            assert [row["tracked"] for row in rows] == ["1", "1", "0", "1"]
         # What reads keep for themselves does not leave.
         assert not {"ticket", "etag", "plan", "wallet_no", "token_no", "detailed"} & kinds.keys()
 
