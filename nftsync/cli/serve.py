@@ -219,7 +219,12 @@ def webhook_config(
     if types:
         changes["webhookTypes"] = list(dict.fromkeys(types))
     if send_secret:
-        changes["sharedSecret"] = _secret_to_send(settings)
+        changes["sharedSecret"] = settings.webhook_secret
+        if settings.webhook_secret is None or not settings.webhook_secret.strip():
+            raise SettingsError(
+                "no webhook_secret, or a blank one: set it with NFTSYNC_WEBHOOK_SECRET, "
+                "NFTSYNC_WEBHOOK_SECRET_FILE or webhook_secret in nftsync.toml"
+            )
     if not changes:
         raise click.UsageError(
             "nothing to change; give --url, --type, --enable or --disable, or --send-secret"
@@ -237,16 +242,6 @@ def webhook_config(
             raise _explained(error) from None
     _report(config.base_url, changes)
     return 0
-
-
-def _secret_to_send(settings: Settings) -> str:
-    secret = settings.webhook_secret
-    if secret is None or not secret.strip():
-        raise SettingsError(
-            "no webhook_secret, or a blank one: set it with NFTSYNC_WEBHOOK_SECRET, "
-            "NFTSYNC_WEBHOOK_SECRET_FILE or webhook_secret in nftsync.toml"
-        )
-    return secret
 
 
 def _checked_url(given: str) -> str:

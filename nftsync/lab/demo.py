@@ -95,7 +95,6 @@ class DemoResult(NamedTuple):
     """What the demo has to show.
 
     Attributes:
-        first: the first sync.
         seconds: for each change at the provider, how long it took until the database said so.
         webhooks: how many came, by state.
         holdings: who holds what now, one of `frames.holdings`.
@@ -103,7 +102,6 @@ class DemoResult(NamedTuple):
             the tokens' names.
     """
 
-    first: SyncResult
     seconds: list[float]
     webhooks: dict[str, int]
     holdings: pd.DataFrame
@@ -160,7 +158,7 @@ def run_demo(
     names = frames.tokens(database)[["token_id", "name"]]
     changes = changes.merge(labels.rename(columns={"label": "wallet_label"}), on="wallet_id")
     changes = changes.merge(names, on="token_id").sort_values("change_id")
-    return DemoResult(first, seconds, webhooks, frames.holdings(database), changes)
+    return DemoResult(seconds, webhooks, frames.holdings(database), changes)
 
 
 def _lines(wallets: list[str]) -> list[WalletLine]:

@@ -8,7 +8,7 @@ import random
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -125,25 +125,20 @@ def begin_afresh(database: Path) -> None:
             f"{database} was not made by a demo and is left as it is; "
             "name another file with --database"
         )
-    with explained(address_file(database)), _alone(database):
-        _remove(database)
-
-
-def _remove(database: Path) -> None:
     state = state_file(database)
-    if state.exists():
+    with explained(address_file(database)), _alone(database):
         try:
-            State(state).close()
-        except OtherVersion:
-            pass
+            if state.exists():
+                with suppress(OtherVersion):
+                    State(state).close()
         except InputError as error:
             raise InputError(
                 f"{state} cannot be begun afresh: another program uses it, or no demo has made it; "
                 "end `nftsync notebook`, or name another file with --database"
             ) from error
-    for path in (database, state, address_file(database)):
-        for suffix in ("", "-wal", "-shm", ".sync-lock"):
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        for path in (database, state, address_file(database)):
+            for suffix in ("", "-wal", "-shm", ".sync-lock"):
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 #: How many NFTs have changed hands before the first sync.

@@ -97,7 +97,17 @@ class Process(Reader[Task, Read]):
 
     def _start(self) -> None:
         self._ended = False
-        self._child = _start_child()
+        # Until the child ignores them, they are held back.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_PARENT)
+        try:
+            self._child = subprocess.Popen(  # noqa: S603 - this very program
+                # Safe path (-P): nothing is imported from whatever folder we stand in.
+                [sys.executable, "-P", "-c", _CHILD, str(Path(__file__).parents[2])],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self._to_child = cast("IO[bytes]", self._child.stdin)
         self._from_child = cast("IO[bytes]", self._child.stdout)
         self._listener = threading.Thread(target=self._listen, name="nftsync-fetch", daemon=True)
@@ -174,20 +184,6 @@ class Process(Reader[Task, Read]):
         self._child.wait()
         self._listener.join()
         self._from_child.close()
-
-
-def _start_child() -> subprocess.Popen[bytes]:
-    # Until the child ignores them, they are held back.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_PARENT)
-    try:
-        return subprocess.Popen(  # noqa: S603 - this very program
-            # Safe path (-P): nothing is imported from whatever folder we stand in.
-            [sys.executable, "-P", "-c", _CHILD, str(Path(__file__).parents[2])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def child_main() -> None:

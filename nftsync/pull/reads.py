@@ -55,13 +55,7 @@ class TokenTask(msgspec.Struct, frozen=True, tag="token", array_like=True):
 
 
 class ObjectTask(msgspec.Struct, frozen=True, tag="object", array_like=True):
-    """Another object to read.
-
-    Attributes:
-        resource_type: its type, as webhooks name it.
-        resource_id: its id, lower case.
-        path: path and query below the base address, from `routes.path_for`.
-    """
+    """Another object to read, as webhooks name it, at a path and query below the base address."""
 
     resource_type: str
     resource_id: str
@@ -143,8 +137,7 @@ _Read = TypeVar("_Read", bound=AnyRead)
 class Reader(ABC, Generic[_Task, _Read]):
     """Turns tasks into reads, many at once. One thread submits and takes.
 
-    It knows what it was given and has not read; what has been read waits, up to a bound in list
-    entries, to be taken.
+    What has been read waits, up to a bound in list entries, to be taken.
     """
 
     def __init__(self) -> None:
@@ -264,7 +257,7 @@ class Pool(Reader[_Task, _Read]):
             config: how to read the provider.
             numbers: where each read takes its number.
             threads: how many.
-            access: rate limit and credentials that are shared with others; None for its own.
+            access: rate limit and credentials shared with others; None for its own.
             urgent: these reads go before those of others that share the access and are not.
 
         Raises:
@@ -351,11 +344,7 @@ class RemovalGuard:
         self._believe = believe
 
     def filter(self, reads: Sequence[Read], connection: sqlite3.Connection) -> list[Read]:
-        """The reads that may be applied now.
-
-        Reads that are part of a run of empty lists too long to be true come out `incomplete`, so
-        that nothing is taken as removed.
-        """
+        """The reads that may be applied now; of too many empty lists in a row `incomplete` ones."""
         empty = [read.wallet_id for read in reads if _is_empty(read)]
         if self._believe or not (empty or self.pending):
             return list(reads)

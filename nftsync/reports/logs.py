@@ -56,14 +56,9 @@ class _Log:
         with explained(self._name):
             return self._connection.execute(query, parameters).fetchall()
 
-    def _rows(
-        self, query: str, *parameters: object, keys: Sequence[int] | None = None
-    ) -> list[Row]:
+    def _rows(self, query: str, *parameters: object) -> list[Row]:
         with explained(self._name):
-            if keys is None:
-                cursor = self._connection.execute(query, parameters)
-            else:
-                cursor = over_keys(self._connection, query, keys, *parameters)
+            cursor = self._connection.execute(query, parameters)
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor]
 
@@ -181,7 +176,10 @@ class InboxView(_Log):
             " JOIN webhooks w ON w.rowid = k.value WHERE ?2 IS NULL OR state = ?2 ORDER BY k.key"
         )
         for start in range(0, len(numbers), PAGE):
-            yield self._rows(query, state, keys=numbers[start : start + PAGE])
+            with explained(self._name):
+                rows = over_keys(self._connection, query, numbers[start : start + PAGE], state)
+                page = [dict(zip(WEBHOOK_COLUMNS, row, strict=True)) for row in rows]
+            yield page
 
     def find(self, webhook_id: str) -> tuple[Row, bytes | None]:
         """Look up one webhook, and the changes that it caused.

@@ -146,10 +146,9 @@ def _is_worth_it(suggestion: Suggestion, route: Route | None) -> bool:
     )
 
 
-#: The numbers of the newest webhooks of a type, and of the objects that were read last.
+#: The newest webhooks of a type, and the numbers of the objects that were read last.
 _NEWEST = (
-    "SELECT rowid FROM webhooks WHERE resource_type = ? AND state <> 'quarantined'"
-    " ORDER BY rowid DESC LIMIT ?"
+    "FROM webhooks WHERE resource_type = ? AND state <> 'quarantined' ORDER BY rowid DESC LIMIT ?"
 )
 _LAST_READ = "SELECT rowid FROM resources WHERE resource_type = ? ORDER BY fetched_at DESC LIMIT ?"
 
@@ -160,12 +159,12 @@ def _look_at(
     def read(query: str) -> Iterator[str]:
         return (text for (text,) in connection.execute(query, (name, sample)) if text)
 
-    ids = set(read(f"SELECT resource_id FROM webhooks WHERE rowid IN ({_NEWEST})"))  # noqa: S608
+    ids = set(read(f"SELECT resource_id {_NEWEST}"))
     objects = read(
         f"SELECT body FROM resources WHERE rowid IN ({_LAST_READ})"  # noqa: S608
         f" AND length(body) <= {_LONGEST_BODY}"
     )
-    changes = read(f"SELECT changes FROM webhooks WHERE rowid IN ({_NEWEST})")  # noqa: S608
+    changes = read(f"SELECT changes {_NEWEST}")
     known = len(wallets_by_id(connection, ids)), len(known_tokens(connection, ids))
     found = _fields(connection, objects), _fields(connection, changes)
     return Suggestion(name, count, len(ids), *known, *found, own)
