@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from inbox_world import LONG_AGO, Inbox, body_of, on_a_terminal, quarantine_id, webhook
+from inbox_world import LONG_AGO, Inbox, body_of, webhook
 from provider import token, wallet
 from worlds import Outcome
 
@@ -92,18 +92,6 @@ def test_hostile_text_acts_on_no_terminal(inbox: Inbox, command: Command) -> Non
         assert "[red]" in done.out
 
 
-def test_no_id_is_cut_on_a_narrow_terminal(inbox: Inbox) -> None:
-    """They are there to be copied, the long ones of the quarantine too."""
-    inbox.fill(1)
-    inbox.receive(b"no json")
-    shown = on_a_terminal("inbox", columns=60)
-    assert webhook(0) in shown
-    assert quarantine_id(b"no json") in shown
-
-
-# show -------------------------------------------------------------------------------------------
-
-
 def test_one_webhook_is_shown_with_its_body_and_what_it_caused(
     inbox: Inbox, command: Command
 ) -> None:
@@ -141,17 +129,6 @@ def test_one_webhook_is_shown_with_its_body_and_what_it_caused(
     assert (whole["body"], whole["pruned"]) == (None, True)
     assert whole["body_sha256"] == row["body_sha256"]
     assert "body_base64" not in whole
-
-
-def test_a_body_that_is_no_text_is_base64_in_json(inbox: Inbox, command: Command) -> None:
-    body = b'\xff\xfe{"\x1b[2J'
-    inbox.receive(body)
-    done = command("inbox", "show", quarantine_id(body).upper(), "--json")
-    assert done.json["body"] is None
-    assert base64.b64decode(done.json["body_base64"]) == body
-    shown = command("inbox", "show", quarantine_id(body)).out
-    assert r"\xff\xfe" in shown
-    assert "\x1b" not in shown
 
 
 def test_an_id_that_is_unknown_or_none_is_a_usage_error(inbox: Inbox, command: Command) -> None:

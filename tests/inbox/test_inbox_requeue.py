@@ -22,11 +22,8 @@ from inbox_world import (
 from provider import uuid
 from worlds import Outcome
 
-from nftsync.provider.webhooks import read_webhook
 from nftsync.store import STATES
 from nftsync.store.database import connect_writer
-from nftsync.store.mirror import Mirror
-from nftsync.store.requeue import numbers_of_ids, prune, requeue
 
 Command = Callable[..., Outcome]
 
@@ -140,24 +137,6 @@ def test_of_a_whole_quarantine_those_go_back_that_can(inbox: Inbox, command: Com
 
 
 # Beside others ----------------------------------------------------------------------------------
-
-
-def test_what_moved_on_since_it_was_listed_is_left_alone(inbox: Inbox) -> None:
-    inbox.fill(3)
-    for number in range(3):
-        inbox.settle(number, "failed")
-    with Mirror(inbox.database) as mirror:
-        numbers = numbers_of_ids(mirror.connection, map(webhook, range(3)))
-        inbox.settle(1, "done")
-        (step,) = requeue(mirror, numbers, lambda body: read_webhook(body, None), only="failed")
-        assert (step.put_back, step.already, step.refused) == (2, 0, [])
-        inbox.run("UPDATE webhooks SET state = 'done', finished_at = ?", LONG_AGO)
-        inbox.settle(2, "pending", finished_at=None)
-        steps = [(number, 1) for number in numbers]
-        (pruned,) = prune(mirror, steps, "2021")
-        assert (pruned.seen, pruned.webhooks) == (3, 2)
-    assert inbox.states() == ["done", "done", "pending"]
-    assert inbox.row(webhook(2))["body"] == body_of(2)
 
 
 def test_both_work_beside_one_who_stores_webhooks(inbox: Inbox, command: Command) -> None:

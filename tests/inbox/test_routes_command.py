@@ -15,8 +15,8 @@ from inbox_world import Inbox, body_of, webhook
 from provider import token, uuid, wallet
 from worlds import Outcome
 
-from nftsync.provider.routes import Route, merged
-from nftsync.reports.suggestions import Fields, Suggestion, Suggestions, as_toml, suggest
+from nftsync.provider.routes import Route
+from nftsync.reports.suggestions import Fields, Suggestion, Suggestions, as_toml
 from nftsync.settings import load
 
 Command = Callable[..., Outcome]
@@ -145,19 +145,6 @@ def test_a_route_for_any_other_type_makes_way_for_a_better_one_only(
     out = command("routes", "suggest").out
     assert tomllib.loads(out) == {"routes": {"Custody": {"kind": "wallet"}}}
     assert "Payment" not in out
-
-
-def test_of_a_large_inbox_only_the_newest_are_looked_at(inbox: Inbox, command: Command) -> None:
-    inbox.knows(wallets=[wallet(1)])
-    receive(inbox, 0, "Custody", wallet(1), *(uuid(number) for number in range(120)))
-    assert (
-        "on 121 objects; known wallets among them: 1." in command("routes", "suggest").out.lower()
-    )
-    found = suggest(inbox.database, merged({}), sample=100)
-    assert found.sample == 100
-    assert [(each.webhooks, each.ids, each.wallets) for each in found.routes] == [(121, 100, 0)]
-    receive(inbox, 5_000, "Other", wallet(1))
-    assert suggest(inbox.database, merged({}), most_types=1).passed_over == 1
 
 
 def test_a_hostile_type_stays_a_name(inbox: Inbox, command: Command) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,9 +10,6 @@ import pytest
 from inbox_world import on_a_terminal
 from provider import Provider, reply, silence
 from worlds import Outcome
-
-from nftsync.sandbox.generator import generate
-from nftsync.sandbox.server import SandboxServer
 
 Command = Callable[..., Outcome]
 
@@ -159,20 +155,3 @@ def test_no_answer_and_plain_http_are_said(provider: Provider, command: Command)
     done = command("webhook-config", "--enable", "--timeout", "0.3")
     assert (done.code, done.out) == (1, "")
     assert "not known" in done.err
-
-
-def test_the_sandbox_takes_what_is_sent_and_refuses_what_it_may(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
-    words = ("--enable", "--type", "nft", "--type", "payment", "--send-secret")
-    with SandboxServer(lambda url: generate(wallets=1, nfts=1, image_base=url)) as server:
-        base = ("--base-url", server.url)
-        assert command("webhook-config", "--url", URL, *words, *base).code == 0
-        asked = urllib.request.Request(server.url + PATH, b"{}", method="PATCH")
-        with urllib.request.urlopen(asked) as answer:
-            now = json.load(answer)
-        assert now == {"url": URL, "enabled": True, "webhookTypes": ["nft", "payment"]}
-        refused = command("webhook-config", "--url", f"https://h/{'x' * 3_000}", *base)
-        assert refused.code == 1
-        assert "refused the change (400)" in refused.err

@@ -140,14 +140,3 @@ def test_a_writer_that_is_held_up_keeps_no_later_request_waiting_for_long(tmp_pa
         other.execute("ROLLBACK")
     assert committer.submit(delivery(body())) == "stored"
     committer.close()
-
-
-def test_a_closed_receiver_stores_nothing(tmp_path: Path) -> None:
-    committer = Committer(tmp_path / "nftsync.db")
-    assert committer.alive
-    assert committer.takes_writes()
-    committer.close()
-    committer.close()
-    assert not committer.alive
-    assert not committer.takes_writes()
-    assert committer.submit(delivery(body())) == "not stored"

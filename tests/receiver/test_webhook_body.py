@@ -71,32 +71,20 @@ def test_a_required_field_of_another_type_is_named(name: str, value: object) -> 
     assert reason(body(**{name: value})).startswith(f"{name}: expected a string")
 
 
-@pytest.mark.parametrize(
-    "name", ["organizationId", "action", "id", "resourceId", "resourceType", "createdAtUtc"]
-)
-def test_a_missing_field_is_named(name: str) -> None:
-    given_fields = fields()
-    del given_fields[name]
-    assert reason(json.dumps(given_fields).encode()) == f"{name}: missing"
+def test_a_missing_field_is_named() -> None:
+    for name in fields().keys() - {"changes"}:
+        left = {key: value for key, value in fields().items() if key != name}
+        assert reason(json.dumps(left).encode()) == f"{name}: missing"
 
 
 @pytest.mark.parametrize("name", ["organizationId", "id", "resourceId"])
 @pytest.mark.parametrize(
     "value",
     [
-        "",
-        "..",
-        "../../v1/admin",
-        f"{ORGANIZATION}/../x",
-        ORGANIZATION.replace("-", "%2f", 1),
-        f"{ORGANIZATION}\r\nHost: x",
-        f"{ORGANIZATION}\n",
-        f" {ORGANIZATION}",
-        f"{{{ORGANIZATION}}}",
-        ORGANIZATION.replace("-", ""),
-        ORGANIZATION.replace("0", "０", 1),
-        f"{ORGANIZATION},{ORGANIZATION}",
-        "x" * 100_000,
+        *("", "..", "../../v1/admin", f"{ORGANIZATION}/../x", ORGANIZATION.replace("-", "%2f", 1)),
+        *(f"{ORGANIZATION}\r\nHost: x", f"{ORGANIZATION}\n", f" {ORGANIZATION}"),
+        *(f"{{{ORGANIZATION}}}", ORGANIZATION.replace("-", ""), ORGANIZATION.replace("0", "０", 1)),
+        *(f"{ORGANIZATION},{ORGANIZATION}", "x" * 100_000),
     ],
 )
 def test_an_id_that_is_no_uuid_is_refused(name: str, value: str) -> None:
@@ -121,13 +109,7 @@ def _with_changes(text: str) -> bytes:
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
-        b"null",
-        b"[]",
-        b'"x"',
-        b"1",
-        b"{",
-        b"{}x",
+        *(b"", b"null", b"[]", b'"x"', b"1", b"{", b"{}x"),
         b"\xef\xbb\xbf" + body(),
         body().decode().encode("utf-16"),
         body().decode().encode("utf-16-le"),

@@ -129,14 +129,3 @@ def test_a_vanished_workers_run_is_closed_and_a_finished_one_left_alone(mirror: 
         "SELECT status, finished_at FROM sync_runs ORDER BY run_id"
     ).fetchall()
     assert rows == [("interrupted", moved(seconds=1)), ("ok", None)]
-
-
-def test_rows_without_an_object_are_left_alone(mirror: Mirror) -> None:
-    """A quarantined webhook that someone made pending by hand."""
-    put(mirror, 2, AT)
-    mirror.connection.execute(
-        "UPDATE webhooks SET resource_id = NULL, resource_type = NULL WHERE webhook_no = 1"
-    )
-    assert queue.due_objects(mirror.connection, AT, AT, 512) == [KEY]
-    assert take_all(mirror, AT)[1] == 1
-    assert queue.due_objects(mirror.connection, AT, AT, 512) == []

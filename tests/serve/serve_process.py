@@ -52,7 +52,7 @@ def wait_until(condition: Callable[[], object], what: object = "it") -> None:
     while time.monotonic() < deadline:
         if condition():
             return
-        time.sleep(0.02)
+        time.sleep(0.05)
     raise AssertionError(f"never came: {str(what() if callable(what) else what)[:2_000]}")
 
 

@@ -164,7 +164,7 @@ def test_an_error_that_nobody_reads_still_ends_it(tmp_path: Path) -> None:
 def test_once_the_log_is_read_again_it_goes_on_and_says_how_many_lines_are_missing(
     tmp_path: Path,
 ) -> None:
-    sent = 1_200
+    sent = 1_500
     with unread(tmp_path, "--no-replay") as server:
         wait_until(server.started)
         flood(server.port, sent)

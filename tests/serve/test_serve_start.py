@@ -28,7 +28,6 @@ from worlds import Outcome, listed, mirrored
 
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
-from nftsync.store.schema import open_store
 
 NOWHERE = "http://127.0.0.1:9"
 WALLET = "00000000-0000-4000-8000-000000000001"
@@ -137,17 +136,6 @@ def test_a_file_that_is_something_else_is_left_as_it_is(
     assert code == 1
     assert str(database) in line
     assert database.read_bytes() == before
-
-
-def test_a_database_of_a_newer_nftsync_is_refused(tmp_path: Path, refused: Refused) -> None:
-    with closing(open_store(tmp_path / "nftsync.db")) as connection:
-        connection.execute(
-            "INSERT INTO _sqlite_migrations (migration_set, name, applied_at)"
-            " SELECT migration_set, 'of_tomorrow', applied_at FROM _sqlite_migrations LIMIT 1"
-        )
-    code, line = refused("--base-url", NOWHERE)
-    assert code == 1
-    assert "newer" in line
 
 
 @pytest.mark.skipif(
