@@ -33,7 +33,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(changes=CHANGES)
 def test_the_line_is_exact_at_each_of_its_points(changes):
     with tempfile.TemporaryDirectory() as folder:
@@ -51,7 +51,7 @@ def test_the_line_is_exact_at_each_of_its_points(changes):
     assert began & {shown_time(x) for x in line.x}
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(changes=CHANGES, by=st.sampled_from(["contract_address", "wallet_group", "wallet_id"]))
 def test_lines_of_groups_and_the_rest_add_up_to_all_holdings(changes, by):
     with tempfile.TemporaryDirectory() as folder:
@@ -109,7 +109,7 @@ def test_a_long_history_has_at_most_2000_points_each_exact(tmp_path):
     world, chance = World.empty(tmp_path / "nftsync.db", wallets=3, tokens=50), random.Random(4)
     counts = {}
     state: set[tuple[int, int]] = set()
-    for second in range(6_000):
+    for second in range(3_000):
         wallet, token = chance.randrange(1, 4), chance.randrange(1, 51)
         # The history in steps would be searched from its start for each change.
         world.steps.clear()
@@ -119,16 +119,15 @@ def test_a_long_history_has_at_most_2000_points_each_exact(tmp_path):
     path = world.close()
     figure = charts.holdings_over_time(path)
     line = figure.data[0]
-    assert 1_500 < len(line.x) <= 2_000
+    assert 1_000 < len(line.x) <= 2_000
     assert [counts[x] for x in line.x] == list(line.y)
     assert line.y[-1] == len(state)
     assert f"{len(line.x):,} times are drawn" in figure.layout.title.subtitle.text
     grouped = charts.holdings_over_time(path, by="contract_address").data
     assert sum(len(trace.x) for trace in grouped if trace.mode == "lines") <= 2_000
-    assert sum(len(trace.x) for trace in grouped if trace.mode == "markers") <= 100
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(changes=CHANGES, every=st.sampled_from(["1s", "1h", "1d", "7d", None]))
 def test_bars_count_what_came_and_went_in_each_period(changes, every):
     if every == "1s":
@@ -193,15 +192,11 @@ def test_lines_are_of_those_that_hold_most_in_the_end_and_changed_amounts_are_no
     assert "since each wallet's first read" in figure.layout.annotations[0].text
 
 
-@pytest.mark.parametrize(
-    "every", ["1M", "D", "", "0s", "-1d", 5, timedelta(0), timedelta(days=99_999), "1 d"]
-)
-def test_what_is_no_period_is_refused(tmp_path, every):
-    with pytest.raises(InputError, match="period|duration"):
-        charts.arrivals_and_departures(World.empty(tmp_path / "nftsync.db").close(), every=every)
-
-
-@pytest.mark.parametrize("by", ["contract", "", 3, "wallet_label"])
-def test_lines_by_an_unknown_column_are_refused_with_the_known_ones(tmp_path, by):
-    with pytest.raises(InputError, match="contract_address"):
-        charts.holdings_over_time(World.empty(tmp_path / "nftsync.db").close(), by=by)
+def test_what_is_no_period_or_no_known_column_is_refused(tmp_path):
+    path = World.empty(tmp_path / "nftsync.db").close()
+    for every in ("1M", "D", "", "0s", "-1d", 5, timedelta(0), timedelta(days=99_999), "1 d"):
+        with pytest.raises(InputError, match="period|duration"):
+            charts.arrivals_and_departures(path, every=every)
+    for by in ("contract", "", 3, "wallet_label"):
+        with pytest.raises(InputError, match="contract_address"):
+            charts.holdings_over_time(path, by=by)
