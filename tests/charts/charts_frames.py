@@ -36,8 +36,3 @@ def frame_of(held: dict[tuple[int, int], int | None]) -> pd.DataFrame:
             "amount": pd.Series([held[pair] for pair in pairs], dtype=object),
         }
     )
-
-
-def key_of(token: int) -> str:
-    address = CONTRACTS[token % len(CONTRACTS)]
-    return "no contract" if address is None else address.lower()

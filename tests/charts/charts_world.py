@@ -13,14 +13,6 @@ CONTRACTS = ("0x" + "aB" * 20, "0x" + "cD" * 20, "KT1abc", None)
 GROUPS = ("cold", "hot", None)
 
 
-def contract_of(token: int) -> str | None:
-    return CONTRACTS[token % len(CONTRACTS)]
-
-
-def group_of(wallet: int) -> str | None:
-    return GROUPS[wallet % len(GROUPS)]
-
-
 class Step(NamedTuple):
     """A change as it was stored; `held` and `first_read` tell whether the wallet holds the token
     after it, and whether its first read showed it."""
@@ -49,11 +41,13 @@ class World:
             build.wallet(
                 number,
                 label=f"Wallet {number}",
-                wallet_group=group_of(number),
+                wallet_group=GROUPS[number % len(GROUPS)],
                 synced_at=at(read_at) if read_at else None,
             )
         for number in range(1, tokens + 1):
-            build.token(number, contract_address=contract_of(number), name=f"NFT {number}")
+            build.token(
+                number, contract_address=CONTRACTS[number % len(CONTRACTS)], name=f"NFT {number}"
+            )
         return cls(build)
 
     def change(self, wallet: int, token: int, new: str | None, seen: float) -> None:

@@ -1,13 +1,10 @@
-"""Charts of holdings: against plain Python, on frames with amounts of any size."""
+"""Charts of holdings: against the measures of frames, with amounts of any size."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from fractions import Fraction
-
 import pytest
-from charts_frames import HELD, frame_of, key_of
-from charts_world import CONTRACTS, World
+from charts_frames import HELD, frame_of
+from charts_world import World
 from frames.frames_database import at, wallet_id
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,61 +12,45 @@ from hypothesis import strategies as st
 from nftsync import charts, frames
 from nftsync.errors import InputError
 
-NAMES = {"0x" + "ab" * 20: "Alpha", "0x" + "CD" * 20: "Beta", "KT1abc": "Gamma"}
-#: By what charts call them; addresses in lower case.
-KEYS = {name: address.lower() for address, name in NAMES.items()}
 OF_HOLDINGS = [charts.holdings_by_collection, charts.holders, charts.concentration, charts.overlap]
 
 
 @settings(max_examples=25)
 @given(held=HELD, top=st.integers(1, 5))
 def test_collections_count_distinct_nfts_and_wallets_and_so_does_the_rest(held, top):
-    figure = charts.holdings_by_collection(frame_of(held), top=top, names=NAMES)
-    tokens, wallets = defaultdict(set), defaultdict(set)
-    for (wallet, token), amount in held.items():
-        if amount != 0:
-            tokens[key_of(token)].add(token)
-            wallets[key_of(token)].add(wallet)
-    order = sorted(tokens, key=lambda key: (-len(tokens[key]), -len(wallets[key])))
-    if not order:
+    frame = frame_of(held)
+    figure = charts.holdings_by_collection(frame, top=top)
+    sizes = frames.concentration(frame).sort_values(["tokens", "holders"], ascending=False)
+    if sizes.empty:
         assert not figure.data
         return
     nfts, holders = figure.data
-    labels = figure.layout.yaxis.ticktext
-    # Of equally large ones any may be shown: count the rest by what the labels leave over.
-    seen = [KEYS.get(text, text) for text in labels[:top]]
-    assert list(nfts.x)[: len(seen)] == [len(tokens[key]) for key in order][: len(seen)]
-    assert list(holders.x)[: len(seen)] == [len(wallets[key]) for key in seen]
-    rest = [key for key in order if key not in seen]
-    assert len(labels) == len(nfts.x) == len(seen) + bool(rest)
-    if rest:
-        assert labels[-1].removeprefix("<i>").startswith(f"{len(rest)} other")
-        assert nfts.x[-1] == sum(len(tokens[key]) for key in rest)
-        assert holders.x[-1] == len(set().union(*(wallets[key] for key in rest)))
+    shown, rest = sizes[:top], sizes[top:]
+    assert list(nfts.x)[:top] == shown["tokens"].tolist()
+    assert list(holders.x)[:top] == shown["holders"].tolist()
+    assert len(figure.layout.yaxis.ticktext) == len(nfts.x) == len(shown) + (len(rest) > 0)
+    if len(rest):
+        assert figure.layout.yaxis.ticktext[-1].startswith(f"<i>{len(rest)} other")
+        assert nfts.x[-1] == rest["tokens"].sum()
+        # A wallet that holds of several others counts once.
+        assert rest["holders"].max() <= holders.x[-1] <= rest["holders"].sum()
 
 
 @settings(max_examples=25)
 @given(held=HELD, top=st.integers(1, 4), by_amount=st.booleans())
 def test_holders_are_ranked_exactly_and_carry_their_exact_amounts(held, top, by_amount):
-    measure = "amount" if by_amount else "nfts"
-    figure = charts.holders(frame_of(held), top=top, measure=measure)
-    count, total = defaultdict(int), defaultdict(int)
-    for (wallet, _), amount in held.items():
-        if amount != 0:
-            count[wallet] += 1
-            total[wallet] += amount or 0
-    measured = total if by_amount else count
-    ranks = sorted(measured.values(), reverse=True)
+    frame = frame_of(held)
+    figure = charts.holders(frame, top=top, measure="amount" if by_amount else "nfts")
+    sizes = frames.concentration(frame, by="wallet_id")
+    ranks = sorted(sizes["amount" if by_amount else "tokens"], reverse=True)
     if not ranks:
         assert not figure.data
         return
     (bar,) = figure.data
-    shown = min(top, len(ranks))
-    rest = ranks[shown:]
-    assert list(bar.x) == [*map(float, ranks[:shown]), *([float(sum(rest))] if rest else [])]
-    assert sum(map(int, bar.customdata)) == sum(total.values())
+    sums = [*ranks[:top], *([sum(ranks[top:])] if ranks[top:] else [])]
+    assert list(bar.x) == [*map(float, sums)]
+    assert sum(map(int, bar.customdata)) == sizes["amount"].sum()
     if by_amount:
-        sums = [*ranks[:shown], *([sum(rest)] if rest else [])]
         assert [int(text) for text in bar.customdata] == sums
         assert all(f"{one:,}" in hover for one, hover in zip(sums, bar.hovertext, strict=True))
         assert ("approximately" in figure.layout.xaxis.title.text) == (max(sums) > 2**53)
@@ -78,30 +59,23 @@ def test_holders_are_ranked_exactly_and_carry_their_exact_amounts(held, top, by_
 @settings(max_examples=25)
 @given(held=HELD)
 def test_lorenz_curves_go_through_the_shares_of_the_smallest_holders(held):
-    figure = charts.concentration(frame_of(held), top=6, names=NAMES)
-    sums = defaultdict(lambda: defaultdict(int))
-    for (wallet, token), amount in held.items():
+    one_contract = frame_of(held).assign(contract_address="KT1")
+    figure = charts.concentration(one_contract)
+    amounts: dict[int, int] = {}
+    for (wallet, _), amount in held.items():
         if amount:
-            sums[key_of(token)][wallet] += amount
-    assert len(figure.data) == (len(sums) + 1 if sums else 0)
-    measured = frames.concentration(frame_of(held))
-    for curve in figure.data[1:]:
-        name, _, gini = curve.name.rpartition(": Gini ")
-        key = KEYS.get(name, name)
-        amounts = sorted(sums[key].values())
-        shares = [
-            Fraction(100 * sum(amounts[:count]), sum(amounts)) for count in range(len(amounts) + 1)
-        ]
-        assert list(curve.y) == pytest.approx([float(share) for share in shares])
-        assert list(curve.x) == pytest.approx(
-            [100 * count / len(amounts) for count in range(len(amounts) + 1)]
-        )
-        address = measured["contract_address"].str.lower().fillna("no contract")
-        (wanted,) = measured.loc[address == key, "gini"]
-        assert float(gini) == pytest.approx(wanted, abs=0.0005)
-    if sums:
-        line = figure.data[0]
-        assert (line.x, line.y) == ((0, 100), (0, 100))
+            amounts[wallet] = amounts.get(wallet, 0) + amount
+    if not amounts:
+        assert not figure.data
+        return
+    equality, curve = figure.data
+    assert (equality.x, equality.y) == ((0, 100), (0, 100))
+    x, total = sorted(amounts.values()), sum(amounts.values())
+    counts = range(len(x) + 1)
+    assert list(curve.x) == pytest.approx([100 * count / len(x) for count in counts])
+    assert list(curve.y) == pytest.approx([100 * sum(x[:count]) / total for count in counts])
+    (gini,) = frames.concentration(one_contract)["gini"]
+    assert curve.name == f"KT1: Gini {gini:.3f}"
 
 
 def test_a_curve_of_many_holders_is_thinned_and_exact_at_its_points():
@@ -118,26 +92,23 @@ def test_a_curve_of_many_holders_is_thinned_and_exact_at_its_points():
 @settings(max_examples=25)
 @given(held=HELD)
 def test_fields_of_the_heatmap_are_common_holders_over_all_holders(held):
-    figure = charts.overlap(frame_of(held), names=NAMES)
-    wallets = defaultdict(set)
-    for (wallet, token), amount in held.items():
-        if amount != 0 and CONTRACTS[token % len(CONTRACTS)] is not None:
-            wallets[key_of(token)].add(wallet)
-    if not wallets:
+    frame = frame_of(held)
+    figure = charts.overlap(frame)
+    sizes = frames.concentration(frame).dropna(subset="contract_address")
+    if sizes.empty:
         assert not figure.data
         return
     (heat,) = figure.data
-    keys = [KEYS[text] for text in figure.layout.yaxis.ticktext]
-    assert sorted(keys) == sorted(wallets)
-    assert [len(wallets[key]) for key in keys] == sorted(map(len, wallets.values()), reverse=True)
-    for row, a in enumerate(keys):
-        for column, b in enumerate(keys):
-            both, either = wallets[a] & wallets[b], wallets[a] | wallets[b]
-            wanted = None if a == b else len(both) / len(either)
-            assert heat.z[row][column] == wanted
-            if wanted:
-                words = "1 wallet hold" if len(both) == 1 else f"{len(both)} wallets hold"
-                assert words in heat.hovertext[row][column]
+    assert len(heat.z) == len(figure.layout.yaxis.ticktext) == len(sizes)
+    fields = [(row, at) for row in range(len(sizes)) for at in range(len(sizes)) if row != at]
+    assert all(heat.z[row][at] == heat.z[at][row] for row, at in fields)
+    assert all(heat.z[row][row] is None for row in range(len(sizes)))
+    pairs = frames.overlap(frame)
+    shares = [heat.z[row][at] for row, at in fields if row < at and heat.z[row][at]]
+    assert sorted(shares) == sorted(pairs["jaccard"])
+    for both in pairs["both"]:
+        words = "1 wallet hold" if both == 1 else f"{both} wallets hold"
+        assert any(words in text for row in heat.hovertext for text in row)
 
 
 def test_ages_keep_those_apart_that_were_there_first_and_come_from_a_database_or_its_frame(
