@@ -116,11 +116,3 @@ def test_ids_are_shortened_on_the_axis_and_whole_in_the_hover_and_names_match_th
     assert figure.layout.yaxis.ticktext == ("Ours",)
     figure = charts.holdings_by_collection(frame, names={"0x" + "CD" * 20: "Punks"})
     assert figure.layout.yaxis.ticktext == ("Punks",)
-
-
-def test_blank_names_are_as_good_as_none():
-    frame = frame_of({(1, 1): 1, (1, 3): 1})
-    frame["contract_address"] = pd.Series(["  ", None], dtype="str")
-    assert charts.holdings_by_collection(frame).layout.yaxis.ticktext[1].startswith("no contract")
-    frame["wallet_label"] = "\u200b"
-    assert charts.holders(frame).layout.yaxis.ticktext[0].startswith(wallet_id(1)[:8])

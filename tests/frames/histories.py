@@ -17,7 +17,7 @@ from typing import NamedTuple
 from frames_database import token_id, wallet_id
 from hypothesis import strategies as st
 
-from nftsync.records import WalletRead
+from nftsync.records import CONTENT_COLUMNS, WalletRead
 from nftsync.store.mirror import Mirror
 from nftsync.times import format_time
 
@@ -36,6 +36,7 @@ class Read(NamedTuple):
     wallet: int
     amounts: dict[int, str]
     whole: bool
+    content: dict[str, str | int | None] | None = None
 
 
 READS = st.lists(
@@ -45,6 +46,16 @@ READS = st.lists(
         wallet=st.sampled_from(WALLETS),
         amounts=st.dictionaries(st.sampled_from(TOKENS), st.sampled_from(AMOUNTS)),
         whole=st.sampled_from([True, True, True, False]),
+        content=st.none()
+        | st.fixed_dictionaries(
+            {},
+            optional={
+                "name": st.sampled_from(["", "a", "b\u202e"]),
+                "edition_id": st.sampled_from([0, -(2**63), 2**63 - 1]),
+                "contract_address": st.sampled_from(["a", "b"]),
+                "extra": st.just('{"metadata": {"n": 1e400, "t": "\\"\\u0000"}}'),
+            },
+        ),
     ),
     max_size=14,
 )
@@ -88,6 +99,9 @@ class Histories:
         return clock
 
     def _apply(self, mirror: Mirror, read: Read) -> None:
+        content = None
+        if read.content is not None:
+            content = tuple(map(read.content.get, CONTENT_COLUMNS))
         with mirror.transaction() as transaction:
             transaction.apply(
                 [
@@ -96,8 +110,10 @@ class Histories:
                         sequence=mirror.numbers.take(),
                         started_at=moment(0),
                         outcome="ok" if read.whole else "incomplete",
-                        entries=[(token_id(t), amount, None) for t, amount in read.amounts.items()],
-                        digest=repr(read.amounts),
+                        entries=[
+                            (token_id(t), amount, content) for t, amount in read.amounts.items()
+                        ],
+                        digest=repr((read.amounts, content)),
                     )
                 ]
             )
