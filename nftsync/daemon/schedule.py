@@ -11,6 +11,8 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
+
 from nftsync.errors import InputError, NftsyncError, SettingsError, StoreError, SyncRunning
 from nftsync.provider.client import Access
 from nftsync.provider.routes import merged
@@ -143,20 +145,13 @@ def _until_due(database: Path, every: timedelta) -> timedelta:
 
 def _report(result: SyncResult) -> None:
     level = logging.INFO if result.status in {"ok", "interrupted"} else logging.WARNING
-    counts: dict[str, object] = {
-        "run_id": result.run_id,
-        "status": result.status,
-        "wallets_ok": result.wallets.ok,
-        "wallets_failed": result.wallets.failed,
-        "balances_added": result.balances.added,
-        "balances_changed": result.balances.changed,
-        "balances_removed": result.balances.removed,
-        "requests": result.requests,
-        "seconds": result.seconds,
-    }
+    told = {name: getattr(result, name) for name in ("run_id", "status", "requests", "seconds")}
+    told |= {f"wallets_{name}": getattr(result.wallets, name) for name in ("ok", "failed")}
+    balances = msgspec.to_builtins(result.balances)
+    told |= {f"balances_{name}": count for name, count in balances.items()}
     if result.error is not None:
-        counts["error"] = result.error
+        told["error"] = result.error
     elif result.failures:
         first = result.failures[0]
-        counts["first_failure"] = f"{first.wallet_id}: {first.error}"
-    _log.log(level, "synced", extra=counts)
+        told["first_failure"] = f"{first.wallet_id}: {first.error}"
+    _log.log(level, "synced", extra=told)

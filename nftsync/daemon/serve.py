@@ -141,11 +141,11 @@ def receiving(config: ServeConfig, give_up: Callable[[], None]) -> Iterator[Rece
     """
     parts = Receiving(give_up)
     with ExitStack() as stack:
-        with enough_threads():
-            _start(config, parts, stack)
+        _start(config, parts, stack)
         yield parts
 
 
+@enough_threads()
 def _start(config: ServeConfig, parts: Receiving, stack: ExitStack) -> None:
     """Start everything, and note on the stack how it ends."""
     metrics = Metrics()

@@ -123,19 +123,15 @@ def close_app(app: Flask) -> None:
 
 
 def _check_secrets(secrets: Sequence[str]) -> None:
-    if not secrets or not all(secret.strip() for secret in secrets):
+    try:
+        good = bool(secrets) and all(secret.strip() and secret.encode() for secret in secrets)
+    except UnicodeEncodeError:  # not chained: the error's text shows a part of the secret
+        raise SettingsError("webhook_secret (NFTSYNC_WEBHOOK_SECRET) is no UTF-8 text") from None
+    if not good:
         raise SettingsError(
             "webhook_secret is missing or blank; set it with NFTSYNC_WEBHOOK_SECRET, "
             "NFTSYNC_WEBHOOK_SECRET_FILE or webhook_secret in nftsync.toml"
         )
-    for secret in secrets:
-        try:
-            secret.encode()
-        except UnicodeEncodeError:
-            # Not chained: the error's text shows a part of the secret.
-            raise SettingsError(
-                "webhook_secret (NFTSYNC_WEBHOOK_SECRET) is no UTF-8 text"
-            ) from None
 
 
 def _refuse_what_is_ambiguous() -> None:

@@ -160,9 +160,3 @@ def test_however_webhooks_come_in_batches_the_same_is_kept(
     found = {row["webhook_id"]: row["deliveries"] for row in rows(used_again)}
     assert found == expected
     assert sum(x != "duplicate" for batch in results for x in batch) == len(expected)
-
-
-def test_many_at_once_are_stored_like_one(connection: sqlite3.Connection) -> None:
-    contents = [body() for _ in range(700)]  # more than one statement takes
-    assert put(connection, *contents) == ["stored"] * 700
-    assert [row["body"] for row in rows(connection)] == contents

@@ -151,18 +151,6 @@ def test_when_replay_ends_amid_a_sync_its_webhooks_wait_again(tracked: Place) ->
     assert tracked.is_quiet()
 
 
-def test_a_sync_that_broke_off_in_an_unforeseen_way_is_not_taken_for_made(
-    tracked: Place,
-) -> None:
-    def sync(stopped: threading.Event) -> SyncResult:
-        raise ValueError("nobody foresaw this")
-
-    tracked.receive("Whatever", uuid(0))
-    with pytest.raises(ValueError, match="foresaw"):
-        tracked.replay(ANY, run_sync=sync)
-    assert tracked.states() == {"running": 1}  # until the lease runs out
-
-
 def test_a_sync_made_since_a_webhook_came_is_enough_for_it(
     tracked: Place, provider: Provider
 ) -> None:

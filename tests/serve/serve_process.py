@@ -71,18 +71,10 @@ def wait_until_done(database: Path, *webhook_ids: str) -> None:
 
     def done() -> bool:
         found = states(database)
-        wanted = webhook_ids or found
-        return all(found.get(each) == "done" for each in wanted)
+        return all(found.get(each) == "done" for each in webhook_ids or found)
 
-    def others() -> list[tuple[Any, ...]]:
-        waiting = query(
-            database,
-            "SELECT webhook_id, resource_id, state, attempts, next_attempt_at, last_error"
-            " FROM webhooks WHERE state != 'done'",
-        )
-        return [row for row in waiting if not webhook_ids or row[0] in webhook_ids]
-
-    wait_until(done, lambda: [others(), query(database, "SELECT * FROM leases")])
+    waiting = "SELECT * FROM webhooks WHERE state != 'done'"
+    wait_until(done, lambda: [*query(database, waiting), *query(database, "SELECT * FROM leases")])
 
 
 def assert_settled(database: Path) -> None:

@@ -10,8 +10,7 @@ import socket
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -38,24 +37,19 @@ KEY = b"k" * 150
 
 
 class Unread:
-    """A `serve` whose stderr is a full pipe that nobody reads.
+    """A `serve` whose stderr is a full pipe that nobody reads."""
 
-    Attributes:
-        port: where it listens.
-        url: where it takes webhooks.
-        filling: what was in the pipe beforehand, in bytes.
-    """
-
-    def __init__(self, folder: Path, port: int, *arguments: object) -> None:
+    def __init__(self, folder: Path, port: int) -> None:
         self._read_end, written_end = os.pipe()
         if hasattr(fcntl, "F_SETPIPE_SZ"):
             fcntl.fcntl(written_end, fcntl.F_SETPIPE_SZ, 4096)
-        self.filling = _fill(written_end)
+        self._filling = _fill(written_end)
         self.port = port
         self.base = f"http://127.0.0.1:{port}"
         self.url = f"{self.base}/webhooks"
+        self._reader: threading.Thread | None = None
         self.process = subprocess.Popen(
-            command("serve", "-d", folder / "nftsync.db", "--port", port, *arguments),
+            command("serve", "-d", folder / "nftsync.db", "--port", port, "--no-replay"),
             env=environment(),
             cwd=folder,
             stdout=subprocess.DEVNULL,
@@ -64,15 +58,13 @@ class Unread:
         os.close(written_end)
 
     def get(self, path: str) -> int:
+        assert self.process.poll() is None
         with suppress(httpx.ConnectError):
-            return httpx.get(
-                self.base + path, trust_env=False, verify=False, timeout=30
-            ).status_code
+            return httpx.get(self.base + path, trust_env=False, verify=False).status_code
         return 0
 
-    def started(self) -> bool:
-        assert self.process.poll() is None
-        return self.get("/healthz") == 200
+    def wait_until_started(self) -> None:
+        wait_until(lambda: self.get("/healthz") == 200)
 
     def read(self) -> list[bytes]:
         """Begin to read the pipe; what came after its filling, line by line, more as it comes."""
@@ -80,7 +72,7 @@ class Unread:
 
         def run() -> None:
             with open(self._read_end, "rb", closefd=False) as pipe:
-                pipe.read(self.filling)
+                pipe.read(self._filling)
                 found.extend(pipe)
 
         self._reader = threading.Thread(target=run, daemon=True)
@@ -95,8 +87,8 @@ class Unread:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        if reader := getattr(self, "_reader", None):
-            reader.join()
+        if self._reader is not None:
+            self._reader.join()
         os.close(self._read_end)
 
 
@@ -109,15 +101,6 @@ def _fill(pipe: int) -> int:
                 filled += os.write(pipe, b"\n" * size)
     os.set_blocking(pipe, True)
     return filled
-
-
-@contextmanager
-def unread(folder: Path, *arguments: object, port: int | None = None) -> Iterator[Unread]:
-    server = Unread(folder, free_port() if port is None else port, *arguments)
-    try:
-        yield server
-    finally:
-        server.close()
 
 
 def flood(port: int, count: int, connections: int = 20) -> None:
@@ -142,8 +125,8 @@ def test_with_a_stderr_that_nobody_reads_it_receives_and_stops_all_the_same(
     tmp_path: Path,
 ) -> None:
     good = [webhook("Wallet", WALLET) for _ in range(3)]
-    with unread(tmp_path, "--no-replay") as server:
-        wait_until(server.started)
+    with closing(Unread(tmp_path, free_port())) as server:
+        server.wait_until_started()
         assert {post(server.url, b"{}", "another secret") for _ in range(30)} == {401}
         flood(server.port, 100)
         assert [post(server.url, body) for body in good] == [200, 200, 200]
@@ -156,7 +139,7 @@ def test_with_a_stderr_that_nobody_reads_it_receives_and_stops_all_the_same(
 def test_an_error_that_nobody_reads_still_ends_it(tmp_path: Path) -> None:
     with (
         closing(socket.create_server(("127.0.0.1", 0))) as taken,
-        unread(tmp_path, "--no-replay", port=taken.getsockname()[1]) as server,
+        closing(Unread(tmp_path, taken.getsockname()[1])) as server,
     ):
         assert server.process.wait(timeout=PATIENCE) == 2
 
@@ -165,8 +148,8 @@ def test_once_the_log_is_read_again_it_goes_on_and_says_how_many_lines_are_missi
     tmp_path: Path,
 ) -> None:
     sent = 1_500
-    with unread(tmp_path, "--no-replay") as server:
-        wait_until(server.started)
+    with closing(Unread(tmp_path, free_port())) as server:
+        server.wait_until_started()
         flood(server.port, sent)
         raw = server.read()
         wait_until(lambda: any(b"log lines were dropped" in line for line in list(raw)), "dropped")
