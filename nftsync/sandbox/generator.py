@@ -60,6 +60,7 @@ _PLACES = (
     "Jetty", "Lighthouse", "Meadow", "Orchard", "Passage", "Quarry", "Ravine", "Signal", "Window",
 )  # fmt: skip
 
+_WEIGHTS = [1 / rank for rank in range(1, len(_OWNED) + 1)]
 _SHARE = 0.3
 _HOLDERS = 8
 _SITE = "https://example.com"
@@ -123,13 +124,9 @@ class _Maker:
 
     def owned(self) -> Holding:
         """Make an NFT of one holder: of each collection once, so that small worlds show all."""
-        if self._made < len(_OWNED):
-            collection = _OWNED[self._made]
-        else:
-            weights = [1 / rank for rank in range(1, len(_OWNED) + 1)]
-            collection = self.random.choices(_OWNED, weights)[0]
+        collection = self.random.choices(_OWNED, _WEIGHTS)[0] if self._made >= len(_OWNED) else None
         self._made += 1
-        return self._token(collection, {})
+        return self._token(collection or _OWNED[self._made - 1], {})
 
     def _token(self, collection: _Collection, edition: dict[str, int]) -> Holding:
         token_id = self.new_id()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from os import PathLike
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 from flask import Blueprint, Flask, Response, current_app, request
@@ -18,7 +18,7 @@ from werkzeug import exceptions
 from werkzeug.local import LocalProxy
 from werkzeug.wrappers import Response as BaseResponse
 
-from nftsync.errors import InputError, StoreError
+from nftsync.errors import InputError, NftsyncError
 from nftsync.records import normalize_uuid
 from nftsync.sandbox.generator import draw
 from nftsync.sandbox.sender import Sender
@@ -36,12 +36,13 @@ _MOST_BYTES = 4 * 1024 * 1024
 
 
 class Faults:
-    """How the provider refuses requests on purpose: failures, a rate limit.
+    """How the provider is slow and refuses requests on purpose.
 
     Args:
+        latency: seconds before each answer.
         fail_rate: the share of requests that end in a 500 or 503, from 0 to 1.
         rate_limit: requests per second; what comes faster, past a second's worth saved up, is
-            refused with 429. None is no limit.
+            refused with 429. None or 0 is no limit.
         seed: which requests fail is drawn from it.
 
     Attributes:
@@ -50,13 +51,13 @@ class Faults:
     """
 
     def __init__(
-        self, *, fail_rate: float = 0.0, rate_limit: float | None = None, seed: int = 0
+        self, latency: float = 0, fail_rate: float = 0, rate_limit: float | None = 0, seed: int = 0
     ) -> None:
+        self.latency = latency
         self.requests: Counter[str] = Counter()
         self._fail_rate = fail_rate
         self._rate_limit = rate_limit
-        self._saved = self._most = max(1.0, rate_limit or 0.0)
-        self._counted_at = time.monotonic()
+        self._due = 0.0  # when the next request is, where all come evenly
         self._random = Random(f"faults {seed}")  # noqa: S311 - a simulation, to be repeatable
         self._lock = threading.Lock()
 
@@ -64,47 +65,39 @@ class Faults:
         """Count one request, and let it through, or tell how it is refused."""
         with self._lock:
             self.requests[kind] += 1
-            if self._rate_limit is not None:
-                before, self._counted_at = self._counted_at, time.monotonic()
-                earned = (self._counted_at - before) * self._rate_limit
-                self._saved = min(self._most, self._saved + earned)
-                if self._saved < 1:
+            if self._rate_limit:
+                at = time.monotonic()
+                due = max(self._due, at)
+                if due - at >= 1:
                     said = f"more than {self._rate_limit:g} requests per second"
                     return exceptions.TooManyRequests(said, retry_after=1)
-                self._saved -= 1
+                self._due = due + 1 / self._rate_limit
             if self._random.random() < self._fail_rate:
                 down = exceptions.ServiceUnavailable("the sandbox is unavailable")
-                return self._random.choice(
-                    (down, exceptions.InternalServerError("the sandbox failed"))
-                )
+                broken = exceptions.InternalServerError("the sandbox failed")
+                return self._random.choice((down, broken))
         return None
 
 
-def create_app(sandbox: Sandbox, faults: Faults, *, latency: float = 0.0) -> Flask:
+def create_app(sandbox: Sandbox, faults: Faults) -> Flask:
     """Make the app that plays the provider.
 
     Args:
         sandbox: what it answers from.
         faults: what the provider's calls meet.
-        latency: seconds before each answer to the provider's calls.
     """
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
     app.extensions[_EXTENSION] = sandbox
     app.register_error_handler(exceptions.HTTPException, _refused)
-    app.register_error_handler(
-        InputError, lambda error: _refused(exceptions.BadRequest(str(error)))
-    )
-    app.register_error_handler(
-        StoreError, lambda error: _refused(exceptions.InternalServerError(str(error)))
-    )
+    app.register_error_handler(NftsyncError, _refused)
     app.register_blueprint(_calls)
 
     @app.before_request
     def meet_faults() -> None:
         if request.path.startswith(("/v1/", "/api/")):
             refusal = faults.draw((request.endpoint or "other").rpartition(".")[2])
-            time.sleep(latency)
+            time.sleep(faults.latency)
             if refusal is not None:
                 raise refusal
 
@@ -114,7 +107,11 @@ def create_app(sandbox: Sandbox, faults: Faults, *, latency: float = 0.0) -> Fla
 _sandbox: Any = LocalProxy(lambda: current_app.extensions[_EXTENSION])
 
 
-def _refused(error: exceptions.HTTPException) -> BaseResponse:
+def _refused(error: exceptions.HTTPException | NftsyncError) -> BaseResponse:
+    if isinstance(error, InputError):
+        error = exceptions.BadRequest(str(error))
+    elif isinstance(error, NftsyncError):
+        error = exceptions.InternalServerError(str(error))
     response = error.get_response()  # with its headers
     response.data = msgspec.json.encode({"error": error.description}) + b"\n"
     response.content_type = "application/json"
@@ -169,12 +166,11 @@ def image(token_id: str) -> Response:
 @_calls.get("/")
 def index() -> Response:
     """This list."""
-    found = {
-        f"{method} {rule.rule}": current_app.view_functions[rule.endpoint].__doc__
-        for rule in current_app.url_map.iter_rules()
-        for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"})
-    }
-    return _json({"about": "nftsync sandbox: a local stand-in for the provider", "calls": found})
+    calls = {}
+    for rule in current_app.url_map.iter_rules():
+        [method] = set(rule.methods or ()) - {"HEAD", "OPTIONS"}
+        calls[f"{method} {rule.rule}"] = current_app.view_functions[rule.endpoint].__doc__
+    return _json({"about": "nftsync sandbox: a local stand-in for the provider", "calls": calls})
 
 
 def _form(*fields: Any) -> type[msgspec.Struct]:
@@ -245,25 +241,19 @@ def script() -> Response:
     return _json({"webhooks": webhooks})
 
 
-#: A world, or what builds one once the base URL is known (pictures are served from there).
-WorldSource: TypeAlias = World | Callable[[str], World]
-
-
 class SandboxServer(AbstractContextManager["SandboxServer"]):
     """A running sandbox; a context manager that stops it on leaving.
 
     Args:
-        world: what it serves, or a function from the base URL to it; neither counts where the state
-            has a world.
+        world: what it serves, or what builds it once the base URL is known, which serves the
+            pictures; neither counts where the state has a world.
         host: the address to listen on.
         port: the port; 0 takes any free one.
         state: a file that keeps the world, the webhook configuration and the undelivered webhooks
             over restarts; None keeps nothing.
-        latency: seconds before each answer to the provider's calls.
-        fail_rate: see `Faults`; of the provider's calls.
-        rate_limit: see `Faults`; of the provider's calls.
         seed: which requests fail, and how retries spread, is drawn from it.
         time_scale: what the waits between a webhook's attempts are multiplied by.
+        faults: what the provider's calls meet; see `Faults`.
 
     Attributes:
         url: the base URL, without a slash at its end.
@@ -281,18 +271,16 @@ class SandboxServer(AbstractContextManager["SandboxServer"]):
 
     def __init__(
         self,
-        world: WorldSource,
+        world: World | Callable[[str], World],
         *,
         host: str = "127.0.0.1",
         port: int = 0,
         state: str | PathLike[str] | None = None,
-        latency: float = 0.0,
-        fail_rate: float = 0.0,
-        rate_limit: float | None = None,
         seed: int = 0,
         time_scale: float = 1.0,
+        **faults: Any,
     ) -> None:
-        if not all(map(math.isfinite, (latency, fail_rate, rate_limit or 0, time_scale))):
+        if not all(map(math.isfinite, filter(None, (time_scale, *faults.values())))):
             raise InputError("latency, fail rate, rate limit and time scale are finite numbers")
         with ExitStack() as undo:
             listener = Listener(host, port)
@@ -307,9 +295,9 @@ class SandboxServer(AbstractContextManager["SandboxServer"]):
                 if state is not None:
                     self.world.keep_in(kept)
             self.sandbox = Sandbox(self.world, time_scale=time_scale, seed=seed)
-            faults = Faults(fail_rate=fail_rate, rate_limit=rate_limit, seed=seed)
-            self.requests = faults.requests
-            self.app = create_app(self.sandbox, faults, latency=latency)
+            met = Faults(seed=seed, **faults)
+            self.requests = met.requests
+            self.app = create_app(self.sandbox, met)
             undo.pop_all()
         # Twice as much, so that the app answers what is a bit too large.
         self._server = HttpServer(

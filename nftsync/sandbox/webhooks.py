@@ -43,7 +43,7 @@ _SUCCESS = 200
 Changes: TypeAlias = dict[str, msgspec.Raw] | None
 
 #: How a webhook goes wrong. `drop`: it is never sent. `duplicate`: it is sent twice. `reorder`: it
-#: is sent a moment after the next one that is not. `corrupt`: its first attempt has a wrong
+#: is sent once a later one has been tried. `corrupt`: its first attempt has a wrong
 #: signature. `old_secret`: its first attempt is signed with the secret before the last change, so
 #: wrongly where there was none. `delay`: its first attempt is made so many seconds later, whatever
 #: the time scale.
@@ -52,7 +52,7 @@ Fault: TypeAlias = (
     | dict[Literal["delay"], Annotated[float, msgspec.Meta(ge=0, le=86_400)]]
     | None
 )
-_MOMENT = timedelta(seconds=0.1)
+_NO_SECRETS = {"sharedSecret": "", "previousSecret": ""}
 
 
 class _Patch(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -105,7 +105,7 @@ class Sandbox:
     def config(self) -> dict[str, Any]:
         """The webhook configuration now, with the secret and the one before it."""
         noted: dict[str, Any] = msgspec.json.decode(self._state.facts.get("config", "{}"))
-        return {"url": None, "enabled": False, "webhookTypes": [], "sharedSecret": ""} | noted
+        return {"url": None, "enabled": False, "webhookTypes": [], **_NO_SECRETS} | noted
 
     def configure(self, body: bytes) -> dict[str, Any]:
         """Change the configuration by a PATCH's body, and give it without its secrets.
@@ -203,37 +203,27 @@ class Sandbox:
         state = "dropped" if name == "drop" else "pending"
         due = None if name in {"drop", "reorder"} else shifted(now(), timedelta(seconds=delay))
         with self._state.transaction():
-            if due is not None:
-                release = "UPDATE deliveries SET fault = NULL, due = ? WHERE fault = 'reorder'"
-                run(release, shifted(due, _MOMENT))
             for _ in range(2 if name == "duplicate" else 1):
-                new = (
-                    "INSERT INTO deliveries (event, body, fault, state, due) VALUES (?, ?, ?, ?, ?)"
-                )
+                new = "INSERT INTO deliveries VALUES (NULL, ?, ?, ?, ?, '[]', ?)"
                 run(new, listed, body, name, state, due)
         return [webhook_id]
 
     def claim(self) -> Task | None:
         """Take on the attempt that is due, if there is one that may be made now."""
         config = self.config
-        secret = config["sharedSecret"]
-        if not (config["enabled"] and config["url"] and secret):
+        if not (config["enabled"] and config["url"] and config["sharedSecret"]):
             return None
         rows = self._state.run(
             "UPDATE deliveries SET due = NULL WHERE place ="
             " (SELECT place FROM deliveries WHERE due <= ? ORDER BY due LIMIT 1)"
-            " RETURNING place, body, fault, attempts",
+            " RETURNING place, body, attempts, iif(attempts = '[]', fault, NULL)",
             now(),
         )
-        if not rows:
-            return None
-        [(place, body, fault, attempts)] = rows
-        first = attempts == "[]"
-        if first and fault == "old_secret":
-            secret = config.get("previousSecret", "")
-        signed = body + b" " if first and fault == "corrupt" else body
-        made = msgspec.json.decode(attempts)
-        return Task(place, config["url"], body, sign(secret, signed), made)
+        for place, body, attempts, fault in rows:
+            secret = config["previousSecret" if fault == "old_secret" else "sharedSecret"]
+            signature = sign(secret, body + b" " if fault == "corrupt" else body)
+            return Task(place, config["url"], body, signature, msgspec.json.decode(attempts))
+        return None
 
     def acknowledge(
         self, task: Task, at: str, status: int | None, error: str | None, ms: float
@@ -247,19 +237,21 @@ class Sandbox:
             error: why none came.
             ms: how long it took, in milliseconds.
         """
-        state, due, before = "delivered", None, len(task.attempts)
-        if status != _SUCCESS:
-            state = "failed"
-            if before < len(RETRY_SECONDS):
-                spread = self._random.uniform(1 - _SPREAD, 1 + _SPREAD)
-                wait = RETRY_SECONDS[before] * spread * self._time_scale
-                state, due = "pending", shifted(at, timedelta(milliseconds=ms, seconds=wait))
+        due, before = None, len(task.attempts)
+        if status != _SUCCESS and before < len(RETRY_SECONDS):
+            spread = self._random.uniform(1 - _SPREAD, 1 + _SPREAD)
+            wait = RETRY_SECONDS[before] * spread * self._time_scale
+            due = shifted(at, timedelta(milliseconds=ms, seconds=wait))
+        state = "delivered" if status == _SUCCESS else "failed" if due is None else "pending"
         made = {"at": at, "status": status, "error": error, "ms": ms, "nextAttemptAt": due}
         attempts = msgspec.json.encode([*task.attempts, made]).decode()
-        self._state.run(
-            "UPDATE deliveries SET attempts = ?, due = ?, state = ? WHERE place = ?",
-            *(attempts, due, state, task.place),
+        tried = "UPDATE deliveries SET attempts = ?, due = ?, state = ? WHERE place = ?"
+        release = (
+            "UPDATE deliveries SET fault = NULL, due = ? WHERE fault = 'reorder' AND place < ?"
         )
+        with self._state.transaction():
+            self._state.run(tried, attempts, due, state, task.place)
+            self._state.run(release, now(), task.place)
 
     def deliveries(self) -> list[dict[str, Any]]:
         """Each webhook with its attempts, newest last; of the finished ones only the latest."""

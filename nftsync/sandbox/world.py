@@ -56,12 +56,9 @@ class Holding(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     token: Record = msgspec.UNSET
 
 
-class _Body(msgspec.Struct, gc=False, rename="camel"):
-    nft_token_balances: list[Holding]
-
-
-class _Line(_Body, gc=False, rename="camel", kw_only=True):
+class _Line(msgspec.Struct, gc=False, rename="camel"):
     wallet_id: str
+    nft_token_balances: list[Holding]
 
 
 class World:
@@ -98,7 +95,6 @@ class World:
             }
             self.state.note(**facts)
         self.organization_id = facts["organization"]
-        self._mint_contract = facts["mint_contract"]
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, seed: int = 0) -> World:
@@ -147,7 +143,7 @@ class World:
             for shown, amount, record in rows
             if shown is not None
         ]
-        return msgspec.json.encode(_Body(listed)) if rows else None
+        return msgspec.json.encode({"nftTokenBalances": listed}) if rows else None
 
     def token_body(self, token_id: str) -> bytes | None:
         """What a read of a token is answered; None where the world has no record of it."""
@@ -168,8 +164,8 @@ class World:
         with self.state.transaction():
             shown = self._new_id() if wallet_id is None else wallet_id
             wallet = normalize_uuid(shown, "wallet id")
-            opened = "INSERT INTO wallets (wallet, shown) VALUES (?, ?) ON CONFLICT DO NOTHING"
-            if not self.state.run(f"{opened} RETURNING 1", wallet, shown):
+            opened = "INSERT INTO wallets VALUES (NULL, ?, ?) ON CONFLICT DO NOTHING RETURNING 1"
+            if not self.state.run(opened, wallet, shown):
                 raise InputError(f"there is a wallet {wallet} already")
             rows = [
                 (wallet, normalize_uuid(token, "token id"), token, amount, _record(record))
@@ -177,11 +173,7 @@ class World:
             ]
             if len({row[1] for row in rows}) < len(rows):
                 raise InputError(f"a token is listed twice in wallet {wallet}")
-            self.state.run_many(
-                "INSERT INTO holdings (wallet, token, shown, amount, record)"
-                " VALUES (?, ?, ?, ?, ?)",
-                rows,
-            )
+            self.state.run_many("INSERT INTO holdings VALUES (NULL, ?, ?, ?, ?, ?)", rows)
             # A token's own record is the first that a wallet shows.
             self.state.run_many(
                 "INSERT INTO tokens VALUES (?, nullif(?, 'null')) ON CONFLICT (token)"
@@ -244,12 +236,13 @@ class World:
         with self.state.transaction():
             wallet = self._known("wallet", wallet_id)
             token = self._new_id()
-            minted = str(int(self.state.facts["minted"]) + 1)
+            facts = self.state.facts
+            minted = str(int(facts["minted"]) + 1)
             self.state.note(minted=minted)
             record = {
                 "id": token,
                 "organizationId": self.organization_id,
-                "contractAddress": self._mint_contract,
+                "contractAddress": facts["mint_contract"],
                 "blockchainTokenId": minted,
                 "metadata": metadata,
             }
@@ -285,8 +278,8 @@ class World:
         with self.state.transaction():
             wallet, token = self._known("wallet", wallet_id), self._known("token", token_id)
             self.state.run(
-                "INSERT INTO holdings (wallet, token, shown, amount, record)"
-                " SELECT ?, token, token, ?, record FROM tokens WHERE token = ?"
+                "INSERT INTO holdings SELECT NULL, ?, token, token, ?, record FROM tokens"
+                " WHERE token = ?"
                 " ON CONFLICT (wallet, token) DO UPDATE SET amount = excluded.amount",
                 *(wallet, amount_text, token),
             )
@@ -316,21 +309,18 @@ class World:
         return int(amount) if _DIGITS.fullmatch(amount) else 0
 
     def _new_id(self) -> str:
-        known = (
-            "SELECT 1 FROM wallets WHERE wallet = ?1 UNION SELECT 1 FROM tokens WHERE token = ?1"
-        )
         drawn = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
-        return self._new_id() if self.state.run(known, drawn) else drawn
+        known = any(self.state.run(each, drawn) for each in _KNOWN.values())
+        return self._new_id() if known else drawn
 
 
 def _record(record: Record) -> str | None:
     """A record's text, `null` too; None where there is none."""
     if not isinstance(record, msgspec.Raw):
         return None
-    text = bytes(record).decode()
-    if not text.startswith(("{", "null")):
+    if not bytes(record).startswith((b"{", b"null")):
         raise InputError("a token's record is no object")
-    return text
+    return bytes(record).decode()
 
 
 def _open(place: Path) -> BinaryIO:

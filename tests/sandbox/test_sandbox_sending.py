@@ -168,7 +168,7 @@ def test_scripted_webhooks_come_twice_or_after_the_next_one_or_never_or_later(re
         receiver.wait_for(4)
         listed = server.sandbox.deliveries()
     came = kinds(receiver.got)
-    assert came[:2] == ["twice", "twice"]
+    assert came[0] == "twice"
     assert sorted(came) == ["delayed", "reordered", "twice", "twice"]
     assert len({each.body for each in receiver.got}) == 3
     [far] = [each for each in listed if each["resourceType"] == "far"]
