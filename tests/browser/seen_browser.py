@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from socketserver import BaseServer
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
@@ -72,17 +71,6 @@ def open_chromium(*, proxy: str | None = None) -> Iterator[Browser]:
             browser.close()
 
 
-class Message(NamedTuple):
-    """A line that a page wrote on its console, or an error that none of its code caught."""
-
-    kind: str
-    text: str
-    source: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.text} ({self.source})"
-
-
 class Record:
     """All that pages of a browser context say, ask for, pop up and go to, of every frame.
 
@@ -90,7 +78,8 @@ class Record:
     """
 
     def __init__(self, context: BrowserContext) -> None:
-        self.messages: list[Message] = []
+        #: Of each line on the console and each uncaught error its kind, text and source.
+        self.messages: list[tuple[str, str, str]] = []
         self.dialogs: list[str] = []
         self.requests: list[str] = []
         self.visits: list[str] = []
@@ -105,11 +94,10 @@ class Record:
             seen.clear()
 
     def _console(self, message: ConsoleMessage) -> None:
-        place = message.location
-        self.messages.append(Message(message.type, message.text, place["url"]))
+        self.messages.append((message.type, message.text, message.location["url"]))
 
     def _uncaught(self, error: WebError) -> None:
-        self.messages.append(Message("uncaught", str(error.error), ""))
+        self.messages.append(("uncaught", str(error.error), ""))
 
     def _dialog(self, dialog: Dialog) -> None:
         self.dialogs.append(dialog.message)
@@ -122,13 +110,9 @@ class Record:
 
     def errors(self, known: Iterable[str] = ()) -> list[str]:
         """Console errors and uncaught ones, but those whose text matches a known pattern."""
-        benign = [re.compile(each) for each in known]
-        return [
-            str(message)
-            for message in self.messages
-            if message.kind in {"error", "uncaught"}
-            and not any(each.search(str(message)) for each in benign)
-        ]
+        said = [f"{kind}: {text} ({source})" for kind, text, source in self.messages]
+        wrong = [each for each in said if each.startswith(("error: ", "uncaught: "))]
+        return [each for each in wrong if not any(re.search(one, each) for one in known)]
 
     def strangers(self, *origins: str) -> list[str]:
         """Requests and documents of other origins than these, each an `http://host:port`."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import socket
 import sqlite3
-import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from urllib.request import urlopen
@@ -22,7 +19,6 @@ from nftsync.errors import InputError
 from nftsync.lab.demo_provider import (
     address_file,
     begin_afresh,
-    in_use,
     is_demo,
     provider_again,
     state_file,
@@ -115,25 +111,6 @@ def test_the_demo_does_not_begin_afresh_under_any_session(copied: Path, runs: bo
         assert is_demo(copied)
     begin_afresh(copied)
     assert list(copied.parent.iterdir()) == []
-
-
-def test_a_session_that_comes_while_the_demo_is_removed_is_told_to_wait(copied: Path) -> None:
-    address = address_file(copied)
-
-    def opened() -> int:
-        """How often this process has the file open."""
-        found = (os.path.realpath(each) for each in Path("/proc/self/fd").iterdir())
-        return sum(each == str(address) for each in found)
-
-    with address.open() as removing, ThreadPoolExecutor(1) as pool:
-        fcntl.flock(removing, fcntl.LOCK_EX)
-        session = pool.submit(lambda: ExitStack().enter_context(in_use(copied)))
-        while opened() < 2 and not session.done():
-            time.sleep(0.01)
-        address.unlink()
-        fcntl.flock(removing, fcntl.LOCK_UN)
-        with pytest.raises(InputError, match="wait for its end"):
-            session.result()
 
 
 @pytest.mark.parametrize("settings", ["", "base_url = 5\n", "no toml"])

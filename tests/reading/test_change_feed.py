@@ -27,15 +27,6 @@ def log_of(site: Site) -> list[dict[str, object]]:
     return [dict(zip(CHANGE_COLUMNS, row, strict=True)) for row in rows]
 
 
-def test_pages_of_any_size_join_to_the_whole_log_in_order(site: Site) -> None:
-    with ChangeFeed.open(site.database) as feed:
-        pages = list(feed.read(0, page_rows=3))
-        ids = [change["change_id"] for page in feed.read(3, until=7) for change in page]
-    assert [len(page) for page in pages] == [3, 3, 3, 3, 3, 3, 2]
-    assert [change for page in pages for change in page] == log_of(site)
-    assert ids == [4, 5, 6, 7]
-
-
 def test_since_is_inclusive_and_exact_to_the_microsecond_over_gaps_and_equal_times(
     tmp_path: Path,
 ) -> None:
@@ -55,39 +46,6 @@ def test_since_is_inclusive_and_exact_to_the_microsecond_over_gaps_and_equal_tim
                 expected = [i for i, at in zip(ids, times, strict=True) if at >= moment]
                 before = feed.before(moment)
                 assert [i for i in ids if i > before] == expected
-
-
-def test_following_sees_each_commit_of_other_connections_once(site: Site) -> None:
-    """A writer commits one change at a time while the feed polls as fast as it can."""
-    extra = 300
-    written = threading.Event()
-
-    def write() -> None:
-        with closing(sqlite3.connect(site.database, isolation_level=None, timeout=30)) as writer:
-            for _ in range(extra):
-                writer.execute(
-                    "INSERT INTO balance_change_rows (wallet_no, token_no, old_amount, new_amount,"
-                    " observed_at, baseline) VALUES (1, 1, '1', '2', '2099-01-01T00:00:00.000000Z',"
-                    " 0)"
-                )
-        written.set()
-
-    ended = 0
-
-    def wait() -> bool:
-        nonlocal ended
-        ended += written.is_set()
-        return ended < 2  # one more look after the last commit
-
-    writer = threading.Thread(target=write)
-    seen: list[int] = []
-    with ChangeFeed.open(site.database) as feed:
-        first = feed.newest()
-        writer.start()
-        for page in feed.follow(first, wait):
-            seen += [change["change_id"] for change in page]
-    writer.join()
-    assert seen == list(range(first + 1, first + 1 + extra))
 
 
 def test_a_commit_while_a_page_is_being_worked_on_is_not_slept_through(site: Site) -> None:

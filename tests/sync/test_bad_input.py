@@ -88,14 +88,6 @@ def test_two_syncs_of_one_database_do_not_run_at_once(
     sync(provider, database, [held])
 
 
-def test_files_are_readable_by_their_owner_only(provider: SandboxServer, database: Path) -> None:
-    sync(provider, database, provider.world.wallets())
-    with closing(sqlite3.connect(database)) as connection:
-        connection.execute("SELECT count(*) FROM wallets").fetchone()
-        found = {path.name: path.stat().st_mode & 0o777 for path in database.parent.iterdir()}
-    assert set(found.values()) == {0o600}, found
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path):
     """A file system of its own with little room."""

@@ -131,13 +131,9 @@ def start(server: SandboxServer, database: Path, *more: str) -> subprocess.Popen
     )
 
 
-def children(process: subprocess.Popen[bytes]) -> list[int]:
-    found = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, check=False)
-    return [int(line) for line in found.stdout.split()]
-
-
 def kill_readers(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    for child in children(process):
+    found = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, check=False)
+    for child in map(int, found.stdout.split()):
         with suppress(ProcessLookupError):
             os.kill(child, number)
 

@@ -12,7 +12,6 @@ import pytest
 from provider import Peer, Provider, balances, entry, reply, silence, token, wallet
 from worlds import mirrored
 
-from nftsync.errors import SettingsError
 from nftsync.provider.client import Client, ClientConfig
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
@@ -96,7 +95,7 @@ def test_an_urgent_reader_gets_its_answers_while_a_sync_waits_for_every_slot(
         assert running.result(30).status == "interrupted"
 
 
-@pytest.mark.parametrize(("shared", "count"), [(False, MANY), (True, MANY), (True, 20)])
+@pytest.mark.parametrize(("shared", "count"), [(False, MANY), (True, 20)])
 def test_a_stop_from_another_thread_ends_a_sync_that_the_provider_keeps_waiting(
     lying: Provider, database: Path, shared: bool, count: int
 ) -> None:
@@ -146,12 +145,3 @@ def test_a_stop_leaves_other_readers_of_the_access_alone(lying: Provider, databa
     with Client(config, access) as other, ThreadPoolExecutor(2) as threads:
         reads = threads.map(lambda number: other.balances(wallet(number), Effort()), range(8))
         assert all(read.entries for read in reads)
-
-
-def test_a_token_command_that_fails_ends_a_sync_that_shares_it(
-    lying: Provider, database: Path
-) -> None:
-    config = ClientConfig(base_url=lying.url, token_command="false")
-    with pytest.raises(SettingsError, match="token_command"):
-        sync_wallets(database, config, request(3), progress=False, access=config.access())
-    assert lying.requests() == []
