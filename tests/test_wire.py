@@ -79,24 +79,6 @@ def test_the_whole_of_the_document_lands_in_its_columns():
 
 
 @pytest.mark.parametrize(
-    "amount", ["0012", "", "-1", "1e3", "115792089237316195423570985008687907"]
-)
-def test_an_amount_is_kept_as_sent(amount):
-    body = wallet_body(amount=json.dumps(amount))
-    assert decode_wallet(body).entries == [(ID, amount, None)]
-
-
-def test_all_but_the_required_fields_may_be_absent_or_null():
-    names = ("id", "organizationId", "contractAddress", "blockchainTokenId", "metadata")
-    metadata = ("name", "editionId", "creatorExternalPageUrl")
-    nulls = json.dumps(dict.fromkeys(names))
-    assert content_of("{}") == content_of(nulls) == {}
-    assert content_of(json.dumps({"metadata": dict.fromkeys(metadata)})) == {}
-    for record in ("null", None):
-        assert decode_wallet(wallet_body(record)).entries == [(ID, "1", None)]
-
-
-@pytest.mark.parametrize(
     ("body", "message"),
     [
         (b"{}", "$: object missing required field nftTokenBalances"),

@@ -6,7 +6,6 @@ import json
 from datetime import datetime, timedelta
 from typing import Any, get_args
 
-import pytest
 from webhook_receiver import CONFIG, SECRET, UNKNOWN, Receiver, enable, finished
 
 from nftsync.provider.webhooks import sign
@@ -32,27 +31,27 @@ def test_the_configuration_begins_disabled_and_only_what_is_sent_changes(client)
         assert client.patch(CONFIG, json=change).json() == config
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
+def test_an_unusable_configuration_is_refused_and_changes_nothing(client):
+    before = client.patch(CONFIG, json={"url": "http://a/", "webhookTypes": ["kyc"]}).json()
+    urls = (
+        "ftp://example.com/",
+        "http://",
+        "http://[::1/",
+        "http://u:p@example.com/",
+        "http://a b",
+    )
+    for body, message in (
         (b'{"enabled": "true"}', "Expected `bool`, got `str` - at `$.enabled`"),
         (b'{"webhookTypes": ["nft", "nfts"]}', "Invalid enum value 'nfts'"),
         (b'{"sharedSecret": " "}', "at `$.sharedSecret`"),
         (b'{"secret": "x"}', "unknown field `secret`"),
-        *((f'{{"url": "{url}"}}'.encode(), "no http or https URL") for url in (
-            "ftp://example.com/", "http://", "http://[::1/", "http://u:p@example.com/",
-            "http://a/\\r\\nX: 1",
-        )),
+        *((f'{{"url": "{url}"}}'.encode(), "no http or https URL") for url in urls),
         (b'{"url": "http://\xff/"}', "can't decode byte"),
         (b'{"url":' + DEEP + b"}", "got `array`"),
         (b'{"x":' + DEEP + b"}", "unknown field"),
-    ],
-)  # fmt: skip
-def test_an_unusable_configuration_is_refused_and_changes_nothing(client, body, message):
-    before = client.patch(CONFIG, json={"url": "http://a/", "webhookTypes": ["kyc"]}).json()
-    answer = client.patch(CONFIG, content=body)
-    assert answer.status_code == 400
-    assert message in answer.json()["error"]
+    ):
+        answer = client.patch(CONFIG, content=body)
+        assert (answer.status_code, message in answer.json()["error"]) == (400, True)
     assert client.patch(CONFIG, json={}).json() == before
 
 
@@ -112,15 +111,13 @@ def test_a_webhook_is_as_the_document_has_it_and_verifies(server, client, receiv
     assert [(each["status"], each["error"]) for each in listed["attempts"]] == [(200, None)]
 
 
-@pytest.mark.parametrize("fields", [{"enabled": False}, {"webhookTypes": ["payment"]}], ids=str)
-def test_what_the_configuration_does_not_want_is_made_but_not_told(
-    server, client, receiver, fields
-):
-    enable(server, receiver, **fields)
+def test_what_the_configuration_does_not_want_is_made_but_not_told(server, client, receiver):
     ann = server.world.wallets()[0]
-    minted = client.post("/sandbox/mint", json={"walletId": ann, "amount": 1, "metadata": {}})
-    assert minted.json()["webhooks"] == []
-    assert server.world.token_body(minted.json()["tokenId"]) is not None
+    for fields in ({"enabled": False}, {"webhookTypes": ["payment"]}):
+        enable(server, receiver, **fields)
+        minted = client.post("/sandbox/mint", json={"walletId": ann, "amount": 1, "metadata": {}})
+        assert minted.json()["webhooks"] == []
+        assert server.world.token_body(minted.json()["tokenId"]) is not None
     assert server.sandbox.deliveries() == []
 
 
