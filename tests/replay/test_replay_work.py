@@ -24,16 +24,6 @@ def read(number: int, sequence: int) -> WalletRead:
     return WalletRead(wallet_id=wallet(number), sequence=sequence, started_at="", outcome="ok")
 
 
-def test_a_read_is_not_made_again_for_ever_because_others_overtake_it() -> None:
-    work, waiting = Work(), job(1)
-    work.add(waiting, tasks(1))
-    for sequence in (1, 2, 3):
-        assert len(work.submit()) == 1
-        assert work.fulfilled(read(1, sequence), stale=True) == []
-    work.submit()
-    assert work.fulfilled(read(1, 4), stale=True) == [waiting]
-
-
 @settings(max_examples=60)
 @given(st.data())
 def test_every_job_that_is_not_dropped_gets_all_its_reads(data: st.DataObject) -> None:
