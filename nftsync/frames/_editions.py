@@ -19,6 +19,7 @@ from nftsync.frames._columns import (
     first_of_each,
     frame_of,
     numbered_together,
+    run_starts,
     sums_in_each,
     text,
 )
@@ -223,8 +224,7 @@ def _distinct_numbers(rows: _Rows) -> tuple[Numbers, Numbers]:
     series, edition = rows.series[~rows.unnumbered], rows.edition[~rows.unnumbered]
     order = np.lexsort((edition, series))
     series, edition = series[order], edition[order]
-    differs = (series[1:] != series[:-1]) | (edition[1:] != edition[:-1])
-    first = np.append(True, differs)[: len(series)]
+    first = run_starts(series, edition)
     return series[first], edition[first]
 
 

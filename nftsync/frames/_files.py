@@ -197,8 +197,6 @@ _COMMENTS: dict[_Kind, str] = {
     "amount": "exact decimal text as sent; uint256 fits no machine type",
     "integer": "exact integers as decimal text; uint256 fits no machine type",
 }
-#: What pandas calls the values of an object column; a column of amounts without one is still text.
-_INTEGERS = ("integer", "empty")
 _UNREADABLE = (pa.ArrowException, ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
 
 
@@ -249,7 +247,8 @@ def _are_integers(name: str, column: pd.Series[Any]) -> bool:
             f"the column {name!r} holds objects that a Parquet file has no type for ({found});"
             " give them one kind, or make them text"
         )
-    return found in _INTEGERS
+    # A column of amounts without one is still text.
+    return found in ("integer", "empty")
 
 
 def _noted_categories(column: pd.Series[Any]) -> dict[bytes, bytes]:

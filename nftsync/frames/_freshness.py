@@ -102,8 +102,9 @@ def _runs(source: Source) -> Iterator[_Line]:
         line = _Line(what, None, None, "none yet")
         rows = source.rows(_ENDED_RUN.format(which=which), (kind,))
         for count, at, run, status, failed, error in list(rows):
-            parts = [f"run {run}: {status}", f"{failed:,} wallets failed" if failed else ""]
-            line = _Line(what, count, at, _joined([*parts, _short(error)]))
+            many = f"{failed:,} wallets failed" if failed else ""
+            parts = filter(None, (f"run {run}: {status}", many, _short(error)))
+            line = _Line(what, count, at, ", ".join(parts))
         yield line
 
 
@@ -162,10 +163,6 @@ def _telling(source: Source, state: str, column: str) -> str:
         (state, _NAMED),
     )
     return "; ".join(f"{count:,} × {_short(value)}" for value, count in rows)
-
-
-def _joined(parts: list[str]) -> str:
-    return ", ".join(part for part in parts if part)
 
 
 def _short(value: str | None) -> str:

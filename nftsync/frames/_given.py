@@ -33,8 +33,6 @@ Given: TypeAlias = "pd.DataFrame | Store"
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _IDS = ("wallet_id", "token_id")
 _PAST_DIGITS = 10**100
-#: What pandas calls objects that are all integers, or all missing.
-_WHOLE_KINDS = ("integer", "empty")
 _WHOLE = "amounts must be whole numbers from 0 up, as frames.holdings gives them"
 
 
@@ -133,7 +131,8 @@ def exact_amounts(frame: pd.DataFrame) -> npt.NDArray[np.object_]:
     kind = str(column.dtype)
     if kind == "object":
         kind = pd.api.types.infer_dtype(values, skipna=True)
-    if len(values) and kind not in _WHOLE_KINDS and not pd.api.types.is_integer_dtype(column.dtype):
+    whole = kind in ("integer", "empty") or pd.api.types.is_integer_dtype(column.dtype)
+    if len(values) and not whole:
         raise InputError(f"the given frame's column 'amount' is {kind}; {_WHOLE}")
     known = np.flatnonzero(pd.notna(values))
     # NumPy's integers would wrap in a sum.

@@ -170,18 +170,6 @@ def test_weeks_begin_on_mondays_and_bars_stand_in_their_middle(tmp_path):
         charts.arrivals_and_departures(path, every="1s")
 
 
-def test_lines_are_of_those_that_hold_most_in_the_end_and_changed_amounts_are_no_arrivals(tmp_path):
-    changes = [(5, 1, 1, amount) for amount in ["1", None] * 5]
-    changes += [(100, 2, 1, "1"), (0, 3, 1, "1"), (0, 3, 2, "1"), (10, 3, 2, "5")]
-    path = played(tmp_path / "nftsync.db", changes).close()
-    figure = charts.holdings_over_time(path, by="wallet_id", top=2)
-    assert [trace.name for trace in figure.data[:3]] == ["Wallet 3", "Wallet 2", "1 other"]
-    assert [trace.y[-1] for trace in figure.data[:3]] == [2, 1, 0]
-    figure = charts.arrivals_and_departures(path, exclude=wallet_id(1))
-    assert not figure.data
-    assert "since each wallet's first read" in figure.layout.annotations[0].text
-
-
 def test_what_is_no_period_or_no_known_column_is_refused(tmp_path):
     path = World.empty(tmp_path / "nftsync.db").close()
     for every in ("1M", "D", "", "0s", "-1d", 5, timedelta(0), timedelta(days=99_999), "1 d"):

@@ -126,32 +126,6 @@ def test_one_wallets_loss_is_anothers_gain(build: Builder) -> None:
     assert kept["counterparty_wallet_id"].tolist() == [wallet_id(2)]
 
 
-def test_counterparties(build: Builder) -> None:
-    cases: list[tuple[list[tuple[int, str | None, str | None]], int]] = [
-        # Two gained what one lost: which of them, nobody knows.
-        ([(1, "5", "4"), (2, None, "1"), (3, None, "1")], 0),
-        # Two lost it, and two gained it.
-        ([(1, "5", "4"), (4, "5", "4"), (2, None, "1"), (3, None, "1")], 0),
-        # Another size.
-        ([(1, "5", "4"), (2, None, "2")], 0),
-        # Of the same size though the amounts differ.
-        ([(1, str(2**255), str(2**255 - 1)), (2, "7", "8")], 2),
-        # A number that differs from this by less than a float can tell.
-        ([(1, str(2**255), None), (2, None, str(2**255 + 1))], 0),
-        # What is no whole number takes no part.
-        ([(1, "1.5", None), (2, None, "1.5")], 0),
-        # A loss on either side.
-        ([(1, "5", "4"), (2, "5", "4")], 0),
-    ]
-    path = _world(build)
-    for token, (changes, _) in enumerate(cases, start=3):
-        build.token(token)
-        for wallet, old, new in changes:
-            build.change(wallet, token, old, new, 10)
-    found = frames.diff(path, at(5)).groupby("token_id")["counterparty_wallet_id"].count()
-    assert [found[token_id(token)] for token, _ in enumerate(cases, 3)] == [n for _, n in cases]
-
-
 def test_what_a_first_read_showed_is_no_gain(build: Builder) -> None:
     path = _world(build)
     build.change(1, 1, "1", None, 10)

@@ -59,15 +59,12 @@ def test_each_frame_of_a_database_comes_back(
 
 def test_what_is_derived_comes_back(small_database: Path, tmp_path: Path) -> None:
     holdings = frames.holdings(small_database)
-    wallets = frames.wallets(small_database)[["wallet_id", "tracked"]]
     for frame in (
         frames.holdings(small_database, as_of=at(3)),
         holdings[holdings["amount"] != 0],
-        holdings.groupby("wallet_id")[["amount"]].sum(),
         holdings.groupby(["wallet_id", "contract_address"])[["amount"]].sum(),
         holdings.assign(age=pd.Timestamp(at(9)) - holdings["held_since"]),
         holdings.astype({"wallet_id": "category", "contract_address": "category"}),
-        holdings.merge(wallets, on="wallet_id", how="left"),
         holdings.pivot(index="wallet_id", columns="token_id", values="amount_text"),
         holdings.assign(day=holdings["balance_updated_at"].dt.date),
     ):

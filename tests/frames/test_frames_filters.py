@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from datetime import UTC, date, datetime
 from pathlib import Path
 from uuid import UUID
@@ -132,32 +131,3 @@ def test_a_time_is_found_in_a_log_with_gaps(
     found = frames.changes(path, since=at(seek))["change_id"].tolist()
     assert found == [number for number, when in rows if when >= seek]
     assert len(frames.holdings(path, as_of=at(seek))) == sum(when <= seek for _, when in rows)
-
-
-def test_one_wallet_reads_only_its_own_rows(build: Builder) -> None:
-    for token in range(1, 101):
-        build.token(token)
-    for wallet in range(1, 21):
-        build.wallet(wallet)
-        build.state(wallet, 0, 1, 1)
-        for token in range(wallet, wallet + 5):
-            build.balance(wallet, token, "1")
-            build.change(wallet, token, None, "1", 0)
-            build.token_change(token, "{}", "{}", 0)
-    asked: list[str] = []
-    connection = sqlite3.connect(build.path)
-    connection.set_trace_callback(asked.append)
-    frames.holdings(connection, wallet=wallet_id(7))
-    frames.holdings(connection, wallet=wallet_id(7), as_of=at(5))
-    frames.changes(connection, after=90)
-    connection.set_trace_callback(None)
-    steps = [
-        step[3]
-        for query in asked
-        if query.startswith(("SELECT", "\n    SELECT")) and "sqlite_schema" not in query
-        for step in connection.execute("EXPLAIN QUERY PLAN " + query, (None,) * query.count("?"))
-    ]
-    connection.close()
-    assert any("balance_change_rows" in step for step in steps)
-    allowed = ("SCAN json_each", "SCAN CONSTANT ROW", "SCAN _sqlite_migrations")
-    assert [s for s in steps if s.startswith("SCAN") and not s.startswith(allowed)] == []
