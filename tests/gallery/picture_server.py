@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,7 +22,6 @@ PAGE = f"<!doctype html><script>{RUN}</script>"
 class Pictures(ThreadingHTTPServer):
     """Attributes:
     seen: path and headers of each request.
-    release: set it and slow pictures come.
     """
 
     daemon_threads = True
@@ -32,7 +30,6 @@ class Pictures(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.seen: list[tuple[str, dict[str, str]]] = []
-        self.release = threading.Event()
 
     def paths(self) -> list[str]:
         return [path for path, _ in self.seen]
@@ -43,16 +40,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.seen.append((self.path, dict(self.headers)))
-        name = self.path.rpartition("/")[2].partition("?")[0]
-        if name == "slow.svg":
-            self.server.release.wait(60)
+        name = self.path.rpartition("/")[2]
         kind, body = {
             "page.png": ("text/html", PAGE),
             "scripted.svg": ("image/svg+xml", SCRIPTED),
-            "slow.svg": ("image/svg+xml", GOOD),
-        }.get(name, ("image/svg+xml", GOOD) if name.startswith("good") else ("", ""))
+        }.get(name, ("image/svg+xml", GOOD) if name.startswith("good") else ("text/plain", ""))
         self.send_response(200 if body else 404)
-        self.send_header("Content-Type", kind or "text/plain")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body.encode())
@@ -65,7 +59,4 @@ class _Handler(BaseHTTPRequestHandler):
 def pictures() -> Iterator[Pictures]:
     server = Pictures()
     with answering(server):
-        try:
-            yield server
-        finally:
-            server.release.set()
+        yield server

@@ -56,15 +56,19 @@ def test_what_cannot_be_used_is_an_error(bad: dict[str, Any], problem: str) -> N
 
 def test_amounts_are_exact_whatever_the_column_is() -> None:
     exact = [str(2**256 - 1), "12", "1", None]
-    integers = pd.Series([2**256 - 1, 12, 1, None], dtype=object)
     ids = pd.DataFrame({"token_id": [uuid(number) for number in range(4)]})
-    assert column(nftsync.gallery(ids.assign(amount=integers)), "amount") == exact
-    assert column(nftsync.gallery(ids.assign(amount_text=exact)), "amount") == exact
-    whole = ids.assign(amount=[3.0, 12.0, 1.0, np.nan], total_edition=[100.0, np.nan, 5, 0])
-    assert column(nftsync.gallery(whole), "amount") == ["3", "12", "1", None]
-    assert column(nftsync.gallery(whole), "editions") == ["100", None, "5", None]
-    numbers = ids.assign(edition_id=pd.array([0, 2**62 + 1, None, 7], dtype="Int64"))
-    assert column(nftsync.gallery(numbers), "edition") == ["0", str(2**62 + 1), None, "7"]
+    for cells, name, shown in (
+        ({"amount": pd.Series([2**256 - 1, 12, 1, None], dtype=object)}, "amount", exact),
+        ({"amount_text": exact}, "amount", exact),
+        ({"amount": [3.0, 12.0, 1.0, np.nan]}, "amount", ["3", "12", "1", None]),
+        ({"total_edition": [100.0, np.nan, 5, 0]}, "editions", ["100", None, "5", None]),
+        (
+            {"edition_id": pd.array([0, 2**62 + 1, None, 7], dtype="Int64")},
+            "edition",
+            ["0", str(2**62 + 1), None, "7"],
+        ),
+    ):
+        assert column(nftsync.gallery(ids.assign(**cells)), name) == shown
 
 
 def test_what_was_left_out_is_told_and_token_ids_are_enough() -> None:

@@ -98,14 +98,6 @@ def test_quality_names_each_token_without_a_name_or_image_or_with_a_blank_text(
     assert len(found) == len(meant)
 
 
-def test_all_that_one_look_showed_has_been_held_for_nobody_knows_how_long(
-    real_slice: Slice, holdings: pd.DataFrame
-) -> None:
-    ages = frames.holding_ages(real_slice.database)
-    assert len(ages) == len(holdings) == sum(len(w["nftTokenBalances"]) for w in real_slice.wallets)
-    assert ages["censored"].all()
-
-
 def test_editions_of_each_series_are_those_that_the_file_lists(real_slice: Slice) -> None:
     numbers: dict[tuple[str, str, int | None], set[int]] = {}
     holders: dict[tuple[str, str, int | None], set[str]] = {}
