@@ -58,10 +58,7 @@ def demo(database: str | None) -> None:
         " most."
     )
     click.echo(f"\nWhat changed ({len(result.changes)} balances, each through a webhook):")
-    changes = result.changes.astype(object).where(result.changes.notna(), "-")
-    heads = {"wallet_label": "wallet", "old_amount": "before", "new_amount": "after"}
-    rows = changes.rename(columns=heads).to_dict("records")
-    print_table(rows, ("wallet", "name", "before", "after"))
+    print_table(result.changes, ("wallet", "name", "before", "after"))
     click.echo(f"Who holds what ({len(result.holdings):,} holdings, one each of {_SHOWN} wallets):")
     sample = result.holdings.drop_duplicates("wallet_id", keep="last").head(_SHOWN)
     print_table(table_of(sample), ("wallet", "name", "edition", "amount", "held since"))

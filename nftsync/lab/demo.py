@@ -98,14 +98,13 @@ class DemoResult(NamedTuple):
         seconds: for each change at the provider, how long it took until the database said so.
         webhooks: how many came, by state.
         holdings: who holds what now, one of `frames.holdings`.
-        changes: what came through webhooks, one of `frames.changes`, with the wallets' labels and
-            the tokens' names.
+        changes: what came through webhooks: `wallet`, `name`, `before` and `after`.
     """
 
     seconds: list[float]
     webhooks: dict[str, int]
     holdings: pd.DataFrame
-    changes: pd.DataFrame
+    changes: list[dict[str, str]]
 
 
 def run_demo(
@@ -152,12 +151,13 @@ def run_demo(
         tell(again.summary())
     with closing(connect_reader(database)) as connection:
         webhooks = dict(connection.execute("SELECT state, count(*) FROM webhooks GROUP BY state"))
-    changes = frames.changes(database)
-    changes = changes[changes["webhook_id"].notna()]
-    labels = frames.wallets(database)[["wallet_id", "label"]]
-    names = frames.tokens(database)[["token_id", "name"]]
-    changes = changes.merge(labels.rename(columns={"label": "wallet_label"}), on="wallet_id")
-    changes = changes.merge(names, on="token_id").sort_values("change_id")
+        rows = connection.execute(
+            "SELECT w.label, t.name, coalesce(c.old_amount, '-'), coalesce(c.new_amount, '-')"
+            " FROM balance_changes c JOIN wallets w USING (wallet_id)"
+            " JOIN tokens t USING (token_id) WHERE c.webhook_id IS NOT NULL ORDER BY c.change_id"
+        )
+        heads = ("wallet", "name", "before", "after")
+        changes = [dict(zip(heads, row, strict=True)) for row in rows]
     return DemoResult(seconds, webhooks, frames.holdings(database), changes)
 
 
@@ -195,7 +195,12 @@ def _let_change_hands(sandbox: Sandbox, database: Path) -> list[float]:
     with closing(connect_reader(database)) as connection:
         for webhook_ids, opened in happenings(sandbox):
             began = time.monotonic()
-            _wait_until_done(connection, webhook_ids)
+            while not _are_done(connection, webhook_ids):
+                if time.monotonic() - began > _PATIENCE:
+                    raise StoreError(
+                        f"webhooks of the sandbox were not worked off within {_PATIENCE:.0f} s"
+                    )
+                time.sleep(0.002)
             seconds.append(time.monotonic() - began)
             if opened is not None:
                 line = WalletLine(opened, NEW_WALLET, "customers")
@@ -205,21 +210,12 @@ def _let_change_hands(sandbox: Sandbox, database: Path) -> list[float]:
     return seconds
 
 
-def _wait_until_done(connection: sqlite3.Connection, webhook_ids: list[str]) -> None:
-    """Wait until webhooks have come and been worked off.
-
-    Raises:
-        StoreError: they were not within a minute.
-    """
-    deadline = time.monotonic() + _PATIENCE
-    while time.monotonic() < deadline:
-        (done,) = over_keys(
-            connection,
-            "SELECT count(*) FROM webhooks WHERE state = 'done'"
-            " AND webhook_id IN (SELECT value FROM json_each(?))",
-            webhook_ids,
-        ).fetchone()
-        if done == len(webhook_ids):
-            return
-        time.sleep(0.002)
-    raise StoreError(f"webhooks of the sandbox were not worked off within {_PATIENCE:.0f} s")
+def _are_done(connection: sqlite3.Connection, webhook_ids: list[str]) -> bool:
+    """Whether webhooks have come and been worked off."""
+    (done,) = over_keys(
+        connection,
+        "SELECT count(*) FROM webhooks WHERE state = 'done'"
+        " AND webhook_id IN (SELECT value FROM json_each(?))",
+        webhook_ids,
+    ).fetchone()
+    return bool(done == len(webhook_ids))

@@ -57,12 +57,9 @@ def copy_missing(directory: Path) -> list[Path]:
         directory.mkdir(parents=True, exist_ok=True)
         for notebook in shipped():
             copy = directory / notebook.name
-            try:
-                with copy.open("xb") as file:
-                    file.write(notebook.read_bytes())
-            except FileExistsError:
-                continue
-            made.append(copy)
+            with suppress(FileExistsError), copy.open("xb") as file:
+                file.write(notebook.read_bytes())
+                made.append(copy)
     except OSError as error:
         raise NftsyncError(
             f"cannot copy the notebooks to {directory}: {error.strerror or error}; "
