@@ -293,7 +293,8 @@ class SandboxServer(AbstractContextManager["SandboxServer"]):
             else:
                 self.world = world if isinstance(world, World) else world(self.url)
                 if state is not None:
-                    self.world.keep_in(kept)
+                    self.world.state.copy_into(kept)
+                    self.world.state = kept
             self.sandbox = Sandbox(self.world, time_scale=time_scale, seed=seed)
             met = Faults(seed=seed, **faults)
             self.requests = met.requests

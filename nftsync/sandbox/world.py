@@ -122,11 +122,6 @@ class World:
             raise InputError(f"{path} cannot be read after line {number}: {error}") from error
         return world
 
-    def keep_in(self, state: State) -> None:
-        """Go on in another state, in place of what that has."""
-        self.state.copy_into(state)
-        self.state = state
-
     def wallets(self) -> list[str]:
         """The ids of all wallets, in the order they came."""
         return [shown for (shown,) in self.state.run("SELECT shown FROM wallets ORDER BY place")]

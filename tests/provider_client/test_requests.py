@@ -175,12 +175,11 @@ def test_the_token_command_runs_once_at_the_start_and_once_after_a_401_for_16_th
 
 
 def test_a_new_token_that_is_refused_too_fails_the_read(provider, make_client, tmp_path):
-    command = Counting(tmp_path)
+    command, effort = Counting(tmp_path), Effort()
     provider.always(reply(status=401))
-    effort = Effort()
     with pytest.raises(AccessRefused, match="401"):
         make_client(token_command=command.line).balances(wallet(1), effort)
-    assert (command.count, effort.requests, effort.retries) == (2, 2, 1)
+    assert (command.count, effort) == (2, Effort(2, 1))
 
 
 def test_a_command_that_fails_is_run_once_for_all_waiting_threads_and_again_later(tmp_path):
@@ -288,7 +287,6 @@ def test_a_304_that_was_not_asked_for_is_unusable(provider, make_client):
     for arguments in ({}, {"etag": '"v1"'}, {"known_digest": "d"}):
         with pytest.raises(UnusableAnswer, match="304: not modified"):
             make_client().balances(wallet(1), Effort(), **arguments)
-    assert len(provider.requests()) == 3
 
 
 def test_a_validator_that_cannot_be_sent_back_is_forgotten(provider, make_client):
