@@ -1,37 +1,29 @@
-"""Databases with a history, and the same history in plain Python."""
+"""Databases with a history."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import pandas as pd
 from frames.frames_database import Builder, at
+
+from nftsync import frames
 
 CONTRACTS = ("0x" + "aB" * 20, "0x" + "cD" * 20, "KT1abc", None)
 GROUPS = ("cold", "hot", None)
 
 
-class Step(NamedTuple):
-    """A change as it was stored; `held` and `first_read` tell whether the wallet holds the token
-    after it, and whether its first read showed it."""
-
-    time: str
-    wallet: int
-    token: int
-    held: bool
-    first_read: bool
-
-
 @dataclass
 class World:
-    """A history that grows: in the database, and as steps."""
+    """A history that grows."""
 
     build: Builder
-    steps: list[Step] = field(default_factory=list)
     amounts: dict[tuple[int, int], str] = field(default_factory=dict)
     since: dict[tuple[int, int], float] = field(default_factory=dict)
+    first: dict[int, float] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, path: Path, wallets: int = 4, tokens: int = 6, read_at: float = 0) -> World:
@@ -54,12 +46,10 @@ class World:
         old = self.amounts.get((wallet, token))
         if old == new:
             return
-        first = all(step.wallet != wallet or step.time == at(seen) for step in self.steps)
+        first = self.first.setdefault(wallet, seen) == seen
         self.build.change(wallet, token, old, new, seen, baseline=int(first))
-        held = new is not None and new.strip("0") != ""
         if not (old is not None and old.strip("0")):
             self.since[wallet, token] = seen
-        self.steps.append(Step(at(seen), wallet, token, held, first))
         if new is None:
             del self.amounts[wallet, token]
         else:
@@ -73,27 +63,29 @@ class World:
         self.build.connection.execute("COMMIT")
         return self.build.close()
 
-    def holdings_at(self, time: str) -> set[tuple[int, int]]:
-        """Which wallets hold which tokens after all changes up to a time."""
-        held: set[tuple[int, int]] = set()
-        for step in self.steps:
-            if step.time <= time:
-                (held.add if step.held else held.discard)((step.wallet, step.token))
-        return held
+
+def log_of(path: Path) -> pd.DataFrame:
+    """The change log: `at`, `pair`, `held` (afterwards), `moved` (1, 0 or -1) and `baseline`."""
+    log = frames.changes(path)
+    log["pair"] = log["wallet_id"] + log["token_id"]
+    held = {name: log[f"{name}_amount_text"].fillna("0").ne("0") for name in ("old", "new")}
+    moved = held["new"].astype(int) - held["old"].astype(int)
+    return log.assign(at=log["observed_at"], held=held["new"], moved=moved)
 
 
-def shown_time(plotted: str) -> str:
-    """A time on an axis, in the stored form."""
-    return f"{plotted}Z"
+def holdings_at(log: pd.DataFrame, plotted: str) -> int:
+    """How many holdings there are after all changes up to a time on an axis."""
+    before = log[log["at"] <= pd.Timestamp(plotted, tz="UTC")]
+    return int(before.drop_duplicates("pair", keep="last")["held"].sum())
 
 
-def played(path: Path, changes: Iterable[tuple[int, int, int, str | None]]) -> World:
-    """A world of changes: seconds since the last, wallet, token, amount afterwards."""
+def played(path: Path, changes: Iterable[tuple[int, int, int, str | None]]) -> Path:
+    """A database of changes: seconds since the last, wallet, token, amount afterwards."""
     world, now = World.empty(path), 0
     for wait, wallet, token, amount in changes:
         now += wait
         world.change(wallet, token, amount, now)
-    return world
+    return world.close()
 
 
 def texts_of(part: Any) -> Iterator[str]:

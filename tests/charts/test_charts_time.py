@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from charts_world import World, played, shown_time
+from charts_world import World, holdings_at, log_of, played
 from frames.frames_database import at, wallet_id
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,32 +36,30 @@ CHANGES = st.lists(
 @given(changes=CHANGES)
 def test_the_line_is_exact_at_each_of_its_points(changes):
     with tempfile.TemporaryDirectory() as folder:
-        world = played(Path(folder) / "nftsync.db", changes)
-        figure = charts.holdings_over_time(world.close())
-    moved = any(step.held for step in world.steps)
-    assert bool(figure.data) == moved
-    if not moved:
+        path = played(Path(folder) / "nftsync.db", changes)
+        figure, log = charts.holdings_over_time(path), log_of(path)
+    assert bool(figure.data) == log["held"].any()
+    if not figure.data:
         return
     line = figure.data[0]
     assert line.line.shape == "hv"
-    assert [len(world.holdings_at(shown_time(x))) for x in line.x] == list(line.y)
-    # A held token makes each time of a change a point, as there are few.
-    began = {step.time for step in world.steps if step.held}
-    assert began & {shown_time(x) for x in line.x}
+    assert [holdings_at(log, x) for x in line.x] == list(line.y)
+    # Each time at which something came or went is a point, as there are few.
+    moved = set(log["at"][log["moved"] != 0])
+    assert moved <= {pd.Timestamp(x, tz="UTC") for x in line.x}
 
 
 @settings(max_examples=15)
 @given(changes=CHANGES, by=st.sampled_from(["contract_address", "wallet_group", "wallet_id"]))
 def test_lines_of_groups_and_the_rest_add_up_to_all_holdings(changes, by):
     with tempfile.TemporaryDirectory() as folder:
-        world = played(Path(folder) / "nftsync.db", changes)
-        path = world.close()
-        figure = charts.holdings_over_time(path, by=by, top=2)
+        path = played(Path(folder) / "nftsync.db", changes)
+        figure, log = charts.holdings_over_time(path, by=by, top=2), log_of(path)
     lines = [trace for trace in figure.data if trace.mode == "lines"]
     for sums, x in zip(
         zip(*(line.y for line in lines), strict=True), lines[0].x if lines else [], strict=True
     ):
-        assert sum(sums) == len(world.holdings_at(shown_time(x)))
+        assert sum(sums) == holdings_at(log, x)
     ends = [line.y[-1] for line in lines if "other" not in line.name]
     assert ends == sorted(ends, reverse=True)
 
@@ -82,7 +80,7 @@ def test_lines_end_at_the_last_read_and_start_at_since(tmp_path):
 
 def test_first_reads_are_marked_and_excluded_wallets_count_nowhere(tmp_path):
     changes = [(0, 1, 1, "1"), (0, 1, 2, "1"), (0, 2, 1, "1"), (50, 1, 3, "1"), (10, 3, 1, "4")]
-    path = played(tmp_path / "nftsync.db", changes).close()
+    path = played(tmp_path / "nftsync.db", changes)
     marks = charts.holdings_over_time(path).data[1]
     assert list(marks.x) == [at(0).rstrip("Z"), at(60).rstrip("Z")]
     assert list(marks.y) == [3, 5]
@@ -100,8 +98,6 @@ def test_a_long_history_has_at_most_2000_points_each_exact(tmp_path):
     world = World.empty(tmp_path / "nftsync.db", wallets=1, tokens=50)
     counts, held = {}, set()
     for second in range(3_000):
-        # The history in steps would be searched from its start for each change.
-        world.steps.clear()
         token = second * second % 47 + 1
         world.change(1, token, None if token in held else "1", second)
         held ^= {token}
@@ -123,39 +119,35 @@ def test_bars_count_what_came_and_went_in_each_period(changes, every):
     if every == "1s":
         changes = [(min(wait, 59), *rest) for wait, *rest in changes[:12]]
     with tempfile.TemporaryDirectory() as folder:
-        world = played(Path(folder) / "nftsync.db", changes)
-        figure = charts.arrivals_and_departures(world.close(), every=every)
-    came, went, held = [], [], set()
-    for step in world.steps:
-        pair = (step.wallet, step.token)
-        if step.held != (pair in held) and not step.first_read:
-            (came if step.held else went).append(datetime.fromisoformat(step.time))
-        (held.add if step.held else held.discard)(pair)
-    if not came and not went:
+        path = played(Path(folder) / "nftsync.db", changes)
+        figure, log = charts.arrivals_and_departures(path, every=every), log_of(path)
+    log = log[~log["baseline"]]
+    if not log["moved"].any():
         assert not figure.data
         return
-    for trace, times, sign in zip(figure.data, (came, went), (1, -1), strict=True):
+    for trace, sign in zip(figure.data, (1, -1), strict=True):
+        times = log["at"][log["moved"] == sign]
         assert sign * sum(trace.y) == len(times)
         if every is None:
             assert len(trace.x) <= 60
             continue
         found = {
-            floored(datetime.fromisoformat(shown_time(x)), every): sign * y
+            floored(pd.Timestamp(x, tz="UTC"), every): sign * y
             for x, y in zip(trace.x, trace.y, strict=True)
         }
         assert found == Counter(floored(time, every) for time in times)
 
 
-def floored(time: datetime, every: str) -> pd.Timestamp:
+def floored(time: pd.Timestamp, every: str) -> pd.Timestamp:
     if every == "7d":
         time -= timedelta(days=time.weekday())
-    return pd.Timestamp(time).floor({"1s": "1s", "1h": "1h"}.get(every, "1D"))
+    return time.floor({"1s": "1s", "1h": "1h"}.get(every, "1D"))
 
 
 def test_weeks_begin_on_mondays_and_bars_stand_in_their_middle(tmp_path):
     # The first day of the history is a Sunday.
     changes = [(wait, 1, token, "1") for token, wait in enumerate((0, DAY - 1, 1, 7 * DAY - 1), 1)]
-    path = played(tmp_path / "nftsync.db", changes).close()
+    path = played(tmp_path / "nftsync.db", changes)
     figure = charts.arrivals_and_departures(path, every="7d")
     arrived, _ = figure.data
     assert list(arrived.y) == [1, 2]

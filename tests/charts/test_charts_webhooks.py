@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pandas as pd
 import pytest
-from charts_world import World, shown_time
+from charts_world import World
 from frames.frames_database import at
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -89,11 +89,11 @@ def test_backlog_is_what_came_and_was_not_settled_yet(webhooks):
         return waiting, given_up
 
     line = figure.data[0]
-    assert [counts(shown_time(x))[0] for x in line.x] == list(line.y)
+    assert [counts(f"{x}Z")[0] for x in line.x] == list(line.y)
     assert len(figure.data) == 1 + any(state in GIVEN_UP for *_, state in webhooks)
     if len(figure.data) == 2:
         lost = figure.data[1]
-        assert [counts(shown_time(x))[1] for x in lost.x] == list(lost.y)
+        assert [counts(f"{x}Z")[1] for x in lost.x] == list(lost.y)
 
 
 def test_unreadable_times_are_left_out_and_counted(tmp_path):
