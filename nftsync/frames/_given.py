@@ -19,7 +19,6 @@ from nftsync.frames._tables import WalletIds, wallet_ids
 
 __all__ = [
     "Given",
-    "exact_amounts",
     "given_holdings",
     "groups_of",
     "integer_column",
