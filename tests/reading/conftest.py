@@ -1,13 +1,12 @@
-"""A provider on a real port, databases that real syncs made of it, and commands to read them."""
+"""A provider on a real port, and a database that a real sync made of it."""
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mirrored_site import Site, start
+from mirrored_site import Site
 
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
@@ -25,19 +24,3 @@ def site(tmp_path: Path) -> Iterator[Site]:
         made = Site(server, tmp_path / "mirror.db")
         made.sync()
         yield made
-
-
-@pytest.fixture
-def process(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start commands in processes of their own, which end with the test."""
-    started: list[subprocess.Popen[str]] = []
-
-    def run(*arguments: object) -> subprocess.Popen[str]:
-        started.append(start(*arguments, cwd=tmp_path))
-        return started[-1]
-
-    yield run
-    for each in started:
-        if each.poll() is None:
-            each.kill()
-        each.communicate()

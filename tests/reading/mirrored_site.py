@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,6 @@ from typing import Any
 import nftsync
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
-
-ROOT = str(Path(nftsync.__file__).parents[1])
 
 #: What no test inherits: settings of whoever runs it.
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("NFTSYNC_")}
@@ -49,15 +45,3 @@ def run(database: Path, statement: str, *parameters: object) -> None:
     """Change a database behind nftsync's back."""
     with closing(sqlite3.connect(database, timeout=30)) as connection, connection:
         connection.execute(statement, parameters)
-
-
-def start(*arguments: object, cwd: Path) -> subprocess.Popen[str]:
-    """Start a command in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "nftsync", *map(str, arguments)],
-        cwd=cwd,
-        env={**CLEAN, "PYTHONPATH": ROOT},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )

@@ -6,11 +6,13 @@ import json
 import signal
 import sqlite3
 import subprocess
+import sys
 import threading
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
+import pytest
 from mirrored_site import Site
 
 from nftsync.reports.logs import ChangeFeed
@@ -19,6 +21,22 @@ from nftsync.store.mirror import Mirror
 
 CHANGE_COLUMNS = list(TABLES["balance_changes"].columns)
 Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def process() -> Iterator[Start]:
+    """Start commands in processes of their own, which end with the test."""
+    with ExitStack() as started:
+
+        def run(*arguments: object) -> subprocess.Popen[str]:
+            command = [sys.executable, "-m", "nftsync", *map(str, arguments)]
+            streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            one = subprocess.Popen(command, text=True, **streams)
+            started.callback(one.communicate)
+            started.callback(one.kill)
+            return one
+
+        yield run
 
 
 def log_of(site: Site) -> list[dict[str, object]]:
