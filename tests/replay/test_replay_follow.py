@@ -149,19 +149,6 @@ def test_a_lease_that_was_taken_away_midway_costs_a_read_and_no_webhook(
     assert (ledger["status"], ledger["wallets_ok"]) == ("ok", 2)
 
 
-def test_a_lease_outlives_reads_that_take_longer_than_it(place: Place, provider: Provider) -> None:
-    gate = Gate()
-    provider.on(path_of(1), gate)
-    (name,) = place.receive("Wallet", wallet(1))
-    with place.following(timing=Timing(renew=0.05)) as following:
-        following.until(lambda: reads(provider) == 1)
-        expires = place.run("SELECT expires_at FROM leases")
-        following.until(lambda: place.run("SELECT expires_at FROM leases") > expires)
-        gate.go_on.set()
-        following.until(lambda: place.webhook(name)["state"] == "done")
-    assert reads(provider) == 1
-
-
 def test_a_worker_whose_lease_ended_between_two_steps_of_a_claim_lets_it_go(
     place: Place, provider: Provider
 ) -> None:

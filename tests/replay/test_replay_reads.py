@@ -29,17 +29,6 @@ def test_many_webhooks_on_one_object_are_one_read(place: Place, provider: Provid
     assert place.is_quiet()
 
 
-def test_more_webhooks_on_one_object_than_a_transaction_marks_are_one_read(
-    place: Place, provider: Provider
-) -> None:
-    provider.holds(wallet(1), entry(token(1)))
-    provider.holds(wallet(2), entry(token(1)))
-    place.receive("Wallet", *[wallet(1)] * 4_500, wallet(2))
-    result = place.replay()
-    assert (result.done, result.fetches) == (4_501, 2)
-    assert place.is_quiet()
-
-
 def test_a_wallet_not_seen_before_becomes_tracked_and_its_changes_name_the_webhook(
     place: Place, provider: Provider
 ) -> None:

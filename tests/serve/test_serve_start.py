@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import sqlite3
 import subprocess
 from collections.abc import Callable
 from contextlib import closing
@@ -119,23 +118,6 @@ def test_taken_ports_are_named(refused: Refused) -> None:
         assert code == 2
         assert f"port {port}" in line
         assert "--metrics-port" in line
-
-
-@pytest.mark.parametrize("content", [b"not a database at all, but some text" * 40, None])
-def test_a_file_that_is_something_else_is_left_as_it_is(
-    tmp_path: Path, refused: Refused, content: bytes | None
-) -> None:
-    database = tmp_path / "nftsync.db"
-    if content is None:
-        with closing(sqlite3.connect(database)) as connection:
-            connection.execute("CREATE TABLE theirs (a)")
-    else:
-        database.write_bytes(content)
-    before = database.read_bytes()
-    code, line = refused("--no-replay")
-    assert code == 1
-    assert str(database) in line
-    assert database.read_bytes() == before
 
 
 @pytest.mark.skipif(
