@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from provider import Provider
-from replay_world import Place
+from replay_world import Place, hold
 
 from nftsync.store.mirror import Mirror
 
@@ -29,3 +29,10 @@ def place(tmp_path: Path, provider: Provider) -> Place:
     database = tmp_path / "nftsync.db"
     Mirror(database).close()
     return Place(database, provider.url)
+
+
+@pytest.fixture
+def known(place: Place, provider: Provider) -> Place:
+    """Wallets 0 and 1 have been read and hold a token; no webhook is left."""
+    hold(place, provider, 2)
+    return place

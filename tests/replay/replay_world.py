@@ -10,23 +10,24 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from provider import Peer, Sender, balances, reply, uuid, wallet
+from provider import Peer, Provider, Sender, balances, entry, reply, token, uuid, wallet
 
 import nftsync
 from nftsync.provider.client import ClientConfig
 from nftsync.provider.routes import Route, merged
-from nftsync.provider.webhooks import Webhook, read_webhook
+from nftsync.provider.webhooks import read_webhook
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.replay import run
-from nftsync.replay.config import COUNTS, ReplayConfig, ReplayResult, Timing
+from nftsync.replay.config import COUNTS, ReplayConfig, ReplayResult
 from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
 from nftsync.times import now, shifted
@@ -64,9 +65,9 @@ class Gate:
         return self._answer(peer)
 
 
-def body(number: int, resource_type: str, resource_id: str, organization: str = OURS) -> bytes:
+def delivery(number: int, resource_type: str, resource_id: str, by: str = OURS) -> Delivery:
     fields = {
-        "organizationId": organization,
+        "organizationId": by,
         "action": "update",
         "id": uuid(number, 0xE),
         "resourceId": resource_id,
@@ -74,7 +75,8 @@ def body(number: int, resource_type: str, resource_id: str, organization: str = 
         "createdAtUtc": "2026-01-01T00:00:00Z",
         "changes": None,
     }
-    return msgspec.json.encode(fields)
+    body = msgspec.json.encode(fields)
+    return Delivery(body, read_webhook(body, None))
 
 
 def settled(result: ReplayResult) -> int:
@@ -85,6 +87,13 @@ def settled(result: ReplayResult) -> int:
 def in_time(after: float) -> str:
     """So many seconds from now; less than nothing is before."""
     return shifted(now(), timedelta(seconds=after))
+
+
+def wait_until(met: Callable[[], object], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.01)
 
 
 class Place:
@@ -98,22 +107,18 @@ class Place:
     # What is there ------------------------------------------------------------------------------
 
     def receive(
-        self,
-        resource_type: str,
-        *resource_ids: str,
-        organization: str = OURS,
-        at: str | None = None,
+        self, resource_type: str, *resource_ids: str, by: str = OURS, at: str | None = None
     ) -> list[str]:
         """Store a webhook on each object; returns their ids."""
-        bodies = []
-        for resource_id in resource_ids:
-            self.numbers += 1
-            bodies.append(body(self.numbers, resource_type, resource_id, organization))
-        contents = [read_webhook(raw, None) for raw in bodies]
-        with closing(Mirror(self.database)) as mirror, mirror.transaction() as transaction:
-            deliveries = [Delivery(*each) for each in zip(bodies, contents, strict=True)]
+        numbers = range(self.numbers, self.numbers + len(resource_ids))
+        self.numbers = numbers.stop
+        deliveries = [
+            delivery(number, resource_type, each, by)
+            for number, each in zip(numbers, resource_ids, strict=True)
+        ]
+        with Mirror(self.database) as mirror, mirror.transaction() as transaction:
             store(transaction.connection, deliveries, at or in_time(-1))
-        return [content.webhook_id for content in contents if isinstance(content, Webhook)]
+        return [uuid(number, 0xE) for number in numbers]
 
     def run(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(self.database, isolation_level=None, timeout=30)) as db:
@@ -151,6 +156,10 @@ class Place:
     def make_due(self) -> None:
         self.run("UPDATE webhooks SET next_attempt_at = ? WHERE next_attempt_at > ?", now(), now())
 
+    def expire_leases(self) -> None:
+        """As if 20 s had passed."""
+        self.run("UPDATE leases SET expires_at = ?", in_time(-1))
+
     # Working on it ------------------------------------------------------------------------------
 
     def config(
@@ -158,14 +167,12 @@ class Place:
         routes: Mapping[str, Route] | None = None,
         *,
         run_sync: Callable[[threading.Event], SyncResult] | None = None,
-        organization_id: str | None = None,
-        concurrency: int = 8,
-        most_objects: int = 512,
-        timing: Timing | None = None,
-        **client: Any,
+        **more: Any,
     ) -> ReplayConfig:
-        defaults = {"base_url": self.url, "attempts": 2, "timeout": 5.0, "first_wait": 0.01}
-        config = ClientConfig(**{**defaults, **client})
+        """Of the routes, and of fields of `ReplayConfig` and `ClientConfig`."""
+        own = {name: more.pop(name) for name in [*more] if name in ReplayConfig.__annotations__}
+        client = {"base_url": self.url, "attempts": 2, "timeout": 5.0, "first_wait": 0.01, **more}
+        config = ClientConfig(**client)
 
         def sync(stopped: threading.Event) -> SyncResult:
             return sync_wallets(
@@ -177,35 +184,31 @@ class Place:
             access=config.access(),
             routes=merged(routes or {}),
             run_sync=run_sync or sync,
-            organization_id=organization_id,
-            concurrency=concurrency,
-            most_objects=most_objects,
-            timing=timing or Timing(),
+            **{"concurrency": 8, **own},
         )
 
     def replay(self, routes: Mapping[str, Route] | None = None, **more: Any) -> ReplayResult:
-        stopped = more.pop("stopped", None) or threading.Event()
-        return run.replay_once(self.database, self.config(routes, **more), stopped, progress=False)
+        config = self.config(routes, **more)
+        return run.replay_once(self.database, config, threading.Event(), progress=False)
 
     @contextmanager
     def following(
         self, routes: Mapping[str, Route] | None = None, **more: Any
     ) -> Iterator[Following]:
         """A worker as `serve` has one, for the length of a block."""
-        following = Following(self, self.config(routes, **more))
-        try:
-            yield following
-        finally:
-            following.end()
+        with ThreadPoolExecutor(1) as pool:
+            following = Following(self, self.config(routes, **more), pool)
+            try:
+                yield following
+            finally:
+                following.end()
 
-    def command(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    def command(self, *arguments: str) -> subprocess.Popen[str]:
         """A command in a process of its own, on this database and provider."""
+        where = ("-d", str(self.database), "--base-url", self.url)
         return subprocess.Popen(
-            [
-                *(sys.executable, "-m", "nftsync", *arguments),
-                *("-d", str(self.database), "--base-url", self.url),
-            ],
-            env={**os.environ, "PYTHONPATH": ROOT, **environment},
+            [sys.executable, "-m", "nftsync", *arguments, *where],
+            env={**os.environ, "PYTHONPATH": ROOT},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -215,44 +218,34 @@ class Place:
 class Following:
     """`follow` in a thread; what ends it is raised at the end."""
 
-    def __init__(self, place: Place, config: ReplayConfig) -> None:
+    def __init__(self, place: Place, config: ReplayConfig, pool: ThreadPoolExecutor) -> None:
         self.counts: Counter[str] = Counter()
+        self.wake = threading.Event()
         self._place = place
-        self._wake = threading.Event()
         self._stopped = threading.Event()
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(place, config), daemon=True)
-        self._thread.start()
+        self._running = pool.submit(
+            run.follow, place.database, config, self._stopped, self.wake, self.counts.update
+        )
 
-    def _run(self, place: Place, config: ReplayConfig) -> None:
-        try:
-            run.follow(place.database, config, self._stopped, self._wake, self.counts.update)
-        except BaseException as error:  # noqa: BLE001 - raised again by end()
-            self._error = error
-
-    def wake(self) -> None:
-        self._wake.set()
-
-    def until(self, met: Callable[[], object], seconds: float = 20.0) -> None:
+    def until(self, met: Callable[[], object]) -> None:
         """Wait until something is so."""
-        wait_until(lambda: met() or self._error, seconds)
-        if self._error is not None:
-            raise self._error
+        wait_until(lambda: met() or self._running.done())
+        if self._running.done():
+            self._running.result()
 
     def until_states(self, **states: int) -> None:
         self.until(lambda: self._place.states() == states)
 
     def end(self) -> None:
         self._stopped.set()
-        self._wake.set()
-        self._thread.join(20)
-        assert not self._thread.is_alive()
-        if self._error is not None:
-            raise self._error
+        self.wake.set()
+        self._running.result(20)
 
 
-def wait_until(met: Callable[[], object], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.01)
+def hold(place: Place, provider: Provider, count: int) -> None:
+    """So many wallets are known and hold a token each; no webhook is left."""
+    for number in range(count):
+        provider.holds(wallet(number), entry(token(number)))
+    place.receive("Wallet", *wallets(count))
+    assert place.replay().done == count
+    place.run("DELETE FROM webhooks")

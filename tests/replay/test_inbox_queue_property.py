@@ -20,19 +20,18 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from provider import uuid
-from replay_world import OURS, THEIRS, body
+from replay_world import OURS, THEIRS, delivery
 
-from nftsync.provider.webhooks import read_webhook
 from nftsync.store import WebhookState, queue, runs
-from nftsync.store.inbox import Delivery, store
+from nftsync.store.inbox import store
 from nftsync.store.mirror import Mirror
 from nftsync.store.queue import MOST_ATTEMPTS, ObjectKey, Settlement
 from nftsync.times import shifted
 
-_START = "2026-01-01T00:00:00.000000Z"
 _FEW = 3  # rows that one transaction marks; the real figure would need thousands of webhooks
 OBJECTS = [ObjectKey(kind, uuid(number)) for kind in ("Wallet", "Token") for number in (1, 2)]
 WORKERS = st.integers(0, 2)
+WAITING = {"pending", "failed"}
 #: The states that may follow each.
 NEXT = {
     "pending": {"running"},
@@ -41,6 +40,8 @@ NEXT = {
     **{state: {"pending"} for state in ("done", "dead", "unrouted", "quarantined")},
 }
 OUTCOMES: list[WebhookState] = ["done", "failed", "pending", "unrouted"]
+
+Row = dict[str, Any]
 
 
 class Worker:
@@ -59,10 +60,10 @@ class Queue(RuleBasedStateMachine):
         self._folder = tempfile.TemporaryDirectory()
         self.mirror = Mirror(Path(self._folder.name) / "nftsync.db", write_gap=0.0)
         self.connection = self.mirror.connection
-        self.at = _START
+        self.at = "2026-01-01T00:00:00.000000Z"
         self.workers = [Worker() for _ in range(3)]
         self.stored = 0
-        self.before: dict[int, dict[str, Any]] = {}
+        self.before: dict[int, Row] = {}
         self.requeued: set[int] = set()
 
     def teardown(self) -> None:
@@ -73,14 +74,14 @@ class Queue(RuleBasedStateMachine):
         with self.mirror.transaction() as transaction:
             return step(transaction.connection, *arguments, **named)
 
-    def rows(self) -> dict[int, dict[str, Any]]:
+    def rows(self) -> dict[int, Row]:
         cursor = self.connection.execute("SELECT * FROM webhooks")
         names = [column[0] for column in cursor.description]
-        return {
-            row["webhook_no"]: row for row in (dict(zip(names, r, strict=True)) for r in cursor)
-        }
+        found = [dict(zip(names, row, strict=True)) for row in cursor]
+        return {row["webhook_no"]: row for row in found}
 
-    def live_leases(self) -> set[int]:
+    def live(self) -> set[int]:
+        """The leases that are."""
         return {number for (number,) in self.connection.execute("SELECT lease_no FROM leases")}
 
     def running(self) -> dict[ObjectKey, set[int | None]]:
@@ -88,18 +89,16 @@ class Queue(RuleBasedStateMachine):
         found: dict[ObjectKey, set[int | None]] = {}
         for row in self.rows().values():
             if row["state"] == "running":
-                key = ObjectKey(row["resource_type"], row["resource_id"])
-                found.setdefault(key, set()).add(row["lease_no"])
+                found.setdefault(_key(row), set()).add(row["lease_no"])
         return found
 
     def due_since(self) -> dict[ObjectKey, str]:
         """Since when each object is due that nobody works on."""
         found: dict[ObjectKey, str] = {}
         for row in self.rows().values():
-            key = ObjectKey(row["resource_type"], row["resource_id"])
             since = row["next_attempt_at"]
-            if row["state"] in {"pending", "failed"} and since <= self.at:
-                found[key] = min(found.get(key, since), since)
+            if row["state"] in WAITING and since <= self.at:
+                found[_key(row)] = min(found.get(_key(row), since), since)
         return {key: since for key, since in found.items() if key not in self.running()}
 
     # What happens -------------------------------------------------------------------------------
@@ -113,20 +112,22 @@ class Queue(RuleBasedStateMachine):
         key=st.sampled_from(OBJECTS), count=st.integers(1, 5), org=st.sampled_from([OURS, THEIRS])
     )
     def come(self, key: ObjectKey, count: int, org: str) -> None:
-        bodies = [body(self.stored + n, *key, organization=org) for n in range(count)]
+        numbers = range(self.stored, self.stored + count)
         self.stored += count
-        self.write(store, [Delivery(raw, read_webhook(raw, None)) for raw in bodies], self.at)
+        self.write(store, [delivery(number, *key, org) for number in numbers], self.at)
 
     @rule(seconds=st.sampled_from([0.001, 3.0, 10.0, 25.0, 6_000.0, -1.0, -30.0, -20_000.0]))
     def time_passes(self, seconds: float) -> None:
         self.at = self.after(seconds)
 
+    def after(self, seconds: float) -> str:
+        return shifted(self.at, timedelta(seconds=seconds))
+
     @rule(number=WORKERS, of_ours=st.booleans())
     def claim(self, number: int, of_ours: bool) -> None:
         worker = self.workers[number]
         keys = queue.due_objects(self.connection, self.at, self.at, 3)
-        held = self.running()
-        assert not set(keys) & held.keys()
+        assert not set(keys) & self.running().keys()
         due = self.due_since()
         assert [due[key] for key in keys if key in due] == sorted(due.values())[:3]
         more, going_on = bool(keys), False
@@ -139,19 +140,18 @@ class Queue(RuleBasedStateMachine):
                 going_on=going_on,
                 most=_FEW,
             )
+            held = [row for row in self.rows().values() if row["lease_no"] == lease]
             for key, webhook_id in claimed.claims.items():
-                found = [row for row in self.rows().values() if row["lease_no"] == lease]
-                found = [row for row in found if key == (row["resource_type"], row["resource_id"])]
-                worker.claimed[key] = len(found)
-                assert webhook_id in {row["webhook_id"] for row in found}
+                of_key = {row["webhook_id"] for row in held if _key(row) == key}
+                worker.claimed[key] = len(of_key)
+                assert webhook_id in of_key
             keys = [key for key in keys if key in worker.claimed]
             more, going_on = claimed.more and bool(keys), True
 
     def _hold(self, worker: Worker) -> int:
-        if worker.lease is not None and self.write(runs.renew_lease, worker.lease, self.at):
-            return worker.lease
-        worker.claimed.clear()
-        worker.lease = self.write(runs.take_lease, self.at)
+        if worker.lease is None or not self.write(runs.renew_lease, worker.lease, self.at):
+            worker.claimed.clear()
+            worker.lease = self.write(runs.take_lease, self.at)
         assert worker.lease is not None
         return worker.lease
 
@@ -173,13 +173,12 @@ class Queue(RuleBasedStateMachine):
         worker = self.workers[number]
         if worker.lease is None:
             return
-        alive = worker.lease in self.live_leases()
+        alive = worker.lease in self.live()
         before = self.rows()
-        some = next((row["webhook_id"] for row in before.values()), None)
         left = [
             Settlement(
                 *(key, state, "why", None if later is None else self.after(later)),
-                webhook_id=some,
+                webhook_id=next((row["webhook_id"] for row in before.values()), None),
                 look_again_at=self.at if recheck else None,
             )
             for key, (state, later) in outcomes.items()
@@ -197,28 +196,19 @@ class Queue(RuleBasedStateMachine):
         changed = [n for n, row in self.rows().items() if row != before[n]]
         assert all(before[n]["lease_no"] == worker.lease for n in changed)
 
-    def after(self, seconds: float) -> str:
-        return shifted(self.at, timedelta(seconds=seconds))
-
-    @rule(number=WORKERS)
-    def vanish(self, number: int) -> None:
+    @rule(number=WORKERS, gives_up=st.booleans())
+    def vanish(self, number: int, gives_up: bool) -> None:
+        lease = self.workers[number].lease
         self.workers[number] = Worker()
-
-    @rule(number=WORKERS)
-    def give_up(self, number: int) -> None:
-        worker = self.workers[number]
-        if worker.lease is not None:
-            if self.write(runs.end_lease, worker.lease, most=_FEW):
-                while self.write(runs.take_back_expired, self.at, most=_FEW) == _FEW:
-                    pass
-            self.workers[number] = Worker()
+        if gives_up and lease is not None and self.write(runs.end_lease, lease, most=_FEW):
+            while self.write(runs.take_back_expired, self.at, most=_FEW) == _FEW:
+                pass
 
     @rule()
     def take_back(self) -> None:
         while runs.has_expired(self.connection, self.at):
             self.write(runs.take_back_expired, self.at, most=_FEW)
-        live = self.live_leases()
-        assert all(leases <= live for leases in self.running().values())
+        assert all(leases <= self.live() for leases in self.running().values())
 
     @precondition(lambda self: self.before)
     @rule(data=st.data())
@@ -232,45 +222,11 @@ class Queue(RuleBasedStateMachine):
             )
             self.requeued.add(number)
 
-    # What always holds --------------------------------------------------------------------------
-
-    @invariant()
-    def an_object_is_running_under_one_lease(self) -> None:
-        assert all(len(leases) == 1 for leases in self.running().values())
-
-    @invariant()
-    def states_follow_the_picture_and_attempts_only_grow(self) -> None:
-        after = self.rows()
-        assert self.before.keys() <= after.keys()
-        for number, row in after.items():
-            self._check(self.before.get(number), row, requeued=number in self.requeued)
-        self.before, self.requeued = after, set()
-
-    def _check(self, before: dict[str, Any] | None, row: dict[str, Any], *, requeued: bool) -> None:
-        waits = row["state"] in {"pending", "failed"}
-        assert (row["next_attempt_at"] is not None) == (waits or row["state"] == "running")
-        assert (row["lease_no"] is not None) == (row["state"] == "running")
-        assert (row["finished_at"] is None) == (waits or row["state"] == "running")
-        assert (row["attempts"] >= MOST_ATTEMPTS) or row["state"] != "dead"
-        if before is None:
-            assert row["state"] == "pending"
-            return
-        if row["state"] != before["state"]:
-            # Within one step, a webhook may run and be settled.
-            ways = NEXT[before["state"]]
-            assert row["state"] in ways or ("running" in ways and row["state"] in NEXT["running"])
-        if not requeued:
-            grown = row["attempts"] - before["attempts"]
-            counts = row["state"] in {"done", "failed", "dead"} and before["state"] == "running"
-            assert grown == int(counts)
-
-    # In the end ---------------------------------------------------------------------------------
-
     @rule()
     def drain(self) -> None:
         """Once nobody else works, one worker brings everything to an end."""
         for number in range(3):
-            self.vanish(number)
+            self.vanish(number, gives_up=False)
         for _ in range(2 + MOST_ATTEMPTS):
             self.time_passes(3 * 3_600.0)
             self.take_back()
@@ -282,14 +238,37 @@ class Queue(RuleBasedStateMachine):
         left = {row["state"] for row in self.rows().values()}
         assert left <= {"done", "dead", "unrouted", "quarantined"}
 
+    # What always holds --------------------------------------------------------------------------
+
+    @invariant()
+    def states_follow_the_picture_and_attempts_only_grow(self) -> None:
+        assert all(len(leases) == 1 for leases in self.running().values())
+        after = self.rows()
+        assert self.before.keys() <= after.keys()
+        for number, row in after.items():
+            self._check(self.before.get(number), row, requeued=number in self.requeued)
+        self.before, self.requeued = after, set()
+
+    def _check(self, before: Row | None, row: Row, *, requeued: bool) -> None:
+        state, waits = row["state"], row["state"] in WAITING | {"running"}
+        assert (row["next_attempt_at"] is not None) == waits
+        assert (row["finished_at"] is None) == waits
+        assert (row["lease_no"] is not None) == (state == "running")
+        assert (row["attempts"] >= MOST_ATTEMPTS) or state != "dead"
+        if before is None:
+            assert state == "pending"
+            return
+        ways = NEXT[before["state"]]  # within one step, a webhook may run and be settled
+        assert state in {before["state"], *ways} or ("running" in ways and state in NEXT["running"])
+        if not requeued:
+            counts = state in {"done", "failed", "dead"} and before["state"] == "running"
+            assert row["attempts"] - before["attempts"] == int(counts)
+
+
+def _key(row: Row) -> ObjectKey:
+    return ObjectKey(row["resource_type"], row["resource_id"])
+
 
 def test_the_inbox_keeps_its_promises_whatever_workers_and_clocks_do() -> None:
-    run_state_machine_as_test(
-        Queue,
-        settings=settings(
-            max_examples=25,
-            stateful_step_count=25,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    few = settings(max_examples=15, stateful_step_count=25, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(Queue, settings=few)

@@ -1,13 +1,14 @@
-"""A provider that is down, refuses, or does not know: what costs attempts, and what only waits."""
+"""A provider that is down, refuses, does not know, or says what cannot be: what that costs."""
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
 from pathlib import Path
 
 import pytest
-from provider import Peer, Provider, Sender, reply, wallet
-from replay_world import NOTHING, OK, Place, in_time, path_of, settled, wallets
+from provider import Peer, Provider, Sender, entry, reply, token, wallet
+from replay_world import NOTHING, OK, Place, hold, in_time, path_of, settled, wallets
 
 from nftsync.replay.config import Timing
 from nftsync.store.queue import MOST_ATTEMPTS
@@ -22,94 +23,58 @@ def seconds_until(time: str) -> float:
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [reply(b"", 401), reply(b"", 429), reply(b"", 500), reply(b"", 503, retry_after="3600")],
-    ids=["401", "429", "500", "503 for an hour"],
+    ("answer", "client"),
+    [
+        (reply(b"", 401), {}),
+        (reply(b"", 429), {}),
+        (reply(b"", 503, retry_after="3600"), {}),
+        (OK, {"base_url": "http://127.0.0.1:9"}),
+        (OK, {"token_command": "false"}),
+    ],
+    ids=["401", "429", "503 for an hour", "nothing listens", "no token"],
 )
-def test_a_provider_that_refuses_costs_no_attempts_and_all_waits(
-    place: Place, provider: Provider, answer: Sender
+def test_a_provider_that_is_down_or_refuses_costs_no_attempts(
+    place: Place, provider: Provider, answer: Sender, client: dict[str, str]
 ) -> None:
     provider.always(answer)
-    place.receive("Wallet", *wallets(30))
-    result = place.replay()
-    assert (settled(result), place.states()) == (0, {"pending": 30})
+    place.receive("Wallet", *wallets(10))
+    result = place.replay(**client)
+    assert (settled(result), place.states(), place.attempts()) == (0, {"pending": 10}, {0})
     assert "the provider is down or refuses" in str(result.error)
-    assert place.attempts() == {0}
+    assert bool(provider.requests()) != bool(client)
     assert place.run("SELECT count(*) FROM wallets") == [(0,)]
     assert place.is_quiet()
     (ledger,) = place.runs()
-    assert ledger["status"] == "failed"
-    assert ledger["error"] == result.error
+    assert (ledger["status"], ledger["error"]) == ("failed", result.error)
     # It answers again, and at the next call all is done, bar what is put off for seconds.
     provider.always(OK)
     place.make_due()
     again = place.replay()
-    assert (again.done, again.error) == (30, None)
+    assert (again.done, again.error) == (10, None)
 
 
-@pytest.mark.parametrize("client", [{"base_url": "http://127.0.0.1:9"}, {"token_command": "false"}])
-def test_a_provider_that_cannot_be_asked_costs_no_attempts(
-    place: Place, provider: Provider, client: dict[str, str]
+def test_while_it_is_down_one_object_at_a_time_is_tried_and_then_follow_goes_on(
+    place: Place, provider: Provider, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing listens, or there is no token to be had."""
-    provider.always(OK)
-    place.receive("Wallet", *wallets(20))
-    result = place.replay(**client)
-    assert (settled(result), place.states(), place.attempts()) == (0, {"pending": 20}, {0})
-    assert "down or refuses" in str(result.error)
-    assert provider.requests() == []
-    assert place.is_quiet()
-    place.make_due()
-    assert place.replay(token_command="echo secret").done == 20
+    """Also with what was put off for long. At first there is not even a token."""
 
+    def refuse_slowly(peer: Peer) -> bool:
+        peer.wait(0.02)
+        return reply(b"", 403)(peer)
 
-def test_follow_outlives_a_token_command_that_fails_for_a_while(
-    place: Place, provider: Provider, tmp_path: Path
-) -> None:
-    provider.always(OK)
-    place.receive("Wallet", *wallets(20))
-    token_file = tmp_path / "token"
-    timing = Timing(first_pause=0.05)
-    with place.following(token_command=f"cat {token_file}", timing=timing) as following:
-        following.until(lambda: place.run("SELECT 1 FROM leases"))
-        token_file.write_text("secret")
-        following.until_states(done=20)
-    assert place.attempts() == {1}
-
-
-def refuse_slowly(peer: Peer) -> bool:
-    peer.wait(0.02)
-    return reply(b"", 403)(peer)
-
-
-def test_while_the_provider_is_down_one_object_at_a_time_is_tried(
-    place: Place, provider: Provider
-) -> None:
-    provider.always(refuse_slowly)
-    place.receive("Wallet", *wallets(200))
-    timing = Timing(first_pause=0.01, longest_pause=0.02, poll=0.01)
-    with place.following(concurrency=2, timing=timing) as following:
-        provider.wait_for(30, 20)  # the first ones came before it was known to be down
-        seen = len(provider.requests())
-        while len(provider.requests()) < seen + 10:
-            assert place.states().get("running", 0) <= 1
-            following.until(lambda: True)
-        tried = [request.path for request in provider.requests()]
-    assert len(set(tried)) == len(tried)  # each try is another object
-    assert place.is_quiet()
-    assert place.states() == {"pending": 200}
-
-
-def test_follow_goes_on_by_itself_when_the_provider_answers_again(
-    place: Place, provider: Provider
-) -> None:
-    """Also with what was put off for long."""
     provider.always(refuse_slowly)
     place.receive("Wallet", *wallets(40))
+    token_file = tmp_path / "token"
     timing = Timing(first_pause=0.01, longest_pause=0.02, poll=0.01, first_deferral=600.0)
-    with place.following(concurrency=1, timing=timing) as following:
-        provider.wait_for(10)
-        following.until(lambda: len(place.run("SELECT 1 FROM webhooks WHERE last_error > ''")) > 9)
+    with place.following(token_command=f"cat {token_file}", timing=timing) as following:
+        following.until(lambda: "replay paused" in caplog.text)
+        following.until(lambda: place.states().get("running", 0) <= 1)
+        token_file.write_text("secret")
+        while len(provider.requests()) < 12:
+            assert place.states().get("running", 0) <= 1
+        tried = [request.path for request in provider.requests()]
+        assert len(set(tried)) == len(tried)  # each try is another object
+        assert place.states().keys() <= {"pending", "running"}
         provider.always(OK)
         following.until_states(done=40)
     assert place.attempts() == {1}
@@ -129,81 +94,102 @@ def test_objects_that_alone_are_refused_are_put_off_and_the_others_done(
         provider.on(path_of(number), reply(b"", status))
     place.receive("Wallet", *wallets(30))
     result = place.replay(concurrency=concurrency, attempts=1)
-    assert (result.done, result.failed, result.dead) == (30 - len(bad), 0, 0)
+    assert (result.done, settled(result)) == (30 - len(bad), 30 - len(bad))
     waiting = place.run(
         "SELECT resource_id, attempts FROM webhooks WHERE state = 'pending' ORDER BY resource_id"
     )
     assert waiting == [(wallet(number), 0) for number in bad]
     assert result.error is not None
-    (ledger,) = place.runs()
-    assert ledger["status"] == "partial"
+    assert [ledger["status"] for ledger in place.runs()] == ["partial"]
 
 
-def test_a_refused_objects_waits_grow_up_to_a_bound_and_cost_no_attempts(
-    place: Place, provider: Provider
+def test_a_refused_objects_waits_grow_up_to_a_bound_and_hold_up_no_other(
+    place: Place, provider: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Only the first refusal may be the provider's; the others are known to be the object's."""
+    caplog.set_level(logging.INFO, "nftsync.replay")
     provider.on(path_of(1), reply(b"", 403))
     provider.holds(wallet(1))
+    provider.holds(wallet(2), entry(token(2)))
     (bad,) = place.receive("Wallet", wallet(1))
-    timing = Timing(first_deferral=100.0, first_pause=0.01, longest_pause=0.02, poll=0.05)
+    timing = Timing(first_deferral=100.0, first_pause=0.01, poll=0.05)
     with place.following(timing=timing) as following:
         for wait in (100, 200, 400, 800, 900, 900):
             following.until(
                 lambda w=wait: in_time(w - 50) < place.webhook(bad)["next_attempt_at"] <= in_time(w)
             )
             assert place.webhook(bad)["attempts"] == 0
+            (good,) = place.receive("Wallet", wallet(2))
+            following.until(lambda good=good: place.webhook(good)["state"] == "done")
             place.make_due()
         provider.on(path_of(1))
-        following.until_states(done=1)
+        following.until_states(done=7)
     assert place.webhook(bad)["last_error"] is None
+    assert sum("paused" in record.getMessage() for record in caplog.records) == 1
 
 
 # Attempts ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "answer", [reply(b"", 404), reply(b"[]"), reply(b"<html>")], ids=["404", "no object", "no JSON"]
-)
-def test_an_answer_that_cannot_be_used_costs_an_attempt(
-    place: Place, provider: Provider, answer: Sender
-) -> None:
-    provider.on(path_of(1), answer)
-    (name,) = place.receive("Wallet", wallet(1))
-    result = place.replay()
-    row = place.webhook(name)
-    assert (result.failed, result.error, row["state"], row["attempts"]) == (1, None, "failed", 1)
-    assert 3 < seconds_until(row["next_attempt_at"]) <= 6
-    assert row["last_error"]
-    assert place.run("SELECT count(*) FROM wallets") == [(0,)]
-    (ledger,) = place.runs()
-    assert (ledger["status"], ledger["requests"]) == ("failed", len(provider.requests()))
-    assert place.replay().as_dict().items() >= NOTHING.items()
-
-
-def test_waits_grow_until_the_last_attempt_and_the_reason_is_kept(
+def test_unusable_answers_and_404s_cost_attempts_and_each_webhook_has_its_own(
     place: Place, provider: Provider
 ) -> None:
-    (name,) = place.receive("Wallet", wallet(1))
-    waits = []
-    for _ in range(MOST_ATTEMPTS - 1):
-        assert place.replay().failed == 1
-        waits.append(seconds_until(place.webhook(name)["next_attempt_at"]))
-        place.make_due()
-    assert place.replay().dead == 1
-    row = place.webhook(name)
-    assert (row["state"], row["attempts"], row["next_attempt_at"]) == ("dead", MOST_ATTEMPTS, None)
-    assert "404" in row["last_error"]
-    assert row["finished_at"] is not None
-    assert waits[:5] == sorted(waits[:5])
-    assert len(provider.requests()) == MOST_ATTEMPTS
-
-
-def test_attempts_are_each_webhooks_own(place: Place, provider: Provider) -> None:
+    provider.on(path_of(1), reply(b"<html>"), reply(b"", 404))
     (old,) = place.receive("Wallet", wallet(1))
-    for _ in range(MOST_ATTEMPTS - 1):
-        place.replay()
+    waits = []
+    for attempt in range(1, MOST_ATTEMPTS):
+        result = place.replay()
+        row = place.webhook(old)
+        assert (result.failed, result.error) == (1, None)
+        assert (row["state"], row["attempts"]) == ("failed", attempt)
+        waits.append(seconds_until(row["next_attempt_at"]))
+        assert place.replay().as_dict().items() >= NOTHING.items()
         place.make_due()
+    assert 3 < waits[0] <= 6
+    assert waits[:5] == sorted(waits[:5])
     (new,) = place.receive("Wallet", wallet(1))
     result = place.replay()
     assert (result.failed, result.dead, result.fetches) == (1, 1, 1)
-    assert (place.webhook(old)["state"], place.webhook(new)["state"]) == ("dead", "failed")
+    row = place.webhook(old)
+    assert (row["state"], row["attempts"], row["next_attempt_at"]) == ("dead", MOST_ATTEMPTS, None)
+    assert "404" in row["last_error"]
+    assert row["finished_at"] is not None
+    assert place.webhook(new)["state"] == "failed"
+    assert place.run("SELECT count(*) FROM wallets") == [(0,)]
+    ledgers = place.runs()
+    assert {ledger["status"] for ledger in ledgers} == {"failed"}
+    assert sum(ledger["requests"] for ledger in ledgers) == len(provider.requests())
+
+
+# Empty lists ------------------------------------------------------------------------------------
+
+
+def test_empty_lists_for_everyone_take_nothing_away_and_whole_ones_are_believed_again(
+    place: Place, provider: Provider
+) -> None:
+    hold(place, provider, 24)
+    for number in range(24):
+        provider.on(path_of(number), OK)
+    place.receive("Wallet", *wallets(24))
+    result = place.replay()
+    assert (result.done, result.failed, place.held()) == (0, 24, 24)
+    assert "empty lists" in place.run("SELECT DISTINCT last_error FROM webhooks")[0][0]
+    assert not place.run("SELECT 1 FROM balance_changes WHERE new_amount IS NULL")
+    for number in {*range(24)} - {3}:
+        provider.on(path_of(number))
+    place.make_due()
+    assert (place.replay().done, place.held()) == (24, 23)
+
+
+@pytest.mark.parametrize(("known", "fetches"), [(3, 2), (1, 1)])
+def test_a_wallet_that_has_sold_its_last_is_empty_once_another_is_seen_not_to_be(
+    place: Place, provider: Provider, known: int, fetches: int
+) -> None:
+    """Where there is no other, it is believed at once."""
+    hold(place, provider, known)
+    provider.on(path_of(0), OK)
+    (name,) = place.receive("Wallet", wallet(0))
+    result = place.replay()
+    assert (result.done, result.fetches) == (1, fetches)
+    assert {of for (of,) in place.run("SELECT wallet_id FROM balances")} == set(wallets(known)[1:])
+    assert place.run("SELECT webhook_id FROM balance_changes WHERE new_amount IS NULL") == [(name,)]
