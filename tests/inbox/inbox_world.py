@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
-import os
 import sqlite3
-import struct
-import subprocess
-import sys
-import termios
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -19,12 +12,10 @@ from typing import Any
 
 from provider import uuid
 
-import nftsync
 from nftsync.provider.webhooks import read_webhook
 from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
 
-ROOT = str(Path(nftsync.__file__).parents[1])
 ORGANIZATION = uuid(1, 0xC)
 LONG_AGO = "2020-01-01T00:00:00.000000Z"
 
@@ -51,28 +42,6 @@ def quarantine_id(body: bytes) -> str:
     return f"q-{hashlib.sha256(body).hexdigest()}"
 
 
-def on_a_terminal(*arguments: object, columns: int = 200, answer: str = "") -> str:
-    """Run a command on a terminal of its own, type an answer, and return what the terminal got."""
-    ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    command = subprocess.Popen(
-        [sys.executable, "-m", "nftsync", *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": ROOT, "TERM": "xterm"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    os.write(ours, answer.encode())
-    shown = b""
-    with contextlib.suppress(OSError):  # the terminal's other end is closed
-        while part := os.read(ours, 65536):
-            shown += part
-    os.close(ours)
-    command.wait()
-    return shown.decode()
-
-
 class Inbox:
     """The inbox of a database of its own."""
 
@@ -94,9 +63,10 @@ class Inbox:
 
     def settle(self, number: int, state: str, **columns: object) -> None:
         """Bring a webhook to a state, as replay leaves it there."""
-        values = {"state": state, "attempts": 3, **columns}
+        values: dict[str, object] = {"state": state, "attempts": 3}
         if state in {"done", "dead", "unrouted"}:
-            values = {"finished_at": LONG_AGO, "next_attempt_at": None, **values}
+            values |= {"finished_at": LONG_AGO, "next_attempt_at": None}
+        values |= columns
         names = ", ".join(f"{name} = ?" for name in values)
         self.run(
             f"UPDATE webhooks SET {names} WHERE webhook_id = ?", *values.values(), webhook(number)
@@ -105,11 +75,8 @@ class Inbox:
     def row(self, webhook_id: str) -> dict[str, Any]:
         with closing(sqlite3.connect(self.database)) as connection:
             connection.row_factory = sqlite3.Row
-            return dict(
-                connection.execute(
-                    "SELECT * FROM webhooks WHERE webhook_id = ?", (webhook_id,)
-                ).fetchone()
-            )
+            query = "SELECT * FROM webhooks WHERE webhook_id = ?"
+            return dict(connection.execute(query, (webhook_id,)).fetchone())
 
     def states(self) -> Sequence[str]:
         return [row[0] for row in self.run("SELECT state FROM webhooks ORDER BY webhook_no")]

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from inbox_world import (
-    LONG_AGO,
-    ORGANIZATION,
-    Inbox,
-    body_of,
-    quarantine_id,
-    webhook,
-)
+from inbox_world import LONG_AGO, ORGANIZATION, Inbox, body_of, quarantine_id, webhook
 from provider import uuid
 from worlds import Outcome
 
@@ -42,46 +35,41 @@ def is_afresh(row: dict[str, Any]) -> bool:
 
 
 def test_named_webhooks_go_back_with_fresh_attempts(inbox: Inbox, command: Command) -> None:
-    states = ["failed", "dead", "unrouted", "done"]
-    inbox.fill(5)
-    for number, state in enumerate([*states, "dead"]):
+    """Whatever their state; but one that is running is refused."""
+    inbox.fill(7)
+    for number, state in enumerate(["failed", "dead", "unrouted", "done", "dead"]):
         inbox.settle(number, state, last_error="no", run_id=4, look_again_at=LONG_AGO)
-    before = inbox.row(webhook(4))
+    inbox.settle(5, "running", lease_no=5)
+    before = [inbox.row(webhook(number)) for number in range(7)]
     names = [webhook(number) for number in range(4)]
     done = command("inbox", "requeue", *names, names[0].upper())
     assert (done.code, done.out, done.err) == (0, "4 put back to pending.\n", "")
     assert all(is_afresh(inbox.row(name)) for name in names)
-    assert inbox.row(webhook(1))["run_id"] == 4
-    assert inbox.row(webhook(4)) == before
-
-
-def test_a_running_one_is_refused_and_the_others_go_back(inbox: Inbox, command: Command) -> None:
-    inbox.fill(3)
-    inbox.settle(0, "dead")
-    inbox.settle(1, "running", lease_no=5)
-    done = command("inbox", "requeue", webhook(0), webhook(1), webhook(2))
-    assert done.code == 1
-    assert done.out == "1 put back to pending.\n"
+    assert inbox.row(names[1])["run_id"] == 4
+    assert inbox.row(webhook(4)) == before[4]
+    done = command("inbox", "requeue", webhook(4), webhook(5), webhook(6))
+    assert (done.code, done.out) == (1, "1 put back to pending.\n")
     assert "1 pending already.\n" in done.err
-    assert f"{webhook(1)} stays: it is being worked on" in done.err
-    assert inbox.states() == ["pending", "running", "pending"]
-    assert inbox.row(webhook(1))["lease_no"] == 5
-    whole = command("inbox", "requeue", "--state", "running")
-    assert (whole.code, whole.out) == (2, "")
-    assert "being worked on" in whole.err
+    assert f"{webhook(5)} stays: it is being worked on" in done.err
+    assert [inbox.row(webhook(number)) for number in (5, 6)] == before[5:]
 
 
 def test_a_call_that_cannot_be_meant_changes_nothing(inbox: Inbox, command: Command) -> None:
-    """Of several ids one is unknown; ids and a state, or neither."""
     inbox.fill(1)
     inbox.settle(0, "dead")
-    done = command("inbox", "requeue", webhook(0), webhook(7))
-    assert (done.code, done.out) == (2, "")
-    assert done.err == f"nftsync: webhook {webhook(7)} is not in the inbox; nothing was changed\n"
-    for words in ((), (webhook(0), "--state", "dead")):
+    neither_or_both = "by their IDs, or all of a state"
+    for words, said in (
+        (
+            (webhook(0), webhook(7)),
+            f"webhook {webhook(7)} is not in the inbox; nothing was changed",
+        ),
+        ((), neither_or_both),
+        ((webhook(0), "--state", "dead"), neither_or_both),
+        (("--state", "running"), "being worked on"),
+    ):
         done = command("inbox", "requeue", *words)
-        assert done.code == 2
-        assert "by their IDs, or all of a state" in done.err
+        assert (done.code, done.out) == (2, "")
+        assert said in done.err
     assert inbox.states() == ["dead"]
 
 
@@ -117,11 +105,18 @@ def test_a_quarantined_one_goes_back_once_its_body_can_be_read(
     assert (done.code, done.out, done.err) == (0, "1 put back to pending.\n", "")
     row = inbox.row(name)
     assert is_afresh(row)
-    assert (row["organization_id"], row["resource_id"]) == (ORGANIZATION, uuid(5))
-    assert (row["resource_type"], row["action"]) == ("Wallet", "create")
-    assert row["created_at_utc"] == "2026-01-01T00:00:00.1234567+00:00"
-    assert row["changes"] == '{"amount": 1}'
-    assert row["body"] == body
+    assert (
+        row.items()
+        >= {
+            "organization_id": ORGANIZATION,
+            "resource_id": uuid(5),
+            "resource_type": "Wallet",
+            "action": "create",
+            "created_at_utc": "2026-01-01T00:00:00.1234567+00:00",
+            "changes": '{"amount": 1}',
+            "body": body,
+        }.items()
+    )
 
 
 def test_of_a_whole_quarantine_those_go_back_that_can(inbox: Inbox, command: Command) -> None:
@@ -141,34 +136,32 @@ def test_of_a_whole_quarantine_those_go_back_that_can(inbox: Inbox, command: Com
 
 def test_both_work_beside_one_who_stores_webhooks(inbox: Inbox, command: Command) -> None:
     """Every webhook that comes meanwhile is stored, and each command does its whole work."""
-    inbox.fill(3_000)
+    inbox.fill(1_500)
     inbox.run("UPDATE webhooks SET state = 'done', finished_at = ?", LONG_AGO)
     ended = threading.Event()
-    stored: list[int] = []
+    insert = "INSERT INTO webhooks (webhook_id, received_at, state) VALUES (?, ?, 'dead')"
 
-    def receive() -> None:
+    def receive() -> int:
+        stored = 0
         with closing(connect_writer(inbox.database)) as writer:
-            while not ended.is_set() or not stored:
+            while not (ended.is_set() and stored):
                 writer.execute("BEGIN IMMEDIATE")
-                writer.execute(
-                    "INSERT INTO webhooks (webhook_id, received_at, state) VALUES (?, ?, 'dead')",
-                    (uuid(len(stored), 0xD), LONG_AGO),
-                )
+                writer.execute(insert, (uuid(stored, 0xD), LONG_AGO))
                 writer.execute("COMMIT")
-                stored.append(1)
+                stored += 1
                 ended.wait(0.001)
+        return stored
 
-    thread = threading.Thread(target=receive)
-    thread.start()
-    try:
-        pruned = command("inbox", "prune", "--older-than", "1d")
-        requeued = command("inbox", "requeue", "--state", "done")
-    finally:
-        ended.set()
-        thread.join()
-    assert pruned.out.startswith("Bodies emptied: 3,000, ")
-    assert requeued.out == "3,000 put back to pending.\n"
-    assert inbox.states().count("dead") == len(stored)
+    with ThreadPoolExecutor(1) as pool:
+        receiving = pool.submit(receive)
+        try:
+            pruned = command("inbox", "prune", "--older-than", "1d")
+            requeued = command("inbox", "requeue", "--state", "done")
+        finally:
+            ended.set()
+    assert pruned.out.startswith("Bodies emptied: 1,500, ")
+    assert requeued.out == "1,500 put back to pending.\n"
+    assert inbox.states().count("dead") == receiving.result()
 
 
 # prune ------------------------------------------------------------------------------------------
@@ -192,21 +185,19 @@ def test_only_bodies_done_for_long_are_emptied(inbox: Inbox, command: Command) -
     inbox.receive(body_of(old))  # what is emptied is still known when it comes again
     row = inbox.row(webhook(old))
     assert (row["state"], row["deliveries"], row["body"]) == ("done", 2, None)
-    assert command("inbox", "prune", "--older-than", "lately").code == 2
-    assert command("inbox", "prune").code == 2
+    for words in (["--older-than", "lately"], []):
+        assert command("inbox", "prune", *words).code == 2
 
 
 # As a whole -------------------------------------------------------------------------------------
 
 
-@settings(
-    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    states=st.lists(st.sampled_from(STATES), min_size=1, max_size=7),
+    states=st.lists(st.sampled_from(STATES), min_size=6, max_size=6),
     calls=st.lists(
         st.sampled_from(["prune", *(state for state in STATES if state != "running")])
-        | st.sets(st.integers(0, 6), min_size=1),
+        | st.frozensets(st.integers(0, 5), min_size=1),
         max_size=5,
     ),
 )
@@ -225,19 +216,14 @@ def test_any_calls_in_any_order_agree_with_a_model(
             bodies = [has and state != "done" for has, state in zip(bodies, model, strict=True)]
             continue
         if isinstance(call, str):
-            words: list[object] = ["--state", call]
-            named = {number for number, state in enumerate(model) if state == call}
+            words = ["--state", call]
+            call = {number for number, state in enumerate(model) if state == call}
         else:
-            named = {number for number in call if number < len(model)}
-            words = [webhook(number) for number in named] or ["--state", "dead"]
-            named = named or {number for number, state in enumerate(model) if state == "dead"}
+            words = [webhook(number) for number in call]
         done = command("inbox", "requeue", *words, "-d", inbox.database)
-        assert done.code == int(any(model[number] == "running" for number in named))
-        for number in named:
-            if model[number] != "running":
-                model[number] = "pending"
+        assert done.code == int(any(model[number] == "running" for number in call))
+        for number in call:
+            model[number] = "running" if model[number] == "running" else "pending"
     assert inbox.states() == model
-    kept = [body is not None for (body,) in inbox.run("SELECT body FROM webhooks")]
-    assert kept == bodies
-    with closing(sqlite3.connect(inbox.database)) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert [body is not None for (body,) in inbox.run("SELECT body FROM webhooks")] == bodies
+    assert inbox.run("PRAGMA integrity_check") == [("ok",)]
