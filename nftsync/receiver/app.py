@@ -81,6 +81,26 @@ def create_app(
     app.before_request(_refuse_what_is_ambiguous)
     app.register_error_handler(HTTPException, _refusal)
 
+    for rule, method, view in (
+        (path, "POST", _receiving(secrets, organization_id, counts, committer)),
+        (_HEALTH, "GET", lambda: _state(committer.alive)),
+        (_READY, "GET", lambda: _state(committer.takes_writes())),
+    ):
+        app.add_url_rule(rule, rule, view, methods=[method], provide_automatic_options=False)
+    return app
+
+
+def close_app(app: Flask) -> None:
+    """Store what waits and end the thread of an app that `create_app` made."""
+    committer: Committer = app.extensions[_EXTENSION]
+    committer.close()
+
+
+def _receiving(
+    secrets: Sequence[str], organization_id: str | None, counts: Metrics, committer: Committer
+) -> Callable[[], Response]:
+    """The view of webhooks."""
+
     def receive() -> Response:
         """Read, verify and store one webhook; nothing is stored unless its signature is right."""
         counts.received.inc()
@@ -107,19 +127,7 @@ def create_app(
         _log.warning("refused a webhook", extra=fields)
         return _reply(status, f'{{"error":"{error}"}}\n'.encode())
 
-    for rule, method, view in (
-        (path, "POST", receive),
-        (_HEALTH, "GET", lambda: _state(committer.alive)),
-        (_READY, "GET", lambda: _state(committer.takes_writes())),
-    ):
-        app.add_url_rule(rule, rule, view, methods=[method], provide_automatic_options=False)
-    return app
-
-
-def close_app(app: Flask) -> None:
-    """Store what waits and end the thread of an app that `create_app` made."""
-    committer: Committer = app.extensions[_EXTENSION]
-    committer.close()
+    return receive
 
 
 def _check_secrets(secrets: Sequence[str]) -> None:
