@@ -82,20 +82,18 @@ class Inbox:
         return [row[0] for row in self.run("SELECT state FROM webhooks ORDER BY webhook_no")]
 
     def knows(self, *, wallets: Sequence[str] = (), tokens: Sequence[str] = ()) -> None:
-        for wallet in wallets:
-            self.run(
-                "INSERT INTO wallets (wallet_id, first_seen_at) VALUES (?, ?)", wallet, LONG_AGO
-            )
-        for token in tokens:
-            self.run(
-                "INSERT INTO tokens (token_id, first_seen_at, updated_at, ticket, changed_ticket)"
-                " VALUES (?, ?, ?, 1, 1)",
-                *(token, LONG_AGO, LONG_AGO),
-            )
+        wallet = "INSERT INTO wallets (wallet_id, first_seen_at) VALUES (?, '')"
+        token = (
+            "INSERT INTO tokens (token_id, first_seen_at, updated_at, ticket, changed_ticket)"
+            " VALUES (?, '', '', 1, 1)"
+        )
+        for statement, ids in ((wallet, wallets), (token, tokens)):
+            for each in ids:
+                self.run(statement, each)
 
     def keeps(self, resource_type: str, resource_id: str, content: Any) -> None:
         self.run(
             "INSERT INTO resources (resource_type, resource_id, body, fetched_at)"
-            " VALUES (?, ?, ?, ?)",
-            *(resource_type, resource_id, json.dumps(content), LONG_AGO),
+            " VALUES (?, ?, ?, '')",
+            *(resource_type, resource_id, json.dumps(content)),
         )

@@ -31,16 +31,17 @@ wallets = ["fromWalletId"]
 """
 
 
-def receive(inbox: Inbox, start: int, resource_type: str, *ids: str, **fields: Any) -> None:
-    inbox.receive(
-        *(
-            body_of(start + number, resourceType=resource_type, resourceId=each, **fields)
-            for number, each in enumerate(ids)
-        )
-    )
+@pytest.fixture
+def known(inbox: Inbox) -> Inbox:
+    """An inbox where two wallets and a token are known."""
+    inbox.knows(wallets=[wallet(1), wallet(2)], tokens=[token(1)])
+    return inbox
 
 
-# list -------------------------------------------------------------------------------------------
+def receive(inbox: Inbox, resource_type: str, *ids: str, **fields: Any) -> None:
+    first = len(inbox.states())
+    for number, each in enumerate(ids, start=first):
+        inbox.receive(body_of(number, resourceType=resource_type, resourceId=each, **fields))
 
 
 def test_the_routes_in_force_are_listed(command: Command, tmp_path: Path) -> None:
@@ -50,15 +51,14 @@ def test_the_routes_in_force_are_listed(command: Command, tmp_path: Path) -> Non
     )
     rows = {row["type"]: row for row in command("routes", "--json").json}
     assert rows.keys() == {*BUILT_IN, "Transaction", "*"}
+    token = {"type": "Token", "kind": "token", "path": "/v1/tokens/{resourceId}", "holders": True}
+    source = "nftsync.toml"
     assert rows["Token"] == {
-        "type": "Token",
-        "kind": "token",
-        "path": "/v1/tokens/{resourceId}",
-        "holders": True,
+        **token,
         "wallets": [],
         "tokens": [],
         "at_most_every": None,
-        "source": "nftsync.toml",
+        "source": source,
     }
     assert rows["Wallet"]["source"] == "built in"
     assert rows["*"]["at_most_every"] == "90m"
@@ -73,35 +73,25 @@ def test_the_routes_in_force_are_listed(command: Command, tmp_path: Path) -> Non
 # suggest ----------------------------------------------------------------------------------------
 
 
-def test_ids_of_known_wallets_and_tokens_tell_the_kind(inbox: Inbox, command: Command) -> None:
-    inbox.knows(wallets=[wallet(1), wallet(2)], tokens=[token(1)])
-    receive(inbox, 0, "Custody Account", wallet(1).upper(), wallet(2), uuid(9))
-    receive(inbox, 10, "Collectible", token(1), token(1))
-    receive(inbox, 20, "Wallet", wallet(1))
+def test_what_is_known_of_a_type_becomes_a_route_or_a_comment_to_fill_in(
+    known: Inbox, command: Command
+) -> None:
+    receive(known, "Custody Account", wallet(1).upper(), wallet(2), uuid(9))
+    receive(known, "Collectible", token(1), token(1))
+    receive(known, "Wallet", wallet(1))
+    changes = {"to": {"walletId": wallet(1).upper()}, "items": [{"tokenId": token(1)}, "x"]}
+    receive(known, "Transaction", uuid(1), uuid(2), changes=changes)
     done = command("routes", "suggest")
     assert done.code == 0
     assert tomllib.loads(done.out) == {
         "routes": {"Custody Account": {"kind": "wallet"}, "Collectible": {"kind": "token"}}
     }
-    assert (
-        '"Custody Account": 3 webhooks stored, on 3 objects; known wallets among them: 2.'
-        in done.out
-    )
+    counts = "3 webhooks stored, on 3 objects; known wallets among them: 2."
+    assert f'"Custody Account": {counts}' in done.out
     assert "inbox requeue --state unrouted" in done.err
-
-
-def test_a_type_that_nothing_is_known_of_becomes_a_comment_to_fill_in(
-    inbox: Inbox, command: Command
-) -> None:
-    inbox.knows(wallets=[wallet(1)], tokens=[token(1)])
-    changes = {"to": {"walletId": wallet(1).upper()}, "items": [{"tokenId": token(1)}, "x"]}
-    receive(inbox, 0, "Transaction", uuid(1), uuid(2), changes=changes)
-    done = command("routes", "suggest")
-    assert tomllib.loads(done.out) == {}
-    block = tomllib.loads(
-        "\n".join(line[2:] for line in done.out.splitlines() if line[2:3] in set("[pkwt"))
-    )
-    assert block["routes"]["Transaction"] == {
+    comment = done.out[done.out.index("# [routes.Transaction]") :]
+    block = [line[2:] for line in comment.splitlines() if line[2:3] in set("[pkwt")]
+    assert tomllib.loads("\n".join(block))["routes"]["Transaction"] == {
         "path": "/FILL/THIS/IN/{resourceId}",
         "kind": "object",
         "wallets": ["to.walletId"],
@@ -110,13 +100,12 @@ def test_a_type_that_nothing_is_known_of_becomes_a_comment_to_fill_in(
 
 
 def test_fields_that_a_route_leaves_out_are_added_to_it(
-    inbox: Inbox, command: Command, tmp_path: Path
+    known: Inbox, command: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "nftsync.toml").write_text(OBJECT)
-    inbox.knows(wallets=[wallet(1)], tokens=[token(1)])
-    receive(inbox, 0, "Transaction", uuid(1))
-    inbox.keeps("Transaction", uuid(1), {"fromWalletId": wallet(1), "a": {"b": [wallet(1)]}})
-    inbox.keeps("Transaction", uuid(2), {"a": {"b": [None, wallet(1)]}, "t": token(1)})
+    receive(known, "Transaction", uuid(1))
+    known.keeps("Transaction", uuid(1), {"fromWalletId": wallet(1), "a": {"b": [wallet(1)]}})
+    known.keeps("Transaction", uuid(2), {"a": {"b": [None, wallet(1)]}, "t": token(1)})
     done = command("routes", "suggest")
     assert tomllib.loads(done.out)["routes"]["Transaction"] == {
         "path": "/v1/transactions/{resourceId}",
@@ -132,33 +121,31 @@ def test_fields_that_a_route_leaves_out_are_added_to_it(
 
 
 def test_a_route_for_any_other_type_makes_way_for_a_better_one_only(
-    inbox: Inbox, command: Command, tmp_path: Path
+    known: Inbox, command: Command, tmp_path: Path
 ) -> None:
     """Neither a type named like it nor the quarantine suggests any."""
     (tmp_path / "nftsync.toml").write_text('[routes."*"]\nkind = "sync"\n')
-    inbox.knows(wallets=[wallet(1)])
-    receive(inbox, 0, "Custody", wallet(1))
-    receive(inbox, 10, "Payment", uuid(1))
-    receive(inbox, 20, "*", wallet(1))
-    inbox.receive(body_of(30, resourceType="Other", resourceId="x"))
-    assert inbox.states()[-1] == "quarantined"
+    receive(known, "Custody", wallet(1))
+    receive(known, "Payment", uuid(1))
+    receive(known, "*", wallet(1))
+    known.receive(body_of(30, resourceType="Other", resourceId="x"))
+    assert known.states()[-1] == "quarantined"
     update = "UPDATE webhooks SET resource_type = 'Other', resource_id = ?"
-    inbox.run(f"{update} WHERE state = 'quarantined'", wallet(1))
+    known.run(f"{update} WHERE state = 'quarantined'", wallet(1))
     out = command("routes", "suggest").out
     assert tomllib.loads(out) == {"routes": {"Custody": {"kind": "wallet"}}}
     assert "Payment" not in out
 
 
-def test_hostile_bodies_and_fields_break_nothing(inbox: Inbox, command: Command) -> None:
-    inbox.knows(wallets=[wallet(1)])
-    receive(inbox, 0, "Custody", *map(uuid, range(6)))
+def test_hostile_bodies_and_fields_break_nothing(known: Inbox, command: Command) -> None:
+    receive(known, "Custody", *map(uuid, range(6)))
     strange = {'"]\n#': wallet(1), "a b": wallet(1), "x.y": wallet(1), wallet(1): wallet(1)}
     texts = [
         *("[" * 100_000, "{", "9" * 5_000, '{"a": ' + "9" * 5_000 + "}", "null"),
         json.dumps({"e\x1b": {"\u202e": wallet(1)}, **strange}),
     ]
     for number, text in enumerate(texts):
-        inbox.run("UPDATE webhooks SET changes = ? WHERE webhook_id = ?", *(text, webhook(number)))
+        known.run("UPDATE webhooks SET changes = ? WHERE webhook_id = ?", *(text, webhook(number)))
     done = command("routes", "suggest")
     assert (done.code, tomllib.loads(done.out)) == (0, {})
     assert not set(done.out) & set("\x1b\u202e")

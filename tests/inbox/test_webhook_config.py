@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from provider import Provider, reply, silence
@@ -24,66 +23,43 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
         running.bodies[PATH] = b"{}"
         monkeypatch.setenv("NFTSYNC_BASE_URL", running.url)
         monkeypatch.setenv("NFTSYNC_RETRIES", "1")
+        monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
         yield running
 
 
-def sent(provider: Provider) -> Any:
-    (seen,) = provider.requests()
-    assert (seen.method, seen.path) == ("PATCH", PATH)
-    assert seen.headers["content-type"] == "application/json"
-    return json.loads(seen.body)
-
-
-@pytest.mark.parametrize(
-    ("words", "body"),
-    [
+def test_only_what_is_given_is_sent(provider: Provider, command: Command) -> None:
+    url = {"url": "http://[::1]:1/w"}
+    words = ["--send-secret", "--enable", "--url", url["url"], "--type", "kyc", "--yes"]
+    for given, body in (
         (["--url", URL], {"url": URL}),
         (["--enable"], {"enabled": True}),
         (["--disable"], {"enabled": False}),
         (["--type", "nft", "--type", "kyc", "--type", "nft"], {"webhookTypes": ["nft", "kyc"]}),
-        (
-            [*("--send-secret", "--enable", "--url", "http://[::1]:1/w", "--type", "kyc", "--yes")],
-            {
-                "url": "http://[::1]:1/w",
-                "enabled": True,
-                "webhookTypes": ["kyc"],
-                "sharedSecret": SECRET,
-            },
-        ),
-    ],
-)
-def test_only_what_is_given_is_sent(
-    provider: Provider, command: Command, monkeypatch: pytest.MonkeyPatch, words: Any, body: Any
-) -> None:
-    monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
-    done = command("webhook-config", *words)
-    assert done.code == 0
-    assert sent(provider) == body
-    assert done.out.startswith(f"Sent to {provider.url}:\n")
-    assert all(name in done.out for name in body)
-    assert SECRET not in done.out + done.err
-    assert "warning" not in done.err
+        (words, {**url, "enabled": True, "webhookTypes": ["kyc"], "sharedSecret": SECRET}),
+    ):
+        done = command("webhook-config", *given)
+        assert (done.code, SECRET in done.said, "warning" in done.err) == (0, False, False)
+        seen = provider.requests()[-1]
+        assert (seen.method, seen.path, json.loads(seen.body)) == ("PATCH", PATH, body)
+        assert seen.headers["content-type"] == "application/json"
+        assert done.out.startswith(f"Sent to {provider.url}:\n")
+        assert all(name in done.out for name in body)
 
 
 def test_a_call_that_cannot_be_meant_sends_nothing(
     provider: Provider, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing given; no secret, or a blank one; an address that no receiver can have."""
+    """Nothing given; an address that no receiver can have; no secret, or a blank one."""
 
     def refused(*words: str) -> str:
         done = command("webhook-config", *words)
-        assert (done.code, done.out) == (2, "")
-        assert not provider.requests()
+        assert (done.code, done.out, provider.requests()) == (2, "", [])
         return done.err
 
     for words in ([], ["--yes"]):
         said = refused(*words)
         for flag in ("--url", "--type", "--enable", "--disable", "--send-secret"):
             assert flag in said
-    for blank in (None, "  "):
-        if blank is not None:
-            monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", blank)
-        assert "NFTSYNC_WEBHOOK_SECRET" in refused("--send-secret", "--enable")
     for url in (
         *("hooks.example.com", "ftp://hooks.example.com/", "https://", "https:///webhooks", ""),
         *("https://h:0/", "https://h:99999/", "https://[::1/", "https://a b/", "https://h/\nx"),
@@ -93,25 +69,27 @@ def test_a_call_that_cannot_be_meant_sends_nothing(
     said = refused("--url", "https://me:hunter2@h/")
     assert "user name or password" in said
     assert "hunter2" not in said
+    monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", "  ")
+    assert "NFTSYNC_WEBHOOK_SECRET" in refused("--send-secret", "--enable")
+    monkeypatch.delenv("NFTSYNC_WEBHOOK_SECRET")
+    assert "NFTSYNC_WEBHOOK_SECRET" in refused("--send-secret", "--enable")
 
 
-def test_a_refusal_says_what_to_do(
-    provider: Provider, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
-    for status, said in (
-        (401, "check api_token"),
-        (403, "check api_token"),
-        (404, "check base_url"),
-        (400, "refused the change (400)"),
-        (302, "redirect"),
-        (503, "run it again later"),
+def test_a_refusal_says_what_to_do(provider: Provider, command: Command) -> None:
+    """Without an answer it is not known whether the change has arrived."""
+    for answer, said in (
+        (reply(SECRET.encode(), 401), "check api_token"),
+        (reply(SECRET.encode(), 403), "check api_token"),
+        (reply(SECRET.encode(), 404), "check base_url"),
+        (reply(SECRET.encode(), 400), "refused the change (400)"),
+        (reply(SECRET.encode(), 302), "redirect"),
+        (reply(SECRET.encode(), 503), "run it again later"),
+        (silence(), "not known"),
     ):
-        provider.always(reply(SECRET.encode(), status))
-        done = command("webhook-config", "--send-secret")
-        assert (done.code, done.out) == (1, "")
+        provider.always(answer)
+        done = command("webhook-config", "--send-secret", "--timeout", "0.3")
+        assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
         assert said in done.err
-        assert done.err.count("\n") == 1
         assert SECRET not in done.err
 
 
@@ -127,23 +105,13 @@ def test_on_a_terminal_a_new_url_is_asked_about_and_nothing_else(
 ) -> None:
     monkeypatch.setattr("sys.stdin", Terminal("n\ny\n"))
     done = command("webhook-config", "--url", URL)
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out, provider.requests()) == (1, "", [])
     assert URL in done.err
     assert "Nothing was changed." in done.err
-    assert not provider.requests()
     assert "Sent to" in command("webhook-config", "--url", URL).out
-    assert sent(provider) == {"url": URL}
-    for words in (["--url", URL, "--yes"], ["--enable"]):
-        assert "[y/N]" not in command("webhook-config", *words).said
+    for words in (["--url", "http://hooks.example.com/webhooks", "--yes"], ["--enable"]):
+        done = command("webhook-config", *words)
+        assert "[y/N]" not in done.said
+        unencrypted = "warning: webhooks to hooks.example.com would travel unencrypted" in done.err
+        assert unencrypted == ("--url" in words)
     assert len(provider.requests()) == 3
-
-
-def test_no_answer_and_plain_http_are_said(provider: Provider, command: Command) -> None:
-    """Without an answer it is not known whether the change has arrived."""
-    done = command("webhook-config", "--url", "http://hooks.example.com/webhooks")
-    assert done.code == 0
-    assert "warning: webhooks to hooks.example.com would travel unencrypted" in done.err
-    provider.always(silence())
-    done = command("webhook-config", "--enable", "--timeout", "0.3")
-    assert (done.code, done.out) == (1, "")
-    assert "not known" in done.err
