@@ -82,9 +82,7 @@ def test_flags_stand_before_or_after_a_subcommand(
     assert "after the subcommand" in lost.err
 
 
-def test_one_webhook_is_shown_with_its_body_and_what_it_caused(
-    inbox: Inbox, command: Command
-) -> None:
+def test_show_shows_the_body_and_what_it_caused(inbox: Inbox, command: Command) -> None:
     inbox.fill(2)
     inbox.settle(0, "done", run_id=7, look_again_at=LONG_AGO)
     inbox.knows(wallets=[wallet(1)], tokens=[token(1)])

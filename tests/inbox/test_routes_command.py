@@ -73,7 +73,7 @@ def test_the_routes_in_force_are_listed(command: Command, tmp_path: Path) -> Non
 # suggest ----------------------------------------------------------------------------------------
 
 
-def test_what_is_known_of_a_type_becomes_a_route_or_a_comment_to_fill_in(
+def test_what_is_known_of_a_type_becomes_a_route_or_a_comment(
     known: Inbox, command: Command
 ) -> None:
     receive(known, "Custody Account", wallet(1).upper(), wallet(2), uuid(9))

@@ -152,8 +152,7 @@ class Queue(RuleBasedStateMachine):
         if worker.lease is None or not self.write(runs.renew_lease, worker.lease, self.at):
             worker.claimed.clear()
             worker.lease = self.write(runs.take_lease, self.at)
-        assert worker.lease is not None
-        return worker.lease
+        return worker.lease or 0
 
     @rule(
         number=WORKERS,

@@ -36,9 +36,7 @@ def test_what_a_wrong_clock_made_due_late_is_due_and_what_waits_is_not(
     assert place.replay().done == int(is_due)
 
 
-def test_a_lease_that_a_wrong_clock_gave_for_long_is_taken_back(
-    place: Place, provider: Provider
-) -> None:
+def test_a_lease_that_a_wrong_clock_gave_is_taken_back(place: Place, provider: Provider) -> None:
     """Its run is closed; one that was finished is left alone."""
     provider.always(OK)
     place.receive("Wallet", wallet(1))

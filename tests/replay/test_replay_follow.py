@@ -21,9 +21,7 @@ def reads(provider: Provider) -> int:
 # Second looks -----------------------------------------------------------------------------------
 
 
-def test_what_had_not_changed_is_read_once_more_and_no_more(
-    known: Place, provider: Provider
-) -> None:
+def test_what_had_not_changed_is_read_once_more_only(known: Place, provider: Provider) -> None:
     before = reads(provider)
     (name,) = known.receive("Wallet", wallet(1))
     with known.following(timing=Timing(recheck=0.3)) as following:
@@ -40,9 +38,7 @@ def test_what_had_not_changed_is_read_once_more_and_no_more(
     assert known.run("SELECT count(*) FROM webhooks WHERE look_again_at IS NOT NULL") == [(0,)]
 
 
-def test_a_second_look_that_is_cut_off_or_refused_is_made_later(
-    known: Place, provider: Provider
-) -> None:
+def test_a_second_look_cut_off_or_refused_is_made_later(known: Place, provider: Provider) -> None:
     (name,) = known.receive("Wallet", wallet(1))
     known.run("UPDATE webhooks SET state = 'done', next_attempt_at = NULL")
     look = "UPDATE webhooks SET look_again_at = ?"
@@ -63,9 +59,7 @@ def test_a_second_look_that_is_cut_off_or_refused_is_made_later(
     assert (row["state"], row["attempts"]) == ("done", 0)
 
 
-def test_objects_that_are_as_they_were_are_looked_at_again_and_the_later_read_wins(
-    place: Place, provider: Provider
-) -> None:
+def test_an_object_that_is_as_it_was_is_looked_at_again(place: Place, provider: Provider) -> None:
     routes = {"Transfer": Route(kind="object", path="/v1/transfers/{resourceId}")}
     looks = []
     with place.following(routes, timing=Timing(poll=0.05)) as following:
@@ -87,9 +81,7 @@ def test_objects_that_are_as_they_were_are_looked_at_again_and_the_later_read_wi
 # Leases -----------------------------------------------------------------------------------------
 
 
-def test_a_lease_outlives_long_reads_and_one_taken_away_costs_a_read_and_no_webhook(
-    place: Place, provider: Provider
-) -> None:
+def test_a_lease_that_is_taken_away_costs_only_a_read(place: Place, provider: Provider) -> None:
     gate = Gate()
     provider.on(path_of(1), gate, OK)
     (name,) = place.receive("Wallet", wallet(1))
@@ -111,9 +103,7 @@ def test_a_lease_outlives_long_reads_and_one_taken_away_costs_a_read_and_no_webh
     assert (ledger["status"], ledger["wallets_ok"]) == ("ok", 2)
 
 
-def test_a_worker_whose_lease_ended_between_two_steps_of_a_claim_lets_it_go(
-    place: Place, provider: Provider
-) -> None:
+def test_a_claim_whose_lease_ends_midway_is_let_go(place: Place, provider: Provider) -> None:
     provider.always(OK)
     place.receive("Wallet", *[wallet(1)] * 4_100)  # more than one transaction marks
     place.run(
@@ -168,9 +158,7 @@ def test_a_locked_database_and_a_full_disk_delay_and_lose_nothing(
 # The ledger -------------------------------------------------------------------------------------
 
 
-def test_each_run_says_what_it_came_to_itself_and_quiet_times_write_nothing(
-    place: Place, provider: Provider
-) -> None:
+def test_each_run_is_a_row_and_quiet_times_write_nothing(place: Place, provider: Provider) -> None:
     provider.always(OK)
     provider.on(path_of(1), reply(b"", 404))
     with place.following(timing=Timing(quiet=0.05, renew=0.01, poll=0.01)) as following:

@@ -22,9 +22,7 @@ ANY = {"*": Route(kind="sync")}
 SELDOM = {"*": Route(kind="sync", at_most_every=timedelta(minutes=15))}
 
 
-def test_webhooks_of_any_other_type_make_one_sync_or_are_served_by_one_made_since(
-    known: Place, provider: Provider
-) -> None:
+def test_other_types_make_one_sync_or_need_none(known: Place, provider: Provider) -> None:
     before = len(provider.requests())
     known.receive("Whatever", uuid(1), uuid(2), uuid(2))
     known.receive("Vault", uuid(3))
@@ -40,9 +38,7 @@ def test_webhooks_of_any_other_type_make_one_sync_or_are_served_by_one_made_sinc
     assert len(provider.requests()) == before + 4
 
 
-def test_a_sync_that_is_too_early_waits_and_says_until_when(
-    known: Place, provider: Provider
-) -> None:
+def test_a_sync_that_is_too_early_waits(known: Place, provider: Provider) -> None:
     """Too early after one of all wallets that went well, whatever came since; not after others."""
     known.run(
         "INSERT INTO sync_runs (kind, status, started_at, reads_all)"
@@ -95,9 +91,7 @@ def test_what_keeps_a_sync_from_being_made_is_told_and_costs_no_attempt(
     assert known.run("SELECT status FROM wallets WHERE wallet_id = ?", wallet(3)) == [("ok",)]
 
 
-def test_webhooks_go_on_while_a_sync_is_under_way_and_wait_again_when_it_is_stopped(
-    known: Place,
-) -> None:
+def test_webhooks_go_on_during_a_sync_and_its_own_wait_when_it_is_stopped(known: Place) -> None:
     """However many ask for the next sync meanwhile, and though nobody knows how long it takes."""
     go_on = threading.Event()
     syncs: list[threading.Event] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from provider import Peer, Provider, balances, entry, reply, token, uuid, wallet
 from replay_world import NOTHING, OURS, THEIRS, Gate, Place, path_of, settled, wallets
 
-from nftsync.provider.routes import Paging, Route
+from nftsync.provider.routes import Route
 
 TRANSFER_PATH = f"/v1/transfers/{uuid(7)}"
 ROUTES = {
@@ -18,20 +18,7 @@ ROUTES = {
 }
 
 
-def test_many_webhooks_on_one_object_are_one_read(place: Place, provider: Provider) -> None:
-    provider.holds(wallet(1), entry(token(1)))
-    place.receive("Wallet", *[wallet(1)] * 40)
-    result = place.replay().as_dict()
-    assert result.pop("seconds") > 0
-    assert result == NOTHING | {"done": 40, "fetches": 1}
-    assert len(provider.requests()) == 1
-    assert place.run("SELECT DISTINCT state, attempts, last_error, lease_no FROM webhooks") == [
-        ("done", 1, None, None)
-    ]
-    assert place.is_quiet()
-
-
-def test_a_new_wallet_becomes_tracked_and_its_changes_name_the_webhook(
+def test_a_new_wallet_is_tracked_and_changes_name_a_webhook(
     place: Place, provider: Provider
 ) -> None:
     names = []
@@ -50,9 +37,7 @@ def test_a_new_wallet_becomes_tracked_and_its_changes_name_the_webhook(
     assert (result.done, result.fetches, len(provider.requests())) == (1, 0, 2)
 
 
-def test_webhooks_of_another_organization_are_put_aside_and_read_nothing(
-    place: Place, provider: Provider
-) -> None:
+def test_another_organizations_webhooks_are_put_aside(place: Place, provider: Provider) -> None:
     provider.holds(wallet(1))
     provider.holds(wallet(2))
     names = place.receive("Wallet", wallet(1), wallet(2), by=THEIRS)
@@ -71,9 +56,7 @@ def test_webhooks_of_another_organization_are_put_aside_and_read_nothing(
     assert place.is_quiet()
 
 
-def test_an_unrouted_object_waits_for_a_route_and_then_what_it_names_is_read_again(
-    place: Place, provider: Provider
-) -> None:
+def test_an_unrouted_object_waits_for_a_route(place: Place, provider: Provider) -> None:
     (name,) = place.receive("Transfer", uuid(7))
     result = place.replay()
     assert (result.unrouted, result.fetches) == (1, 0)
@@ -97,9 +80,7 @@ def test_an_unrouted_object_waits_for_a_route_and_then_what_it_names_is_read_aga
     assert (run["requests"], run["wallets_ok"], run["status"]) == (4, 2, "ok")
 
 
-def test_strangers_that_an_object_names_do_no_harm_but_one_whose_read_fails_waits(
-    place: Place, provider: Provider
-) -> None:
+def test_strangers_that_an_object_names_do_no_harm(place: Place, provider: Provider) -> None:
     """The provider does not know them, or does not let us see them; or it is down."""
     named = b'{"from": "%s", "to": {"id": "%s"}, "nft": "%s"}'
     provider.on(
@@ -138,9 +119,7 @@ def test_holders_are_read_beside_their_token(place: Place, provider: Provider) -
     assert asked == {f"/v1/tokens/{token(1)}", path_of(0), path_of(1)}
 
 
-def test_a_webhook_that_comes_while_its_object_is_read_causes_another_read(
-    place: Place, provider: Provider
-) -> None:
+def test_a_webhook_during_its_objects_read_causes_another(place: Place, provider: Provider) -> None:
     gate = Gate(reply(balances(entry(token(1), "1"))))
     provider.on(path_of(1), gate, reply(balances(entry(token(1), "2"))))
     names = place.receive("Wallet", wallet(1))
@@ -177,9 +156,7 @@ def test_a_read_that_a_later_one_overtook_is_made_again(place: Place, provider: 
     ) == [("1", "other reads of it kept overtaking this one")]
 
 
-def test_an_incomplete_list_fails_its_webhook_and_removes_nothing(
-    place: Place, provider: Provider
-) -> None:
+def test_an_incomplete_list_fails_and_removes_nothing(place: Place, provider: Provider) -> None:
     provider.holds(wallet(1), entry(token(1)), entry(token(2)))
     place.receive("Wallet", wallet(1))
     place.replay()
@@ -188,8 +165,3 @@ def test_an_incomplete_list_fails_its_webhook_and_removes_nothing(
     assert place.replay().failed == 1
     assert "nextPage" in place.webhook(name)["last_error"]
     assert place.held() == 2
-    place.make_due()
-    assert place.replay(paging=Paging(next="nextPage", param="page"), attempts=1).failed == 1
-    place.make_due()
-    assert place.replay(ignore_fields=["nextPage"]).done == 1
-    assert place.held() == 1

@@ -131,9 +131,7 @@ def test_a_refused_objects_waits_grow_up_to_a_bound_and_hold_up_no_other(
 # Attempts ---------------------------------------------------------------------------------------
 
 
-def test_unusable_answers_and_404s_cost_attempts_and_each_webhook_has_its_own(
-    place: Place, provider: Provider
-) -> None:
+def test_404s_and_unusable_answers_cost_attempts(place: Place, provider: Provider) -> None:
     provider.on(path_of(1), reply(b"<html>"), reply(b"", 404))
     (old,) = place.receive("Wallet", wallet(1))
     waits = []
@@ -164,9 +162,7 @@ def test_unusable_answers_and_404s_cost_attempts_and_each_webhook_has_its_own(
 # Empty lists ------------------------------------------------------------------------------------
 
 
-def test_empty_lists_for_everyone_take_nothing_away_and_whole_ones_are_believed_again(
-    place: Place, provider: Provider
-) -> None:
+def test_empty_lists_for_everyone_take_nothing_away(place: Place, provider: Provider) -> None:
     hold(place, provider, 24)
     for number in range(24):
         provider.on(path_of(number), OK)
