@@ -11,11 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nftsync.store.database import (
-    Checkpoints,
-    connect_reader,
-    connect_writer,
-)
+from nftsync.store.database import Checkpoints, connect_writer
 from nftsync.store.mirror import Mirror
 
 MEGABYTE = 1024 * 1024
@@ -102,22 +98,3 @@ def test_a_long_log_gets_into_the_database_and_begins_anew(tmp_path: Path, linke
             assert database.stat().st_size > times * 8 * MEGABYTE
         checkpoints.close()
         assert writer.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-
-
-def test_a_reader_keeps_what_it_saw_and_the_log_waits_for_it(tmp_path: Path) -> None:
-    database = tmp_path / "nftsync.db"
-    with Mirror(database, write_gap=0.0) as mirror, closing(connect_reader(database)) as reader:
-        mirror.connection.execute("CREATE TABLE padding (content TEXT)")
-        count = "SELECT count(*) FROM padding"
-        reader.execute("BEGIN")
-        assert reader.execute(count).fetchone() == (0,)
-        for _ in range(4):
-            with mirror.transaction() as transaction:
-                transaction.connection.execute(
-                    "INSERT INTO padding WITH RECURSIVE n(i) AS"
-                    " (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) SELECT i FROM n"
-                )
-        assert reader.execute(count).fetchone() == (0,)
-        reader.execute("COMMIT")
-        assert reader.execute(count).fetchone() == (80_000,)
-    assert [path.name for path in tmp_path.iterdir()] == [database.name]

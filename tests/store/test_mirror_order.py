@@ -15,6 +15,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from worlds import mirrored, replayed
 
 from nftsync.records import CONTENT_COLUMNS, Content, TokenRead, WalletRead
 from nftsync.store.mirror import Mirror
@@ -88,30 +89,6 @@ asks = st.builds(
 )
 
 
-def balances_of(mirror: Mirror) -> dict[tuple[str, str], str]:
-    rows = mirror.connection.execute("SELECT wallet_id, token_id, amount FROM balances")
-    return {(wallet, token): amount for wallet, token, amount in rows}
-
-
-def replayed(mirror: Mirror) -> dict[tuple[str, str], str]:
-    found: dict[tuple[str, str], str] = {}
-    last_time = ""
-    rows = mirror.connection.execute(
-        "SELECT wallet_id, token_id, old_amount, new_amount, observed_at FROM balance_changes"
-        " ORDER BY change_id"
-    )
-    for wallet, token, old, new, at in rows:
-        assert at >= last_time
-        last_time = at
-        assert found.get((wallet, token)) == old
-        assert old != new
-        if new is None:
-            del found[wallet, token]
-        else:
-            found[wallet, token] = new
-    return found
-
-
 @cache
 def template() -> Path:
     """An empty database, made once."""
@@ -181,13 +158,13 @@ def make_read(
     )
 
 
-def stored_digests(mirror: Mirror) -> dict[str, str | None]:
-    return dict(mirror.connection.execute("SELECT wallet_id, body_sha256 FROM wallets"))
-
-
 def check(mirror: Mirror, model: Model) -> None:
-    assert balances_of(mirror) == model.balances()
-    assert replayed(mirror) == model.balances()
+    assert mirrored(mirror.path) == replayed(mirror.path) == model.balances()
+    changes = mirror.connection.execute(
+        "SELECT observed_at, old_amount IS NOT new_amount FROM balance_changes ORDER BY change_id"
+    ).fetchall()
+    assert changes == sorted(changes)
+    assert all(differs for _, differs in changes)
     columns = ", ".join(CONTENT_COLUMNS)
     stored = {
         token: tuple(values)
@@ -213,7 +190,7 @@ def test_the_read_that_started_later_wins_whatever_order_they_end_in(
         for index, ask in enumerate(asked):
             batches.setdefault(ask.batch, []).append((index, ask))
         for number in sorted(batches):
-            known = stored_digests(mirror)
+            known = dict(mirror.connection.execute("SELECT wallet_id, body_sha256 FROM wallets"))
             reads = {
                 numbers[index]: (
                     make_read(mirror, ask, numbers[index], versions[ask.tick], known),
