@@ -6,8 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from notebook_worlds import free_port, make_demo
+from notebook_worlds import free_port
 
+from nftsync.lab.demo import run_demo
 from nftsync.lab.demo_provider import address_file
 from nftsync.store.schema import open_store
 
@@ -19,7 +20,10 @@ def _no_settings(own_settings: None) -> None:
 
 @pytest.fixture(scope="session")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_demo(tmp_path_factory.mktemp("demo"))
+    """The demo's database, with history and webhooks; its provider has ended."""
+    database = tmp_path_factory.mktemp("demo") / "data" / "demo.db"
+    run_demo(database, lambda _: None, progress=False, port=0)
+    return database
 
 
 @pytest.fixture(scope="session")

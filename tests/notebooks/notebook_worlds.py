@@ -13,8 +13,6 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from nftsync.lab.demo import run_demo
-
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]-*.ipynb"))
 PAGES = ROOT / "docs" / "notebooks"
@@ -37,13 +35,6 @@ def free_port() -> int:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
     return port
-
-
-def make_demo(folder: Path) -> Path:
-    """The demo's database, with history and webhooks; its provider has ended."""
-    database = folder / "data" / "demo.db"
-    run_demo(database, lambda _: None, progress=False, port=0)
-    return database
 
 
 def read(path: Path) -> Any:
@@ -76,12 +67,6 @@ def execute(
         resources={"metadata": {"path": str(here)}},
     ).execute()
     return notebook
-
-
-def outputs(run: Any, ident: str) -> list[Any]:
-    """What a cell has put out."""
-    (cell,) = [cell for cell in run.cells if cell.id == ident]
-    return list(cell.outputs)
 
 
 def text_of(output: Any) -> str:

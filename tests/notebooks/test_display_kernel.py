@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import nbformat
-import papermill
 import pytest
 from notebook_worlds import execute, of_cells
 
@@ -94,12 +92,3 @@ def test_an_error_is_one_line_that_says_what_to_do_and_others_keep_their_traceba
     assert error.ename == "RuntimeError"
     assert len("\n".join(error.traceback).splitlines()) > 3
     assert SECRET not in nbformat.writes(notebook)  # type: ignore[no-untyped-call]
-
-
-def test_runners_of_notebooks_still_fail(tmp_path: Path) -> None:
-    notebook = of_cells("from nftsync import frames\nframes.holdings('missing.db')")
-    nbformat.write(notebook, tmp_path / "in.ipynb")  # type: ignore[no-untyped-call]
-    with pytest.raises(papermill.PapermillExecutionError, match="there is no database at"):
-        papermill.execute_notebook(
-            tmp_path / "in.ipynb", tmp_path / "out.ipynb", progress_bar=False, cwd=tmp_path
-        )

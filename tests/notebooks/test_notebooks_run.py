@@ -1,4 +1,4 @@
-"""Every notebook runs from a clean kernel: on a database with history and webhooks, and on none."""
+"""Every notebook runs: on a database with history and webhooks, and on none."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
-import nbformat
 import pytest
 from browser.seen_browser import PATIENCE, Record, open_chromium
-from notebook_worlds import CHARTS, NOTEBOOKS, PAGES, count, execute, outputs, read, text_of
+from nbformat import v4
+from notebook_worlds import CHARTS, NOTEBOOKS, PAGES, count, execute, of_cells, read, text_of
 
 from nftsync.lab.jupyter import notebook_environment
 
@@ -21,139 +21,92 @@ from nftsync.lab.jupyter import notebook_environment
 _LONG_TIME = re.compile(r"\d:\d\d\.\d|\+00:00")
 PLOTLY = "application/vnd.plotly.v1+json"
 
+#: What the notebooks are for is in their tables: by notebook and cell, what is shown of the demo.
+SHOWN = {
+    ("1-first-look", "holdings"): ["Treasury", "41 wallets"],
+    ("1-first-look", "gallery"): ["Freshly Minted"],
+    ("1-first-look", "sync"): ["41"],
+    ("2-what-changed", "log"): ["Treasury", "Freshly Minted"],
+    ("2-what-changed", "diff"): ["arrived", "left", "changed", "first_seen"],
+    ("2-what-changed", "as-of"): ["bracketed", "gap"],
+    ("3-collections-and-holders", "concentration"): ["nakamoto"],
+    ("3-collections-and-holders", "quality"): ["missing"],
+    ("4-webhooks-and-freshness", "states"): ["done"],
+    ("4-webhooks-and-freshness", "runs"): ["<td>ok</td>"],
+    ("4-webhooks-and-freshness", "by-webhook"): ["a webhook"],
+    ("5-report", "changed"): ["Freshly Minted"],
+    ("5-report", "quality"): ["missing"],
+}
 
-def all_outputs(run: Any) -> list[Any]:
-    return [output for cell in run.cells if cell.cell_type == "code" for output in cell.outputs]
+
+class Run:
+    """All notebooks, run after one another in one kernel, which forgets all names in between."""
+
+    def __init__(
+        self, database: Path | None, patch: pytest.MonkeyPatch, *changes: tuple[str, str]
+    ) -> None:
+        joined = of_cells()
+        for path in NOTEBOOKS:
+            joined.cells.append(v4.new_code_cell("%reset -f"))
+            for cell in read(path).cells:
+                cell.id = f"{path.stem}-{cell.id}"
+                joined.cells.append(cell)
+        for cell in joined.cells:
+            for old, new in changes:
+                cell.source = cell.source.replace(old, new)
+        run = execute(joined, database, patch)
+        self.outputs = {cell.id: cell.outputs for cell in run.cells if cell.cell_type == "code"}
+
+    def assert_quiet(self) -> None:
+        """Nothing was warned of, and nothing failed."""
+        for output in chain(*self.outputs.values()):
+            assert output.output_type != "error"
+            assert output.get("name") != "stderr", output.text
+
+    def assert_draws(self, *, marked: bool) -> None:
+        """Each chart is there, with marks or without any."""
+        for name, idents in CHARTS.items():
+            for ident in idents:
+                (output,) = self.outputs[f"{name}-{ident}"]
+                figure = output.data[PLOTLY]
+                marks = [trace for trace in figure["data"] if trace.keys() & {"x", "y", "z"}]
+                assert bool(marks) == marked, (name, ident)
+                assert figure["layout"]["title"]["text"]
+
+    def shown(self, name: str, ident: str) -> str:
+        return "\n".join(map(text_of, self.outputs[f"{name}-{ident}"]))
 
 
-def assert_quiet(run: Any) -> None:
-    """Nothing was warned of, and nothing failed."""
-    for output in all_outputs(run):
-        assert output.output_type != "error"
-        assert output.get("name") != "stderr", output.text
-
-
-@pytest.mark.parametrize("notebook", NOTEBOOKS[1:4], ids=lambda path: path.stem)
-def test_on_a_database_with_history_all_charts_are_drawn(
-    notebook: Path, demo: Path, monkeypatch: pytest.MonkeyPatch
+def test_on_the_demo_all_charts_are_drawn_and_the_wallets_read_again_when_told_to(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others are run below."""
-    monkeypatch.setenv("NFTSYNC_BASE_URL", "http://127.0.0.1:1")
-    run = execute(read(notebook), demo, monkeypatch)
-    assert_quiet(run)
-    assert_draws(run, notebook.stem)
-    assert_shows_the_demo(run, notebook.stem)
-
-
-def assert_draws(run: Any, name: str, *, marked: bool = True) -> None:
-    """Each chart is there, with marks or without any."""
-    for ident in CHARTS[name]:
-        (output,) = outputs(run, ident)
-        figure = output.data[PLOTLY]
-        marks = [trace for trace in figure["data"] if trace.keys() & {"x", "y", "z"}]
-        assert bool(marks) == marked, ident
-        assert figure["layout"]["title"]["text"]
-
-
-def assert_shows_the_demo(run: Any, name: str) -> None:
-    """What the notebook is for is in its tables."""
-
-    def shown(ident: str) -> str:
-        return "\n".join(text_of(output) for output in outputs(run, ident))
-
-    if name == "1-first-look":
-        assert "Treasury" in shown("holdings")
-        assert "Freshly Minted" in shown("gallery")
-        assert "41 wallets" in shown("holdings")
-        assert not _LONG_TIME.search(shown("holdings") + shown("freshness") + shown("wallets"))
-    elif name == "2-what-changed":
-        assert "Treasury" in shown("log")
-        assert "Freshly Minted" in shown("log")
-        assert not _LONG_TIME.search(shown("log") + shown("token") + shown("as-of-rows"))
-        for kind in ("arrived", "left", "changed", "first_seen"):
-            assert kind in shown("diff")
-        assert "bracketed" in shown("as-of")
-        assert "gap" in shown("as-of")
-    elif name == "3-collections-and-holders":
-        assert "nakamoto" in shown("concentration")
-        assert "missing" in shown("quality")
-        assert "provider" not in shown("quality"), "the demo's own pictures are fine"
-    elif name == "4-webhooks-and-freshness":
-        assert "done" in shown("states")
-        assert shown("runs").count("<td>ok</td>") == 2
-        assert "a webhook" in shown("by-webhook")
-        assert not _LONG_TIME.search(shown("trace") + shown("runs") + shown("freshness"))
-    else:
-        assert "Freshly Minted" in shown("changed")
-        assert "first_seen" not in shown("changed")
-        assert "missing" in shown("quality")
-        assert "provider" not in shown("quality"), "the demo's own pictures are fine"
-
-
-def changed(notebook: Path, *changes: tuple[str, str]) -> Any:
-    """A notebook in which lines begin otherwise."""
-    text = notebook.read_text(encoding="utf-8")
-    for old, new in changes:
-        assert text.count(f'"{old}') == 1
-        text = text.replace(f'"{old}', f'"{new}')
-    return nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
-
-
-def test_the_first_one_reads_the_wallets_again_when_told_to(
-    copied: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    (tmp_path / "data").symlink_to(copied.parent)
     with notebook_environment(copied, None, lambda _: None) as environment:
         monkeypatch.setenv("NFTSYNC_BASE_URL", environment["NFTSYNC_BASE_URL"])
-        run = execute(
-            changed(NOTEBOOKS[0], ("read_now = False", "read_now = True")), copied, monkeypatch
-        )
-    assert_quiet(run)
-    bar, result = outputs(run, "sync")[0], outputs(run, "sync")[-1]
-    assert "application/vnd.jupyter.widget-view+json" in bar.data
-    assert "41" in text_of(result)
-    assert_draws(run, NOTEBOOKS[0].stem)
-    assert_shows_the_demo(run, NOTEBOOKS[0].stem)
+        run = Run(None, monkeypatch, ("read_now = False", "read_now = True"))
+    run.assert_quiet()
+    run.assert_draws(marked=True)
+    for (name, ident), words in SHOWN.items():
+        assert [word for word in words if word not in run.shown(name, ident)] == [], ident
+    for name, idents in (
+        ("1-first-look", ["holdings", "freshness", "wallets"]),
+        ("2-what-changed", ["log", "token", "as-of-rows"]),
+        ("4-webhooks-and-freshness", ["trace", "runs", "freshness"]),
+    ):
+        assert not any(_LONG_TIME.search(run.shown(name, ident)) for ident in idents)
+    assert "application/vnd.jupyter.widget-view+json" in run.outputs["1-first-look-sync"][0].data
     assert count(copied, "SELECT count(*) FROM sync_runs WHERE kind = 'sync'") == 3
-
-
-def said(run: Any) -> str:
-    return "\n".join(text_of(output) for output in all_outputs(run) if PLOTLY not in output.data)
-
-
-def test_a_report_from_before_the_first_sync_to_a_time_says_what_that_means(
-    demo: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = changed(
-        NOTEBOOKS[-1],
-        ("start = None", "start = '2020-01-31'"),
-        ("end = None", "end = '2100-01-31'"),
-    )
-    run = execute(asked, demo, monkeypatch)
-    assert_quiet(run)
-    assert "before the end of the first sync" in said(run)
-    assert outputs(run, "arrivals") == [], "it would go up to now"
-    assert "Freshly Minted" in said(run)
-
-
-def test_a_report_on_the_demo_draws_all_and_says_so_below_its_heading(
-    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "data").symlink_to(demo.parent)
-    run = execute(read(NOTEBOOKS[-1]), None, monkeypatch)
-    assert_quiet(run)
-    assert_draws(run, NOTEBOOKS[-1].stem)
-    assert_shows_the_demo(run, NOTEBOOKS[-1].stem)
-    assert not [output for output in all_outputs(run) if output.output_type == "stream"]
-    (heading,) = outputs(run, "heading")
-    assert "No database is named" in text_of(heading).partition("</h1>")[2]
-    assert "before the end of the first sync" not in said(run)
+    report = list(chain(*(run.outputs[cell] for cell in run.outputs if cell.startswith("5-"))))
+    assert not [output for output in report if output.output_type == "stream"]
+    assert "No database is named" in run.shown("5-report", "heading").partition("</h1>")[2]
+    assert "before the end of the first sync" not in "".join(map(text_of, report))
+    assert "first_seen" not in run.shown("5-report", "changed")
 
 
 def test_on_an_empty_database_nothing_fails(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor in the report: see below."""
-    run = execute(read(NOTEBOOKS[0]), empty, monkeypatch)
-    assert_quiet(run)
-    assert_draws(run, NOTEBOOKS[0].stem, marked=False)
+    run = Run(empty, monkeypatch)
+    run.assert_quiet()
+    run.assert_draws(marked=False)
 
 
 # The page of the report ---------------------------------------------------------------------------
@@ -162,9 +115,9 @@ _BLOCK = re.compile(r"^```sh\n(papermill .*?)```$", re.DOTALL | re.M)
 
 
 def test_two_commands_make_one_page_that_draws_without_a_network(
-    empty: Path, tmp_path: Path
+    demo: Path, tmp_path: Path
 ) -> None:
-    """Those of docs/notebooks/README.md; an empty database has all charts, too."""
+    """Those of docs/notebooks/README.md, from before the first sync, and up to a time."""
     (tmp_path / "notebooks").mkdir()
     shutil.copy(NOTEBOOKS[-1], tmp_path / "notebooks")
     (block,) = _BLOCK.findall((PAGES / "README.md").read_text(encoding="utf-8"))
@@ -172,21 +125,30 @@ def test_two_commands_make_one_page_that_draws_without_a_network(
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "HOME": str(tmp_path)}
     ran = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block],
-        env={**environment, "NFTSYNC_DATABASE": str(empty)},
+        [
+            "bash",
+            "-euo",
+            "pipefail",
+            "-c",
+            block.replace(" -p start", " -p end 2100-01-31 -p start"),
+        ],
+        env={**environment, "NFTSYNC_DATABASE": str(demo)},
         capture_output=True,
         text=True,
     )
     assert ran.returncode == 0, ran.stderr
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "<h1>Our NFTs</h1>" in text
+    for words in ("<h1>Our NFTs</h1>", "before the end of the first sync", "Freshly Minted"):
+        assert words in text
     assert "show_table(" not in text, "no code"
+    assert "from the provider" not in text, "the demo's own pictures are fine"
     with open_chromium() as browser:
         context = browser.new_context(offline=True)
         context.set_default_timeout(PATIENCE)
         record, view = Record(context), context.new_page()
         view.goto((tmp_path / "report.html").as_uri())
-        view.wait_for_function("document.querySelectorAll('.js-plotly-plot .gtitle').length >= 3")
+        # That of arrivals is left out, as it would go up to now.
+        view.wait_for_function("document.querySelectorAll('.js-plotly-plot .gtitle').length >= 2")
     assert record.messages == []
     asked = [url for url in record.requests if not url.startswith(("file:", "data:", "blob:"))]
     assert asked == []
