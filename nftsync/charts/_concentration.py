@@ -69,23 +69,13 @@ def holders(
         sums = sums_in_each(groups.codes, frame["amount"].to_numpy(), len(sizes))
         sizes.insert(0, "amount", sums)
     shown = groups.largest(sizes, number)
-    if "wallet_label" in frame.columns:
-        labels = frame.drop_duplicates("wallet_id").set_index("wallet_id")["wallet_label"]
-        known = {key: label for key, label in labels.items() if isinstance(label, str)} | known
-    rows = rows_of(frame, groups, shown, known, "wallet")
-    contracts = rows.get("contracts", pd.Series(0, rows.index))
-    hovers = [
-        f"<b>{row.hover}</b><br>{_look.counted(row.holdings, 'NFT')}"
-        + f" of {_look.counted(of, 'collection')}" * (of > 0)
-        + f"<br>{row.says}"
-        for row, of in zip(rows.itertuples(), contracts, strict=True)
-    ]
+    rows = rows_of(frame, groups, shown, _labels(frame) | known, "wallet")
     values = rows["total"].map(float) if by_amount else rows["holdings"]
     what = "amount held" if by_amount else "NFTs held"
     rough = by_amount and max(rows["total"]) > _EXACT
     return bar_figure(
         rows,
-        hovers,
+        _hovers(rows),
         {what: values.tolist()},
         title,
         f"{what} (approximately; hover has it exactly)" if rough else what,
@@ -93,6 +83,23 @@ def holders(
         f" of {_look.counted(len(sizes), 'wallet')}",
         showlegend=False,
     )
+
+
+def _hovers(rows: pd.DataFrame) -> list[str]:
+    contracts = rows.get("contracts", pd.Series(0, rows.index))
+    return [
+        f"<b>{row.hover}</b><br>{_look.counted(row.holdings, 'NFT')}"
+        + f" of {_look.counted(of, 'collection')}" * (of > 0)
+        + f"<br>{row.says}"
+        for row, of in zip(rows.itertuples(), contracts, strict=True)
+    ]
+
+
+def _labels(frame: pd.DataFrame) -> dict[str, str]:
+    if "wallet_label" not in frame.columns:
+        return {}
+    labels = frame.drop_duplicates("wallet_id").set_index("wallet_id")["wallet_label"]
+    return dict(labels.dropna())
 
 
 _TITLE = "Concentration of holdings"
@@ -138,20 +145,16 @@ def concentration(
     shown = groups.largest(sizes, number)
     labels, hovers = groups.labels(shown, known)
     places = groups.places(shown)
-    gini = measured(frame.assign(group=places)[places < len(shown)], by="group")
-    ginis = gini.set_index("group")["gini"]
+    measures = measured(frame.assign(group=places)[places < len(shown)], by="group")
+    ginis = measures.set_index("group")["gini"]
     curves = [
         _curve(frame[places == place], f"{label}: Gini {ginis[place]:.3f}", hover, look)
         for place, (label, hover, look) in enumerate(zip(labels, hovers, _look.LOOKS, strict=False))
     ]
     of = f"{len(shown):,} of {len(sizes):,}" if len(sizes) > len(shown) else "all"
-    both = [0, 100]
-    equality = _look.line(
-        "equality: Gini 0", (_look.GREY, "solid"), width=1, x=both, y=both, hoverinfo="skip"
-    )
     inside = {"xref": "paper", "yref": "paper", "yanchor": "top"}
     return _look.figure(
-        [equality, *curves],
+        [_equality(), *curves],
         _TITLE,
         subtitle=f"{of} groups by {by.replace('_', ' ')}, those with the most holders",
         x={"title": {"text": "share of the holders, the smallest first (%)"}, "range": [0, 100]},
@@ -159,6 +162,12 @@ def concentration(
         height=520,
         legend={"orientation": "v", "x": 0.02, "y": 0.98, **inside},
     )
+
+
+def _equality() -> dict[str, Any]:
+    both = [0, 100]
+    look = (_look.GREY, "solid")
+    return _look.line("equality: Gini 0", look, width=1, x=both, y=both, hoverinfo="skip")
 
 
 def _curve(rows: pd.DataFrame, name: str, hover: str, look: tuple[str, str]) -> dict[str, Any]:

@@ -128,18 +128,15 @@ def holdings_over_time(
 ) -> go.Figure:
     """Draw how many holdings were known of at each time, from the change log.
 
-    A holding is a wallet with more than zero of a token; how much more doesn't count. The line
-    steps when a read found a change, which may be long after it happened. A wallet's first read
-    shows all that it held before, so these times are marked: what a line gains there was known
-    from then on, not bought then. The lines end at the last read of a wallet or the last change.
+    A holding is a wallet with more than zero of a token. The line steps when a read found a change,
+    maybe long after it happened; first reads, which show what was held before, are marked.
 
     Args:
         db: a path, a connection, a `sqlite_utils.Database`, or None for the configured database.
         by: None for one line of all holdings; or a line each by `contract_address`,
             `creator_name`, `wallet_group` or `wallet_id`, as they are today.
         top: lines shown on their own, 1 to 5, those that end highest; the rest are one line.
-        since: where the picture begins; the counts are those of the whole log. Text, a date (its
-            end) or a datetime.
+        since: where the picture begins; counts are of the whole log.
         exclude: wallets to leave out; one id or several.
         names: what to call contracts or wallets, by address or id.
 
@@ -167,9 +164,8 @@ def holdings_over_time(
         counts = standing(at, step, times)
         traces = [step_line("holdings", _look.LOOKS[0], times, counts, "holdings")]
     else:
-        if chosen == "wallet_id":
-            known = dict(about.set_index("wallet_id")["label"].dropna()) | known
-        traces = _lines(log, _groups_of(db, log, chosen), number, times, known)
+        labels = about.set_index("wallet_id")["label"].dropna() if chosen == "wallet_id" else {}
+        traces = _lines(log, _groups_of(db, log, chosen), number, times, {**labels, **known})
     # With several lines there is no one line for the marks to stand on.
     traces += _first_reads(log, begin, on_line=chosen is None)
     thinned = f"; {len(times):,} times are drawn" if len(drawn) < len(inside) else ""
@@ -274,14 +270,13 @@ def arrivals_and_departures(
 
     An arrival is a wallet that came to hold more than zero of a token, a departure one that came
     to hold none; a transfer between two known wallets is one of each. They count in the period in
-    which a read found them. Left out are the first reads of wallets, which show what was held
-    before, and amounts that changed without becoming zero.
+    which a read found them. Left out are first reads of wallets, and amounts that did not become 0.
 
     Args:
         db: a path, a connection, a `sqlite_utils.Database`, or None for the configured database.
-        every: the length of a period in UTC: text such as `15m`, `6h`, `1d`, `7d` (weeks begin on
-            Mondays) or a timedelta; None chooses one that gives at most 60 bars.
-        since: only what was found at this time or later. Text, a date (its end) or a datetime.
+        every: the length of a period in UTC, such as `15m`, `6h`, `1d`, `7d` (from Monday) or a
+            timedelta; None chooses one that gives at most 60 bars.
+        since: only what was found at this time or later.
         exclude: wallets to leave out; one id or several.
 
     Raises:
@@ -297,9 +292,8 @@ def arrivals_and_departures(
         none_yet = log.empty and since is None
         return _look.empty_figure(_CAME_AND_WENT, _NO_HISTORY if none_yet else nothing)
     first, last = int(log["at"].iloc[0]), int(log["at"].iloc[-1])
-    period = given or next(
-        (one for one in _PERIODS if _bins(first, last, one) <= _MOST_BARS_CHOSEN), _PERIODS[-1]
-    )
+    few = (one for one in _PERIODS if _bins(first, last, one) <= _MOST_BARS_CHOSEN)
+    period = given or next(few, _PERIODS[-1])
     bins = _bins(first, last, period)
     if bins > _look.MOST_POINTS:
         raise InputError(
@@ -308,13 +302,10 @@ def arrivals_and_departures(
     start = _floor(first, period)
     found = log[~log["first_read"]]
     arrived, left = (found["at"][found["step"] == step].to_numpy() for step in (1, -1))
-    named = _named(period)
-    first_reads = _look.counted(len(log) - len(found), "holding")
+    named, first_reads = _named(period), _look.counted(len(log) - len(found), "holding")
+    came = _bars("arrived", _look.BLUE, start, period, arrived, 1)
     return _look.figure(
-        [
-            _bars("arrived", _look.BLUE, start, period, arrived, 1),
-            _bars("left", _look.ORANGE, start, period, left, -1),
-        ],
+        [came, _bars("left", _look.ORANGE, start, period, left, -1)],
         _CAME_AND_WENT,
         subtitle=f"{_look.counted(len(arrived), 'arrival')} and"
         f" {_look.counted(len(left), 'departure')};"

@@ -200,11 +200,8 @@ def sandbox(
         "toWalletId": "...", "tokenId": "...", "amount": "1"}'
       curl -s http://127.0.0.1:8788/sandbox/deliveries
     """
-    given = [
-        name
-        for name in ("world_file", "wallets", "nfts", "seed")
-        if context.get_parameter_source(name) is not ParameterSource.DEFAULT
-    ]
+    named = ("world_file", "wallets", "nfts", "seed")
+    given = [x for x in named if context.get_parameter_source(x) is not ParameterSource.DEFAULT]
     if world_file is not None and (made_up := {"wallets", "nfts"} & set(given)):
         raise click.UsageError(
             f"--{max(made_up)} is for a made-up world; leave it out beside --world", context

@@ -1,4 +1,7 @@
-"""How unevenly holdings are spread over their holders, and which contracts share them."""
+"""How unevenly holdings are spread over their holders, and which contracts share them.
+
+Source: provider's document, sections NFT token balance and Token.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +49,10 @@ def concentration(
 ) -> pd.DataFrame:
     """How unevenly each group's amount is spread over its holders, the most held group first.
 
-    A holder is a wallet with more than zero of a token of the group. Holder i of a group's n
-    holders has x_i: the exact sum of what it holds of the group's tokens; S is the sum of all x_i.
-    Every measure is worked out in integers and divided once, so each is the nearest float, whatever
-    the size of the amounts. Custody wallets are counted one by one: who owns several of them looks
-    like several holders.
+    A holder is a wallet with more than zero of a token of the group; who owns several wallets looks
+    like several holders. Holder i of a group's n holders has x_i: the exact sum of what it holds of
+    the group's tokens; S is the sum of all x_i. Every measure is worked out in integers and divided
+    once, so each is the nearest float.
 
     A holding whose amount is unknown (the provider's text is not 1 to 100 ASCII digits) counts in
     `tokens`, `holders` and `unknown_amounts`, but not in the amounts: x_i is then what is known of
@@ -58,8 +60,7 @@ def concentration(
     group, its shares, `hhi` and `gini` are NaN and its `nakamoto` is missing.
 
     Args:
-        holdings: a frame as `frames.holdings` returns it, or a path, a `sqlite3.Connection`, a
-            `sqlite_utils.Database`, or None for the configured database.
+        holdings: a frame as `frames.holdings` returns it, or what to read it from.
         by: the column that names the groups, any of the frame; rows where it is missing are a
             group of their own. A `contract_address` of `0x` and 40 hex digits is one group
             whatever its case, and shows as first spelled.
@@ -69,8 +70,7 @@ def concentration(
         A row per group, by holders and then by name:
 
         - the column that `by` names
-        - `tokens`: distinct tokens that are held
-        - `holders`: distinct wallets that hold one
+        - `tokens`, `holders`: distinct tokens that are held, and wallets that hold one
         - `amount`: S, exact Python integers in an object column
         - `top1_share`, `top10_share`: the sum of the greatest x_i, or the ten greatest, over S;
           0 to 1
@@ -82,19 +82,12 @@ def concentration(
           of S; `Int64`
         - `unknown_amounts`: holdings (rows) whose amount is unknown
 
-        The fields are `tokenId`, `amount` and `contractAddress` of the provider's document,
-        sections "NFT token balance" and "Token".
-
     Raises:
         InputError: the frame has no such column or an unusable one, `by` is the name of a column
             that is returned, or an excluded id is no UUID.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    if not isinstance(by, str) or by in _MEASURES:
-        raise InputError(
-            f"cannot group holdings by {by!r}; give the name of a column of the frame other than"
-            f" {', '.join(_MEASURES)}, which name what is returned"
-        )
+    _check_grouping(by)
     frame = given_holdings(holdings, exclude, needs=("wallet_id", "token_id", "amount", by))
     group, names = groups_of(frame, by)
     count = len(names)
@@ -109,15 +102,25 @@ def concentration(
         **_measures(*_totals(group[known], wallet[known], amounts[known]), count),
         "unknown_amounts": np.bincount(group[~known], minlength=count),
     }
-    found = frame_of({by: names, **columns})
+    found = _in_order(frame_of({by: names, **columns}), by)
+    return found.sort_values("holders", ascending=False, kind="stable", ignore_index=True)
+
+
+def _check_grouping(by: object) -> None:
+    if not isinstance(by, str) or by in _MEASURES:
+        raise InputError(
+            f"cannot group holdings by {by!r}; give the name of a column of the frame other than"
+            f" {', '.join(_MEASURES)}, which name what is returned"
+        )
+
+
+def _in_order(found: pd.DataFrame, by: str) -> pd.DataFrame:
     try:
-        found = found.sort_values(by, kind="stable")
-    except TypeError:
-        # Names of several kinds have no order of their own.
-        found = found.sort_values(
+        return found.sort_values(by, kind="stable")
+    except TypeError:  # names of several kinds have no order of their own
+        return found.sort_values(
             by, kind="stable", key=lambda each: each.map(str, na_action="ignore")
         )
-    return found.sort_values("holders", ascending=False, kind="stable", ignore_index=True)
 
 
 def _totals(

@@ -65,6 +65,11 @@ class Window:
             self.changed_at[which],
         )
 
+    def in_order(self, kept: npt.NDArray[np.bool_]) -> Numbers:
+        """The positions of the rows that are kept, by time of change, wallet and token."""
+        order: Numbers = np.lexsort((self.tokens, self.wallets, self.changed_at))
+        return order[kept[order]]
+
 
 def read_window(source: Source, start: str, end: str | None) -> Window:
     """Compare two times by the changes in between.
@@ -165,17 +170,15 @@ def diff(
 ) -> pd.DataFrame:
     """What differs between two times: a row per wallet and token whose amount is not the same.
 
-    It is what comparing `holdings(as_of=start)` with `holdings(as_of=end)` shows, but read from
-    the changes after `start` and until `end` alone. A balance of 0 is no holding. Amounts that
-    are no whole numbers differ where their texts do.
+    It is what comparing `holdings` at `start` and at `end` shows, read from the changes in between.
+    A balance of 0 is no holding. Amounts that are no whole numbers differ where their texts do.
 
     Args:
         db: what to read, as `nftsync.frames` tells.
-        start: the earlier time, which has to be given. Text, a date (its end) or a datetime.
+        start: the earlier time. Text, a date (its end) or a datetime.
         end: the later time; None is now.
         wallet: only rows of this wallet, or these.
-        contract: only tokens of this contract. An address of `0x` and 40 hex digits matches
-            whatever its case, any other exactly.
+        contract: only tokens of this contract, as in `holdings`.
         exclude: one wallet id or several, whose rows are left out.
 
     Returns:
@@ -183,11 +186,9 @@ def diff(
         `contract_address` and `name` (as known at `end`), `before` and `after` (exact Python
         integers in object columns; None: not held, or no whole number), each with its text as
         sent (`before_text`, `after_text`; missing: not listed), `kind`, `counterparty_wallet_id`,
-        `changed_at` (the last change until `end`).
-
-        `kind` is `arrived` (not held at `start`), `first_seen` (the same, but it is the wallet's
-        first read that showed it, so nobody knows since when), `left` (not held at `end`) or
-        `changed` (another amount).
+        `changed_at` (the last change until `end`). `kind` is `arrived` (not held
+        at `start`), `first_seen` (the same, shown by the wallet's first read, so nobody knows since
+        when), `left` (not held at `end`) or `changed`.
 
         `counterparty_wallet_id` is inferred: of all wallets, exactly one lost this amount of the
         token and exactly one gained it. It names the other of the two. What was first seen is
@@ -199,8 +200,7 @@ def diff(
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     after, until = _times(start, end)
-    chosen = None if wallet is None else wallet_ids(wallet)
-    left_out = wallet_ids(exclude)
+    chosen, left_out = None if wallet is None else wallet_ids(wallet), wallet_ids(exclude)
     if not isinstance(contract, str | None):
         raise InputError(f"{contract!r} is not a contract address; give text")
     with reading(db) as source:
@@ -216,8 +216,7 @@ def diff(
         if contract is not None:
             same = names_contract(tokens.content["contract_address"], contract)
             kept &= np.append(same, False)[positions(tokens.numbers, window.tokens)]
-        order = np.lexsort((window.tokens, window.wallets, window.changed_at))
-        rows = order[kept[order]]
+        rows = window.in_order(kept)
         names = wallet_names(source, np.append(window.wallets[rows], counterparty[rows]))
     return _frame(window.rows(rows), kind[rows], counterparty[rows], tokens, names)
 

@@ -102,30 +102,27 @@ def editions(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame
     unknown amount (the provider's text is not 1 to 100 ASCII digits).
 
     Args:
-        holdings: a frame as `frames.holdings` returns it, or a path, a `sqlite3.Connection`, a
-            `sqlite_utils.Database`, or None for the configured database.
+        holdings: a frame as `frames.holdings` returns it, or what to read it from.
         exclude: wallets to leave out; one id or several.
 
     Returns:
-        A row per contract and series, in the order of their names, what has none last:
+        A row per contract and series, by name, what has none last:
 
-        - `contract_address`: addresses of `0x` and 40 hex digits are one contract whatever their
-          case, and show as first spelled; missing for tokens without one
-        - `series`: the common name; missing for tokens without one
+        - `contract_address`: `0x` and 40 hex digits are one whatever their case, and show as first
+          spelled
+        - `series`: the common name
         - `numbered`: whether its tokens have edition numbers, of which 0 is as good as any
         - `total`: the total of editions as the provider gives it, 0 and nonsense included; `Int64`
         - `held`: how many distinct numbers are held; where not numbered (one token, many copies),
           the exact sum of the known amounts. Python integers in an object column.
-        - `share`: `held` over `total`; over 1 if more is held than there should be; NaN where the
-          total is missing or less than 1, or where all amounts that it needs are unknown
+        - `share`: `held` over `total`; NaN where the total is missing or less than 1, or where all
+          amounts that it needs are unknown
         - `lowest`, `highest`: the least and the greatest number held; `Int64`
         - `gaps`: how many numbers between those two are not held; `Int64`, missing past 2**63 - 1
         - `gap_ranges`: those numbers, as `3-5, 9`; cut off with `…` before 200 characters
-        - `beyond_total`: how many of the held numbers cannot be of the total. The editions of a
-          total are numbered from 0 to total - 1, or from 1 to total; of the two, the one that
-          leaves out fewer counts. `Int64`, missing without a total.
-        - `holders`: distinct wallets that hold one
-        - `unknown_amounts`: holdings (rows) whose amount is unknown
+        - `beyond_total`: how many held numbers are not of 0 to total - 1, or of 1 to total: the
+          one that leaves out fewer counts. `Int64`, missing without a total.
+        - `holders`, `unknown_amounts`: distinct wallets that hold one; rows of unknown amount
 
         From `lowest` to `beyond_total`, all is missing where a series is not numbered. The fields
         are `name`, `editionId` and `totalEdition` of the provider's document, section
@@ -135,7 +132,10 @@ def editions(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame
         InputError: the frame lacks a column or has an unusable one, or an excluded id is no UUID.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    rows = _read(given_holdings(holdings, exclude, needs=_NEEDS))
+    return _measured(_read(given_holdings(holdings, exclude, needs=_NEEDS)))
+
+
+def _measured(rows: _Rows) -> pd.DataFrame:
     count = len(rows.first)
     total, no_total = rows.total[rows.first], rows.no_total[rows.first]
     series, edition = _distinct_numbers(rows)

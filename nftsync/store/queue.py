@@ -261,6 +261,14 @@ def due_rechecks(
 _Mark: TypeAlias = tuple[WebhookState, str | None, str | None]
 
 
+_SETTLE = """
+    UPDATE webhooks SET state = ?2, lease_no = NULL, attempts = attempts + ?3, run_id = ?7,
+        next_attempt_at = iif(?2 IN ('pending', 'failed'), coalesce(?4, next_attempt_at), NULL),
+        last_error = iif(?2 = 'pending', coalesce(?5, last_error), ?5),
+        finished_at = iif(?2 IN ('pending', 'failed'), NULL, ?6)
+    WHERE webhook_no IN (SELECT value FROM json_each(?1))"""
+
+
 def acknowledge(
     connection: sqlite3.Connection,
     lease_no: int,
@@ -312,16 +320,8 @@ def acknowledge(
     counts: Counter[WebhookState] = Counter()
     for (state, due_at, error), group in groups.items():
         counts[state] += len(group)
-        over_keys(
-            connection,
-            "UPDATE webhooks SET state = ?2, lease_no = NULL, attempts = attempts + ?3,"
-            " next_attempt_at = iif(?2 IN ('pending', 'failed'), coalesce(?4, next_attempt_at),"
-            " NULL), last_error = iif(?2 = 'pending', coalesce(?5, last_error), ?5),"
-            " finished_at = iif(?2 IN ('pending', 'failed'), NULL, ?6),"
-            " run_id = ?7 WHERE webhook_no IN (SELECT value FROM json_each(?1))",
-            group,
-            *(state, int(state in {"done", "failed", "dead"}), due_at, error, at, run_id),
-        )
+        counted = int(state in {"done", "failed", "dead"})
+        over_keys(connection, _SETTLE, group, state, counted, due_at, error, at, run_id)
     return counts, list(left)
 
 
