@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from provider import Provider
 
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
@@ -23,3 +24,10 @@ def provider() -> Iterator[SandboxServer]:
     """A small world behind a real server."""
     with SandboxServer(lambda url: generate(wallets=30, nfts=8, seed=3, image_base=url)) as server:
         yield server
+
+
+@pytest.fixture
+def lying() -> Iterator[Provider]:
+    """A provider that answers as it is told to."""
+    with Provider() as running:
+        yield running

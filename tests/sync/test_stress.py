@@ -7,6 +7,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import cycle
 from pathlib import Path
 
 from worlds import listed, mirrored, replayed
@@ -43,21 +44,28 @@ def test_readers_and_writers_in_two_processes_lose_nothing(
     held = listed(provider.world)
 
     def one_turn(turn: int) -> None:
-        """Give all tokens of a wallet one amount, a new one each turn, and read them."""
+        """Give all tokens of a wallet one amount, a new one each turn, as name too; read them."""
         for wallet, token in held:
             amount = str(turn * 1000 + wallets.index(wallet))
             provider.world.set_amount(wallet, token, amount)
+            provider.world.edit_metadata(token, {"name": amount})
         nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
 
     one_turn(0)
     other = subprocess.Popen([sys.executable, "-c", OTHER, str(database)])
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, closing(sqlite3.connect(database)) as connection:
         writer = pool.submit(lambda: [one_turn(turn) for turn in range(1, 7)])
-        while not writer.done():
-            holdings = frames.holdings(database)
+        for way in cycle((database, connection)):
+            now = frames.holdings(way)
+            then = frames.holdings(way, as_of=now["balance_updated_at"].max())
             # What is written in one transaction is seen whole or not at all.
-            assert set(holdings.groupby("wallet_id")["amount_text"].nunique()) == {1}
-            assert len(holdings) >= len(held)
+            for holdings in (now, then):
+                assert set(holdings.groupby("wallet_id")["amount_text"].nunique()) == {1}
+                one = holdings.drop_duplicates("token_id", keep=False).dropna(subset="name")
+                assert (one["name"] == one["amount_text"]).all()
+                assert len(one) > 100  # the other tokens are in several wallets
+            if writer.done():
+                break
         writer.result()
     assert other.wait(60) == 0
     last = frames.holdings(database, wallet="99999999-9999-4999-8999-999999999999")

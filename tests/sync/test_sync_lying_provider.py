@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import socket
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -30,14 +31,7 @@ pytestmark = pytest.mark.usefixtures("own_settings")
 
 
 @pytest.fixture
-def provider() -> Iterator[Provider]:
-    """A provider that answers as it is told to, in the place of the sandbox."""
-    with Provider() as running:
-        yield running
-
-
-@pytest.fixture
-def sync(provider: Provider, tmp_path: Path) -> Sync:
+def sync(lying: Provider, tmp_path: Path) -> Sync:
     """A sync with short timeouts and one attempt, unless a test says otherwise."""
 
     def run(wallets: Any = None, *, toml: str = "", **given: Any) -> SyncResult:
@@ -47,7 +41,7 @@ def sync(provider: Provider, tmp_path: Path) -> Sync:
             for name in ("tokens", "older_than", "resume", "accept_empty")
             if name in given
         }
-        flags = {"base_url": provider.url, "retries": 1, "timeout": 10, "concurrency": 4, **given}
+        flags = {"base_url": lying.url, "retries": 1, "timeout": 10, "concurrency": 4, **given}
         lines = None if wallets is None else [WalletLine(wallet_id) for wallet_id in wallets]
         return sync_with(
             settings.load(flags, environ={}, directory=tmp_path),
@@ -68,14 +62,12 @@ def query(tmp_path: Path) -> Callable[..., list[tuple[Any, ...]]]:
 
 
 @pytest.fixture
-def held(query: Callable[..., Any]) -> Callable[[], dict[str, dict[str, str]]]:
+def held(tmp_path: Path) -> Callable[[], dict[str, dict[str, str]]]:
     """What each wallet holds, as the mirror says."""
 
     def run() -> dict[str, dict[str, str]]:
         found: dict[str, dict[str, str]] = {}
-        for wallet_id, token_id, amount in query(
-            "SELECT wallet_id, token_id, amount FROM balances"
-        ):
+        for (wallet_id, token_id), amount in mirrored(tmp_path / "data/nftsync.db").items():
             found.setdefault(wallet_id, {})[token_id] = amount
         return found
 
@@ -86,10 +78,10 @@ def path(number: int) -> str:
     return f"/v1/wallets/{wallet(number)}/nft-balances"
 
 
-def fill(provider: Provider, count: int) -> list[str]:
+def fill(lying: Provider, count: int) -> list[str]:
     """Let `count` wallets hold two tokens each."""
     for number in range(count):
-        provider.holds(wallet(number), *(entry(token(2 * number + n), str(n)) for n in (0, 1)))
+        lying.holds(wallet(number), *(entry(token(2 * number + n), str(n)) for n in (0, 1)))
     return [wallet(number) for number in range(count)]
 
 
@@ -101,41 +93,41 @@ def errors(result: SyncResult) -> dict[str, str]:
 
 
 def test_a_sync_reads_all_and_the_next_one_finds_it_unchanged(
-    provider: Provider, sync: Sync, held: Any
+    lying: Provider, sync: Sync, held: Any
 ) -> None:
-    wallets = fill(provider, 30)
+    wallets = fill(lying, 30)
     first = sync(wallets)
     assert first.status == "ok"
     assert first.wallets == (type(first.wallets))(total=30, ok=30, unchanged=0, failed=0)
     assert (first.tokens.added, first.balances.added) == (60, 60)
-    assert (first.requests, first.retries) == (30, 0) == (len(provider.requests()), 0)
+    assert (first.requests, first.retries) == (30, 0) == (len(lying.requests()), 0)
     assert held()[wallet(7)] == {token(14): "0", token(15): "1"}
     second = sync()
     assert (second.status, second.wallets.unchanged, second.requests) == ("ok", 30, 30)
     assert second.as_dict()["balances"] == {"added": 0, "changed": 0, "removed": 0}
-    assert provider.connections <= 8
+    assert lying.connections <= 8
 
 
 def test_requests_and_retries_are_counted_as_the_provider_saw_them(
-    provider: Provider, sync: Sync, query: Any
+    lying: Provider, sync: Sync, query: Any
 ) -> None:
-    wallets = fill(provider, 6)
-    good = reply(provider.bodies[path(0)])
-    provider.on(path(0), reply(status=503), good)
-    provider.on(path(1), raw(), raw(), good)
-    provider.on(path(2), reply(b"{"), reply(status=404))
+    wallets = fill(lying, 6)
+    good = reply(lying.bodies[path(0)])
+    lying.on(path(0), reply(status=503), good)
+    lying.on(path(1), raw(), raw(), good)
+    lying.on(path(2), reply(b"{"), reply(status=404))
     result = sync(wallets, retries=3)
     assert (result.status, result.wallets.ok, result.wallets.failed) == ("partial", 5, 1)
-    assert (result.requests, result.retries) == (len(provider.requests()), 4) == (10, 4)
+    assert (result.requests, result.retries) == (len(lying.requests()), 4) == (10, 4)
     assert query("SELECT requests, retries, status FROM sync_runs") == [(10, 4, "partial")]
 
 
-def test_pages_are_put_together(provider: Provider, sync: Sync, held: Any) -> None:
+def test_pages_are_put_together(lying: Provider, sync: Sync, held: Any) -> None:
     pages = {
         "": balances(entry(token(1)), cursor="two"),
         "c=two": balances(entry(token(2), "5"), cursor=None),
     }
-    provider.on(path(0), lambda peer: reply(pages[peer.seen.query])(peer))
+    lying.on(path(0), lambda peer: reply(pages[peer.seen.query])(peer))
     toml = '[paging]\nnext = "cursor"\nparam = "c"\n'
     assert sync([wallet(0)], toml=toml).status == "ok"
     assert held() == {wallet(0): {token(1): "1", token(2): "5"}}
@@ -147,35 +139,29 @@ def test_pages_are_put_together(provider: Provider, sync: Sync, held: Any) -> No
 FAULTS = {
     "not found": (reply(status=404), "404"),
     "down": (reply(status=500), "500"),
-    "forbidden": (reply(status=403), "403"),
     "broken": (raw(b"HTTP/1.1 200 OK\r\n", then="reset"), "the connection broke"),
     "HTML": (reply(b"<html>"), "it looks like HTML"),
     "cut short": (reply(balances(entry(token(1)))[:-9]), "cut short"),
-    "too short for its length": (reply(balances(), length=9_999), "the connection broke"),
     "silent": (silence(), "no whole answer within 0.5 s"),
     "another shape": (reply(b'{"nftTokenBalances": {}}'), "$.nftTokenBalances: expected array"),
-    "no amount": (reply(b'{"nftTokenBalances": [{"tokenId": "x"}]}'), "field amount"),
-    "a number": (reply(balances({"tokenId": token(1), "amount": 1})), "[0].amount: expected str"),
-    "no UUID": (reply(balances(entry("../x"))), "[0].tokenId: '../x' is not a UUID"),
     "one token, two amounts": (
         reply(balances(entry(token(1), "1"), entry(token(1), "2"))),
         f"token {token(1)} is listed twice, with the amounts '1' and '2'",
     ),
     "moved": (reply(status=301, location="/"), "a redirect"),
     "wait for a day": (reply(status=429, retry_after="86400"), "asks to wait 86400 s"),
-    "too deep": (reply(b'{"nftTokenBalances": [], "x": ' + b"[" * 100_000), "nested too deeply"),
 }
 
 
 def test_wallets_that_fail_are_listed_and_keep_what_they_held_while_the_others_go_on(
-    provider: Provider, sync: Sync, held: Any, query: Any
+    lying: Provider, sync: Sync, held: Any, query: Any
 ) -> None:
-    wallets = fill(provider, 30)
+    wallets = fill(lying, 30)
     sync(wallets)
     before, read_at = held(), dict(query("SELECT wallet_id, synced_at FROM wallets"))
     faulty = {wallet(number): fault for number, fault in enumerate(FAULTS)}
     for number, (answer, _) in enumerate(FAULTS.values()):
-        provider.on(path(number), answer)
+        lying.on(path(number), answer)
     result = sync(timeout=0.5)
     assert (result.status, result.wallets.total, result.wallets.failed) == (
         "partial", 30, len(FAULTS),
@@ -189,8 +175,8 @@ def test_wallets_that_fail_are_listed_and_keep_what_they_held_while_the_others_g
     assert {x[0]: x[1] for x in failed} == errors(result)
     assert all(synced_at == read_at[wallet_id] for wallet_id, _, synced_at in failed)
     for number in range(len(FAULTS)):
-        provider.holds(wallet(number), entry(token(2 * number), "9"))
-        provider.on(path(number))
+        lying.holds(wallet(number), entry(token(2 * number), "9"))
+        lying.on(path(number))
     again = sync()
     assert (again.status, again.balances.removed) == ("ok", len(FAULTS))
     assert held()[wallet(1)] == {token(2): "9"}
@@ -200,12 +186,12 @@ def test_wallets_that_fail_are_listed_and_keep_what_they_held_while_the_others_g
 
 
 def test_an_incomplete_read_stores_what_it_shows_and_removes_nothing(
-    provider: Provider, sync: Sync, held: Any, query: Any
+    lying: Provider, sync: Sync, held: Any, query: Any
 ) -> None:
-    provider.holds(wallet(1), entry(token(1), "1"), entry(token(2), "1"))
+    lying.holds(wallet(1), entry(token(1), "1"), entry(token(2), "1"))
     sync([wallet(1)])
     (read_at,) = query("SELECT synced_at FROM wallets")
-    provider.holds(wallet(1), entry(token(1), "7"), entry(token(3), "1"), nextPage="abc")
+    lying.holds(wallet(1), entry(token(1), "7"), entry(token(3), "1"), nextPage="abc")
     result = sync()
     assert (result.status, result.wallets.failed) == ("failed", 1)
     assert "'nextPage'" in errors(result)[wallet(1)]
@@ -226,18 +212,16 @@ def test_an_incomplete_read_stores_what_it_shows_and_removes_nothing(
 
 @pytest.mark.parametrize("count", [20, 65])
 def test_a_provider_that_is_suddenly_empty_for_all_is_not_believed_until_told_to(
-    provider: Provider, sync: Sync, held: Any, query: Any, count: int
+    lying: Provider, sync: Sync, held: Any, query: Any, count: int
 ) -> None:
-    wallets = fill(provider, count)
+    wallets = fill(lying, count)
     sync(wallets)
     before = held()
     for wallet_id in wallets:
-        provider.holds(wallet_id)
+        lying.holds(wallet_id)
     result = sync()
     assert result.status == "failed"
-    assert result.error is not None
-    assert "empty lists" in result.error
-    assert "--accept-empty" in result.error
+    assert re.search("empty lists.*--accept-empty", str(result.error))
     assert result.balances.removed == 0
     assert held() == before
     assert query("SELECT status FROM sync_runs ORDER BY run_id DESC LIMIT 1") == [("failed",)]
@@ -250,40 +234,34 @@ def test_a_provider_that_is_suddenly_empty_for_all_is_not_believed_until_told_to
     ("count", "emptied"), [(1, [0]), (31, [0]), (60, [n for n in range(60) if n % 3])]
 )
 def test_emptied_wallets_are_believed_while_they_are_few_or_others_still_hold(
-    provider: Provider, sync: Sync, held: Any, count: int, emptied: list[int]
+    lying: Provider, sync: Sync, held: Any, count: int, emptied: list[int]
 ) -> None:
-    sync(fill(provider, count))
+    sync(fill(lying, count))
     for number in emptied:
-        provider.holds(wallet(number))
+        lying.holds(wallet(number))
     result = sync(concurrency=1)
     assert (result.status, result.balances.removed) == ("ok", 2 * len(emptied))
     assert set(held()) == {wallet(n) for n in range(count) if n not in emptied}
 
 
-def test_wallets_that_never_held_anything_may_all_be_empty(provider: Provider, sync: Sync) -> None:
+def test_wallets_that_never_held_anything_may_all_be_empty(lying: Provider, sync: Sync) -> None:
     wallets = [wallet(number) for number in range(40)]
     for wallet_id in wallets:
-        provider.holds(wallet_id)
+        lying.holds(wallet_id)
     assert [sync(wallets).status for _ in range(2)] == ["ok", "ok"]
 
 
 # Runs that have no point ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [401, 403])
-def test_refusals_from_the_beginning_stop_the_run(
-    provider: Provider, sync: Sync, held: Any, status: int
-) -> None:
-    wallets = fill(provider, 3)
-    sync(wallets)
+def test_refusals_from_the_beginning_stop_the_run(lying: Provider, sync: Sync, held: Any) -> None:
+    sync(fill(lying, 3))
     before = held()
-    provider.always(reply(status=status))
-    many = [wallet(number) for number in range(1_000, 4_000)]
-    result = sync(many)
+    lying.always(reply(status=401), reply(status=403))
+    result = sync([wallet(number) for number in range(1_000, 4_000)])
     assert result.status == "failed"
-    assert result.error is not None
-    assert "first 20 answers were all 401 or 403" in result.error
-    assert 20 <= len(provider.requests()) - 3 < 3_000
+    assert "first 20 answers were all 401 or 403" in str(result.error)
+    assert 20 <= len(lying.requests()) - 3 < 3_000
     assert held() == before
 
 
@@ -291,25 +269,21 @@ def test_an_unreachable_provider_stops_the_run(sync: Sync, query: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
     result = sync([wallet(number) for number in range(5_000)], base_url=url)
-    assert result.status == "failed"
-    assert result.error is not None
-    assert "50 requests in a row got no connection (no connection: " in result.error
+    assert "50 requests in a row got no connection (no connection: " in str(result.error)
     assert 50 <= result.requests < 5_000
     assert query("SELECT status, error FROM sync_runs") == [("failed", result.error)]
 
 
-def test_an_etag_spares_the_next_body(provider: Provider, sync: Sync) -> None:
-    fill(provider, 1)
+def test_an_etag_spares_the_next_body(lying: Provider, sync: Sync) -> None:
+    fill(lying, 1)
 
     def answer(peer: Peer) -> bool:
         known = peer.seen.headers.get("if-none-match") == 'W/"v1"'
-        return (reply(status=304) if known else reply(provider.bodies[path(0)], etag='W/"v1"'))(
-            peer
-        )
+        return (reply(status=304) if known else reply(lying.bodies[path(0)], etag='W/"v1"'))(peer)
 
-    provider.on(path(0), answer)
+    lying.on(path(0), answer)
     assert [sync([wallet(0)]).wallets.unchanged for _ in range(3)] == [0, 1, 1]
-    sent = [seen.headers.get("if-none-match") for seen in provider.requests()]
+    sent = [seen.headers.get("if-none-match") for seen in lying.requests()]
     assert sent == [None, 'W/"v1"', 'W/"v1"']
 
 
@@ -317,12 +291,12 @@ def test_an_etag_spares_the_next_body(provider: Provider, sync: Sync) -> None:
 
 
 def test_tokens_are_read_by_id_and_one_that_fails_is_listed_with_its_wallet(
-    provider: Provider, sync: Sync, query: Any
+    lying: Provider, sync: Sync, query: Any
 ) -> None:
-    wallets = fill(provider, 2)
+    wallets = fill(lying, 2)
     for number in range(3):
         body = b'{"id": "%s", "contractAddress": "c%d"}' % (token(number).encode(), number)
-        provider.on(f"/v1/tokens/{token(number)}", reply(body))
+        lying.on(f"/v1/tokens/{token(number)}", reply(body))
     result = sync(wallets, tokens=True)
     assert (result.status, result.requests) == ("partial", 6)
     (failure,) = result.failures
@@ -336,17 +310,18 @@ def test_tokens_are_read_by_id_and_one_that_fails_is_listed_with_its_wallet(
 # Interruption -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("read", [4, 0])
 def test_ctrl_c_does_not_wait_for_a_silent_provider_and_keeps_what_was_read(
-    provider: Provider, sync: Sync, held: Any
+    lying: Provider, sync: Sync, held: Any, read: int
 ) -> None:
-    assert threading.current_thread() is threading.main_thread()
-    wallets = fill(provider, 12)
-    for number in range(4, 12):
-        provider.on(path(number), silence())
+    """Interrupted is interrupted, also where all that has ended so far has failed."""
+    wallets = fill(lying, 12)
+    for number in range(read, 12):
+        lying.on(path(number), reply(status=404) if number < 4 else silence())
     pressed: list[float] = []
 
     def press() -> None:
-        provider.wait_for(8)  # four answered, four silent
+        lying.wait_for(8)  # four answered, four silent
         pressed.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -355,10 +330,11 @@ def test_ctrl_c_does_not_wait_for_a_silent_provider_and_keeps_what_was_read(
     result = sync(wallets, timeout=60)
     thread.join()
     assert time.monotonic() - pressed[0] < 15
-    assert (result.status, result.wallets.ok, result.failures) == ("interrupted", 4, [])
-    assert set(held()) == set(wallets[:4])
-    for number in range(4, 12):
-        provider.on(path(number))
+    assert (result.status, result.wallets.ok) == ("interrupted", read)
+    assert set(errors(result)) == set(wallets[read:4])
+    assert set(held()) == set(wallets[:read])
+    for number in range(12):
+        lying.on(path(number))
     resumed = sync(resume=True)
     assert (resumed.run_id, resumed.status, resumed.wallets.ok) == (result.run_id, "ok", 12)
     assert set(held()) == set(wallets)
@@ -369,7 +345,7 @@ def test_ctrl_c_does_not_wait_for_a_silent_provider_and_keeps_what_was_read(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_after_any_faults_the_mirror_says_what_good_reads_said_and_in_the_end_the_truth(
-    provider: Provider, sync: Sync, held: Any, tmp_path: Path, seed: int
+    lying: Provider, sync: Sync, held: Any, tmp_path: Path, seed: int
 ) -> None:
     chance = random.Random(seed)
     lock = threading.Lock()
@@ -380,7 +356,7 @@ def test_after_any_faults_the_mirror_says_what_good_reads_said_and_in_the_end_th
     def trade(number: int) -> None:
         tokens = chance.sample(range(100), chance.randint(0, 5))
         truth[wallet(number)] = {token(n): str(chance.randint(0, 9)) for n in tokens}
-        provider.holds(wallet(number), *(entry(t, a) for t, a in truth[wallet(number)].items()))
+        lying.holds(wallet(number), *(entry(t, a) for t, a in truth[wallet(number)].items()))
 
     def answer(peer: Peer) -> bool:
         with lock:
@@ -389,18 +365,18 @@ def test_after_any_faults_the_mirror_says_what_good_reads_said_and_in_the_end_th
             return fault(peer)
         wallet_id = peer.seen.path.split("/")[3]
         last_good[wallet_id] = truth[wallet_id]
-        return reply(provider.bodies[peer.seen.path])(peer)
+        return reply(lying.bodies[peer.seen.path])(peer)
 
     wallets = [wallet(number) for number in range(40)]
     for _ in range(6):
         for number in chance.sample(range(40), 15) if truth else range(40):
             trade(number)
-        provider.always(answer)
+        lying.always(answer)
         result = sync(wallets)
         assert result.wallets.total == 40
         good = {wallet_id: tokens for wallet_id, tokens in last_good.items() if tokens}
         assert held() == good
-    provider.always()
+    lying.always()
     assert sync(wallets).status == "ok"
     assert held() == {wallet_id: tokens for wallet_id, tokens in truth.items() if tokens}
     database = tmp_path / "data/nftsync.db"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,12 +19,6 @@ from nftsync.store.wallets import WalletLine
 
 #: More than what makes a sync without shared access start a process of its own.
 MANY = 520
-
-
-@pytest.fixture
-def lying() -> Iterator[Provider]:
-    with Provider() as running:
-        yield running
 
 
 def config_of(provider: Provider) -> ClientConfig:
@@ -102,11 +95,7 @@ def test_a_stop_from_another_thread_ends_a_sync_that_the_provider_keeps_waiting(
     """As after Ctrl-C: what was read is saved, and --resume reads only the rest."""
     lying.always(silence())
     for number in range(5):
-        lying.holds(wallet(number), entry(token(number)))
-        lying.on(
-            f"/v1/wallets/{wallet(number)}/nft-balances",
-            reply(lying.bodies[f"/v1/wallets/{wallet(number)}/nft-balances"]),
-        )
+        lying.on(f"/v1/wallets/{wallet(number)}/nft-balances", one_token_each)
     config = config_of(lying)
     access = config.access() if shared else None
     stopped = threading.Event()
