@@ -56,16 +56,9 @@ def frame_of_held(
         for (wallet, token), amount in held.items()
     ]
     columns = ["wallet_id", "token_id", "amount", "amount_text", *about(1)]
-    kinds = {
-        name: "Int64" if name in {"edition_id", "total_edition"} else "str"
-        for name in columns
-        if name != "amount"
-    }
-    amounts = pd.Series([row.pop("amount") for row in rows], dtype=object)
-    frame = pd.DataFrame(rows, columns=[name for name in columns if name != "amount"])
-    frame = frame.astype(kinds)
-    frame.insert(2, "amount", amounts)
-    return frame
+    numbers = {"edition_id", "total_edition"}
+    kinds = {name: "Int64" if name in numbers else "str" for name in columns if name != "amount"}
+    return pd.DataFrame(rows, columns=columns, dtype=object).astype(kinds)
 
 
 def counted(held: dict[tuple[int, int], str], exclude: set[int]) -> list[Held]:

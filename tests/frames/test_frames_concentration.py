@@ -79,23 +79,6 @@ def test_agrees_where_groups_have_many_holders(held: dict[tuple[int, int], str])
     assert frame["edition_id"].dtype == "Int64"
 
 
-def test_amounts_closer_than_floats_are_told_apart_and_half_is_not_more_than_half() -> None:
-    for amounts in ([2**255 + offset for offset in (3, 1, 2, 0, 1)], [2, 1, 1]):
-        held = {(wallet, 1): str(amount) for wallet, amount in enumerate(amounts, start=1)}
-        found = shown(frames.concentration(frame_of_held(held, about)))[0]
-        assert found[3:9] == measures(amounts)
-
-
-def test_an_unknown_amount_counts_as_held_but_not_in_the_amounts() -> None:
-    held = {(1, 5): "3", (2, 5): "3", (2, 15): "1.5", (3, 5): "many", (4, 6): "?"}
-    frame = frames.concentration(frame_of_held(held, about))
-    assert shown(frame) == [
-        ["KT1abc", 2, 3, 6, 0.5, 1.0, 0.5, 0.0, 2, 2],
-        ["kt1abc", 1, 1, 0, None, None, None, None, None, 1],
-    ]
-    assert frame["nakamoto"].dtype == "Int64"
-
-
 @pytest.mark.parametrize(
     ("values", "ordered"),
     [

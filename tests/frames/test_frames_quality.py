@@ -135,10 +135,10 @@ def test_broken_records(build: Builder) -> None:
     assert problems(build.path) == list(cases.values())
 
 
-def test_many_tokens_with_the_same_and_several_problems(build: Builder) -> None:
+def test_tokens_with_the_same_and_several_problems(build: Builder) -> None:
     extra = '{"metadata":{"editionId":"x","name":1}}'
-    for number in (1, 2, 3):
-        build.token(number, image=None if number == 2 else GOOD["image"], extra=extra)
+    build.token(1, image=GOOD["image"], extra=extra)
+    build.token(2, image=None, extra=extra)
     found = frames.quality(build.path)
     assert list(zip(found["token_id"], found["field"], found["reason"], strict=True)) == [
         (token_id(1), "name", "wrong type"),
@@ -146,8 +146,6 @@ def test_many_tokens_with_the_same_and_several_problems(build: Builder) -> None:
         (token_id(2), "name", "wrong type"),
         (token_id(2), "image", "missing"),
         (token_id(2), "edition_id", "wrong type"),
-        (token_id(3), "name", "wrong type"),
-        (token_id(3), "edition_id", "wrong type"),
     ]
 
 

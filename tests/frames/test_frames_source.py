@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -177,73 +176,3 @@ def test_what_is_no_database(wrong: object) -> None:
 def test_a_name_with_odd_characters(tmp_path: Path) -> None:
     path = small(tmp_path / "100% ?#é.db").close()
     assert len(frames.holdings(path)) == 4
-
-
-TOKENS, WALLETS = 12, 8
-
-
-def _rewrite(build: Builder, stop: threading.Event) -> None:
-    """Commit a wallet after the other, each wholly: balances, changes, states, row."""
-    amount, change_time = 0, 0
-    while not stop.is_set():
-        amount += 1
-        for wallet in range(1, WALLETS + 1):
-            change_time += 1
-            execute = build.connection.execute
-            execute("BEGIN IMMEDIATE")
-            for token in range(1, TOKENS + 1):
-                execute(
-                    "UPDATE balance_rows SET amount = ?, updated_at = ?"
-                    " WHERE wallet_no = ? AND token_no = ?",
-                    (str(amount), at(change_time), wallet, token),
-                )
-                build.change(wallet, token, None, str(amount), change_time)
-            if wallet == 1:
-                # One name for all tokens; undone, all have the one before.
-                for token in range(1, TOKENS + 1):
-                    execute("UPDATE tokens SET name = ? WHERE token_no = ?", (amount, token))
-            execute(
-                "UPDATE wallets SET synced_at = ? WHERE wallet_no = ?", (at(change_time), wallet)
-            )
-            execute("COMMIT")
-            stop.wait(0.005)  # as the mirror does: room for others, here for the reader's thread
-
-
-@pytest.mark.parametrize("way", ["path", "connection"])
-def test_a_writer_beside_never_shows_half_a_wallet(build: Builder, way: str) -> None:
-    for wallet in range(1, WALLETS + 1):
-        build.wallet(wallet, synced_at=at(0))
-    for token in range(1, TOKENS + 1):
-        build.token(token, name="0")
-        for wallet in range(1, WALLETS + 1):
-            build.balance(wallet, token, "0")
-            build.change(wallet, token, None, "0", 0)
-    stop = threading.Event()
-    writer = threading.Thread(target=_rewrite, args=(build, stop))
-    writer.start()
-    connection = sqlite3.connect(build.path)
-    db = build.path if way == "path" else connection
-    seen, rounds = set(), 0
-    try:
-        while rounds < 10 or len(seen) < 3:
-            rounds += 1
-            assert writer.is_alive()
-            now = frames.holdings(db)
-            assert len(now) == WALLETS * TOKENS
-            by_wallet = now.groupby("wallet_id")
-            assert (by_wallet["amount_text"].nunique() == 1).all()
-            assert (now["balance_updated_at"] == now["wallet_synced_at"]).all()
-            assert now["name"].nunique() == 1
-            first = now["amount"][0]
-            assert str(first) == now["name"][0]
-            assert set(now["amount"]) <= {first, first - 1}
-            seen.add(first)
-            then = frames.holdings(db, as_of=now["balance_updated_at"].max())
-            assert then["amount"].tolist() == now["amount"].tolist()
-            everything = frames.changes(db)
-            assert len(everything) % TOKENS == 0
-            assert everything["wallet_id"].notna().all()
-    finally:
-        stop.set()
-        writer.join()
-        connection.close()
