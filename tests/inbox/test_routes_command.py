@@ -70,9 +70,6 @@ def test_the_routes_in_force_are_listed(command: Command, tmp_path: Path) -> Non
     assert command("routes", "list", "--json").json == list(rows.values())
 
 
-# suggest ----------------------------------------------------------------------------------------
-
-
 def test_what_is_known_of_a_type_becomes_a_route_or_a_comment(
     known: Inbox, command: Command
 ) -> None:

@@ -68,9 +68,8 @@ def test_an_object_that_is_as_it_was_is_looked_at_again(place: Place, provider: 
             (name,) = place.receive("Transfer", uuid(7))
             following.until_states(done=count)
             looks.append(place.webhook(name)["look_again_at"] is not None)
-        place.run(
-            "UPDATE resources SET ticket = ticket + 60000000000"
-        )  # by a read that began later
+        # A read that began later has stored what it found.
+        place.run("UPDATE resources SET ticket = ticket + 60000000000")
         provider.on(f"/v1/transfers/{uuid(7)}", reply(b'{"a": 1}'))
         place.receive("Transfer", uuid(7))
         following.until_states(done=4)

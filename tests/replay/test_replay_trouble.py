@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,7 @@ from nftsync.store.queue import MOST_ATTEMPTS
 
 
 def seconds_until(time: str) -> float:
-    then, now = datetime.fromisoformat(time), datetime.fromisoformat(in_time(0))
-    return (then - now).total_seconds()
+    return (datetime.fromisoformat(time) - datetime.now(UTC)).total_seconds()
 
 
 # Down -------------------------------------------------------------------------------------------
