@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from socketserver import BaseServer
 from urllib.parse import urlsplit
 
 import pytest
@@ -36,19 +34,6 @@ _FLAGS = (
     # What would leave this machine fails at its name, before a packet is sent.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
-
-
-@contextmanager
-def answering(server: BaseServer) -> Iterator[None]:
-    """Let a server answer for the length of a block, and close it."""
-    with server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 @contextmanager

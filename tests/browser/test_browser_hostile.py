@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hostile_world import RAN, Canary, canary, hostile_provider, hostile_wallets, script
+from hostile_world import HOSTILE_WALLETS, RAN, TRAP, hostile_provider, script
 from lab_browser import Lab, LabPage, running_lab, write_notebook
-from playwright.sync_api import BrowserContext, Locator, expect
+from playwright.sync_api import BrowserContext, expect
 from seen_browser import Record
 from way_out import WayOut
 
@@ -60,37 +60,39 @@ _LOAD_ALL = """(grid) => Promise.all([...grid.querySelectorAll('img')].map((imag
     image.addEventListener('error', done);
   });
 }))"""
+#: All pictures have come or will not come, and some were drawn.
+_DRAWN = """(images) => images.every((image) => image.complete)
+  && images.some((image) => image.naturalWidth > 0)"""
 #: The provider has no such picture, and an image it refuses to be.
 _KNOWN = (r"Failed to load resource: the server responded with a status of 404 .*/art/",)
 
 
 @pytest.fixture(scope="module")
-def trap() -> Iterator[Canary]:
-    with canary() as trap:
-        yield trap
-
-
-@pytest.fixture(scope="module")
-def provider(trap: Canary, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxServer]:
-    with hostile_provider(tmp_path_factory.mktemp("world"), trap.url) as provider:
+def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxServer]:
+    with hostile_provider(tmp_path_factory.mktemp("world")) as provider:
         yield provider
 
 
 @pytest.fixture(scope="module")
-def database(
-    provider: SandboxServer, trap: Canary, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def database(provider: SandboxServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     database = tmp_path_factory.mktemp("mirror") / "nftsync.db"
-    request = SyncRequest(wallets=hostile_wallets(trap.url))
+    request = SyncRequest(wallets=HOSTILE_WALLETS)
     sync_wallets(database, ClientConfig(base_url=provider.url), request, progress=False)
     return database
 
 
 @pytest.fixture(scope="module")
 def lab(
-    provider: SandboxServer, database: Path, tmp_path_factory: pytest.TempPathFactory
+    provider: SandboxServer,
+    database: Path,
+    outside: WayOut,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Lab]:
+    """JupyterLab, whose kernels have no other way out than the browser."""
     environment = {
+        "HTTP_PROXY": outside.url,
+        "HTTPS_PROXY": outside.url,
+        "NO_PROXY": "127.0.0.1",
         "NFTSYNC_DATABASE": str(database),
         "NFTSYNC_BASE_URL": provider.url,
         "NFTSYNC_IPFS_GATEWAY": f"{provider.url}/ipfs/",
@@ -115,11 +117,9 @@ def _hover_over_charts(notebook: LabPage) -> None:
 def test_no_script_of_metadata_runs_and_nothing_else_is_asked_for(
     lab: Lab,
     provider: SandboxServer,
-    trap: Canary,
     context: BrowserContext,
     record: Record,
 ) -> None:
-    trap.hits.clear()
     write_notebook(lab.notebooks / "hostile.ipynb", _CELLS)
     notebook = lab.open(context, "hostile.ipynb")
     notebook.run_all()
@@ -132,13 +132,13 @@ def test_no_script_of_metadata_runs_and_nothing_else_is_asked_for(
     labels = notebook.page.locator(".js-plotly-plot .yaxislayer-above")
     expect(labels.filter(has_text=_LITERAL)).not_to_have_count(0)
     expect(notebook.page.locator(".js-plotly-plot .main-svg a")).to_have_count(0)
-    assert notebook.live_parts() == []
-    _nothing_ran(notebook, trap, record)
+    _nothing_ran(notebook, record)
     record.check(lab.url, provider.url, known=_KNOWN)
 
 
-def _nothing_ran(notebook: LabPage, trap: Canary, record: Record) -> None:
-    assert trap.hits == []
+def _nothing_ran(notebook: LabPage, record: Record) -> None:
+    """Nor was anything asked of the trap: see the way out."""
+    assert notebook.live_parts() == []
     assert notebook.page.evaluate("window.name") != RAN
     assert _said(record) == 0
 
@@ -148,61 +148,48 @@ def _said(record: Record) -> int:
 
 
 def test_a_script_that_runs_is_seen(
-    lab: Lab, trap: Canary, context: BrowserContext, record: Record
+    lab: Lab, outside: WayOut, context: BrowserContext, record: Record
 ) -> None:
     """The control of the other tests: the same script, let in on purpose."""
-    trap.hits.clear()
-    inner = script(f"{trap.url}/frame")
+    inner = script("/frame")
     shown = f"""
-        <script>{script(trap.url)}</script>
+        <script>{script()}</script>
         <iframe sandbox="allow-scripts" srcdoc="<script>{inner}</script>"></iframe>
         <a href="javascript:1" onclick="1">gift</a><img src="file:///etc/passwd">
+        <iframe srcdoc="<img src=https://pictures.invalid/1.png>"></iframe>
     """
     cells = [f"from IPython.display import HTML\nHTML({shown!r})"]
     write_notebook(lab.notebooks / "control.ipynb", cells)
     notebook = lab.open(context, "control.ipynb")
     notebook.run_all()
-    ran = {"/ran", "/frame/ran"}
-    notebook.wait_until(lambda: ran <= set(trap.hits) and _said(record) == 2)
-    notebook.wait_until(lambda: f"{trap.url}/ran" in record.strangers(lab.url))
+    ran = {f"GET {TRAP}{path}/ran HTTP/1.1" for path in ("", "/frame")}
+    ran.add("CONNECT pictures.invalid:443 HTTP/1.1")
+    notebook.wait_until(lambda: ran <= set(outside.wanted) and _said(record) == 2)
+    notebook.wait_until(lambda: f"{TRAP}/ran" in record.strangers(lab.url))
     notebook.wait_until(lambda: record.dialogs == [RAN])
-    assert set(trap.hits) == ran
+    assert set(outside.wanted) == ran
+    outside.wanted.clear()
     assert notebook.page.evaluate("window.name") == RAN
     assert len(notebook.live_parts()) == 3
     with pytest.raises(AssertionError):
         record.check(lab.url)
 
 
-def test_a_request_to_another_host_is_seen(
-    context: BrowserContext, record: Record, outside: WayOut
-) -> None:
-    """The control of the way out: a picture that is let in on purpose, in a frame."""
-    page = context.new_page()
-    frame = "<iframe srcdoc='<img src=https://pictures.invalid/1.png>'></iframe>"
-    with page.expect_event("requestfailed"):
-        page.set_content(frame)
-    assert outside.wanted == ["CONNECT pictures.invalid:443 HTTP/1.1"]
-    assert record.strangers() == ["https://pictures.invalid/1.png"]
-    outside.wanted.clear()
-
-
 def test_an_untrusted_notebook_shows_the_same_without_frames_and_scripts(
     lab: Lab,
     provider: SandboxServer,
     database: Path,
-    trap: Canary,
     context: BrowserContext,
     record: Record,
 ) -> None:
     """The file came with its outputs, and nobody signed it here."""
-    trap.hits.clear()
     held = frames.holdings(database).drop_duplicates("token_id")
     gallery = nftsync.gallery(held, base_url=provider.url, ipfs_gateway=f"{provider.url}/ipfs/")
     figure = charts.holdings_by_collection(held)
     shown = {
         0: {"text/html": gallery._repr_html_()},
         1: {"text/html": held._repr_html_()},
-        2: {"text/html": f"<script>{script(trap.url)}</script>"},
+        2: {"text/html": f"<script>{script()}</script>"},
         3: {"application/vnd.plotly.v1+json": json.loads(figure.to_json())},
     }
     write_notebook(lab.notebooks / "by-mail.ipynb", ["pass"] * len(shown), shown)
@@ -213,16 +200,8 @@ def test_an_untrusted_notebook_shows_the_same_without_frames_and_scripts(
     expect(rows.filter(has_text=_LITERAL)).not_to_have_count(0)
     pictures = notebook.outputs(0).locator("img")
     expect(pictures).not_to_have_count(0)
-    drawn = [_is_drawn(picture) for picture in pictures.all()]
-    assert any(drawn)
+    notebook.wait_until(lambda: pictures.evaluate_all(_DRAWN))
     expect(notebook.outputs(0).locator("iframe")).to_have_count(0)
     expect(notebook.outputs(3).locator(".js-plotly-plot .bars path").first).to_be_visible()
-    assert notebook.live_parts() == []
-    _nothing_ran(notebook, trap, record)
+    _nothing_ran(notebook, record)
     record.check(lab.url, provider.url, known=_KNOWN)
-
-
-def _is_drawn(picture: Locator) -> bool:
-    expect(picture).to_have_js_property("complete", True)
-    drawn: bool = picture.evaluate("(image) => image.naturalWidth > 0")
-    return drawn

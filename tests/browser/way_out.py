@@ -7,11 +7,10 @@ asks, it cannot pass by here.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from socketserver import StreamRequestHandler, ThreadingTCPServer
-
-from seen_browser import answering
 
 #: What Chromium asks of its own accord: for updates, accounts, and how to fill a form.
 _OWN = re.compile(
@@ -43,6 +42,9 @@ class _Refuse(StreamRequestHandler):
 @contextmanager
 def way_out() -> Iterator[WayOut]:
     """The proxy, for the length of a block."""
-    proxy = WayOut()
-    with answering(proxy):
+    with WayOut() as proxy:
+        thread = threading.Thread(target=proxy.serve_forever, daemon=True)
+        thread.start()
         yield proxy
+        proxy.shutdown()
+        thread.join()
