@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from docs_runner import Runner
-from docs_session import EXAMPLES, History, Session, hand_over, held
+from docs_session import EXAMPLES, History, Session, held
+from inbox.inbox_world import Inbox, body_of
 
 import nftsync
+from nftsync.cli import nftsync as nftsync_command
 from nftsync.reports.export import write_snapshot
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
@@ -65,8 +68,7 @@ def runner(session: Session, provider: SandboxServer, monkeypatch: pytest.Monkey
 @pytest.fixture(scope="session")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> History:
     """A database with a past, to be copied."""
-    session = Session(tmp_path_factory.mktemp("lived"))
-    database = session.folder / "nftsync.db"
+    database = tmp_path_factory.mktemp("lived") / "nftsync.db"
     with serving() as provider:
         world = provider.world
 
@@ -83,14 +85,14 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> History:
         world.mint(EXAMPLES[0], 2**255, {"name": "Ample"})
         sync()
         # An NFT changes hands between wallets that no page names, and webhooks tell of it.
-        session.run("export NFTSYNC_WEBHOOK_SECRET=a-secret-of-the-tests")
-        url = session.receive(f"nftsync serve --base-url {provider.url} -d nftsync.db")
-        session.run(
-            f"nftsync webhook-config --base-url {provider.url} --url {url} --type nft --enable"
-            " --send-secret"
+        wallets = world.wallets()[:2]
+        _give(world, *wallets, 1)
+        told = [body_of(number, resourceId=wallet) for number, wallet in enumerate(wallets)]
+        Inbox(database).receive(*told, body_of(2, resourceType="Transaction"), at=now())
+        ran = CliRunner().invoke(
+            nftsync_command, ["replay", "--base-url", provider.url, "-d", str(database)]
         )
-        hand_over(provider, database)
-        session.close()
+        assert ran.exit_code == 0, ran.output
     return History(database, between)
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import configparser
 import os
 import re
+import select
 import shlex
 import signal
 import socket
-import time
 from pathlib import Path
-from threading import Thread
 
 import click
 import pytest
@@ -85,17 +84,12 @@ def _first_line(server: ServerRunner, script: str, provider: SandboxServer) -> s
     """What a script that goes on for ever says first, while NFTs change hands."""
     process = server.session.begin(script)
     assert process.stdout is not None
-    said: list[str] = []
-    output = process.stdout
-    reader = Thread(target=lambda: said.append(output.readline()))
-    reader.start()
-    deadline = time.monotonic() + 30
-    while reader.is_alive() and time.monotonic() < deadline:
+    while not select.select([process.stdout], [], [], 0)[0]:
         hand_over(provider, server.database, EXAMPLES)
+    said = process.stdout.readline()
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
-    reader.join()
-    return said[0]
+    return said
 
 
 NOT_RUN = [block for page in PAGES for block in blocks(page) if not block.is_run]
