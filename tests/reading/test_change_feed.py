@@ -7,7 +7,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -127,28 +126,3 @@ def test_follow_ends_quietly_when_nobody_reads_it_any_more(site: Site, process: 
     assert following.wait(timeout=30) == 0
     assert following.stderr is not None
     assert following.stderr.read() == ""
-
-
-def test_follow_without_a_start_prints_only_what_comes_from_then_on(
-    site: Site, process: Start
-) -> None:
-    following = process("changes", "--follow", "-d", site.database)
-    assert following.stdout is not None
-    wallet, token = site.ids[2], site.held(site.ids[2])[0]
-    seen = threading.Event()
-
-    def keep_changing() -> None:
-        # When it begins to listen is not to be seen from here, so change until it has printed.
-        for amount in range(1000, 1060):
-            site.world.set_amount(wallet, token, str(amount))
-            site.sync(wallet)
-            if seen.wait(0.5):
-                return
-
-    changer = threading.Thread(target=keep_changing)
-    changer.start()
-    first = json.loads(following.stdout.readline())
-    seen.set()
-    changer.join()
-    assert first["change_id"] > 20
-    assert first["wallet_id"] == wallet

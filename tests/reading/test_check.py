@@ -58,12 +58,9 @@ def test_each_setting_is_shown_with_its_source_and_no_secret_ever(
     monkeypatch.setenv("NFTSYNC_HEADERS", '{"X-Key": "key-4711"}')
     provider.always(reply(status=401))
     done = command("check", "-d", site.database, "--base-url", provider.url)
-    assert re.search(
-        rf"^ *database +{re.escape(str(site.database))} +flag --database", done.out, re.MULTILINE
-    )
-    assert re.search(
-        r"^ *webhook_secret +set +environment NFTSYNC_WEBHOOK_SECRET", done.out, re.MULTILINE
-    )
+    shown = [" ".join(line.split()) for line in done.out.splitlines()]
+    assert f"database {site.database} flag --database" in shown
+    assert "webhook_secret set environment NFTSYNC_WEBHOOK_SECRET" in shown
     for secret in (SECRET, "tok-4711", "key-4711"):
         assert secret not in done.out + done.err
 
