@@ -1,4 +1,4 @@
-"""Databases with a history."""
+"""Databases with a history, and frames of holdings as hypothesis makes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from frames.frames_database import Builder, at
+from frames.frames_database import Builder, at, token_id, wallet_id
+from hypothesis import strategies as st
 
 from nftsync import frames
 
@@ -95,3 +96,34 @@ def texts_of(part: Any) -> Iterator[str]:
     elif isinstance(part, dict | list):
         for each in part.values() if isinstance(part, dict) else part:
             yield from texts_of(each)
+
+
+AMOUNTS = st.one_of(
+    st.integers(0, 5), st.sampled_from([2**53, 2**53 + 1, 2**255, 2**256 - 1]), st.none()
+)
+
+#: Amounts by wallet (1 to 6) and token (1 to 8).
+HELD = st.dictionaries(st.tuples(st.integers(1, 6), st.integers(1, 8)), AMOUNTS, max_size=30)
+
+
+def spelled(token: int, wallet: int) -> str | None:
+    """The contract of a token; hex addresses by some in lower case."""
+    address = CONTRACTS[token % len(CONTRACTS)]
+    if address is None or not address.startswith("0x"):
+        return address
+    return address.lower() if wallet % 2 else address
+
+
+def frame_of(held: dict[tuple[int, int], int | None]) -> pd.DataFrame:
+    pairs = list(held)
+    return pd.DataFrame(
+        {
+            "wallet_id": pd.Series([wallet_id(wallet) for wallet, _ in pairs], dtype="str"),
+            "wallet_label": pd.Series([f"Wallet {wallet}" for wallet, _ in pairs], dtype="str"),
+            "token_id": pd.Series([token_id(token) for _, token in pairs], dtype="str"),
+            "contract_address": pd.Series(
+                [spelled(token, wallet) for wallet, token in pairs], dtype="str"
+            ),
+            "amount": pd.Series([held[pair] for pair in pairs], dtype=object),
+        }
+    )

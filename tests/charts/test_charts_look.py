@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from datetime import timedelta
 
 import pytest
 from charts_world import World
@@ -71,7 +72,30 @@ def test_a_frame_gives_the_picture_of_its_database_and_is_not_changed(path, read
         if read is not frames.webhooks:
             assert empty.layout.annotations[0].text == "The given frame has no holdings."
         assert draw(frame) == draw(path)
+        with pytest.raises(InputError, match=rf"give what frames\.{read.__name__}"):
+            draw(frame.iloc[:, ::5])
     assert frame.equals(before)
+
+
+@pytest.mark.parametrize(
+    ("draw", "options", "said"),
+    [
+        (charts.holders, {"measure": "amounts"}, "did you mean 'amount'"),
+        (charts.concentration, {"by": "contract_adress"}, "contract_address"),
+        (charts.concentration, {"by": 5}, "by=5"),
+        (charts.overlap, {"names": ["Alpha"]}, "names="),
+        (charts.overlap, {"names": {"Alpha": None}}, "give text for both"),
+        *((charts.holders, {"top": top}, r"^top=") for top in (0, 1.5, "5", None, True, 10**6)),
+        *(
+            (charts.arrivals_and_departures, {"every": every}, "period|duration")
+            for every in ("1M", "D", "", "0s", "-1d", 5, timedelta(0), timedelta(99_999), "1 d")
+        ),
+        *((charts.holdings_over_time, {"by": by}, "contract_address") for by in ("", 3, "name")),
+    ],
+)
+def test_bad_options_are_refused_with_the_near_ones(path, draw, options, said):
+    with pytest.raises(InputError, match=said):
+        draw(path, **options)
 
 
 @pytest.mark.parametrize("draw", ALL)

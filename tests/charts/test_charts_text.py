@@ -8,8 +8,7 @@ import re
 
 import pandas as pd
 import pytest
-from charts_frames import frame_of
-from charts_world import World, texts_of
+from charts_world import World, frame_of, texts_of
 from frames.frames_database import at, wallet_id
 from hypothesis import example, given, settings
 from hypothesis import strategies as st

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from datetime import timedelta
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -32,12 +30,17 @@ CHANGES = st.lists(
 )
 
 
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """Where a test makes its database, afresh."""
+    return tmp_path_factory.mktemp("time") / "nftsync.db"
+
+
 @settings(max_examples=20)
 @given(changes=CHANGES)
-def test_the_line_is_exact_at_each_of_its_points(changes):
-    with tempfile.TemporaryDirectory() as folder:
-        path = played(Path(folder) / "nftsync.db", changes)
-        figure, log = charts.holdings_over_time(path), log_of(path)
+def test_the_line_is_exact_at_each_of_its_points(path, changes):
+    played(path, changes)
+    figure, log = charts.holdings_over_time(path), log_of(path)
     assert bool(figure.data) == log["held"].any()
     if not figure.data:
         return
@@ -51,10 +54,9 @@ def test_the_line_is_exact_at_each_of_its_points(changes):
 
 @settings(max_examples=15)
 @given(changes=CHANGES, by=st.sampled_from(["contract_address", "wallet_group", "wallet_id"]))
-def test_lines_of_groups_and_the_rest_add_up_to_all_holdings(changes, by):
-    with tempfile.TemporaryDirectory() as folder:
-        path = played(Path(folder) / "nftsync.db", changes)
-        figure, log = charts.holdings_over_time(path, by=by, top=2), log_of(path)
+def test_lines_of_groups_and_the_rest_add_up_to_all_holdings(path, changes, by):
+    played(path, changes)
+    figure, log = charts.holdings_over_time(path, by=by, top=2), log_of(path)
     lines = [trace for trace in figure.data if trace.mode == "lines"]
     for sums, x in zip(
         zip(*(line.y for line in lines), strict=True), lines[0].x if lines else [], strict=True
@@ -64,11 +66,11 @@ def test_lines_of_groups_and_the_rest_add_up_to_all_holdings(changes, by):
     assert ends == sorted(ends, reverse=True)
 
 
-def test_lines_end_at_the_last_read_and_start_at_since(tmp_path):
-    world = World.empty(tmp_path / "nftsync.db", read_at=500)
+def test_lines_end_at_the_last_read_and_start_at_since(path):
+    world = World.empty(path, read_at=500)
     world.change(1, 1, "1", 0)
     world.change(1, 2, "1", 100)
-    path = world.close()
+    world.close()
     (line, _) = charts.holdings_over_time(path).data
     assert (line.x[-1], line.y[-1]) == (at(500).rstrip("Z"), 2)
     (line,) = charts.holdings_over_time(path, since=at(50)).data
@@ -78,9 +80,9 @@ def test_lines_end_at_the_last_read_and_start_at_since(tmp_path):
     assert "since the given time" in later.layout.annotations[0].text
 
 
-def test_first_reads_are_marked_and_excluded_wallets_count_nowhere(tmp_path):
+def test_first_reads_are_marked_and_excluded_wallets_count_nowhere(path):
     changes = [(0, 1, 1, "1"), (0, 1, 2, "1"), (0, 2, 1, "1"), (50, 1, 3, "1"), (10, 3, 1, "4")]
-    path = played(tmp_path / "nftsync.db", changes)
+    played(path, changes)
     marks = charts.holdings_over_time(path).data[1]
     assert list(marks.x) == [at(0).rstrip("Z"), at(60).rstrip("Z")]
     assert list(marks.y) == [3, 5]
@@ -94,15 +96,15 @@ def test_first_reads_are_marked_and_excluded_wallets_count_nowhere(tmp_path):
     assert not charts.arrivals_and_departures(path, exclude=[wallet_id(1)]).data
 
 
-def test_a_long_history_has_at_most_2000_points_each_exact(tmp_path):
-    world = World.empty(tmp_path / "nftsync.db", wallets=1, tokens=50)
+def test_a_long_history_has_at_most_2000_points_each_exact(path):
+    world = World.empty(path, wallets=1, tokens=50)
     counts, held = {}, set()
     for second in range(3_000):
         token = second * second % 47 + 1
         world.change(1, token, None if token in held else "1", second)
         held ^= {token}
         counts[at(second).rstrip("Z")] = len(held)
-    path = world.close()
+    world.close()
     figure = charts.holdings_over_time(path)
     line = figure.data[0]
     assert 1_000 < len(line.x) <= 2_000
@@ -111,16 +113,17 @@ def test_a_long_history_has_at_most_2000_points_each_exact(tmp_path):
     assert f"{len(line.x):,} times are drawn" in figure.layout.title.subtitle.text
     grouped = charts.holdings_over_time(path, by="contract_address").data
     assert sum(len(trace.x) for trace in grouped if trace.mode == "lines") <= 2_000
+    with pytest.raises(InputError, match="3,000 periods"):
+        charts.arrivals_and_departures(path, every="1s")
 
 
 @settings(max_examples=20)
 @given(changes=CHANGES, every=st.sampled_from(["1s", "1h", "1d", "7d", None]))
-def test_bars_count_what_came_and_went_in_each_period(changes, every):
+def test_bars_count_what_came_and_went_in_each_period(path, changes, every):
     if every == "1s":
         changes = [(min(wait, 59), *rest) for wait, *rest in changes[:12]]
-    with tempfile.TemporaryDirectory() as folder:
-        path = played(Path(folder) / "nftsync.db", changes)
-        figure, log = charts.arrivals_and_departures(path, every=every), log_of(path)
+    played(path, changes)
+    figure, log = charts.arrivals_and_departures(path, every=every), log_of(path)
     log = log[~log["baseline"]]
     if not log["moved"].any():
         assert not figure.data
@@ -142,31 +145,3 @@ def floored(time: pd.Timestamp, every: str) -> pd.Timestamp:
     if every == "7d":
         time -= timedelta(days=time.weekday())
     return time.floor({"1s": "1s", "1h": "1h"}.get(every, "1D"))
-
-
-def test_weeks_begin_on_mondays_and_bars_stand_in_their_middle(tmp_path):
-    # The first day of the history is a Sunday.
-    changes = [(wait, 1, token, "1") for token, wait in enumerate((0, DAY - 1, 1, 7 * DAY - 1), 1)]
-    path = played(tmp_path / "nftsync.db", changes)
-    figure = charts.arrivals_and_departures(path, every="7d")
-    arrived, _ = figure.data
-    assert list(arrived.y) == [1, 2]
-    assert list(arrived.x) == ["2026-02-26T12:00:00.000000", "2026-03-05T12:00:00.000000"]
-    assert "2026-03-02 00:00:00 to 2026-03-09 00:00:00 UTC" in arrived.hovertext[1]
-    assert all(0.8 * 7 * DAY * 1_000 < width <= 7 * DAY * 1_000 for width in arrived.width)
-    assert figure.layout.xaxis.title.text == "time (UTC), one bar per 7 days"
-    assert "per 7 days" in figure.layout.yaxis.title.text
-    # From the first read on, whether or not something came or left at once.
-    assert [each[:10] for each in figure.layout.xaxis.range] == ["2026-02-16", "2026-03-16"]
-    with pytest.raises(InputError, match="691,200 periods"):
-        charts.arrivals_and_departures(path, every="1s")
-
-
-def test_what_is_no_period_or_no_known_column_is_refused(tmp_path):
-    path = World.empty(tmp_path / "nftsync.db").close()
-    for every in ("1M", "D", "", "0s", "-1d", 5, timedelta(0), timedelta(days=99_999), "1 d"):
-        with pytest.raises(InputError, match="period|duration"):
-            charts.arrivals_and_departures(path, every=every)
-    for by in ("contract", "", 3, "wallet_label"):
-        with pytest.raises(InputError, match="contract_address"):
-            charts.holdings_over_time(path, by=by)
