@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 from browser.seen_browser import PATIENCE, Record
 from gallery_frames import CID, HOSTILE_TEXTS, RUN, frame, hostile, many
-from picture_server import Pictures, pictures
 from playwright.sync_api import Browser, BrowserContext, Page, expect
+from provider import Provider, reply
 
 import nftsync
 from nftsync.lab.gallery import Gallery
@@ -26,11 +26,23 @@ COLOURS: dict[Literal["light", "dark"], str] = {
     "dark": "rgb(17, 19, 23)",
 }
 
+_SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 4"'
+PICTURES = {
+    "good.svg": f'{_SVG}><rect width="4" height="4"/></svg>',
+    "scripted.svg": f'{_SVG} onload="{RUN}"><script>{RUN}</script>'
+    '<image href="/from-svg.png" width="4" height="4"/></svg>',
+    "page.png": f"<!doctype html><script>{RUN}</script>",
+}
+
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[Pictures]:
-    with pictures() as server:
-        yield server
+def provider() -> Iterator[Provider]:
+    """A provider on loopback of good pictures, of a missing one, and of what is no picture."""
+    with Provider() as running:
+        for name, body in PICTURES.items():
+            kind = "text/html" if name == "page.png" else "image/svg+xml"
+            running.on(f"/art/{name}", reply(body.encode(), content_type=kind))
+        yield running
 
 
 @pytest.fixture
@@ -83,7 +95,7 @@ def names(page: Page) -> list[str]:
 def ran(page: Page, record: Record) -> list[str]:
     """All signs that a script of a stranger ran."""
     flags = [str(each.evaluate("window.ran")) for each in page.frames]
-    said = [message.text for message in record.messages if message.text == "ran"]
+    said = [text for _, text, _ in record.messages if text == "ran"]
     return [flag for flag in flags if flag != "None"] + said + record.dialogs
 
 
@@ -97,7 +109,7 @@ def test_the_signs_are_seen_where_a_script_does_run(
 
 @pytest.mark.parametrize("where", ["saved", "output"])
 def test_hostile_metadata_runs_nothing_and_asks_for_nothing_else(
-    where: str, opened: Callable[[str], Page], record: Record, provider: Pictures
+    where: str, opened: Callable[[str], Page], record: Record, provider: Provider
 ) -> None:
     title = HOSTILE_TEXTS[1] + HOSTILE_TEXTS[2]
     gallery = nftsync.gallery(hostile(), title=title, base_url=provider.url)
@@ -131,14 +143,14 @@ def test_a_script_that_got_into_the_page_would_still_not_run(
     page.wait_for_load_state()
     expect(page.locator(".card")).to_have_count(1)
     assert ran(page, record) == []
-    assert sum("Content Security Policy" in message.text for message in record.messages) >= 3
+    assert sum("Content Security Policy" in text for _, text, _ in record.messages) >= 3
     assert page.evaluate("getComputedStyle(document.body).color") != "rgb(255, 0, 0)"
 
 
 # Images ---------------------------------------------------------------------------------------
 
 
-def test_images_load_or_say_why_not(saved: Show, record: Record, provider: Pictures) -> None:
+def test_images_load_or_say_why_not(saved: Show, record: Record, provider: Provider) -> None:
     provider.seen.clear()
     base, host = f"{provider.url}/art", urlsplit(provider.url).netloc
     failed = "Image did not load none came from"
@@ -166,10 +178,10 @@ def test_images_load_or_say_why_not(saved: Show, record: Record, provider: Pictu
         name: text for name, (_, text) in images.items()
     }
     assert ran(page, record) == []
-    asked = sorted(path.removeprefix("/art/") for path in provider.paths())
+    asked = sorted(seen.path.removeprefix("/art/") for seen in provider.requests())
     assert asked == ["good.svg", "missing.png", "page.png", "scripted.svg"]
     assert f"https://ipfs.io/ipfs/{CID}/a%20b.png" in record.requests
-    assert all("Referer" not in headers for _, headers in provider.seen)
+    assert all("referer" not in seen.headers for seen in provider.requests())
     assert page.locator("img").count() == 2
     assert page.locator('img[referrerpolicy="no-referrer"][decoding="async"]').count() == 2
 
@@ -177,13 +189,14 @@ def test_images_load_or_say_why_not(saved: Show, record: Record, provider: Pictu
 def test_images_off_the_page_or_far_below_wait_and_say_so_without_a_network(
     chromium: Browser, tmp_path: Path
 ) -> None:
-    with pictures() as server:
-        rows = [{"image": f"{server.url}/good-{number}.svg"} for number in range(301)]
+    with Provider() as server:
+        server.always(reply(PICTURES["good.svg"].encode(), content_type="image/svg+xml"))
+        rows = [{"image": f"{server.url}/{number}.svg"} for number in range(301)]
         gallery = nftsync.gallery(frame(rows), base_url=server.url, page_size=300)
         page = chromium.new_page(viewport={"width": 800, "height": 500})
         page.goto(gallery.save(tmp_path / "gallery.html").as_uri())
         expect(page.locator("img").first).to_have_js_property("complete", value=True)
-        assert len(server.paths()) < 100
+        assert len(server.requests()) < 100
         page.locator("img").last.scroll_into_view_if_needed()
         expect(page.locator("img").last).to_have_js_property("complete", value=True)
         page.context.set_offline(True)
@@ -298,6 +311,7 @@ def test_a_card_says_what_is_held_and_only_sorts_of_that_are_offered(saved: Show
 
 def test_the_keyboard_reaches_everything_in_order(saved: Show) -> None:
     page = saved(nftsync.gallery(many(5), page_size=2))
+    expect(page.locator(".card")).to_have_count(2)
     reached = []
     for _ in range(7):
         page.keyboard.press("Tab")
@@ -341,7 +355,7 @@ def test_the_page_follows_the_system_and_the_frame_jupyterlabs_theme(
 
 
 def test_a_table_stands_where_the_style_and_the_frame_are_taken_out(
-    opened: Callable[[str], Page], provider: Pictures
+    opened: Callable[[str], Page], provider: Provider
 ) -> None:
     rows = [{"name": f"Piece {number}"} for number in range(100)]
     rows[0] |= {"image": f"{provider.url}/good.svg", "amount_text": "7", "edition_id": 3}

@@ -177,19 +177,7 @@ def test_settings_that_are_broken_warn_and_the_gallery_is_there(
     nftsync.gallery(many(3), base_url="https://a.example", ipfs_gateway="https://b.example")
 
 
-def test_saving_writes_the_page_and_nothing_else_or_says_why_not(tmp_path: Path) -> None:
-    gallery = nftsync.gallery(hostile())
-    target = tmp_path / "gallery.html"
-    target.write_text("older")
-    assert gallery.save(str(target)) == target
-    assert target.read_text(encoding="utf-8") == gallery.html
-    for name in ("", "missing/gallery.html", "gallery.html/gallery.html"):
-        with pytest.raises(InputError, match="cannot write"):
-            gallery.save(tmp_path / name)
-    assert list(tmp_path.iterdir()) == [target]
-
-
-def test_an_older_file_stays_whole_when_the_disk_takes_no_more(tmp_path: Path) -> None:
+def test_saving_writes_the_whole_page_or_says_why_not_and_leaves_the_older(tmp_path: Path) -> None:
     gallery = nftsync.gallery(hostile())
     target = tmp_path / "gallery.html"
     target.write_text("older")
@@ -201,6 +189,11 @@ def test_an_older_file_stays_whole_when_the_disk_takes_no_more(tmp_path: Path) -
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert target.read_text() == "older"
+    for name in ("", "missing/gallery.html", "gallery.html/gallery.html"):
+        with pytest.raises(InputError, match="cannot write"):
+            gallery.save(tmp_path / name)
+    assert gallery.save(str(target)) == target
+    assert target.read_text(encoding="utf-8") == gallery.html
     assert list(tmp_path.iterdir()) == [target]
 
 
