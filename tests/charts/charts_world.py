@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,15 +87,6 @@ def played(path: Path, changes: Iterable[tuple[int, int, int, str | None]]) -> P
         now += wait
         world.change(wallet, token, amount, now)
     return world.close()
-
-
-def texts_of(part: Any) -> Iterator[str]:
-    """All text of a figure's JSON."""
-    if isinstance(part, str):
-        yield part
-    elif isinstance(part, dict | list):
-        for each in part.values() if isinstance(part, dict) else part:
-            yield from texts_of(each)
 
 
 AMOUNTS = st.one_of(

@@ -8,7 +8,7 @@ import re
 
 import pandas as pd
 import pytest
-from charts_world import World, frame_of, texts_of
+from charts_world import World, frame_of
 from frames.frames_database import at, wallet_id
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -62,26 +62,26 @@ def test_no_chart_passes_markup_on(tmp_path, text):
         wallet_label=pd.Series([text] * 3, dtype=object),
         creator_name=pd.Series([text] * 3, dtype=object),
     )
+    of_webhooks = {charts.webhook_lag, charts.webhook_backlog}
     figures = [
-        charts.holdings_by_collection(path),
+        *(
+            draw(path)
+            for draw in (getattr(charts, name) for name in charts.__all__)
+            if draw not in of_webhooks
+        ),
         charts.holdings_by_collection(frame, names={"KT1abc": text, "0x" + "cd" * 20: text}),
-        charts.holders(path),
         charts.holders(dirty),
-        charts.concentration(path),
         charts.concentration(path, by="wallet_group"),
         charts.concentration(dirty, by="creator_name"),
-        charts.overlap(path),
         charts.overlap(frame, names={"KT1abc": text}),
-        charts.holding_ages(path),
-        charts.arrivals_and_departures(path),
         *(
             charts.holdings_over_time(path, by=by)
-            for by in (None, "contract_address", "creator_name", "wallet_group", "wallet_id")
+            for by in ("contract_address", "creator_name", "wallet_group", "wallet_id")
         ),
     ]
     for figure in figures:
         assert figure.data
-        for shown in texts_of(json.loads(figure.to_json())):
+        for shown in map(json.loads, re.findall(r'"(?:[^"\\]|\\.)*"', figure.to_json())):
             bare = OURS.sub("", shown)
             assert not re.search(r"[<>$]|&(?!amp;|lt;|gt;|#\d\d;)", bare), shown
             # Plotly fills in only what charts ask for.
