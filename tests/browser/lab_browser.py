@@ -151,11 +151,6 @@ class LabPage:
             found += frame.evaluate(_LIVE, root)
         return found
 
-    def is_trusted(self) -> bool:
-        """Whether the server vouches for any of the cells."""
-        trusted: bool = self.page.evaluate(_TRUSTED)
-        return trusted
-
     def change_theme(self, theme: str) -> None:
         """Choose `JupyterLab Light` or `JupyterLab Dark`, and wait until it is drawn."""
         self.page.evaluate(
@@ -166,8 +161,6 @@ class LabPage:
         expect(self.page.locator("#jupyterlab-splash")).to_have_count(0)
 
 
-_TRUSTED = """() => window.jupyterapp.shell.currentWidget.content.widgets
-  .some((cell) => cell.model.type === 'code' && cell.model.trusted)"""
 _LIVE = """(root) => [...document.querySelectorAll(`${root} *`)].flatMap((element) =>
   [...element.attributes].flatMap(({name, value}) => {
     // Plotly paints a heatmap as pixels.

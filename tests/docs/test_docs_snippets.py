@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
-from docs_pages import PAGES, ROOT, blocks
+from docs_pages import ROOT, blocks
 from docs_runner import Runner
 from docs_session import EXAMPLES, History
 
@@ -15,19 +15,6 @@ from nftsync import frames
 
 DAY = "2026-01-31"
 END_OF_DAY = f"{DAY}T23:59:59.999999Z"
-
-
-def test_only_what_other_programs_read_is_not_run():
-    reasons = [block.mark for page in PAGES for block in blocks(page) if not block.is_run]
-    assert set(reasons) <= {
-        "not run: installs from a package index",
-        "not run: a crontab",
-        "not run: stays open until Ctrl-C",
-        "not run: systemd units",
-        "not run: a web server's configuration",
-        "not run: alert rules of Prometheus",
-        "not run: Litestream's configuration",
-    }
 
 
 def test_readme(runner: Runner):

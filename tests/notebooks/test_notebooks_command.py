@@ -24,7 +24,6 @@ from worlds import Outcome
 from nftsync.errors import InputError
 from nftsync.lab import jupyter
 from nftsync.lab.demo_provider import address_file, begin_afresh
-from nftsync.lab.jupyter import notebook_environment
 
 _PATIENCE = 240.0
 _ADDRESS = re.compile(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)")
@@ -114,14 +113,11 @@ def test_it_opens_the_demo_with_its_provider_asks_nothing_and_ends_both(
         assert not re.search(r"^\[[DIW] ", session.told, re.M), session.told
         assert token not in session.told.partition("Copied")[0]
         assert not answers(f"{url}/api/contents/"), "without its token nobody is let in"
-        told: list[str] = []
-        with notebook_environment(copied, None, told.append):  # as in a second session
-            assert told[0].startswith(f"The demo's provider runs already, at {provider}")
-            assert session.end(signal.SIGHUP) == 0, session.told
-            assert not answers(f"{provider}/sandbox/wallets")
-            assert not answers(url)
-            with pytest.raises(InputError, match="nftsync notebook"):
-                begin_afresh(copied)
+        with pytest.raises(InputError, match="nftsync notebook"):
+            begin_afresh(copied)
+        assert session.end(signal.SIGHUP) == 0, session.told
+        assert not answers(f"{provider}/sandbox/wallets")
+        assert not answers(url)
         begin_afresh(copied)
         assert "Traceback" not in session.told
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -12,9 +11,6 @@ from typing import Any
 import nftsync
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
-
-#: What no test inherits: settings of whoever runs it.
-CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("NFTSYNC_")}
 
 
 class Site:

@@ -1,25 +1,18 @@
-"""Amounts are summed exactly in SQL: in SQLite, in Datasette and in DuckDB."""
+"""Amounts are summed exactly in SQL: in SQLite and in DuckDB; in Datasette, see the docs' tests."""
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from pathlib import Path
-from urllib.parse import urlencode
-from urllib.request import urlopen
+from contextlib import closing
 
 import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mirrored_site import CLEAN, Site
 
-from nftsync import exact_sum, frames
+from nftsync import exact_sum
 from nftsync.reports.export import write_parquet
 
 UINT256 = 2**256 - 1
@@ -96,49 +89,6 @@ def test_other_values_of_sqlite_are_no_amounts(memory: sqlite3.Connection) -> No
     assert memory.execute(query).fetchone() == ("33", "00235")
     assert exact_sum.amount_key("1" * 1_000) is None
     assert exact_sum.amount_key(1.5) is None
-
-
-# Datasette --------------------------------------------------------------------------------------
-
-
-@contextmanager
-def datasette(database: Path) -> Iterator[str]:
-    """Datasette in a process of its own, as its command starts it; yields its address."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "datasette", "serve", str(database), "--port", "0"],
-        cwd=database.parent,
-        env=CLEAN,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as server:
-        assert server.stderr is not None
-        said = iter(server.stderr.readline, "")
-        found = (re.search(r"running on (http://127\.0\.0\.1:[0-9]+)", line) for line in said)
-        try:
-            yield next(match[1] for match in found if match)
-        finally:
-            server.terminate()
-            server.communicate(timeout=30)
-
-
-def test_datasette_follows_a_live_database_and_harms_nothing(site: Site) -> None:
-    """By the entry point; while nftsync writes beside it, it sees each commit whole."""
-    query = "SELECT wallet_id, exact_sum(amount) AS total FROM holdings GROUP BY wallet_id"
-    parameters = urlencode({"sql": query, "_shape": "array"})
-    wallet = site.ids[0]
-    with datasette(site.database) as url:
-        for amount in range(1, 4):
-            for token in site.held(wallet):
-                site.world.set_amount(wallet, token, str(amount * UINT256))
-            site.sync()
-            with urlopen(f"{url}/mirror.json?{parameters}", timeout=30) as answer:
-                found = {row["wallet_id"]: row["total"] for row in json.load(answer)}
-            sums = frames.holdings(site.database).groupby("wallet_id")["amount"].sum()
-            assert found == {wallet_id: str(total) for wallet_id, total in sums.items()}
-            assert found[wallet] == str(amount * UINT256 * 5)
-    with closing(sqlite3.connect(site.database)) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 # DuckDB -----------------------------------------------------------------------------------------
