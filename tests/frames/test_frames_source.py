@@ -176,3 +176,28 @@ def test_what_is_no_database(wrong: object) -> None:
 def test_a_name_with_odd_characters(tmp_path: Path) -> None:
     path = small(tmp_path / "100% ?#é.db").close()
     assert len(frames.holdings(path)) == 4
+
+
+def test_what_is_committed_while_a_frame_is_read_never_shows_half(build: Builder) -> None:
+    build.wallet(1)
+    build.token(1, name="0")
+    build.balance(1, 1, "0")
+    build.change(1, 1, None, "0", 0)
+    turns = 0
+
+    def rewrite(statement: str) -> None:
+        nonlocal turns
+        turns += 1
+        build.connection.execute("BEGIN IMMEDIATE")
+        build.connection.execute("UPDATE balance_rows SET amount = ?", (str(turns),))
+        build.connection.execute("UPDATE tokens SET name = ?", (str(turns),))
+        build.change(1, 1, None, str(turns), turns)
+        build.connection.execute("COMMIT")
+
+    connection = sqlite3.connect(build.path)
+    connection.set_trace_callback(rewrite)  # before each statement
+    for _ in range(3):
+        (row,) = frames.holdings(connection).to_dict("records")
+        assert row["name"] == row["amount_text"]
+    assert turns > 9
+    connection.close()
