@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import html
 import re
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
-from docs_pages import ROOT, blocks
+from docs_pages import PAGES, ROOT, blocks
 from docs_runner import Runner
-from docs_session import EXAMPLES, History
+from docs_session import EXAMPLES, History, Session
 
 from nftsync import frames
 
 DAY = "2026-01-31"
 END_OF_DAY = f"{DAY}T23:59:59.999999Z"
+
+
+def test_only_what_other_programs_read_is_not_run():
+    reasons = [block.mark for page in PAGES for block in blocks(page) if not block.is_run]
+    assert set(reasons) <= {
+        "not run: installs from a package index",
+        "not run: a crontab",
+        "not run: stays open until Ctrl-C",
+        "not run: systemd units",
+        "not run: a web server's configuration",
+        "not run: alert rules of Prometheus",
+        "not run: Litestream's configuration",
+    }
 
 
 def test_readme(runner: Runner):
@@ -52,3 +66,25 @@ def test_data(runner: Runner, history: History):
     held = {token for wallet, token, _ in rows if wallet == EXAMPLES[0]}
     assert held == set(re.findall(r"^ (\S{36}) ", str(evidence).partition("Reads")[0], re.M))
     assert held != set(frames.holdings(history.database, wallet=EXAMPLES[0])["token_id"])
+
+
+def test_the_picture_shows_what_the_demo_prints(session: Session):
+    printed = session.run("nftsync demo 2>&1").replace(f"{session.folder}/", "")
+    picture = (ROOT / "docs" / "images" / "demo.svg").read_text(encoding="utf-8")
+    assert "@font-face" not in picture
+    assert re.findall(r"(?:href|src|url)\W*=?\W*(https?:[^\"')]+)", picture) == []
+    lines: dict[str, list[str]] = {}
+    for height, text in re.findall(r'<text[^>]* y="([0-9.]+)"[^>]*>([^<]*)</text>', picture):
+        lines.setdefault(height, []).append(text)
+    drawn = {_essence(html.unescape("".join(texts))) for texts in lines.values()}
+    changes = printed.partition("What changed")[2].partition("Who holds what")[0]
+    begins = ("Balances:", "13 transfers", "What changed", "Who holds")
+    told = [line for line in printed.splitlines() if line.startswith(begins)]
+    what_next = printed.partition("What next:")[2]
+    for line in [*told, *changes.splitlines()[1:], *what_next.splitlines()]:
+        assert _essence(line) in drawn | {""}, "make it anew: python docs/images/make_demo_svg.py"
+
+
+def _essence(line: str) -> str:
+    """A line without its spaces, and without what only draws."""
+    return re.sub(r"[\s\u2500\ufe0f]", "", line)
