@@ -13,7 +13,8 @@ READY_BENCH := $(VENV_BENCH)/.ready
 demo: $(READY)
 	$(BIN)/nftsync demo
 
-test: lint types imports tests
+test: lint imports
+	$(MAKE) --jobs=2 types tests
 
 lint: $(READY_DEV)
 	$(BIN)/ruff format --check .

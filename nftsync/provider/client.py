@@ -191,7 +191,7 @@ class Client:
             SettingsError: the client cannot be made so.
         """
         # Slow to import. Not left to the threads: who runs out of descriptors imports nothing.
-        from nftsync.provider.exchange import Exchange
+        from nftsync.provider.retry import Exchange
 
         access = access or config.access()
         self.breaker = CircuitBreaker()

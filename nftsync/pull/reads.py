@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 #: What may wait to be taken, in list entries: some tens of megabytes, however large wallets are.
-_MOST_ENTRIES = 20_000
+_MOST_ENTRIES = 10_000
 #: Tasks that are taken ahead, so that there is work while the caller writes.
 _MOST_TASKS = 2_500
 

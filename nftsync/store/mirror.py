@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Self
 
 from nftsync.records import Applied, ObjectRead, SequenceNumbers, TokenRead, WalletRead
+from nftsync.store.balances import Batch
 from nftsync.store.database import BUSY_SECONDS, Checkpoints, begin_immediate, explained
 from nftsync.store.schema import open_store
-from nftsync.store.wallet_batch import Batch
 from nftsync.times import now
 
 __all__ = ["BatchSize", "Mirror", "Transaction", "store_object"]

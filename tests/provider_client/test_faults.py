@@ -39,8 +39,8 @@ from nftsync.errors import (
     UnusableAnswer,
 )
 from nftsync.provider.client import Client
-from nftsync.provider.exchange import retry_after
 from nftsync.provider.rate_limiter import RateLimiter
+from nftsync.provider.retry import retry_after
 from nftsync.provider.wire import CutShort
 from nftsync.records import Effort
 
