@@ -207,11 +207,8 @@ def in_turn(cases: list[tuple[str, Path]], rounds: int) -> dict[tuple[str, Path]
     """The median seconds of each case; every round measures all, each in a process of its own.
 
     In one process they would share memory: what one gives back to the system, the next has to get
-    from there again, which here takes as long as half the work. A single round is a trial, whose
-    figures nobody reads, and stays in this process.
+    from there again, which here takes as long as half the work.
     """
-    if rounds == 1:
-        return {case: timed(*case) for case in cases}
     times: dict[tuple[str, Path], list[float]] = {case: [] for case in cases}
     for _ in range(rounds):
         for name, path in cases:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEEPEST_JSON",
+    "counted",
     "header_problem",
     "http_url",
     "interruptible",
@@ -38,6 +39,11 @@ _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\udfff\ufeff\ufff9-\ufffc]"
 )
+
+
+def counted(number: int, one: str) -> str:
+    """A whole number and what it counts: `1 wallet`, `2 wallets`."""
+    return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
 
 
 def visible(text: str) -> str:

@@ -16,6 +16,7 @@ from nftsync.frames._columns import Moment, sums_in_each
 from nftsync.frames._given import Given, given_holdings, groups_of, need_columns
 from nftsync.frames._source import Numbers
 from nftsync.frames._tables import WalletIds, wallet_ids
+from nftsync.text import counted
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -130,7 +131,7 @@ def rows_of(
     count = len(table)
     rest = len(np.unique(groups.codes)) - len(shown)
     once = ~frame.duplicated(["wallet_id", "token_id"]).to_numpy()
-    others = [_look.counted(rest, f"other {what}")] * (count - len(shown))
+    others = [counted(rest, f"other {what}")] * (count - len(shown))
     totals = sums_in_each(places, frame["amount"].to_numpy(), count)
     unknown = np.bincount(places, frame["amount"].isna(), count).astype(np.int64)
     return table.assign(
@@ -228,8 +229,8 @@ def holdings_by_collection(
     shown = groups.largest(sizes, number)
     rows = rows_of(frame, groups, shown, known, "collection")
     hovers = [
-        f"<b>{row.hover}</b><br>{_look.counted(row.tokens, 'NFT')} held by"
-        f" {_look.counted(row.wallets, 'wallet')}<br>{row.says}"
+        f"<b>{row.hover}</b><br>{counted(row.tokens, 'NFT')} held by"
+        f" {counted(row.wallets, 'wallet')}<br>{row.says}"
         for row in rows.itertuples()
     ]
     return bar_figure(
@@ -238,8 +239,7 @@ def holdings_by_collection(
         {"NFTs held": rows["tokens"].tolist(), "holders": rows["wallets"].tolist()},
         title,
         "count of NFTs, and of wallets that hold one",
-        subtitle=f"{_look.counted(rows['tokens'].sum(), 'NFT')}"
-        f" of {_look.counted(len(sizes), 'collection')}",
+        subtitle=f"{counted(rows['tokens'].sum(), 'NFT')} of {counted(len(sizes), 'collection')}",
     )
 
 
@@ -285,7 +285,7 @@ def holding_ages(
             "x": buckets,
             "y": counts.loc[censored].tolist(),
             "hovertext": [
-                f"<b>{bucket}</b><br>{_look.counted(count, 'holding')}, {since}"
+                f"<b>{bucket}</b><br>{counted(count, 'holding')}, {since}"
                 for bucket, count in counts.loc[censored].items()
             ],
             "hovertemplate": _look.TEXT_ONLY,
@@ -299,7 +299,7 @@ def holding_ages(
     return _look.figure(
         traces,
         _AGES,
-        subtitle=f"{_look.counted(counts.to_numpy().sum(), 'holding')}, of which"
+        subtitle=f"{counted(counts.to_numpy().sum(), 'holding')}, of which"
         f" {counts.loc[True].sum():,} were there at their wallet's first read",
         x={"title": {"text": "held for"}, "type": "category", "showgrid": False},
         y={"title": {"text": "holdings (wallet and token)"}, "rangemode": "tozero"},

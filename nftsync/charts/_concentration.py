@@ -16,6 +16,7 @@ from nftsync.frames import overlap as measured_overlap
 from nftsync.frames._columns import contract_key, sums_in_each
 from nftsync.frames._given import Given, given_holdings
 from nftsync.frames._tables import WalletIds
+from nftsync.text import counted
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -79,8 +80,7 @@ def holders(
         {what: values.tolist()},
         title,
         f"{what} (approximately; hover has it exactly)" if rough else what,
-        subtitle=f"{_look.counted(rows['holdings'].sum(), 'holding')}"
-        f" of {_look.counted(len(sizes), 'wallet')}",
+        subtitle=f"{counted(rows['holdings'].sum(), 'holding')} of {counted(len(sizes), 'wallet')}",
         showlegend=False,
     )
 
@@ -88,8 +88,8 @@ def holders(
 def _hovers(rows: pd.DataFrame) -> list[str]:
     contracts = rows.get("contracts", pd.Series(0, rows.index))
     return [
-        f"<b>{row.hover}</b><br>{_look.counted(row.holdings, 'NFT')}"
-        + f" of {_look.counted(of, 'collection')}" * (of > 0)
+        f"<b>{row.hover}</b><br>{counted(row.holdings, 'NFT')}"
+        + f" of {counted(of, 'collection')}" * (of > 0)
         + f"<br>{row.says}"
         for row, of in zip(rows.itertuples(), contracts, strict=True)
     ]
@@ -99,7 +99,7 @@ def _labels(frame: pd.DataFrame) -> dict[str, str]:
     if "wallet_label" not in frame.columns:
         return {}
     labels = frame.drop_duplicates("wallet_id").set_index("wallet_id")["wallet_label"]
-    return dict(labels.dropna())
+    return {key: label for key, label in labels.items() if isinstance(label, str)}
 
 
 _TITLE = "Concentration of holdings"
@@ -180,7 +180,7 @@ def _curve(rows: pd.DataFrame, name: str, hover: str, look: tuple[str, str]) -> 
         x=(places / len(amounts) * 100).tolist(),
         y=[100 * int(sums[place]) / sums[-1] for place in places.tolist()],
         hovertemplate=f"<b>{hover}</b><br>the smallest %{{x:.4g}} % of"
-        f" {_look.counted(len(amounts), 'holder')}"
+        f" {counted(len(amounts), 'holder')}"
         "<br>have %{y:.4g} % of the amount<extra></extra>",
     )
 
@@ -231,8 +231,7 @@ def overlap(
     return _look.figure(
         [_heatmap(shares, hovers)],
         _OVERLAP_TITLE,
-        subtitle=f"{len(labels):,} of {_look.counted(len(sizes), 'collection')},"
-        " most holders first",
+        subtitle=f"{len(labels):,} of {counted(len(sizes), 'collection')}, most holders first",
         x={**axis, "tickangle": -45},
         y={**axis, "autorange": "reversed"},
         height=side + 120,
@@ -251,9 +250,9 @@ def _fields(
         a, b = place[contract_key(pair.contract_a)], place[contract_key(pair.contract_b)]
         shares[a][b] = shares[b][a] = pair.jaccard
         hovers[a][b] = hovers[b][a] = (
-            f"<b>{full[a]}</b><br>{_look.counted(pair.wallets_a, 'holder')}"
-            f"<br><b>{full[b]}</b><br>{_look.counted(pair.wallets_b, 'holder')}"
-            f"<br>{_look.counted(pair.both, 'wallet')} hold both: Jaccard index {pair.jaccard:.4g}"
+            f"<b>{full[a]}</b><br>{counted(pair.wallets_a, 'holder')}"
+            f"<br><b>{full[b]}</b><br>{counted(pair.wallets_b, 'holder')}"
+            f"<br>{counted(pair.both, 'wallet')} hold both: Jaccard index {pair.jaccard:.4g}"
         )
     for row in range(size):
         shares[row][row] = None

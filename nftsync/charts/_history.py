@@ -18,6 +18,7 @@ from nftsync.frames._columns import Amounts, Moment, stored_time
 from nftsync.frames._given import text_column
 from nftsync.frames._source import Numbers, Store
 from nftsync.frames._tables import WalletIds, wallet_ids
+from nftsync.text import counted
 from nftsync.times import parse_duration
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def _lines(
     shown = groups.largest(sizes, top)
     looks = list(zip(*groups.labels(shown, known), _look.LOOKS, strict=False))
     if len(sizes) > len(shown):
-        rest = _look.counted(len(sizes) - len(shown), "other")
+        rest = counted(len(sizes) - len(shown), "other")
         looks.append((rest, rest, (_look.GREY, "solid")))
     at, step, places = log["at"].to_numpy(), log["step"].to_numpy(), groups.places(shown)
     lines = []
@@ -226,8 +227,8 @@ def _first_reads(log: pd.DataFrame, begin: int, *, on_line: bool) -> list[dict[s
             "x": shown,
             "y": heights.tolist(),
             "hovertext": [
-                f"<b>{_look.counted(row.wallets, 'wallet')} read for the first time</b>"
-                f"<br>{_look.counted(row.holdings, 'holding')} seen, held since an unknown time"
+                f"<b>{counted(row.wallets, 'wallet')} read for the first time</b>"
+                f"<br>{counted(row.holdings, 'holding')} seen, held since an unknown time"
                 f"<br>by {to_the_second(time)} UTC"
                 for row, time in zip(found.itertuples(), shown, strict=True)
             ],
@@ -302,13 +303,13 @@ def arrivals_and_departures(
     start = _floor(first, period)
     found = log[~log["first_read"]]
     arrived, left = (found["at"][found["step"] == step].to_numpy() for step in (1, -1))
-    named, first_reads = _named(period), _look.counted(len(log) - len(found), "holding")
+    named, first_reads = _named(period), counted(len(log) - len(found), "holding")
     came = _bars("arrived", _look.BLUE, start, period, arrived, 1)
     return _look.figure(
         [came, _bars("left", _look.ORANGE, start, period, left, -1)],
         _CAME_AND_WENT,
-        subtitle=f"{_look.counted(len(arrived), 'arrival')} and"
-        f" {_look.counted(len(left), 'departure')};"
+        subtitle=f"{counted(len(arrived), 'arrival')} and"
+        f" {counted(len(left), 'departure')};"
         f" {first_reads} seen by first reads of wallets left out",
         x={
             "title": {"text": f"time (UTC), one bar per {named}"},
@@ -348,7 +349,7 @@ def _bars(name: str, color: str, start: int, period: int, at: Ticks, sign: int) 
         "y": (counts * sign).tolist(),
         "width": [0.9 * period / 1_000] * len(some),
         "hovertext": [
-            f"<b>{_look.counted(count, 'holding')} {name}</b>"
+            f"<b>{counted(count, 'holding')} {name}</b>"
             f"<br>{to_the_second(begin)} to {to_the_second(end)} UTC"
             for count, begin, end in zip(
                 counts.tolist(), plotted(begins), plotted(begins + period), strict=True
@@ -362,5 +363,5 @@ def _bars(name: str, color: str, start: int, period: int, at: Ticks, sign: int) 
 def _named(period: int) -> str:
     for name, size in _UNITS.items():
         if period % size == 0:
-            return name if period == size else _look.counted(period // size, name)
+            return name if period == size else counted(period // size, name)
     return f"{period / _UNITS['second']:g} seconds"

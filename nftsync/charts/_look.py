@@ -100,11 +100,6 @@ def given_names(names: Names) -> dict[str, str]:
     return {_key(key): name for key, name in names.items()}
 
 
-def counted(number: int, one: str) -> str:
-    """A whole number and what it counts: `1 wallet`, `2 wallets`."""
-    return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
-
-
 def _key(text: str) -> str:
     """Addresses and UUIDs are the same whatever their case."""
     return text.lower() if _ID.fullmatch(text) else text

@@ -11,6 +11,7 @@ from nftsync.charts import _history, _look
 from nftsync.frames import webhooks
 from nftsync.frames._given import Given, need_columns
 from nftsync.frames._source import Numbers
+from nftsync.text import counted
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -125,7 +126,7 @@ def webhook_backlog(db: Given = None) -> go.Figure:
         counts = _history.standing(lost, np.ones(len(lost), np.int64), times)
         lines.append(_history.step_line(name, _look.LOOKS[1], times, counts, name))
     oldest = received[~settled]
-    notes = [f"{_look.counted(len(frame), 'webhook')}, {len(oldest):,} waiting at the end"]
+    notes = [f"{counted(len(frame), 'webhook')}, {len(oldest):,} waiting at the end"]
     if len(oldest):
         (since,) = _history.plotted(np.sort(oldest)[:1])
         notes.append(f"the oldest since {_history.to_the_second(since)} UTC")
@@ -187,8 +188,7 @@ def _shares(name: str, look: tuple[str, str], lags: Numbers) -> list[dict[str, A
         "x": _drawn(marked),
         "y": list(_PERCENTILES),
         "hovertext": [
-            f"<b>{name}</b><br>{share} % of {_look.counted(len(lags), 'webhook')}"
-            f" took at most {value}"
+            f"<b>{name}</b><br>{share} % of {counted(len(lags), 'webhook')} took at most {value}"
             for share, value in zip(_PERCENTILES, values, strict=True)
         ],
         "hovertemplate": _look.TEXT_ONLY,

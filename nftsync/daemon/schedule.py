@@ -72,7 +72,7 @@ def full_sync(settings: Settings, access: Access, *, resume: bool) -> RunSync:
                 lines = read_wallets_file(settings.wallets_file)
             except InputError as error:  # which by itself says that there is no wallet to read
                 raise SettingsError(str(error)) from error
-            with closing(Mirror(settings.database)) as mirror:
+            with Mirror(settings.database) as mirror:
                 register_all(mirror, lines)
         return sync_wallets(
             settings.database,

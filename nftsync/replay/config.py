@@ -13,6 +13,7 @@ from nftsync.provider.client import Access, ClientConfig
 from nftsync.provider.routes import Routes
 from nftsync.pull.result import SyncResult
 from nftsync.store.database import BUSY_SECONDS
+from nftsync.text import counted
 
 __all__ = ["COUNTS", "ReplayConfig", "ReplayResult", "RunSync", "Timing"]
 
@@ -129,5 +130,6 @@ class ReplayResult(msgspec.Struct, kw_only=True):
         }
         named = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
         idle = "none were due" if self.error is None else "none were worked off"
-        reads = "1 read" if self.fetches == 1 else f"{self.fetches:,} reads"
-        return f"Webhooks: {named or idle}; {reads} in {self.seconds:.1f} s."
+        return (
+            f"Webhooks: {named or idle}; {counted(self.fetches, 'read')} in {self.seconds:.1f} s."
+        )

@@ -20,7 +20,7 @@ from nftsync.provider.routes import Route, Routes
 from nftsync.records import are_uuids
 from nftsync.store.schema import reading
 from nftsync.store.wallets import known_tokens, wallets_by_id
-from nftsync.text import toml_key, toml_string
+from nftsync.text import counted, toml_key, toml_string
 
 __all__ = ["Fields", "Found", "Suggestion", "Suggestions", "as_toml", "suggest"]
 
@@ -230,8 +230,8 @@ def as_toml(suggestions: Suggestions) -> str:
 
 def _block(suggestion: Suggestion) -> Iterator[str]:
     name = suggestion.resource_type
-    stored = f"# {toml_string(name)}: {_counted(suggestion.webhooks, 'webhook')} stored"
-    ids = _counted(suggestion.ids, "object")
+    stored = f"# {toml_string(name)}: {counted(suggestion.webhooks, 'webhook')} stored"
+    ids = counted(suggestion.ids, "object")
     if suggestion.route is not None:
         yield f"{stored}. Its route leaves out some fields; this is to take its place."
         yield from _object(suggestion)
@@ -273,7 +273,3 @@ def _list(key: str, own: Sequence[str], found: Sequence[Found]) -> Iterator[str]
     names = list(dict.fromkeys(chain(own, (field for field, _ in found))))
     if names:
         yield f"{key} = [{', '.join(map(toml_string, names))}]"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -254,7 +254,7 @@ class Sandbox:
             self._state.run(release, now(), task.place)
 
     def deliveries(self) -> list[dict[str, Any]]:
-        """Each webhook with its attempts, newest last; of the finished ones only the latest."""
+        """Each webhook with its attempts, newest last."""
         rows = self._state.run("SELECT event, state, attempts, due FROM deliveries ORDER BY place")
         return [
             msgspec.json.decode(event)

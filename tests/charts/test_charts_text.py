@@ -46,6 +46,13 @@ def test_plotly_finds_nothing_to_act_on_in_text(text):
         assert shown == " ".join(text.split())
 
 
+def test_a_label_that_is_no_text_is_none():
+    frame = frame_of({(1, 1): 1})
+    (label,) = charts.holders(frame.drop(columns="wallet_label")).layout.yaxis.ticktext
+    frame["wallet_label"] = pd.Series([5], dtype=object)
+    assert charts.holders(frame).layout.yaxis.ticktext == (label,)
+
+
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_chart_passes_markup_on(tmp_path, text):
     stored = text.replace("\ud800", "?")
