@@ -242,11 +242,13 @@ class _Link:
         self, network: Network, timeout: float, max_bytes: int, stopped: threading.Event
     ) -> None:
         self._proxy = network.proxy
-        self._http = httpx.HTTPTransport(
+        self._connect = partial(
+            httpx.HTTPTransport,
             verify=network.tls,
             proxy=network.proxy and network.proxy.made,
             limits=httpx.Limits(max_connections=1, keepalive_expiry=_LONGEST_IDLE),
         )
+        self._http = self._connect()
         self._timeout = timeout
         self._max_bytes = max_bytes
         self._stopped = stopped
@@ -274,6 +276,9 @@ class _Link:
             finally:
                 response.close()
         except (httpx.TransportError, UnicodeError) as error:
+            # httpcore keeps a tunnel whose TLS failed, and waits for ever until it can be used.
+            self._http.close()
+            self._http = self._connect()
             raise self._explained(error) from None
         except zlib.error as error:
             raise UnusableAnswer(f"the body cannot be decompressed: {error}") from None

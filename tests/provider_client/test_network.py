@@ -127,6 +127,19 @@ def test_over_tls_the_proxy_sees_a_tunnel_that_is_kept_and_no_request(
     assert "proxy-authorization" not in secure.requests()[0].headers
 
 
+def test_behind_a_proxy_a_certificate_that_nobody_trusts_is_refused_at_each_attempt(
+    proxy, secure, make_client
+):
+    """httpcore keeps a tunnel whose TLS failed, and would wait for ever to use it."""
+    proxy.credentials = None
+    client = make_client(base_url=named(secure), proxy=proxy.address, attempts=3)
+    effort = Effort()
+    with pytest.raises(NoConnection, match="CERTIFICATE_VERIFY_FAILED"):
+        client.balances(wallet(1), effort)
+    assert effort == Effort(3, 2)
+    assert len(proxy.asked) == 3
+
+
 def test_the_reading_process_gets_the_proxy_too(proxy, provider, run):
     provider.always(reply(balances()))
     Path("wallets").write_text("\n".join(wallet(number) for number in range(600)))
