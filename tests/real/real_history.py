@@ -20,7 +20,7 @@ from nftsync.times import now
 #: A read of every wallet before the first block, so that no change is a wallet's first read.
 BEFORE = 0
 #: Of the 58 blocks; more of them, or more syncs, would cost time and show no more.
-BLOCKS, TOGETHER = slice(8, 28), 4
+BLOCKS, TOGETHER = slice(8, 18), 2
 
 
 @dataclass(frozen=True)

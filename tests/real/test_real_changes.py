@@ -1,4 +1,4 @@
-"""A real history of 20 blocks, four at a time, through the sandbox, a mirror and its frames."""
+"""A real history of 10 blocks, two at a time, through the sandbox, a mirror and its frames."""
 
 from __future__ import annotations
 
