@@ -63,6 +63,9 @@ def test_a_file_is_plain_or_csv_with_labels_and_groups(file, end):
         (f"wallet_id,label\n{A},café \u202e\u2028\x85 😀\n", [(A, "café \u202e\u2028\x85 😀")]),
         (f"wallet_id,label\n{A},old\n{B},b\n{A.upper()},new\n", [(A, "new"), (B, "b")]),
         (f"{A}\n{A}\n", [(A,)]),
+        (f'"{A}";;\r\n{B.upper()};;\r\n;;\r\n', [(A,), (B,)]),
+        (f"Wallet ID;Wallet label;Group;\r\n{A};Köln;West;\r\n", [(A, "Köln", "West")]),
+        (f"\ufeffWalletId\tLabel\r\n{A}\tCold\r\n".encode("utf-16-le"), [(A, "Cold")]),
     ],
 )
 def test_what_people_write(file, content, lines):
@@ -85,13 +88,17 @@ def test_a_bad_id_is_refused_with_its_line(file, wrong):
         (f'# c\nwallet_id,label\n{A},"two\nlines"\nno,x\n', ", line 5: 'no' is not a wallet id"),
         (f"wallet_id,labels\n{A},x\n", "'labels'; known are wallet_id, label and group, each once"),
         (f"wallet_id,label,label\n{A},x,y\n", "group, each once"),
-        (f"wallet_id,label\n{A},x,y\n", ", line 2: 3 values for 2 columns"),
+        (f"wallet_id,label\n{A},x,y\n", ", line 2: 'y' stands in a column without a name"),
         (f'wallet_id,label\n{A},"x\n', "is not CSV"),
         *(
             (text, "names no wallet")
             for text in ("", "\n \n", "# a\n#b", "wallet_id,label\n", "\ufeff")
         ),
-        *((bad, "is not UTF-8") for bad in (b"\xff\xfea\x00", b"wallet_id,label\n\xe9", b"\x80")),
+        *((bad, "is not UTF-8") for bad in (b"wallet_id,label\n\xe9", b"\x80")),
+        (
+            f"{A};Cold\n",
+            "; if lines have more than ids, the first names them: wallet_id,label,group",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_line(file, content, problem):

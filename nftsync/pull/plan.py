@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import sqlite3
-import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,6 +13,7 @@ from typing import Literal, NamedTuple
 from nftsync.errors import InputError
 from nftsync.pull.reads import TokenTask, WalletTask
 from nftsync.records import normalize_uuid
+from nftsync.sent_files import Row, SentFile, read_sent_file
 from nftsync.store import runs
 from nftsync.store.database import over_keys
 from nftsync.store.mirror import Mirror
@@ -38,7 +37,8 @@ __all__ = [
 ]
 
 
-_COLUMNS = {"wallet_id", "label", "group"}
+#: A wallets file's columns, and what else they may be called: as in the tables.
+_COLUMNS = {"wallet_id": (), "label": ("wallet_label",), "group": ("wallet_group",)}
 #: Tokens that are looked up at once.
 _STEP = 2_000
 #: Wallets that one transaction registers; about 15 ms. More would keep the inbox waiting.
@@ -57,62 +57,38 @@ def read_wallets_file(source: Path | Literal["-"]) -> list[WalletLine]:
     Raises:
         InputError: it cannot be read, names no wallet, or a line is unusable; the text says which.
     """
-    name = "standard input" if source == "-" else str(source)
-    try:
-        # Bytes: the terminal's encoding may be any, and a pipe may begin with a byte order mark.
-        content = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
-        text = content.decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(f"cannot read the wallets file {name}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"the wallets file {name} is not UTF-8 text") from error
-    lines = [
-        (number, line)
-        for number, line in enumerate(re.split("\r\n|\r|\n", text), start=1)
-        if line.strip() and not line.lstrip().startswith("#")
-    ]
-    header = [column.strip(' \t"').lower() for column in lines[0][1].split(",")] if lines else []
-    if "wallet_id" in header:
-        found = _read_csv(lines, name)
-    else:
-        ids = ((number, line.partition("#")[0].strip()) for number, line in lines)
-        found = (WalletLine(_wallet_id(each, name, number)) for number, each in ids)
+    file = read_sent_file(source, "wallets file")
+    rows = file.rows(_COLUMNS)
+    lines = _plain(file) if rows is None else rows
+    found = (
+        WalletLine(
+            _wallet_id(cells.get("wallet_id", ""), file.name, line),
+            cells.get("label"),
+            cells.get("group"),
+        )
+        for line, cells in lines
+    )
     wallets = {wallet.wallet_id: wallet for wallet in found}
     if not wallets:
-        raise InputError(f"the wallets file {name} names no wallet")
+        raise InputError(f"the wallets file {file.name} names no wallet")
     return list(wallets.values())
 
 
-def _read_csv(lines: list[tuple[int, str]], name: str) -> Iterator[WalletLine]:
-    rows = csv.reader((line + "\n" for _, line in lines), skipinitialspace=True, strict=True)
-    try:
-        header = [column.strip().lower() for column in next(rows)]
-        if set(header) - _COLUMNS or len(set(header)) < len(header):
-            raise InputError(
-                f"the wallets file {name} has the columns {str(header)[1:-1]}; "
-                "known are wallet_id, label and group, each once"
-            )
-        for row in rows:
-            number = lines[rows.line_num - 1][0]
-            if len(row) > len(header):
-                raise InputError(
-                    f"{name}, line {number}: {len(row)} values for {len(header)} columns"
-                )
-            fields = dict(zip(header, row, strict=False))
-            yield WalletLine(
-                _wallet_id(fields.get("wallet_id", "").strip(), name, number),
-                fields.get("label", "").strip() or None,
-                fields.get("group", "").strip() or None,
-            )
-    except csv.Error as error:
-        raise InputError(f"the wallets file {name} is not CSV: {error}") from error
+def _plain(file: SentFile) -> Iterator[Row]:
+    """One id a line; a spreadsheet may have put quotes around it and separators behind it."""
+    for number, line in enumerate(file.lines, start=1):
+        wallet_id = line.partition("#")[0].strip(' \t\xa0",;')
+        if wallet_id:
+            yield Row(number, {"wallet_id": wallet_id})
 
 
-def _wallet_id(text: str, name: str, number: int) -> str:
+def _wallet_id(text: str, name: str, line: int) -> str:
     try:
         return normalize_uuid(text, "wallet id")
     except InputError as error:
-        raise InputError(f"{name}, line {number}: {error}") from None
+        more = re.search("[,;\t]", text) or line == 1
+        advice = "; if lines have more than ids, the first names them: wallet_id,label,group"
+        raise InputError(f"{name}, line {line}: {error}{advice if more else ''}") from None
 
 
 class SyncRequest(NamedTuple):

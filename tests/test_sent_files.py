@@ -1,0 +1,158 @@
+"""Tables as spreadsheets write them: the same rows come back, or the line is named."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from nftsync.errors import InputError
+from nftsync.sent_files import Row, SentFile, read_sent_file
+
+COLUMNS = {"wallet_id": (), "label": ("wallet_label",), "group": ()}
+#: How people and programs write the names of these columns.
+SPELLED = {
+    "wallet_id": ("wallet_id", "Wallet ID", "WalletId", "WALLET-ID", " wallet.id "),
+    "label": ("label", "Label", "Wallet label", "wallet_label"),
+    "group": ("group", "GROUP"),
+}
+ENCODINGS = {
+    "UTF-8": lambda text: text.encode(),
+    "with a mark": lambda text: text.encode("utf-8-sig"),
+    "UTF-16": lambda text: text.encode("utf-16"),
+    "big-endian": lambda text: ("\ufeff" + text).encode("utf-16-be"),
+    "without a mark": lambda text: text.encode("utf-16-le"),
+    "big-endian without a mark": lambda text: text.encode("utf-16-be"),
+}
+
+CELL = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(",;\t\"'#\r\n "))
+
+
+def rows_of(text: str) -> list[Row]:
+    rows = SentFile("wallets file", "w.csv", text).rows(COLUMNS)
+    assert rows is not None
+    return list(rows)
+
+
+@given(
+    st.lists(st.tuples(CELL, CELL, CELL), max_size=5),
+    st.permutations(list(COLUMNS)),
+    st.sampled_from(",;\t"),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    st.sampled_from(list(ENCODINGS)),
+    st.integers(0, 2),
+    st.data(),
+)
+def test_what_a_spreadsheet_wrote_is_read_whatever_its_form(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[tuple[str, str, str]],
+    order: list[str],
+    separator: str,
+    end: str,
+    quoting: int,
+    encoding: str,
+    blank_columns: int,
+    data: st.DataObject,
+) -> None:
+    """Separators, line ends, quotes, encodings, names of columns and their order, blank columns."""
+    cells = [cell for row in rows for cell in row]
+    assume(quoting == csv.QUOTE_ALL or not any(re.search("[\r\n]|^\\s*#", each) for each in cells))
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter=separator, quoting=quoting, lineterminator=end)
+    blank = [""] * blank_columns
+    writer.writerow([*(data.draw(st.sampled_from(SPELLED[name])) for name in order), *blank])
+    for row in rows:
+        writer.writerow([*row, *blank])
+    path = tmp_path_factory.getbasetemp() / "wallets.csv"
+    path.write_bytes(ENCODINGS[encoding](text.getvalue()))
+    found = read_sent_file(path, "wallets file").rows(COLUMNS)
+    assert found is not None
+    kept = [[re.sub("\r\n?", "\n", cell).strip() for cell in row] for row in rows]
+    expected = [{k: v for k, v in zip(order, row, strict=True) if v} for row in kept]
+    assert [row.cells for row in found] == [row for row in expected if row]
+
+
+@given(CELL)
+def test_any_text_is_a_table_or_none_or_refused_in_one_line(text: str) -> None:
+    for content in (text, f"wallet_id,label\n{text}", f"sep=;\nlabel;wallet_id\n{text}"):
+        rows: list[Row] = []
+        problem = ""
+        try:
+            rows += SentFile("wallets file", "w.csv", content).rows(COLUMNS) or ()
+        except InputError as error:
+            problem = str(error)
+        assert len(problem.splitlines()) <= 1
+        for row in rows:
+            assert row.cells.keys() <= COLUMNS.keys()
+            assert 1 < row.line <= len(re.split("\r\n|\r|\n", content))
+
+
+def test_rows_know_their_line_and_comments_end_where_quotes_begin() -> None:
+    text = '# ours\nwallet_id;label;;\n\n1;"two\n# lines\n\nmore";;\n;;;\n2;x;;\n#3;y\n'
+    assert rows_of(text) == [
+        Row(4, {"wallet_id": "1", "label": "two\n# lines\n\nmore"}),
+        Row(9, {"wallet_id": "2", "label": "x"}),
+    ]
+    assert rows_of("sep=;\r\nWallet ID;Label\r\n1;a,b\r\n") == [
+        Row(3, {"wallet_id": "1", "label": "a,b"})
+    ]
+    assert SentFile("wallets file", "w.csv", "1;2\n").rows(COLUMNS) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "Wallet ID;Note;Owner\n1;2;3\n",
+            ("the wallets file w.csv has the columns 'Wallet ID', 'Note', 'Owner'; known are"
+            " wallet_id, label and group, each once: rename or remove 'Note', 'Owner'"),
+        ),
+        (
+            "Wallet ID,Label,Wallet label\n",
+            ("the wallets file w.csv has the columns 'Wallet ID', 'Label', 'Wallet label'; known"
+            " are wallet_id, label and group, each once: rename or remove 'Label', 'Wallet label'"),
+        ),
+        ("Label;Group\n", ("the wallets file w.csv has the columns 'Label', 'Group'; wallet_id is"
+         " missing")),
+        ("wallet_id,label\n1,a\n2,Smith, Inc.\n", ("w.csv, line 3: 'Inc.' stands in a column"
+         " without a name (2 columns are named); text that holds the separator stands in double"
+         " quotes")),
+        ('wallet_id\n1\n"2\n', ("the wallets file w.csv is not CSV after line 2: unexpected end of"
+         " data")),
+    ],
+)  # fmt: skip
+def test_what_must_change_is_said(text: str, problem: str) -> None:
+    with pytest.raises(InputError, match=f"^{re.escape(problem)}$"):
+        rows_of(text)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (
+            "wallet_id;label\r\n1;Köln\r\n".encode("cp1252"),
+            (
+                "is not UTF-8 text: line 2, which in Windows-1252 would be '1;Köln'; in Excel, save"
+                ' it as "CSV UTF-8 (Comma delimited)", or convert it: iconv -f WINDOWS-1252 -t'
+                " UTF-8"
+            ),
+        ),
+        (b"PK\x03\x04rest", "is an Excel workbook, not a text file; in Excel, save it as"),
+        (b"\xd0\xcf\x11\xe0", "is an Excel workbook, not a text file; in Excel, save it as"),
+        (b"\xff\xfea\x00b", "is not whole UTF-16 text"),
+    ],
+)
+def test_what_is_no_such_text_is_said_with_what_to_do(
+    tmp_path: Path, content: bytes, problem: str
+) -> None:
+    path = tmp_path / "w.csv"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as raised:
+        read_sent_file(path, "wallets file")
+    assert str(raised.value).startswith(f"the wallets file {path} {problem}")
