@@ -15,7 +15,7 @@ from nftsync.charts._bars import Groups, grouped
 from nftsync.errors import InputError
 from nftsync.frames import changes, tokens, wallets
 from nftsync.frames._columns import Amounts, Moment, stored_time
-from nftsync.frames._given import text_column
+from nftsync.frames._given import Given, need_columns, text_column
 from nftsync.frames._source import Numbers, Store
 from nftsync.frames._tables import WalletIds, wallet_ids
 from nftsync.text import counted
@@ -254,54 +254,56 @@ _PERIODS = tuple(1_000_000 * each for each in _SECONDS) + tuple(
     _DAY * each for each in (1, 7, 28, 364, 3_640)
 )
 _SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
-_MOST_BARS_CHOSEN = 60
+_MOST_BARS_CHOSEN, _BARS_PER_TIME = 60, 4
 
 #: 1970 began on a Thursday; weeks begin on Mondays.
 _MONDAY = 4 * _DAY
 
 
 def arrivals_and_departures(
-    db: Store = None,
+    db: Given = None,
     *,
     every: str | timedelta | None = None,
     since: Moment | None = None,
     exclude: WalletIds = (),
 ) -> go.Figure:
-    """Draw how many holdings began and ended in each period, from the change log.
+    """Draw how many holdings began and ended in each period.
 
     An arrival is a wallet that came to hold more than zero of a token, a departure one that came
     to hold none; a transfer between two known wallets is one of each. They count in the period in
     which a read found them. Left out are first reads of wallets, and amounts that did not become 0.
 
     Args:
-        db: a path, a connection, a `sqlite_utils.Database`, or None for the configured database.
+        db: a frame as `frames.diff` returns it, which has what is different in the end; or a
+            database, of which every change in the log counts, also what came and went again.
         every: the length of a period in UTC, such as `15m`, `6h`, `1d`, `7d` (from Monday) or a
-            timedelta; None chooses one that gives at most 60 bars.
-        since: only what was found at this time or later.
-        exclude: wallets to leave out; one id or several.
+            timedelta; None chooses one that fits: at most 60 bars, and fewer for few changes.
+        since: only what was found at this time or later. Only with a database.
+        exclude: wallets to leave out; one id or several. Only with a database.
 
     Raises:
-        InputError: an option cannot be used, or gives more than 2,000 periods.
+        InputError: an option or the frame cannot be used, or `every` gives more than 2,000
+            periods.
         NftsyncError: plotly is not installed.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     given = None if every is None else _period(every)
-    log = _movements(db, exclude, since)
+    log = _given_movements(db, exclude, since)
     if log["first_read"].all():
         since_when = "the given time" if log.empty else "each wallet's first read"
         nothing = f"Nothing arrived or left since {since_when}."
-        none_yet = log.empty and since is None
+        none_yet = log.empty and since is None and not isinstance(db, pd.DataFrame)
         return _look.empty_figure(_CAME_AND_WENT, _NO_HISTORY if none_yet else nothing)
-    first, last = int(log["at"].iloc[0]), int(log["at"].iloc[-1])
-    few = (one for one in _PERIODS if _bins(first, last, one) <= _MOST_BARS_CHOSEN)
-    period = given or next(few, _PERIODS[-1])
+    found = log[~log["first_read"]]
+    times = np.unique(found["at"])
+    first, last = int(times[0]), int(times[-1])
+    period = given or _fitting_period(times)
     bins = _bins(first, last, period)
     if bins > _look.MOST_POINTS:
         raise InputError(
             f"every={every!r} makes {bins:,} periods of this log; give a longer one, or since="
         )
     start = _floor(first, period)
-    found = log[~log["first_read"]]
     arrived, left = (found["at"][found["step"] == step].to_numpy() for step in (1, -1))
     named, first_reads = _named(period), counted(len(log) - len(found), "holding")
     came = _bars("arrived", _look.BLUE, start, period, arrived, 1)
@@ -319,6 +321,34 @@ def arrivals_and_departures(
         y={"title": {"text": f"holdings per {named}"}},
         barmode="relative",
     )
+
+
+def _given_movements(db: Given, exclude: WalletIds, since: Moment | None) -> pd.DataFrame:
+    """The same from a comparison of two times, or from the change log."""
+    if not isinstance(db, pd.DataFrame):
+        return _movements(db, exclude, since)
+    if since is not None or wallet_ids(exclude):
+        raise InputError("since= and exclude= need a database; give them to frames.diff")
+    need_columns(db, ("wallet_id", "token_id", "kind", "changed_at"), "frames.diff")
+    moved = db[db["kind"] != "changed"]
+    return pd.DataFrame(
+        {
+            "wallet_id": moved["wallet_id"],
+            "token_id": moved["token_id"],
+            "at": microseconds(moved["changed_at"]),
+            "step": np.where(moved["kind"] == "left", -1, 1),
+            "first_read": moved["kind"] == "first_seen",
+        }
+    ).sort_values("at", kind="stable", ignore_index=True)
+
+
+def _fitting_period(times: Ticks) -> int:
+    """A period for some distinct times: a day for one, else little shorter than they are apart."""
+    if len(times) == 1:
+        return _DAY
+    most = min(_MOST_BARS_CHOSEN, _BARS_PER_TIME * len(times))
+    few = (one for one in _PERIODS if _bins(int(times[0]), int(times[-1]), one) <= most)
+    return next(few, _PERIODS[-1])
 
 
 def _period(every: str | timedelta) -> int:

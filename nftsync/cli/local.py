@@ -36,9 +36,10 @@ _SHOWN = 15
 def demo(database: str | None) -> None:
     """See the whole product work, with nothing to configure.
 
-    Starts a sandbox provider, reads its wallets, starts the receiver and registers it, lets NFTs
-    change hands, reads all wallets again to see that webhooks told of everything, and shows what
-    changed and who holds what. Reads neither the environment nor nftsync.toml.
+    Starts a sandbox provider with a made-up year behind it, reads its wallets, starts the receiver
+    and registers it, lets NFTs change hands, reads all wallets again to see that webhooks told of
+    everything, and shows what changed and who holds what. Reads neither the environment nor
+    nftsync.toml.
     """
     from nftsync import settings
     from nftsync.lab.demo import run_demo

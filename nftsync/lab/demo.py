@@ -1,4 +1,4 @@
-"""A run of the demo, from the first sync to the last webhook."""
+"""A run of the demo, from the year that was to the last webhook."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-
-import msgspec
 
 from nftsync.daemon.serve import ServeConfig, receiving
 from nftsync.errors import StoreError
 from nftsync.lab.demo_provider import PORT, begin_provider, create, held
+from nftsync.lab.demo_year import named, picture, play_year, with_metadata
 from nftsync.provider.client import Client, ClientConfig
 from nftsync.provider.routes import merged
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.replay.config import ReplayConfig
-from nftsync.sandbox.server import Sandbox
+from nftsync.sandbox.server import Sandbox, SandboxServer
 from nftsync.store.database import connect_reader, over_keys
 from nftsync.store.mirror import Mirror
 from nftsync.store.wallets import WalletLine, register
@@ -40,15 +40,16 @@ _PLAIN_TRANSFERS = 8
 #: All of them: the plain ones, one NFT that goes on and comes back, some copies, two into a wallet
 #: that is new.
 TRANSFERS = _PLAIN_TRANSFERS + 5
-#: The label of the wallet that is opened after the first sync.
-NEW_WALLET = "Customer 041"
+#: The label of the wallet that is opened while webhooks are followed.
+NEW_WALLET = "Customer 040"
 
 
-def happenings(sandbox: Sandbox) -> Iterator[tuple[list[str], str | None]]:
+def happenings(sandbox: Sandbox, url: str) -> Iterator[tuple[list[str], str | None]]:
     """Change one thing after the other at the provider; the next is made up from what is left.
 
     Args:
         sandbox: the provider, with the wallets of the demo.
+        url: its base URL.
 
     Yields:
         The ids of the webhooks that follow, and the wallet that is new, or None.
@@ -76,15 +77,14 @@ def happenings(sandbox: Sandbox) -> Iterator[tuple[list[str], str | None]]:
     for opened in (new, None):
         giver = rng.choice(wallets)
         yield sandbox.transfer(giver, new, rng.choice(list(held(world, giver))), 1), opened
-    minted = {"name": "Freshly Minted", "editionId": 0, "totalEdition": 3}
+    edition = {"editionId": 0, "totalEdition": 3}
+    minted = {"name": "Freshly Minted", "image": picture(url, rng), **edition}
     yield sandbox.mint(wallets[0], 3, minted)[1], None
     renamed = next(iter(held(world, wallets[-1])))
-    record = msgspec.json.decode(world.token_body(renamed) or b"{}")
-    metadata = {**record.get("metadata", {}), "name": "Renamed after the first sync"}
-    yield sandbox.edit_metadata(renamed, metadata), None
+    named_anew = with_metadata(world, renamed, name="Renamed while you watch")
+    yield sandbox.edit_metadata(renamed, named_anew), None
 
 
-_LABELS = ("Treasury", "Marketing", "Artist royalties", "Cold storage", "Team", "Auctions")
 #: Seconds between two changes, so that charts have a time to draw.
 _PAUSE = 0.12
 #: Seconds; what takes longer than this will not come.
@@ -114,7 +114,7 @@ def run_demo(
     progress: bool | None = None,
     port: int = PORT,
 ) -> DemoResult:
-    """Start a sandbox provider, sync its wallets, and follow its webhooks while NFTs change hands.
+    """Make up a year, sync a sandbox provider, and follow its webhooks while NFTs change hands.
 
     Args:
         database: where to keep what was read; it must not exist yet.
@@ -129,13 +129,16 @@ def run_demo(
 
     create(database)
     with begin_provider(database, port) as provider:
-        wallets = provider.world.wallets()
-        tell(f"A sandbox provider with {len(wallets)} wallets answers at {provider.url}.")
+        year = play_year(provider.world, provider.url, database, until=datetime.now(UTC))
+        tell(f"A sandbox provider with {len(year.wallets)} wallets answers at {provider.url}.")
+        tell(
+            f"A year of it has been made up: {year.minted} NFTs minted, {year.moved} transfers, and"
+            f" all wallets read {year.reads} times, the last a week ago."
+        )
         tell("Reading all of them ...")
         config = ClientConfig(base_url=provider.url, proxy="")
-        first = sync_wallets(
-            database, config, SyncRequest(wallets=_lines(wallets)), progress=progress
-        )
+        lines = named(year.wallets)
+        first = sync_wallets(database, config, SyncRequest(wallets=lines), progress=progress)
         tell(first.summary())
         with _following(database, config) as url:
             tell(f"The receiver takes webhooks at {url}; the provider is told so.")
@@ -143,7 +146,7 @@ def run_demo(
                 f"{TRANSFERS} transfers, two of them to a new wallet; one NFT is minted, and one "
                 "gets a new name ..."
             )
-            seconds = _let_change_hands(provider.sandbox, database)
+            seconds = _let_change_hands(provider, database)
         # It may be started again, and nobody takes its webhooks then.
         provider.sandbox.configure(b'{"enabled": false}')
         tell("Reading all of them again, in case a webhook had gone missing ...")
@@ -159,12 +162,6 @@ def run_demo(
         heads = ("wallet", "name", "before", "after")
         changes = [dict(zip(heads, row, strict=True)) for row in rows]
     return DemoResult(seconds, webhooks, frames.holdings(database), changes)
-
-
-def _lines(wallets: list[str]) -> list[WalletLine]:
-    house = [WalletLine(*each, "house") for each in zip(wallets, _LABELS, strict=False)]
-    customers = enumerate(wallets[len(house) :], start=len(house))
-    return house + [WalletLine(each, f"Customer {n:03}", "customers") for n, each in customers]
 
 
 @contextmanager
@@ -189,11 +186,11 @@ def _following(database: Path, client: ClientConfig) -> Iterator[str]:
             receiver.raise_what_ended_it()
 
 
-def _let_change_hands(sandbox: Sandbox, database: Path) -> list[float]:
+def _let_change_hands(provider: SandboxServer, database: Path) -> list[float]:
     """Change things at the provider; how long each took until the database said so, in seconds."""
     seconds = []
     with closing(connect_reader(database)) as connection:
-        for webhook_ids, opened in happenings(sandbox):
+        for webhook_ids, opened in happenings(provider.sandbox, provider.url):
             began = time.monotonic()
             while not _are_done(connection, webhook_ids):
                 if time.monotonic() - began > _PATIENCE:

@@ -141,12 +141,12 @@ def begin_afresh(database: Path) -> None:
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
-#: How many NFTs have changed hands before the first sync.
+#: How many NFTs have changed hands before the first read.
 _GATHERED = 300
 
 #: The port that `nftsync sandbox` takes, too. Pictures name it, so it should be free again later.
 PORT = 8788
-_WALLETS = 40
+_WALLETS = 34
 _NFTS = 25
 _SEED = 7
 

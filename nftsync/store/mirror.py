@@ -94,9 +94,9 @@ class Transaction:
         observed_at: the time of everything it stores; never earlier than any stored before.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, at: str) -> None:
         self.connection = connection
-        self.observed_at = _observation_time(connection)
+        self.observed_at = _observation_time(connection, at)
 
     def apply(
         self, reads: Sequence[WalletRead | TokenRead], *, run_id: int | None = None
@@ -189,8 +189,12 @@ class Mirror:
         self.connection.close()
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self, at: str | None = None) -> Iterator[Transaction]:
         """Run a block in one write transaction, which an exception rolls back whole.
+
+        Args:
+            at: the time of what it stores, in the stored form; None: the current one. The last
+                stored time takes its place where that is later.
 
         Raises:
             StoreError: the database could not be written; nothing of the block was kept.
@@ -201,7 +205,7 @@ class Mirror:
             began = time.monotonic()
             try:
                 with self.connection:
-                    yield Transaction(self.connection)
+                    yield Transaction(self.connection, at or now())
             finally:
                 ended = time.monotonic()
                 self._free_at = ended + self._write_gap
@@ -234,14 +238,14 @@ def _sequence_numbers(connection: sqlite3.Connection) -> SequenceNumbers:
     return SequenceNumbers(offset, greatest)
 
 
-def _observation_time(connection: sqlite3.Connection) -> str:
-    """The current time, or the last stored one where the clock has fallen behind it."""
+def _observation_time(connection: sqlite3.Connection, at: str) -> str:
+    """A time, or the last stored one where the clock has fallen behind it."""
     stored = connection.execute(
         "SELECT (SELECT observed_at FROM balance_change_rows ORDER BY change_id DESC LIMIT 1),"
         " (SELECT observed_at FROM token_change_rows ORDER BY change_id DESC LIMIT 1),"
         " (SELECT observed_at FROM wallet_state_rows ORDER BY state_id DESC LIMIT 1)"
     ).fetchone()
-    return max(now(), *(moment or "" for moment in stored))
+    return max(at, *(moment or "" for moment in stored))
 
 
 def _each_object_once(

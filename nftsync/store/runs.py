@@ -213,13 +213,23 @@ def finish_run(
     error: str | None,
     *,
     resumable: bool = False,
+    at: str | None = None,
 ) -> None:
-    """Close a run; its plan is kept only while it can still be resumed."""
+    """Close a run; its plan is kept only while it can still be resumed.
+
+    Args:
+        connection: in a write transaction.
+        run: the run, with its counts.
+        status: how it ended.
+        error: why it stopped early.
+        resumable: it can be gone on with.
+        at: when it ended, in the stored form; None: now.
+    """
     save_counts(connection, run.run_id, run.counts)
     connection.execute(
         "UPDATE sync_runs SET status = ?1, finished_at = ?2, error = ?3,"
         " plan = iif(?5, plan, NULL) WHERE run_id = ?4",
-        (status, now(), error, run.run_id, resumable),
+        (status, at or now(), error, run.run_id, resumable),
     )
 
 

@@ -12,7 +12,7 @@ from frames.frames_database import at, wallet_id
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nftsync import charts
+from nftsync import charts, frames
 from nftsync.errors import InputError
 
 DAY = 86_400
@@ -113,7 +113,7 @@ def test_a_long_history_has_at_most_2000_points_each_exact(path):
     assert f"{len(line.x):,} times are drawn" in figure.layout.title.subtitle.text
     grouped = charts.holdings_over_time(path, by="contract_address").data
     assert sum(len(trace.x) for trace in grouped if trace.mode == "lines") <= 2_000
-    with pytest.raises(InputError, match="3,000 periods"):
+    with pytest.raises(InputError, match="2,999 periods"):
         charts.arrivals_and_departures(path, every="1s")
 
 
@@ -145,3 +145,46 @@ def floored(time: pd.Timestamp, every: str) -> pd.Timestamp:
     if every == "7d":
         time -= timedelta(days=time.weekday())
     return time.floor({"1s": "1s", "1h": "1h"}.get(every, "1D"))
+
+
+@settings(max_examples=20)
+@given(changes=CHANGES)
+def test_bars_of_a_comparison_are_what_it_says_arrived_and_left(path, changes):
+    played(path, changes)
+    diff = frames.diff(path, at(-1))
+    figure = charts.arrivals_and_departures(diff)
+    counts = [int((diff["kind"] == kind).sum()) for kind in ("arrived", "left")]
+    assert bool(figure.data) == any(counts)
+    if figure.data:
+        assert [sign * sum(bars.y) for sign, bars in zip((1, -1), figure.data, strict=True)] == (
+            counts
+        )
+
+
+@pytest.mark.parametrize(
+    ("times", "period"),
+    [
+        ([0, 100], "one bar per day"),
+        ([0, 100, 800], "one bar per 5 minutes"),
+        ([0, *range(100, 400 * DAY, 7 * DAY)], "one bar per 7 days"),
+        ([0, *range(0, 45 * DAY, DAY)], "one bar per day"),
+    ],
+)
+def test_a_period_that_is_chosen_fits_what_there_is(path, times, period):
+    """The first read is a second before all else."""
+    world = World.empty(path, wallets=1, tokens=len(times))
+    for token, second in enumerate(times, start=1):
+        world.change(1, token, "1", second + (token > 1))
+    world.close()
+    assert period in charts.arrivals_and_departures(path).layout.xaxis.title.text
+
+
+def test_a_comparison_takes_no_options_of_a_database(path):
+    played(path, [(0, 1, 1, "1")])
+    diff = frames.diff(path, at(-1))
+    assert "Nothing arrived" in charts.arrivals_and_departures(diff).layout.annotations[0].text
+    for option in ({"since": at(0)}, {"exclude": [wallet_id(1)]}):
+        with pytest.raises(InputError, match="frames.diff"):
+            charts.arrivals_and_departures(diff, **option)
+    with pytest.raises(InputError, match="changed_at"):
+        charts.arrivals_and_departures(diff.drop(columns="changed_at"))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -20,25 +21,48 @@ from worlds import Outcome, mirrored, replayed
 from nftsync import frames
 
 PROGRAM = Path(sys.executable).parent / "nftsync"
+#: How often the wallets were read before the demo begins.
+YEAR = 52
+
+
+def assert_has_a_year(database: Path, syncs: list[tuple[int]]) -> None:
+    """Weekly reads went before, of wallets that grew in number, and the live one found news."""
+    runs = frames.runs(database)
+    past = runs[: YEAR + 1]
+    assert len(syncs) == YEAR + 2
+    assert set(past["status"]) == {"ok"}
+    assert past["started_at"].is_monotonic_increasing
+    assert past["wallets_ok"].is_monotonic_increasing
+    assert (past["wallets_ok"].iloc[0], past["wallets_ok"].iloc[-1]) == (32, 40)
+    assert 350 < (past["started_at"].iloc[-1] - past["started_at"].iloc[0]).days <= 365
+    assert 0 < syncs[YEAR][0] < 40
+    ages = frames.holding_ages(database)
+    assert set(ages["bucket"]) >= {"under a month", "under 3 months", "under a year"}
+    known = ages[~ages["censored"]]
+    assert 0.2 < len(known) / len(ages) < 0.8
+    assert (frames.changes(database)["observed_at"].diff().dropna() >= timedelta(0)).all()
 
 
 def assert_followed_by_webhooks(database: Path) -> int:
-    """How many changes webhooks told of: all but those of the first sync."""
+    """How many changes webhooks told of: all since the first sync that was no made-up one."""
     webhooks = frames.webhooks(database)
     assert set(webhooks["state"]) == {"done"}
     changes = frames.changes(database)
-    caused = changes[~changes["baseline"]]
+    live = changes[changes["run_id"] > YEAR + 1]
+    assert live["baseline"].sum() == 1, "of the new wallet"
+    caused = live[~live["baseline"]]
     assert caused["webhook_id"].notna().all()
     assert set(caused["webhook_id"]) <= set(webhooks["webhook_id"])
     assert {"left", "came"} <= {
         "came" if row.old_amount is None else "left" if row.new_amount is None else "changed"
         for row in caused.itertuples()
     }
-    assert len(frames.token_changes(database)) == 1
+    assert frames.token_changes(database)["webhook_id"].notna().sum() == 1
     assert mirrored(database) == replayed(database)
     assert_settled(database)
     syncs = query(database, "SELECT wallets_unchanged FROM sync_runs WHERE kind = 'sync'")
-    assert syncs == [(0,), (41,)], "webhooks had told of all that changed"
+    assert syncs[-1] == (41,), "webhooks had told of all that changed"
+    assert_has_a_year(database, syncs)
     return len(caused)
 
 

@@ -89,3 +89,28 @@ def test_a_token_that_left_and_came_back_is_held_since_it_came_back(mirror: Mirr
     held_since = mirror.connection.execute("SELECT min(held_since) FROM holdings").fetchone()[0]
     assert held_since >= back
     assert len(frames.holdings(mirror.path, as_of=back)) == 1
+
+
+def test_a_given_time_is_that_of_what_is_stored_and_never_less_than_the_last(
+    mirror: Mirror,
+) -> None:
+    """So a past can be written, in its order, and nothing goes back behind it."""
+    times = [f"2025-0{month}-01T06:00:00.000000Z" for month in (3, 5, 4, 6)]
+    for number, at in enumerate(times):
+        read = WalletRead(
+            wallet_id=A,
+            sequence=mirror.numbers.take(),
+            started_at=at,
+            outcome="ok",
+            entries=[(T, str(number), None)],
+            digest=str(number),
+        )
+        with mirror.transaction(at) as transaction:
+            transaction.apply([read])
+    began = now()
+    apply(mirror, A, (T, "9", None))
+    *past, last = mirror.connection.execute("SELECT observed_at FROM balance_changes").fetchall()
+    assert past == [(times[0],), (times[1],), (times[1],), (times[3],)]
+    assert last[0] >= began
+    held = frames.holdings(mirror.path, as_of="2025-04-15T00:00:00Z")
+    assert held["amount_text"].tolist() == ["0"]
