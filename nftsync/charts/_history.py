@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
@@ -13,13 +12,14 @@ import pandas as pd
 from nftsync.charts import _look
 from nftsync.charts._bars import Groups, grouped
 from nftsync.errors import InputError
-from nftsync.frames import changes, tokens, wallets
-from nftsync.frames._columns import Amounts, Moment, stored_time
-from nftsync.frames._given import Given, need_columns, text_column
+from nftsync.frames import holdings_over_time as read_over_time
+from nftsync.frames import wallets
+from nftsync.frames._columns import Moment, stored_time
+from nftsync.frames._given import Given, need_columns
+from nftsync.frames._over_time import floored, microseconds_of
 from nftsync.frames._source import Numbers, Store
 from nftsync.frames._tables import WalletIds, wallet_ids
 from nftsync.text import counted
-from nftsync.times import parse_duration
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -93,29 +93,16 @@ def microseconds(times: pd.Series) -> Numbers:
     return ticks
 
 
-def _movements(db: Store, exclude: WalletIds, since: Moment | None = None) -> pd.DataFrame:
-    """The changes that began or ended a holding: `at`, `step` (1 or -1), `first_read` and ids."""
-    left_out = wallet_ids(exclude)
-    log = changes(db, since=since)
-    before, after = (
-        Amounts(text_column(log, name)).nonzero().astype(np.int64)
-        for name in ("old_amount_text", "new_amount_text")
-    )
-    log = log[["wallet_id", "token_id"]].assign(
-        at=microseconds(log["observed_at"]), step=after - before, first_read=log["baseline"]
-    )
-    return log[(log["step"] != 0) & ~log["wallet_id"].isin(left_out)]
+def _moved(over_time: pd.DataFrame) -> pd.DataFrame:
+    """The rows in which a holding began or ended, not only an amount changed; `tick` is when."""
+    moved = over_time[over_time[["arrived", "left", "first_seen"]].any(axis="columns")]
+    return moved.assign(tick=microseconds(moved["at"]))
 
 
 _NO_HISTORY = "No changes in this database yet; each nftsync sync adds what it finds."
 _TITLE = "Holdings over time"
 _MOST_MARKS = 100
-_SOURCES: dict[str, Callable[[Store], pd.DataFrame]] = {
-    "contract_address": tokens,
-    "creator_name": tokens,
-    "wallet_group": wallets,
-    "wallet_id": wallets,
-}
+_BY = ("contract_address", "creator_name", "wallet_group", "wallet_id")
 
 
 def holdings_over_time(
@@ -147,13 +134,14 @@ def holdings_over_time(
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     number, known = _look.number_of(top, len(_look.LOOKS) - 1), _look.given_names(names)
-    chosen = None if by is None else _look.choice(by, "by", _SOURCES)
+    chosen = None if by is None else _look.choice(by, "by", _BY)
     begin = None if since is None else int(np.datetime64(stored_time(since)[:-1], "us").astype(int))
-    log = _movements(db, exclude)
+    log = _moved(read_over_time(db, by, exclude=exclude))
     about = wallets(db)
+    log["step"] = log["arrived"] + log["first_seen"] - log["left"]
     if log.empty:
         return _look.empty_figure(_TITLE, _NO_HISTORY)
-    at, step = log["at"].to_numpy(), log["step"].to_numpy()
+    at, step = log["tick"].to_numpy(), log["step"].to_numpy()
     ends = max(int(at[-1]), int(microseconds(about["synced_at"]).max()))
     begin = int(at[0]) if begin is None else begin
     if begin > ends:
@@ -166,7 +154,7 @@ def holdings_over_time(
         traces = [step_line("holdings", _look.LOOKS[0], times, counts, "holdings")]
     else:
         labels = about.set_index("wallet_id")["label"].dropna() if chosen == "wallet_id" else {}
-        traces = _lines(log, _groups_of(db, log, chosen), number, times, {**labels, **known})
+        traces = _lines(log, grouped(log, chosen), number, times, {**labels, **known})
     # With several lines there is no one line for the marks to stand on.
     traces += _first_reads(log, begin, on_line=chosen is None)
     thinned = f"; {len(times):,} times are drawn" if len(drawn) < len(inside) else ""
@@ -180,15 +168,6 @@ def holdings_over_time(
     )
 
 
-def _groups_of(db: Store, log: pd.DataFrame, by: str) -> Groups:
-    """Group the rows of the log by what is known of their wallet or token today."""
-    about = _SOURCES[by](db)
-    key = "wallet_id" if "wallet_id" in about.columns else "token_id"
-    groups = grouped(about, by)
-    place = pd.Index(about[key]).get_indexer(log[key])
-    return Groups(by, groups.codes[place], groups.values)
-
-
 def _lines(
     log: pd.DataFrame, groups: Groups, top: int, times: Ticks, known: dict[str, str]
 ) -> list[dict[str, Any]]:
@@ -200,7 +179,7 @@ def _lines(
     if len(sizes) > len(shown):
         rest = counted(len(sizes) - len(shown), "other")
         looks.append((rest, rest, (_look.GREY, "solid")))
-    at, step, places = log["at"].to_numpy(), log["step"].to_numpy(), groups.places(shown)
+    at, step, places = log["tick"].to_numpy(), log["step"].to_numpy(), groups.places(shown)
     lines = []
     for place, (label, hover, look) in enumerate(looks):
         counts = standing(at[places == place], step[places == place], times)
@@ -210,15 +189,13 @@ def _lines(
 
 def _first_reads(log: pd.DataFrame, begin: int, *, on_line: bool) -> list[dict[str, Any]]:
     """Marks where wallets were read for the first time, few enough to tell apart."""
-    first = log[log["first_read"] & (log["at"] >= begin)]
+    first = log[(log["first_seen"] > 0) & (log["tick"] >= begin)]
     if first.empty:
         return []
-    marks = shown_times(first["at"].to_numpy(), _MOST_MARKS)
-    found = first.groupby(np.searchsorted(marks, first["at"])).agg(
-        wallets=("wallet_id", "nunique"), holdings=("step", "sum")
-    )
+    marks = shown_times(first["tick"].to_numpy(), _MOST_MARKS)
+    found = first.groupby(np.searchsorted(marks, first["tick"]))["first_seen"].sum()
     shown = plotted(marks)
-    heights = standing(log["at"].to_numpy(), log["step"].to_numpy(), marks) * on_line
+    heights = standing(log["tick"].to_numpy(), log["step"].to_numpy(), marks) * on_line
     return [
         {
             "type": "scatter",
@@ -227,10 +204,9 @@ def _first_reads(log: pd.DataFrame, begin: int, *, on_line: bool) -> list[dict[s
             "x": shown,
             "y": heights.tolist(),
             "hovertext": [
-                f"<b>{counted(row.wallets, 'wallet')} read for the first time</b>"
-                f"<br>{counted(row.holdings, 'holding')} seen, held since an unknown time"
-                f"<br>by {to_the_second(time)} UTC"
-                for row, time in zip(found.itertuples(), shown, strict=True)
+                f"<b>{counted(count, 'holding')} seen by first reads of wallets</b>"
+                f"<br>held since an unknown time<br>by {to_the_second(time)} UTC"
+                for count, time in zip(found, shown, strict=True)
             ],
             "hovertemplate": _look.TEXT_ONLY,
             "cliponaxis": False,
@@ -253,11 +229,7 @@ _SECONDS = (1, 5, 15, 60, 300, 900, 3_600, 10_800, 21_600)
 _PERIODS = tuple(1_000_000 * each for each in _SECONDS) + tuple(
     _DAY * each for each in (1, 7, 28, 364, 3_640)
 )
-_SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
 _MOST_BARS_CHOSEN, _BARS_PER_TIME = 60, 4
-
-#: 1970 began on a Thursday; weeks begin on Mondays.
-_MONDAY = 4 * _DAY
 
 
 def arrivals_and_departures(
@@ -287,15 +259,16 @@ def arrivals_and_departures(
         NftsyncError: plotly is not installed.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    given = None if every is None else _period(every)
+    given = None if every is None else microseconds_of(every)
     log = _given_movements(db, exclude, since)
-    if log["first_read"].all():
+    found = log[(log["arrived"] > 0) | (log["left"] > 0)]
+    if found.empty:
         since_when = "the given time" if log.empty else "each wallet's first read"
         nothing = f"Nothing arrived or left since {since_when}."
         none_yet = log.empty and since is None and not isinstance(db, pd.DataFrame)
         return _look.empty_figure(_CAME_AND_WENT, _NO_HISTORY if none_yet else nothing)
-    found = log[~log["first_read"]]
-    times = np.unique(found["at"])
+    at = found["tick"].to_numpy()
+    times = np.unique(at)
     first, last = int(times[0]), int(times[-1])
     period = given or _fitting_period(times)
     bins = _bins(first, last, period)
@@ -303,16 +276,16 @@ def arrivals_and_departures(
         raise InputError(
             f"every={every!r} makes {bins:,} periods of this log; give a longer one, or since="
         )
-    start = _floor(first, period)
-    arrived, left = (found["at"][found["step"] == step].to_numpy() for step in (1, -1))
-    named, first_reads = _named(period), counted(len(log) - len(found), "holding")
-    came = _bars("arrived", _look.BLUE, start, period, arrived, 1)
+    start = floored(first, period)
+    named, seen = _named(period), counted(log["first_seen"].sum(), "holding")
+    arrived, left = found["arrived"].to_numpy(), found["left"].to_numpy()
+    came = _bars("arrived", _look.BLUE, start, period, at, arrived, 1)
+    went = _bars("left", _look.ORANGE, start, period, at, left, -1)
     return _look.figure(
-        [came, _bars("left", _look.ORANGE, start, period, left, -1)],
+        [came, went],
         _CAME_AND_WENT,
-        subtitle=f"{counted(len(arrived), 'arrival')} and"
-        f" {counted(len(left), 'departure')};"
-        f" {first_reads} seen by first reads of wallets left out",
+        subtitle=f"{counted(arrived.sum(), 'arrival')} and {counted(left.sum(), 'departure')};"
+        f" {seen} seen by first reads of wallets left out",
         x={
             "title": {"text": f"time (UTC), one bar per {named}"},
             "type": "date",
@@ -324,22 +297,14 @@ def arrivals_and_departures(
 
 
 def _given_movements(db: Given, exclude: WalletIds, since: Moment | None) -> pd.DataFrame:
-    """The same from a comparison of two times, or from the change log."""
+    """What arrived, left and was first seen at which times: of a comparison, or of the log."""
     if not isinstance(db, pd.DataFrame):
-        return _movements(db, exclude, since)
+        return _moved(read_over_time(db, start=since, exclude=exclude))
     if since is not None or wallet_ids(exclude):
         raise InputError("since= and exclude= need a database; give them to frames.diff")
-    need_columns(db, ("wallet_id", "token_id", "kind", "changed_at"), "frames.diff")
-    moved = db[db["kind"] != "changed"]
-    return pd.DataFrame(
-        {
-            "wallet_id": moved["wallet_id"],
-            "token_id": moved["token_id"],
-            "at": microseconds(moved["changed_at"]),
-            "step": np.where(moved["kind"] == "left", -1, 1),
-            "first_read": moved["kind"] == "first_seen",
-        }
-    ).sort_values("at", kind="stable", ignore_index=True)
+    need_columns(db, ("kind", "changed_at"), "frames.diff")
+    kinds = {name: (db["kind"] == name).astype(int) for name in ("arrived", "left", "first_seen")}
+    return _moved(pd.DataFrame({"at": db["changed_at"], **kinds}))
 
 
 def _fitting_period(times: Ticks) -> int:
@@ -351,26 +316,16 @@ def _fitting_period(times: Ticks) -> int:
     return next(few, _PERIODS[-1])
 
 
-def _period(every: str | timedelta) -> int:
-    """The length of a period in microseconds."""
-    length = every if isinstance(every, timedelta) else parse_duration(str(every))
-    if not _SHORTEST <= length <= _LONGEST:
-        raise InputError(f"every={every!r} is no period of a second to a century")
-    return length // timedelta(microseconds=1)
-
-
-def _floor(tick: int, period: int) -> int:
-    zero = _MONDAY if period % (7 * _DAY) == 0 else 0
-    return (tick - zero) // period * period + zero
-
-
 def _bins(first: int, last: int, period: int) -> int:
-    return (_floor(last, period) - _floor(first, period)) // period + 1
+    return (floored(last, period) - floored(first, period)) // period + 1
 
 
-def _bars(name: str, color: str, start: int, period: int, at: Ticks, sign: int) -> dict[str, Any]:
-    # Empty periods have no bar.
-    some, counts = np.unique((at - start) // period, return_counts=True)
+def _bars(
+    name: str, color: str, start: int, period: int, at: Ticks, each: Numbers, sign: int
+) -> dict[str, Any]:
+    counts = np.bincount((at - start) // period, each).astype(np.int64)
+    some = np.flatnonzero(counts)  # empty periods have no bar
+    counts = counts[some]
     begins = start + some * period
     return {
         "type": "bar",

@@ -2,15 +2,17 @@
 
 What reads a database takes a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for
 the configured one; reads it at one moment, whatever is written beside; and never writes, creates or
-migrates it. Measures of holdings take a frame as well; `explain` tells what each column means, and
-`save` and `load` keep frames in files. Text columns are pandas' `str` (missing: NaN), times are
-datetimes in UTC (missing: NaT), integers that may be missing are `Int64`, and amounts are exact
-Python integers in object columns (missing, or not 1 to 100 ASCII digits: None).
+migrates it. Measures of holdings take a frame as well; `explain` tells what each column means,
+`brief` makes a frame easy to look at, and `save` and `load` keep frames in files. Text columns are
+pandas' `str` (missing: NaN), times are datetimes in UTC (missing: NaT), integers that may be
+missing are `Int64`, and amounts are exact Python integers in object columns (missing, or not 1 to
+100 ASCII digits: None).
 """
 
 from __future__ import annotations
 
 from nftsync.frames._balances import changes
+from nftsync.frames._brief import brief
 from nftsync.frames._concentration import concentration, overlap
 from nftsync.frames._diff import diff
 from nftsync.frames._editions import editions
@@ -19,6 +21,7 @@ from nftsync.frames._files import load, save
 from nftsync.frames._freshness import freshness
 from nftsync.frames._holding_ages import holding_ages
 from nftsync.frames._holdings import holdings
+from nftsync.frames._over_time import holdings_over_time
 from nftsync.frames._quality import quality
 from nftsync.frames._tables import (
     collections,
@@ -31,6 +34,7 @@ from nftsync.frames._tables import (
 from nftsync.frames._tokens import tokens
 
 __all__ = [
+    "brief",
     "changes",
     "collections",
     "concentration",
@@ -40,6 +44,7 @@ __all__ = [
     "freshness",
     "holding_ages",
     "holdings",
+    "holdings_over_time",
     "load",
     "overlap",
     "quality",

@@ -185,14 +185,14 @@ def diff(
         By time of change, then wallet and token: `wallet_id`, `wallet_label`, `token_id`,
         `contract_address` and `name` (as known at `end`), `before` and `after` (exact Python
         integers in object columns; None: not held, or no whole number), each with its text as
-        sent (`before_text`, `after_text`; missing: not listed), `kind`, `counterparty_wallet_id`,
-        `changed_at` (the last change until `end`). `kind` is `arrived` (not held
-        at `start`), `first_seen` (the same, shown by the wallet's first read, so nobody knows since
-        when), `left` (not held at `end`) or `changed`.
+        sent (`before_text`, `after_text`; missing: not listed), `kind`, `counterparty_wallet_id`
+        and `counterparty_label`, `changed_at` (the last change until `end`). `kind` is `arrived`
+        (not held at `start`), `first_seen` (the same, shown by the wallet's first read, so nobody
+        knows since when), `left` (not held at `end`) or `changed`.
 
         `counterparty_wallet_id` is inferred: of all wallets, exactly one lost this amount of the
-        token and exactly one gained it. It names the other of the two. What was first seen is
-        neither a loss nor a gain.
+        token and exactly one gained it. It names the other of the two, and `counterparty_label`
+        what that is called (missing: nothing). What was first seen is neither a loss nor a gain.
 
     Raises:
         InputError: `start` is missing, after `end` or, without an `end`, in the future; a time,
@@ -278,6 +278,7 @@ def _frame(
             "after_text": window.after.text(),
             "kind": text(pa.array(kind, TEXT)),
             "counterparty_wallet_id": names.id_column(counterparty),
+            "counterparty_label": names.label_column(counterparty),
             "changed_at": times(window.changed_at),
         }
     )

@@ -67,6 +67,7 @@ def _age(meaning: str) -> Note:
 
 _AS_SENT = "as the provider sent it"
 _LOGGED = "when the read that found it was stored; never decreases"
+_COUNTED_LOG = f"{MIRROR}counted in the change log"
 _COUNTED = f"{MIRROR}counted in the frame or database that was given"
 
 
@@ -152,7 +153,23 @@ _MEASURED: Final[dict[str, dict[str, Note]]] = {
             f"{MIRROR}inferred; the provider's document names no transfers",
             "UUID",
         ),
+        "counterparty_label": _text(
+            "what that wallet is called; missing: it has no label", f"{MIRROR}as wallet_label"
+        ),
         "changed_at": _time("the last change until `end`", _LOGGED),
+    },
+    "holdings_over_time": {
+        "at": _time("when something changed, or a period's end", _LOGGED),
+        "holdings": _count("holdings", "how many there were then", _COUNTED_LOG),
+        "amount": _exact("their known amounts together, exact", f"sum of {BALANCE}amount"),
+        "arrived": _count(
+            "holdings", "began since the row before, without those first seen", _COUNTED_LOG
+        ),
+        "left": _count("holdings", "ended since the row before", _COUNTED_LOG),
+        "first_seen": _count(
+            "holdings", "shown by first reads of wallets, so nobody knows since when", _COUNTED_LOG
+        ),
+        "unknown_amounts": _UNKNOWN,
     },
     "concentration": {
         **_CONTRACT,
@@ -251,7 +268,8 @@ def explain(name: str | Callable[..., pd.DataFrame] | None = None) -> pd.DataFra
         A row per column of that frame, in its order: `column`, `type` (in pandas; `object` are
         exact Python integers), `unit`, `meaning`, `source` (section and field of the provider's
         document, or how nftsync came to it). Columns that only some calls return say so. Of
-        `concentration`, the first column is the one that `by` names. Without a name, a row per
+        `concentration`, the first column is the one that `by` names; of `holdings_over_time`, that
+        comes second. Without a name, a row per
         frame: `name` and `columns` (how many).
 
     Raises:

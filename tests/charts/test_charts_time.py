@@ -86,12 +86,11 @@ def test_first_reads_are_marked_and_excluded_wallets_count_nowhere(path):
     marks = charts.holdings_over_time(path).data[1]
     assert list(marks.x) == [at(0).rstrip("Z"), at(60).rstrip("Z")]
     assert list(marks.y) == [3, 5]
-    assert "2 wallets read for the first time" in marks.hovertext[0]
-    assert "3 holdings" in marks.hovertext[0]
-    assert "1 wallet read for the first time" in marks.hovertext[1]
+    assert "3 holdings seen by first reads of wallets" in marks.hovertext[0]
+    assert "1 holding seen by first reads of wallets" in marks.hovertext[1]
     (line, marks) = charts.holdings_over_time(path, exclude=wallet_id(1).upper()).data
     assert list(line.y) == [1, 2]
-    assert "1 wallet read" in marks.hovertext[0]
+    assert "1 holding seen" in marks.hovertext[0]
     assert charts.arrivals_and_departures(path).data
     assert not charts.arrivals_and_departures(path, exclude=[wallet_id(1)]).data
 

@@ -118,6 +118,14 @@ class Histories:
                 ]
             )
 
+    def label(self, labels: dict[str, str]) -> None:
+        """Call wallets something, by their ids."""
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            connection.executemany(
+                "UPDATE wallets SET label = ? WHERE wallet_id = ?",
+                [(label, wallet) for wallet, label in labels.items()],
+            )
+
     def log(self) -> Iterator[Change]:
         with closing(sqlite3.connect(self.path)) as connection:
             for row in connection.execute(

@@ -19,7 +19,9 @@ from nftsync.errors import InputError
 from nftsync.times import format_time
 
 
-def defined(log: list[Change], start: str, end: str) -> list[dict[str, Any]]:
+def defined(
+    log: list[Change], start: str, end: str, labels: dict[str, str]
+) -> list[dict[str, Any]]:
     """The definition, a pair at a time, each pair's counterparty by looking at all others."""
     pairs: dict[tuple[str, str], list[Change]] = {}
     for change in log:
@@ -55,6 +57,7 @@ def defined(log: list[Change], start: str, end: str) -> list[dict[str, Any]]:
         other = [each for each in of if moved is not None and each["moved"] == -moved]
         only = len(other) == 1 and len(same) == 1
         row["counterparty_wallet_id"] = other[0]["wallet_id"] if only else None
+        row["counterparty_label"] = labels.get(row["counterparty_wallet_id"])
     for row in found:
         del row["moved"]
     return sorted(found, key=lambda row: (row["changed_at"], row["wallet_id"], row["token_id"]))
@@ -71,9 +74,11 @@ def test_diff_is_its_definition(
     histories: Histories, reads: list[Read], times: tuple[int, int]
 ) -> None:
     histories.play(reads)
+    labels = {wallet_id(1): "Vault", wallet_id(2): "Desk"}
+    histories.label(labels)
     start, end = map(moment, sorted(times))
     frame = frames.diff(histories.path, start, end)
-    expected = defined(list(histories.log()), start, end)
+    expected = defined(list(histories.log()), start, end, labels)
     found = rows_of(frame, list(expected[0]) if expected else [])
     key = "changed_at"
     assert [row[key] for row in found] == [row[key] for row in expected]

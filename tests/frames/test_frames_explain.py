@@ -23,7 +23,7 @@ SECTIONS = {
         "organizationId", "action", "id", "resourceId", "resourceType", "createdAtUtc", "changes",
     },
 }  # fmt: skip
-ALL = sorted(set(frames.__all__) - {"explain", "load", "save"})
+ALL = sorted(set(frames.__all__) - {"brief", "explain", "load", "save"})
 
 
 def frame(name: str, path: Path) -> pd.DataFrame:

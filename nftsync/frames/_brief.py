@@ -1,0 +1,256 @@
+"""Any frame as people read it: a line a row, names first, ids and times short."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nftsync.errors import InputError
+from nftsync.frames._columns import shown
+from nftsync.text import visible, without_controls
+
+__all__ = ["brief"]
+
+#: What stands where a value is missing or blank.
+_MISSING = "–"
+
+#: Names, and the columns of the ids that they name, of which the first that is there counts.
+_IDS = {
+    "wallet_label": ("wallet_id",),
+    "label": ("wallet_id",),
+    "collection": ("contract", "contract_address"),
+    "name": ("token_id",),
+    "counterparty_label": ("counterparty_wallet_id",),
+}
+_FIRST = ("wallet_label", "label", "collection", "name")
+
+#: Columns that say the same as another, where that has all their values.
+_SAME = {"contract_address": "contract"}
+_SAME_AMOUNT = re.compile("((?:.+_)?amount|before|after)_(text|float)")
+
+_ID = re.compile(
+    "0x[0-9a-f]{40}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?:q-)?[0-9a-f]{64}", re.IGNORECASE
+)
+_OF_IDS = re.compile("contract(?:_.+)?|.+_id", re.DOTALL)
+#: The characters of an id that is not cut.
+_SHORT = 20
+
+
+def brief(frame: pd.DataFrame, *, width: int = 48) -> pd.DataFrame:
+    """A frame for eyes: what is in it, cut so that a row is a line.
+
+    Ids and addresses show their two ends (`8d1cc10a…66aa`, `0x8f4f…8e63`), or more of them where
+    two would look the same. Times are in UTC, to the second. Text is one line without what acts on
+    a screen, cut to `width` characters. What is missing or blank is `–`; but where a wallet, a
+    collection or a token has no name, its id stands in the column of names. Labels, collections and
+    names come first. Columns that say nothing are left out: those without any value, and those that
+    repeat another (`amount_text` where all of `amount` is known).
+
+    Args:
+        frame: any frame, of nftsync's or not; it stays as it is.
+        width: the characters that a text may have, from 8 to 1,000.
+
+    Returns:
+        A frame with the same rows, to be looked at; go on working with the one that was given.
+
+    Raises:
+        InputError: it is no frame, or the width cannot be.
+    """
+    if not isinstance(frame, pd.DataFrame):
+        raise InputError(f"brief takes a frame, not {shown(frame)}")
+    if not 8 <= width <= 1_000:
+        raise InputError(f"width={width!r} is not from 8 to 1,000")
+    names = list(frame.columns)
+    columns = [_Column(frame.iloc[:, place], name) for place, name in enumerate(names)]
+    levels = [frame.index.get_level_values(number) for number in range(frame.index.nlevels)]
+    index = [_Column(level.to_series(), level.name) for level in levels]
+    short = _short_ids([*columns, *index])
+    for column in (*columns, *index):
+        column.cut(short, width)
+    order = _order(names, columns)
+    made = pd.DataFrame(
+        {number: columns[place].finished() for number, place in enumerate(order)},
+        index=range(len(frame)),
+    )
+    made.columns = frame.columns.take(order)
+    made.index = _index(frame.index, index)
+    return made
+
+
+class _Column:
+    """A column, taken apart into what is shown of its distinct values.
+
+    Attributes:
+        values: the distinct values, as they are shown; None where that is nothing.
+        codes: the place in them of each row's value; -1, the last, is of what is missing.
+        ids: the places of those that are ids.
+    """
+
+    def __init__(self, column: pd.Series, name: Hashable) -> None:
+        if column.dtype.kind in "mM":
+            column = _seconds(column)
+        self._numbers = column if pd.api.types.is_numeric_dtype(column.dtype) else None
+        values = column.astype(object).to_numpy()
+        try:
+            self.codes, distinct = pd.factorize(values)
+        except TypeError:  # not hashable: each for itself
+            self.codes, distinct = np.arange(len(values)), values
+        self.values = [*map(_plain, distinct), None]
+        of_ids = isinstance(name, str) and _OF_IDS.fullmatch(name) is not None
+        self.ids = {
+            place
+            for place, value in enumerate(self.values)
+            if isinstance(value, str) and (of_ids or _ID.fullmatch(value))
+        }
+
+    def cut(self, short: dict[str, str], width: int) -> None:
+        """Show ids short, and other text as one line that is not long."""
+        for place, value in enumerate(self.values):
+            if place in self.ids:
+                self.values[place] = short[_key(value)].strip() or None
+            elif isinstance(value, str):
+                self.values[place] = _line(value, width) or None
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def shown(self) -> Any:
+        """What is shown of each row; None where that is nothing."""
+        values = np.empty(len(self.values), dtype=object)
+        values[:] = self.values
+        return values[self.codes]
+
+    def missing(self) -> Any:
+        """Whether a row shows nothing."""
+        return np.array([value is None for value in self.values])[self.codes]
+
+    def named_by(self, ids: _Column) -> None:
+        """Let ids stand where these names are missing."""
+        values = np.where(self.missing(), ids.shown(), self.shown())
+        self.codes, distinct = pd.factorize(values)
+        self.values = [*distinct, None]
+
+    def finished(self) -> Any:
+        """The column of a frame."""
+        missing = self.missing()
+        if self._numbers is not None and not missing.any():
+            return self._numbers.array
+        values = self.shown()
+        values[missing] = _MISSING
+        texts = all(isinstance(value, str | None) for value in self.values)
+        return pd.array(values, dtype="str") if texts else values
+
+
+def _index(given: pd.Index, levels: Sequence[_Column]) -> pd.Index:
+    if isinstance(given, pd.RangeIndex):
+        return given
+    if isinstance(given, pd.MultiIndex):
+        return pd.MultiIndex.from_arrays([level.finished() for level in levels], names=given.names)
+    return pd.Index(levels[0].finished(), name=given.name)
+
+
+def _seconds(column: pd.Series) -> pd.Series:
+    """Times, or lengths of time, as text to the second."""
+    values = column
+    if isinstance(column.dtype, pd.DatetimeTZDtype):
+        values = column.dt.tz_convert("UTC").dt.tz_localize(None)
+    if column.dtype.kind == "M":
+        texts = np.char.replace(np.datetime_as_string(values.to_numpy("M8[s]")), "T", " ").tolist()
+    else:
+        texts = [str(each) for each in values.dt.floor("s")]
+    return pd.Series(texts, dtype=object).where(values.notna().to_numpy(), None)
+
+
+def _plain(value: Any) -> Any:
+    """A value as text, or a number; None where it is missing."""
+    if isinstance(value, str | bool | int):
+        return value
+    if not pd.api.types.is_scalar(value):
+        return str(value)
+    if pd.isna(value):
+        return None
+    if isinstance(value, datetime | timedelta):
+        return _seconds(pd.Series([value]))[0]
+    return value if pd.api.types.is_number(value) else str(value)
+
+
+def _line(text: str, width: int) -> str:
+    """Text on one line; cut, as what cannot be shown may be very long."""
+    line = without_controls(text[: 16 * width], " ")
+    return line if len(line) <= width else f"{line[: width - 1].rstrip()}…"
+
+
+def _key(text: str) -> str:
+    """What the spellings of an id have in common."""
+    return text.lower() if _ID.fullmatch(text) else text
+
+
+def _short_ids(columns: Iterable[_Column]) -> dict[str, str]:
+    """What is shown of each id: its two ends, and more of them where others look the same."""
+    ids = {_key(column.values[place]) for column in columns for place in column.ids}
+    more = dict.fromkeys(ids, 0)
+    while True:
+        found = {text: _ends(text, more[text]) for text in ids}
+        often = Counter(found.values())
+        alike = [text for text in ids if often[found[text]] > 1 and found[text] != visible(text)]
+        if not alike:
+            return found
+        for text in alike:
+            more[text] += 1
+
+
+def _ends(text: str, more: int) -> str:
+    head, tail = (6, 4) if text.startswith("0x") else (8, 4)
+    head, tail = head + 4 * more, tail + 4 * more
+    if len(text) <= max(_SHORT, head + tail):
+        return visible(text)
+    return visible(f"{text[:head]}…{text[-tail:]}")
+
+
+def _order(names: Sequence[Hashable], columns: Sequence[_Column]) -> list[int]:
+    """The places of the columns that say something, names first; ids stand in for names."""
+    place_of = {name: place for place, name in reversed([*enumerate(names)])}
+    empty = {place for place, column in enumerate(columns) if column.missing().all()}
+    if not columns or not len(columns[0]):
+        empty = set()
+
+    def place(name: Hashable) -> int | None:
+        found = place_of.get(name)
+        return None if found in empty else found
+
+    first = []
+    for name, ids in _IDS.items():
+        named = place(name)
+        of = next((each for each in map(place, ids) if each is not None), None)
+        if named is not None and of is not None:
+            columns[named].named_by(columns[of])
+        if name in _FIRST and name in place_of:
+            first += [each for each in (named if named is not None else of,) if each is not None]
+    says = [
+        place
+        for place, name in enumerate(names)
+        if place not in empty and not _repeats(columns[place], name, place_of, columns)
+    ]
+    return list(dict.fromkeys([*(each for each in first if each in says), *says]))
+
+
+def _repeats(
+    column: _Column, name: Hashable, place_of: dict[Hashable, int], columns: Sequence[_Column]
+) -> bool:
+    """Whether a column says nothing that the one which it repeats does not."""
+    if not isinstance(name, str) or not len(column):
+        return False
+    amount = _SAME_AMOUNT.fullmatch(name)
+    place = place_of.get(_SAME.get(name) or (amount[1] if amount else None))
+    if place is None:
+        return False
+    other = columns[place]
+    if amount:
+        return amount[2] == "float" or bool((column.missing() | ~other.missing()).all())
+    return bool((column.shown() == other.shown()).all())

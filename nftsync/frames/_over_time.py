@@ -1,0 +1,310 @@
+"""What was held over time, from the change log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from nftsync.errors import InputError
+from nftsync.frames._balances import GREATEST, change_log
+from nftsync.frames._columns import (
+    TEXT,
+    Amounts,
+    Moment,
+    coded,
+    contract_groups,
+    frame_of,
+    moments,
+    run_starts,
+    shown,
+    stored_time,
+    text,
+    times,
+)
+from nftsync.frames._source import Numbers, Source, Store, positions, reading
+from nftsync.frames._tables import WalletIds, wallet_ids, wallet_numbers
+from nftsync.text import counted
+from nftsync.times import parse_duration
+
+__all__ = ["BY", "floored", "holdings_over_time", "microseconds_of"]
+
+#: By the column that names groups: the table that has it, and what it is called there.
+BY = {
+    "contract_address": ("token", "contract_address"),
+    "creator_name": ("token", "creator_name"),
+    "wallet_id": ("wallet", "wallet_id"),
+    "wallet_label": ("wallet", "label"),
+    "wallet_group": ("wallet", "wallet_group"),
+}
+
+_DAY = 86_400_000_000
+#: 1970 began on a Thursday; weeks begin on Mondays.
+_MONDAY = 4 * _DAY
+_SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
+#: Rows that a grid of groups and periods may have.
+_MOST_ROWS = 10_000_000
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What changed of groups, in the order of groups and times within each.
+
+    Attributes:
+        group: the group's number.
+        at: when, in microseconds since 1970.
+        held: by how much the number of holdings changed.
+        arrived: holdings that began, those of first reads not among them.
+        left: holdings that ended.
+        first_seen: holdings that first reads of wallets showed.
+        amount: by how much the sum of the known amounts changed, exactly.
+        unknown: by how much the number of holdings changed whose amount is unknown.
+    """
+
+    group: Numbers
+    at: Numbers
+    held: Numbers
+    arrived: Numbers
+    left: Numbers
+    first_seen: Numbers
+    amount: npt.NDArray[np.object_]
+    unknown: Numbers
+
+    def rows(self, which: npt.NDArray[np.bool_] | Numbers) -> Steps:
+        """Some rows, by mask or position."""
+        return Steps(*(getattr(self, field.name)[which] for field in fields(self)))
+
+    def values(self) -> list[npt.NDArray[Any]]:
+        """What changed, a column each."""
+        return [getattr(self, field.name) for field in fields(self)[2:]]
+
+    def summed(self) -> Steps:
+        """One row for all of a group and a time, where that comes to anything."""
+        steps = self.rows(np.lexsort((self.at, self.group)))
+        starts = run_starts(steps.group, steps.at)
+        if not len(starts):
+            return steps
+        sums = (np.add.reduceat(each, starts) for each in steps.values())
+        summed = Steps(steps.group[starts], steps.at[starts], *sums)
+        return summed.rows(np.logical_or.reduce([each != 0 for each in summed.values()]))
+
+    def standing(self, steps: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """What steps have come to by each row within its group, of which rows are in order."""
+        starts = run_starts(self.group)
+        if not len(starts):
+            return steps
+        sums = np.cumsum(steps)
+        before = sums[starts] - steps[starts]
+        return np.asarray(sums - np.repeat(before, np.diff(starts, append=len(steps))))
+
+
+def holdings_over_time(
+    db: Store = None,
+    by: str | None = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
+    every: str | timedelta | None = None,
+    *,
+    exclude: WalletIds = (),
+) -> pd.DataFrame:
+    """How many holdings were known of at each time, and their amount, from the change log.
+
+    A holding is a wallet with more than zero of a token. It counts from when a read found it, maybe
+    long after it began. First reads of wallets are no growth: what they show was held before,
+    nobody knows since when, and stands in `first_seen`, not in `arrived`.
+
+    Args:
+        db: what to read, as `nftsync.frames` tells.
+        by: None for all holdings together; or the column that names groups: `contract_address`
+            (whatever its case, as first spelled), `creator_name`, `wallet_id`, `wallet_label` or
+            `wallet_group`, as they are today.
+        start: the time to begin with; what stood then is in the first rows. None is the first
+            change. Text, a date or a datetime.
+        end: the last time; None, or one later than that, is the last read.
+        every: a row per group for the end of each period in UTC, such as `1h`, `1d`, `7d` (from
+            Monday) or a timedelta. None: only where something changed.
+        exclude: wallets to leave out; one id or several.
+
+    Returns:
+        By time, then group in the order in which they were first seen: `at`, the column that `by`
+        names, `holdings` and `amount` (the exact sum of the known amounts, Python integers in an
+        object column) at that time, and since the group's row before: `arrived`, `left`,
+        `first_seen` (holdings). `holdings` is that of the row before, and `arrived`, `first_seen`,
+        less `left`. `unknown_amounts` of the holdings have an amount that is no whole number.
+
+    Raises:
+        InputError: a time, `by`, `every` or a wallet id is none, `start` is after `end`, or the
+            periods and groups are too many; or `db` is neither a path nor a connection.
+        StoreError: the database is missing, is not nftsync's or cannot be read.
+    """
+    if by is not None and by not in BY:
+        near = get_close_matches(by, BY, n=1) if isinstance(by, str) else []
+        instead = f"did you mean {near[0]!r}? " if near else ""
+        raise InputError(f"cannot group by {shown(by)}; {instead}give one of {', '.join(BY)}")
+    period = None if every is None else microseconds_of(every)
+    begins = None if start is None else stored_time(start)
+    until = None if end is None else stored_time(end)
+    if begins is not None and until is not None and begins > until:
+        raise InputError(f"start ({begins}) is after end ({until}); give the earlier time first")
+    with reading(db) as source:
+        left_out = wallet_numbers(source, wallet_ids(exclude))
+        wallets, tokens, steps = _read_steps(source, until, left_out)
+        ends = _last_read(source, until)
+        names = pa.nulls(1, TEXT)
+        if by is not None:
+            steps.group[:], names = _groups(source, by, {"wallet": wallets, "token": tokens})
+    if not len(steps.at):
+        return _frame(steps, by, names)
+    first = int(steps.at.min()) if begins is None else _ticks(begins)
+    if first > ends:
+        return _frame(steps.rows(np.arange(0)), by, names)
+    steps = _begun(steps, first)
+    if period is None:
+        steps = steps.summed()
+    else:
+        steps = _at_ends(steps, period, floored(first, period), ends)
+    return _frame(steps, by, names)
+
+
+def _read_steps(
+    source: Source, until: str | None, left_out: Numbers
+) -> tuple[Numbers, Numbers, Steps]:
+    """The wallet, the token and what came of each change, all of one group."""
+    last = GREATEST
+    if until is not None:
+        last = source.first_change("balance_change_rows", until, later=True) - 1
+    wallet, token, old, new, observed, baseline = change_log(
+        source,
+        *("wallet_no", "token_no", "old_amount", "new_amount", "observed_at", "baseline"),
+        last=last,
+    )
+    both = Amounts(pa.concat_arrays([old, new]))
+    before, after = np.split(both.codes, 2)
+    sizes = both.sizes()
+    held = np.array([size != 0 for size in sizes], dtype=np.int64)
+    unknown = np.array([size is None for size in sizes], dtype=np.int64)
+    known = np.where(unknown, 0, sizes)
+    step, first = held[after] - held[before], baseline.to_numpy() != 0
+    steps = Steps(
+        group=np.zeros(len(step), dtype=np.int64),
+        at=moments(observed).view(np.int64),
+        held=step,
+        arrived=((step > 0) & ~first).astype(np.int64),
+        left=(step < 0).astype(np.int64),
+        first_seen=((step > 0) & first).astype(np.int64),
+        amount=known[after] - known[before],
+        unknown=unknown[after] - unknown[before],
+    )
+    wallets, tokens = wallet.to_numpy(), token.to_numpy()
+    kept = (before != after) & ~np.isin(wallets, left_out)
+    return wallets[kept], tokens[kept], steps.rows(kept)
+
+
+_LAST_READ = """
+    SELECT (SELECT observed_at FROM balance_change_rows ORDER BY change_id DESC LIMIT 1),
+        (SELECT max(synced_at) FROM wallets)
+"""
+
+
+def _last_read(source: Source, until: str | None) -> int:
+    """The last time of which anything is known, at the latest `until`; 0 if there is none."""
+    known = max((time for time in next(source.rows(_LAST_READ)) if time is not None), default=None)
+    if known is None:
+        return 0
+    return _ticks(known if until is None else min(known, until))
+
+
+def _groups(source: Source, by: str, of: dict[str, Numbers]) -> tuple[Numbers, pa.Array]:
+    """The group of each row by what is known of its wallet or token today, and groups' names.
+
+    The last group is of what has no name.
+    """
+    kind, column = BY[by]
+    numbers, (values,) = source.numbered(
+        f"{kind}s", f"{kind}_no", [(column, TEXT)], np.unique(of[kind])
+    )
+    place = positions(numbers, of[kind])
+    if by == "contract_address":
+        codes, names = contract_groups(values)
+        return np.append(codes, len(names) - 1)[place], names
+    some, distinct = coded(values)
+    group = np.append(some, -1)[place]
+    names = pa.concat_arrays([distinct, pa.nulls(1, TEXT)])
+    return np.where(group < 0, len(distinct), group), names
+
+
+def _begun(steps: Steps, first: int) -> Steps:
+    """Put what came before a time to that time; it neither arrives nor leaves then."""
+    counts = steps.at >= first
+    return replace(
+        steps,
+        at=np.maximum(steps.at, first),
+        arrived=steps.arrived * counts,
+        left=steps.left * counts,
+        first_seen=steps.first_seen * counts,
+    )
+
+
+def _at_ends(steps: Steps, period: int, begin: int, ends: int) -> Steps:
+    """A row for each group and the end of each period, the last at the latest when all ends."""
+    groups, group = np.unique(steps.group, return_inverse=True)
+    count = (ends - begin) // period + 1
+    if len(groups) * count > _MOST_ROWS:
+        raise InputError(
+            f"{count:,} periods of {counted(len(groups), 'group')} are more than"
+            f" {_MOST_ROWS:,} rows; give a longer every=, or start="
+        )
+    summed = replace(steps, group=group, at=(steps.at - begin) // period).summed()
+    columns = []
+    for values in summed.values():
+        grid = np.zeros(len(groups) * count, dtype=values.dtype)
+        grid[summed.group * count + summed.at] = values
+        columns.append(grid)
+    at = np.minimum(begin + np.arange(1, count + 1) * period - 1, ends)
+    return Steps(np.repeat(groups, count), np.tile(at, len(groups)), *columns)
+
+
+def _frame(steps: Steps, by: str | None, names: pa.Array) -> pd.DataFrame:
+    holdings, amount, unknown = map(steps.standing, (steps.held, steps.amount, steps.unknown))
+    order = np.lexsort((steps.group, steps.at))
+    groups = {} if by is None else {by: text(names.take(pa.array(steps.group[order])))}
+    return frame_of(
+        {
+            "at": times(steps.at[order].view("M8[us]")),
+            **groups,
+            "holdings": holdings[order],
+            "amount": amount[order],
+            "arrived": steps.arrived[order],
+            "left": steps.left[order],
+            "first_seen": steps.first_seen[order],
+            "unknown_amounts": unknown[order],
+        }
+    )
+
+
+def microseconds_of(every: str | timedelta) -> int:
+    """The length of a period.
+
+    Raises:
+        InputError: it is none of a second to a century.
+    """
+    length = every if isinstance(every, timedelta) else parse_duration(str(every))
+    if not _SHORTEST <= length <= _LONGEST:
+        raise InputError(f"every={every!r} is no period of a second to a century")
+    return length // timedelta(microseconds=1)
+
+
+def floored(tick: int, period: int) -> int:
+    """Where the period of a time begins; weeks begin on Mondays."""
+    zero = _MONDAY if period % (7 * _DAY) == 0 else 0
+    return (tick - zero) // period * period + zero
+
+
+def _ticks(stored: str) -> int:
+    return int(np.datetime64(stored[:-1], "us").astype(np.int64))
