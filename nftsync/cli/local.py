@@ -70,7 +70,7 @@ def demo(database: str | None) -> None:
         f"  All of it (--json for scripts):  {run} holdings -d {file}\n"
         f"  The log of changes:              {run} changes -d {file}\n"
         f"  The webhooks that came:          {run} inbox -d {file}\n"
-        f"  Parquet or CSV files:            {run} export DIR -d {file}\n"
+        f"  Parquet, CSV or Excel files:     {run} export DIR -d {file}\n"
         "  In Python:                       from nftsync import frames\n"
         f'                                   frames.holdings("{shown}")\n'
         f"  Notebooks, with the pictures:    {run} notebook -d {file}\n"

@@ -235,7 +235,7 @@ def _show_evidence(found: Evidence) -> None:
 @click.option(
     "--format",
     "file_format",
-    type=click.Choice(["parquet", "csv"]),
+    type=click.Choice(["parquet", "csv", "xlsx"]),
     default="parquet",
     show_default=True,
     help="Of the files.",
@@ -250,6 +250,9 @@ def export(
     owner's eyes only. Amounts are text, as no machine type holds them all. CSV cells that a
     spreadsheet would run as a formula get a single quote in front; webhook bodies are base64 there.
 
+    With --format xlsx: one Excel workbook, nftsync.xlsx, with a sheet for each of them, behind one
+    that explains all columns. A sheet holds 1,048,575 rows; what has more is refused.
+
     With --as-of: balances, holdings and tokens as they were known then, and the logs up to then;
     wallets as they are today. TIME is ISO 8601; a bare date is the end of that day.
 
@@ -257,6 +260,7 @@ def export(
     Examples:
       nftsync export exports/today
       nftsync export audit-2025 --format csv --as-of 2025-12-31
+      nftsync export for-finance --format xlsx
     """
     from nftsync.reports.export import write_export
     from nftsync.times import parse_time
@@ -264,7 +268,9 @@ def export(
     moment = None if as_of is None else parse_time(as_of)
     manifest = write_export(settings.database, directory, file_format=file_format, as_of=moment)
     rows = sum(file.rows for file in manifest.files)
-    say(f"{len(manifest.files)} files with {rows:,} rows, and manifest.json, in {directory}")
+    files = {file.name for file in manifest.files}
+    what = f"{len(files)} files" if len(files) > 1 else files.pop()
+    say(f"{what} with {rows:,} rows, and manifest.json, in {directory}")
 
 
 @click.command()

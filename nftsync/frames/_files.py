@@ -1,4 +1,4 @@
-"""Frames in files: Parquet that loses nothing, and CSV that a spreadsheet opens safely."""
+"""Frames in files: Parquet that loses nothing; CSV and Excel that a spreadsheet opens safely."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from nftsync import __version__
 from nftsync.errors import InputError, StoreError
 from nftsync.frames._columns import Amounts, text, time_texts
+from nftsync.frames._workbook import MOST_DIGITS, CellKind, check_fits, sheet_name, workbook
 from nftsync.text import neutralized
 from nftsync.whole_files import whole_file
 
@@ -78,9 +79,14 @@ def save(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Path:
     truth values 0 or 1, bytes base64; what is missing is empty; and text that a spreadsheet would
     run as a formula gets a single quote in front.
 
+    An Excel workbook has one sheet, of the file's name. Text is text there, never a formula or a
+    link; times are dates, shown with UTC where they have a zone; integers are numbers if each of
+    their column has at most 15 digits, which is what Excel keeps, and else digits as text, all of
+    them. Texts of more than 32,767 characters are cut and say so.
+
     Args:
         frame: one of ours, one derived from it, or any other.
-        path: ends in `.parquet` or `.csv`; its folder is made where it is missing.
+        path: ends in `.parquet`, `.csv` or `.xlsx`; its folder is made where it is missing.
 
     Returns:
         The file's absolute path.
@@ -93,9 +99,10 @@ def save(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Path:
     path = _named(
         path, "the frame comes first, then the path: frames.save(frame, 'holdings.parquet')"
     )
-    write = {".csv": _write_csv, ".parquet": _write_parquet}.get(path.suffix.lower())
+    writers = {".csv": _write_csv, ".parquet": _write_parquet, ".xlsx": _write_workbook}
+    write = writers.get(path.suffix.lower())
     if write is None:
-        raise InputError(f"{path} ends neither in .parquet nor in .csv; name a file that does")
+        raise InputError(f"{path} does not end in .parquet, .csv or .xlsx; name a file that does")
     if not isinstance(frame, pd.DataFrame):
         instead = "`to_frame()` makes one" if isinstance(frame, pd.Series) else "give one first"
         raise InputError(f"a {type(frame).__name__} is no DataFrame; {instead}")
@@ -146,10 +153,19 @@ def _named(path: object, advice: str) -> Path:
     raise InputError(f"a {type(path).__name__} is no path of a file; {advice}")
 
 
-def _write_csv(frame: pd.DataFrame, file: BinaryIO) -> None:
-    """Write UTF-8 as in RFC 4180, an index that has a name before the columns."""
+_HALF = "the frame holds text with half a character (a lone surrogate)"
+
+
+def _with_index(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with an index that has a name before its columns."""
     if any(name is not None for name in frame.index.names):
-        frame = frame.reset_index(allow_duplicates=True)
+        return frame.reset_index(allow_duplicates=True)
+    return frame
+
+
+def _write_csv(frame: pd.DataFrame, file: BinaryIO) -> None:
+    """Write UTF-8 as in RFC 4180."""
+    frame = _with_index(frame)
     out = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     try:
         writer = csv.writer(out)
@@ -159,9 +175,62 @@ def _write_csv(frame: pd.DataFrame, file: BinaryIO) -> None:
             cells = [_cells(part.iloc[:, place]) for place in range(part.shape[1])]
             writer.writerows(zip(*cells, strict=True))
     except UnicodeEncodeError as error:
-        raise InputError("the frame holds text with half a character (a lone surrogate)") from error
+        raise InputError(_HALF) from error
     finally:
         out.detach()
+
+
+def _write_workbook(frame: pd.DataFrame, file: BinaryIO) -> None:
+    """Write one sheet, of the file's name."""
+    frame = _with_index(frame)
+    path = Path(file.name)
+    name = sheet_name(path.stem)
+    check_fits(name, *frame.shape)
+    kinds = [_cell_kind(frame.iloc[:, place]) for place in range(frame.shape[1])]
+    columns = [(str(name), kind) for name, kind in zip(frame.columns, kinds, strict=True)]
+
+    def chunks() -> Iterator[list[tuple[Any, ...]]]:
+        for start in range(0, len(frame), _ROWS_STEP):
+            part = frame.iloc[start : start + _ROWS_STEP]
+            cells = [_sheet_cells(kind, part.iloc[:, p]) for p, kind in enumerate(kinds)]
+            yield list(zip(*cells, strict=True))
+
+    try:
+        with workbook(file, path.parent) as book:
+            book.write(book.add(name), columns, chunks())
+    except UnicodeEncodeError as error:
+        raise InputError(_HALF) from error
+
+
+_CELL_KINDS: dict[str, CellKind] = {
+    "boolean": "flag",
+    "floating": "real",
+    "bytes": "bytes",
+}
+
+
+def _cell_kind(column: pd.Series[Any]) -> CellKind:
+    if column.dtype.kind in "Mm":
+        return "time" if column.dtype.kind == "M" else "duration"
+    values = column.astype(object) if isinstance(column.dtype, pd.CategoricalDtype) else column
+    found = pd.api.types.infer_dtype(values, skipna=True)
+    if found == "integer":
+        short = 10**MOST_DIGITS
+        fits = all(gone or abs(value) < short for value, gone in _values_of(values))
+        return "integer" if fits else "amount"
+    return _CELL_KINDS.get(found, "text")
+
+
+def _sheet_cells(kind: CellKind, column: pd.Series[Any]) -> list[Any]:
+    """Values as a sheet takes them; None where one is missing."""
+    if kind == "time":
+        return _times(column)
+    if kind == "duration":
+        column = column.dt.total_seconds() / 86_400
+    as_text = kind in {"text", "amount"}
+    return [
+        None if gone else str(value) if as_text else value for value, gone in _values_of(column)
+    ]
 
 
 def _cells(column: pd.Series[Any]) -> list[Any]:

@@ -21,10 +21,11 @@ import pyarrow.parquet as pq
 from nftsync import __version__, frames
 from nftsync.errors import StoreError
 from nftsync.frames._files import note, rows_of
+from nftsync.frames._workbook import Sheet, check_fits, workbook
 from nftsync.store.catalog import TABLES, ColumnKind, columns_of
 from nftsync.store.database import explained
 from nftsync.store.schema import reading
-from nftsync.text import neutralized, progress_bar
+from nftsync.text import counted, neutralized, progress_bar
 from nftsync.times import now
 from nftsync.whole_files import create_private, whole_directory, whole_file
 
@@ -38,7 +39,7 @@ __all__ = [
     "write_snapshot",
 ]
 
-ExportFormat: TypeAlias = Literal["parquet", "csv"]
+ExportFormat: TypeAlias = Literal["parquet", "csv", "xlsx"]
 
 #: Rows, each a tuple of the values of its table's columns.
 Rows: TypeAlias = Sequence[tuple[Any, ...]]
@@ -62,8 +63,8 @@ _BALANCES_AT = """
     WHERE c.new_amount IS NOT NULL"""
 
 
-class ExportedFile(msgspec.Struct, kw_only=True):
-    """One file of an export.
+class ExportedFile(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One table of an export.
 
     Attributes:
         name: of the file.
@@ -71,6 +72,7 @@ class ExportedFile(msgspec.Struct, kw_only=True):
         columns: their names, in order.
         kinds: what each of them holds (`nftsync.store.catalog.ColumnKind`), which CSV cannot say.
         sha256: of its bytes.
+        sheet: which sheet of the file, if that is a workbook.
     """
 
     name: str
@@ -78,6 +80,7 @@ class ExportedFile(msgspec.Struct, kw_only=True):
     columns: list[str]
     kinds: list[ColumnKind]
     sha256: str
+    sheet: str | None = None
 
 
 class Manifest(msgspec.Struct, kw_only=True):
@@ -89,7 +92,7 @@ class Manifest(msgspec.Struct, kw_only=True):
         as_of: the time of which they show what was known; None: of the moment itself.
         database: the name of the database's file.
         format: of the files.
-        files: one for each table and view.
+        files: an entry for each table and view.
     """
 
     nftsync: str
@@ -109,7 +112,7 @@ def write_export(
     progress: bool | None = None,
     chunk_rows: int = _CHUNK,
 ) -> Manifest:
-    """Write each public table and view to a file, and a manifest; or nothing at all.
+    """Write each public table and view to a file or sheet, and a manifest; or nothing at all.
 
     Args:
         database: what to export.
@@ -122,7 +125,8 @@ def write_export(
         chunk_rows: rows that are in memory at once.
 
     Raises:
-        InputError: `directory` is there and not empty, or no directory.
+        InputError: `directory` is there and not empty, or no directory; or a table has more rows
+            than an Excel sheet.
         StoreError: the database cannot be read, or the files cannot be written.
     """
     with reading(database) as connection, whole_directory(directory.resolve()) as partial:
@@ -134,14 +138,22 @@ def write_export(
             format=file_format,
             files=[],
         )
-        total = sum(_count(connection, name, as_of) for name in TABLES)
+        counts = {name: _count(connection, name, as_of) for name in TABLES}
+        if file_format == "xlsx" and as_of is None:
+            for name, count in counts.items():
+                check_fits(name, count)
+        total = sum(counts.values())
         with closing(progress_bar("Exporting", total, unit="rows", shown=progress)) as bar:
-            for name in TABLES:
-                rows = _rows(connection, name, as_of, chunk_rows)
-                columns = columns_of(name, as_of=as_of is not None)
-                kinds = {column: each.kind for column, each in columns.items()}
-                path = partial / f"{name}.{file_format}"
-                manifest.files.append(_written(path, kinds, rows, bar))
+            tables = (
+                (name, kinds, _Counted(_rows(connection, name, as_of, chunk_rows), bar))
+                for name, kinds in _kinds(as_of).items()
+            )
+            if file_format == "xlsx":
+                manifest.files += _written_workbook(partial / _WORKBOOK, tables, manifest)
+            else:
+                for name, kinds, rows in tables:
+                    path = partial / f"{name}.{file_format}"
+                    manifest.files.append(_written(path, kinds, rows))
         create_private(partial / "manifest.json")
         text = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
         (partial / "manifest.json").write_bytes(text)
@@ -173,26 +185,107 @@ def _rows(
         yield rows
 
 
-def _written(
-    path: Path, kinds: dict[str, ColumnKind], rows: Iterator[Rows], bar: Any
-) -> ExportedFile:
+def _kinds(as_of: str | None) -> dict[str, dict[str, ColumnKind]]:
+    """What the columns of each table hold."""
+    return {
+        name: {
+            column: each.kind for column, each in columns_of(name, as_of=as_of is not None).items()
+        }
+        for name in TABLES
+    }
+
+
+class _Counted:
+    """Rows that count themselves as they are written."""
+
+    def __init__(self, chunks: Iterator[Rows], bar: Any) -> None:
+        self.count = 0
+        self._chunks = chunks
+        self._bar = bar
+
+    def __iter__(self) -> Iterator[Rows]:
+        for rows in self._chunks:
+            yield rows
+            self.count += len(rows)
+            self._bar.update(len(rows))
+
+
+#: A table's name, what its columns hold, and its rows.
+_Tables: TypeAlias = Iterable[tuple[str, dict[str, ColumnKind], _Counted]]
+
+
+def _written(path: Path, kinds: dict[str, ColumnKind], rows: _Counted) -> ExportedFile:
     create_private(path)
-    count = 0
-
-    def counted() -> Iterator[Rows]:
-        nonlocal count
-        for chunk in rows:
-            yield chunk
-            count += len(chunk)
-            bar.update(len(chunk))
-
     with path.open("wb") as file:
-        (write_parquet if path.suffix == ".parquet" else write_csv)(file, kinds, counted())
-    with path.open("rb") as written:
-        digest = hashlib.file_digest(written, "sha256").hexdigest()
+        (write_parquet if path.suffix == ".parquet" else write_csv)(file, kinds, rows)
     return ExportedFile(
-        name=path.name, rows=count, columns=list(kinds), kinds=list(kinds.values()), sha256=digest
+        name=path.name,
+        rows=rows.count,
+        columns=list(kinds),
+        kinds=list(kinds.values()),
+        sha256=_digest(path),
     )
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as written:
+        return hashlib.file_digest(written, "sha256").hexdigest()
+
+
+_WORKBOOK = "nftsync.xlsx"
+
+
+def _written_workbook(path: Path, tables: _Tables, manifest: Manifest) -> list[ExportedFile]:
+    """Write a sheet a table, behind one that explains their columns."""
+    create_private(path)
+    sheets: dict[str, Sheet] = {}
+    kinds_of: dict[str, dict[str, ColumnKind]] = {}
+    with path.open("wb") as file, workbook(file, path.parent) as book:
+        about = book.add("about")
+        for name, kinds, rows in tables:
+            kinds_of[name] = kinds
+            sheets[name] = book.write(book.add(name), list(kinds.items()), rows)
+        explained = [
+            (name, column, *columns_of(name, as_of=manifest.as_of is not None)[column][1:4])
+            for name, kinds in kinds_of.items()
+            for column in kinds
+        ]
+        headings = ("sheet", "column", "unit", "meaning", "source")
+        columns: list[tuple[str, ColumnKind]] = [(heading, "text") for heading in headings]
+        book.write(about, columns, [explained], above=_about(manifest, sheets.values()))
+    sha256 = _digest(path)
+    return [
+        ExportedFile(
+            name=path.name,
+            sheet=name,
+            rows=sheets[name].rows,
+            columns=list(kinds),
+            kinds=list(kinds.values()),
+            sha256=sha256,
+        )
+        for name, kinds in kinds_of.items()
+    ]
+
+
+def _about(manifest: Manifest, sheets: Iterable[Sheet]) -> list[str]:
+    """What stands over the list of columns."""
+    known = f", as known at {manifest.as_of}" if manifest.as_of else ""
+    cut = [f"{counted(sheet.cut, 'text')} of {sheet.name}" for sheet in sheets if sheet.cut]
+    return [
+        f"NFT holdings: {manifest.database}{known}",
+        f"Written by nftsync {manifest.nftsync}; all sheets show {manifest.exported_at}.",
+        "Times are UTC, shown to the second.",
+        (
+            "Amounts and ids are text, to the last digit: Excel would keep 15 digits of a number. "
+            "Where they are short, =SUMPRODUCT(VALUE(range)) adds them."
+        ),
+        *(
+            [f"Longer than a cell may be, and cut: {', '.join(cut)}; Parquet and CSV have all."]
+            if cut
+            else []
+        ),
+        "; ".join(f"{sheet.name}: {counted(sheet.rows, 'row')}" for sheet in sheets),
+    ]
 
 
 _TIME = pa.timestamp("us", "UTC")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import openpyxl
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,10 +28,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mirrored_site import Site, run
+from openpyxl.utils.escape import unescape
 from worlds import Outcome
 
 from nftsync import __version__, frames
 from nftsync.errors import InputError, StoreError
+from nftsync.frames import _workbook
 from nftsync.reports import export
 from nftsync.reports.export import ExportFormat, write_csv, write_export, write_parquet
 from nftsync.store.catalog import TABLES
@@ -192,6 +195,68 @@ def test_all_files_are_of_one_moment_whatever_is_written_between_them(
     manifest = write_export(site.database, tmp_path / "out")
     assert {file.name.partition(".")[0]: file.rows for file in manifest.files} == before
     assert len(table_rows(site.database, "resources")) == len(TABLES)
+
+
+# A workbook -------------------------------------------------------------------------------------
+
+
+def test_a_workbook_has_a_sheet_for_each_table_behind_one_that_explains_them(
+    busy: Site, tmp_path: Path
+) -> None:
+    """Another program reads what the tables say, amounts to the digit, and finds no formula."""
+    manifest = write_export(busy.database, tmp_path / "out", file_format="xlsx", chunk_rows=3)
+    path = tmp_path / "out" / "nftsync.xlsx"
+    assert sorted(path.parent.iterdir()) == [path.parent / "manifest.json", path]
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert {(file.name, file.sha256) for file in manifest.files} == {(path.name, digest)}
+    assert [file.sheet for file in manifest.files] == list(TABLES)
+    told = json.loads((path.parent / "manifest.json").read_bytes())["files"]
+    assert [(each["sheet"], each["rows"]) for each in told] == [
+        (name, len(table_rows(busy.database, name))) for name in TABLES
+    ]
+    book = openpyxl.load_workbook(path)
+    assert book.sheetnames == ["about", *TABLES]
+    explained = [row[:2] for row in book["about"].iter_rows(min_row=8, values_only=True)]
+    assert explained == [
+        (name, column) for name, table in TABLES.items() for column in table.columns
+    ]
+    for name, table in TABLES.items():
+        sheet = book[name]
+        assert (sheet.freeze_panes, sheet.auto_filter.ref) == ("A2", sheet.dimensions)
+        header, *rows = sheet.iter_rows()
+        assert [cell.value for cell in header] == list(table.columns)
+        assert not any(cell.data_type == "f" or cell.hyperlink for row in rows for cell in row)
+        kinds = [column.kind for column in table.columns.values()]
+        found = [
+            dict(zip(table.columns, (cell.value for cell in row), strict=True)) for row in rows
+        ]
+        for row in (*found, *(expected := table_rows(busy.database, name))):
+            row.update({key: _alike(kind, row[key]) for key, kind in zip(row, kinds, strict=True)})
+        assert in_any_order(found) == in_any_order(expected), name
+    assert str(2**256 - 1) in {row[2] for row in book["balances"].iter_rows(values_only=True)}
+    assert NASTY in {unescape(row[4] or "") for row in book["tokens"].iter_rows(values_only=True)}
+
+
+def _alike(kind: str, value: Any) -> Any:
+    """A value of a table, or of a cell, as both have it: times to the millisecond."""
+    if kind == "time" and value is not None:
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        return round(moment.replace(tzinfo=UTC).timestamp() * 1000)
+    if kind == "flag":
+        return bool(value)
+    if kind == "bytes":
+        return base64.b64decode(value) if isinstance(value, str) else value
+    return unescape(value) if isinstance(value, str) else value
+
+
+def test_more_rows_than_a_sheet_has_are_refused_before_anything_is_written(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = len(table_rows(site.database, "holdings"))
+    monkeypatch.setattr(_workbook, "_MOST_ROWS", rows)
+    with pytest.raises(InputError, match=f"balances does not fit an Excel sheet, which has {rows}"):
+        write_export(site.database, tmp_path / "out", file_format="xlsx")
+    assert not list(tmp_path.glob("*out*"))
 
 
 # As of a time -----------------------------------------------------------------------------------
@@ -358,7 +423,8 @@ def test_a_directory_that_fills_meanwhile_is_left_alone(
     assert not list(tmp_path.glob(".out*"))
 
 
-@pytest.mark.parametrize("file_format", ["parquet", "csv"])
+@pytest.mark.parametrize("file_format", ["parquet", "csv", "xlsx"])
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # XlsxWriter's, of what is abandoned
 def test_what_goes_wrong_is_one_error_and_leaves_nothing_behind(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_format: ExportFormat
 ) -> None:
@@ -375,6 +441,7 @@ def test_what_goes_wrong_is_one_error_and_leaves_nothing_behind(
 
         patched.setattr(export, "neutralized", interrupt)
         patched.setattr(pq.ParquetWriter, "write_table", interrupt)
+        patched.setattr(_workbook.Book, "_fitted", interrupt)
         with pytest.raises(KeyboardInterrupt):
             write_export(site.database, tmp_path / "out", file_format=file_format)
     run(site.database, "UPDATE wallets SET first_seen_at = 'yesterday' WHERE wallet_no = 1")
@@ -395,5 +462,8 @@ def test_the_command_writes_files_and_says_so(
     again = command("export", "out", "-d", site.database)
     assert again.code == 2
     assert "is not empty" in again.err
-    assert command("export", "out2", "--format", "xlsx", "-d", site.database).code == 2
-    assert not (tmp_path / "out2").exists()
+    done = command("export", "out2", "--format", "xlsx", "-d", site.database)
+    assert done.code == 0
+    assert "nftsync.xlsx with" in done.err
+    assert command("export", "out3", "--format", "ods", "-d", site.database).code == 2
+    assert not (tmp_path / "out3").exists()

@@ -1,0 +1,270 @@
+"""Excel workbooks: tables on sheets, in which nothing runs and no digit is lost."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TypeAlias
+
+from nftsync.errors import InputError
+from nftsync.store.catalog import ColumnKind
+
+if TYPE_CHECKING:
+    from xlsxwriter import Workbook
+    from xlsxwriter.worksheet import Worksheet
+
+__all__ = ["MOST_DIGITS", "Book", "CellKind", "Sheet", "check_fits", "sheet_name", "workbook"]
+
+#: What the cells of a column hold. `duration` is a number of days.
+CellKind: TypeAlias = ColumnKind | Literal["duration"]
+
+#: Digits of a number that Excel keeps; it makes zeros of the others.
+MOST_DIGITS = 15
+
+# Excel's own limits (Microsoft, "Excel specifications and limits").
+_MOST_ROWS, _MOST_COLUMNS = 1_048_576, 16_384
+_MOST_CHARACTERS = 32_767  # of UTF-16
+_MOST_NAME = 31
+_NOT_IN_NAME = str.maketrans("[]:*?/\\", "_______")
+
+#: Before it Excel counts a day, 29 February 1900, that never was.
+_FIRST_DAY = datetime(1900, 3, 1)  # noqa: DTZ001 - cells have no zone
+_WIDTHS = {"time": 25, "duration": 14}
+_WIDEST = 48
+#: Rows by whose texts a column's width is chosen.
+_MEASURED = 200
+
+_Write: TypeAlias = Callable[[int, int, Any], object]
+
+
+class Sheet(NamedTuple):
+    """What became of a sheet.
+
+    Attributes:
+        name: of the sheet.
+        rows: how many, without the header.
+        cut: texts that were longer than a cell may be.
+    """
+
+    name: str
+    rows: int
+    cut: int
+
+
+@contextmanager
+def workbook(file: BinaryIO, folder: Path) -> Iterator[Book]:
+    """A workbook to put sheets in, which is in the file once the block is through.
+
+    Args:
+        file: opened to write.
+        folder: where rows wait until the file is put together.
+    """
+    from xlsxwriter import Workbook
+
+    # A row at a time is in memory, and a text is text, whatever it looks like.
+    options = {
+        "constant_memory": True,
+        "tmpdir": str(folder),
+        "strings_to_formulas": False,
+        "strings_to_urls": False,
+        "strings_to_numbers": False,
+    }
+    written = Workbook(_UntilClosed(file), options)
+    written.use_zip64()
+    yield Book(written)
+    written.close()
+
+
+class _UntilClosed:
+    """A file that takes everything, and does nothing, once it is closed.
+
+    What could not be written to the end is closed again when it is collected, and would complain.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        # Its end, which is asked for, lies behind all that was written.
+        return (lambda *_: 1 << 40) if self._file.closed else getattr(self._file, name)
+
+
+class Book:
+    """A workbook that is being written; `workbook` makes it."""
+
+    def __init__(self, book: Workbook) -> None:
+        self._book = book
+        # As text, what is typed into such a cell later stays text too.
+        self._text = book.add_format({"num_format": "@"})
+        self._head = book.add_format(
+            {"num_format": "@", "bold": True, "bg_color": "#E8EBF0", "bottom": 1}
+        )
+        self._title = book.add_format({"num_format": "@", "bold": True, "font_size": 14})
+        self._digits = book.add_format({"num_format": "@", "align": "right"})
+        self._integer = book.add_format({"num_format": "0"})
+        self._utc = book.add_format({"num_format": 'yyyy-mm-dd hh:mm:ss" UTC"', "align": "left"})
+        self._time = book.add_format({"num_format": "yyyy-mm-dd hh:mm:ss", "align": "left"})
+        self._duration = book.add_format({"num_format": "[h]:mm:ss"})
+        self._cut = 0
+
+    def add(self, name: str) -> Worksheet:
+        """Add a sheet behind the others; `write` fills it, then or later."""
+        return self._book.add_worksheet(name)
+
+    def write(
+        self,
+        sheet: Worksheet,
+        columns: Sequence[tuple[str, CellKind]],
+        chunks: Iterable[Sequence[Sequence[Any]]],
+        *,
+        above: Sequence[str] = (),
+    ) -> Sheet:
+        """Fill a sheet with a table.
+
+        Args:
+            sheet: a new one.
+            columns: their headings, and what their cells hold.
+            chunks: rows of values as the tables have them (times as text in the stored form), of a
+                `duration` days; None is left blank.
+            above: lines over the table, the first a title.
+
+        Raises:
+            InputError: there are more rows or columns than a sheet has.
+        """
+        name = sheet.get_name()
+        check_fits(name, 0, len(columns))
+        self._cut = 0
+        for number, line in enumerate(above):
+            sheet.write_string(number, 0, line, self._text if number else self._title)
+        top = len(above) + 1 if above else 0
+        for place, (heading, _) in enumerate(columns):
+            sheet.write_string(top, place, self._fitted(heading), self._head)
+        writes = [self._writer(sheet, kind) for _, kind in columns]
+        widths = [len(heading) + 4 for heading, _ in columns]
+        row = top
+        for rows in chunks:
+            check_fits(name, row + len(rows), len(columns))
+            if row == top:
+                _widen(widths, rows)
+            for values in rows:
+                row += 1
+                for place, value in enumerate(values):
+                    if value is not None:
+                        writes[place](row, place, value)
+        self._dress(sheet, columns, widths, top, row)
+        return Sheet(name, row - top, self._cut)
+
+    def _dress(
+        self,
+        sheet: Worksheet,
+        columns: Sequence[tuple[str, CellKind]],
+        widths: list[int],
+        top: int,
+        bottom: int,
+    ) -> None:
+        for place, (_, kind) in enumerate(columns):
+            sheet.set_column(place, place, min(_WIDTHS.get(kind, widths[place]), _WIDEST))
+        if columns:
+            sheet.autofilter(top, 0, bottom, len(columns) - 1)
+        if not top:
+            sheet.freeze_panes(1, 0)
+        sheet.ignore_errors({"number_stored_as_text": f"A1:XFD{_MOST_ROWS}"})
+
+    def _writer(self, sheet: Worksheet, kind: CellKind) -> _Write:
+        def text(row: int, column: int, value: Any) -> None:
+            sheet.write_string(row, column, self._fitted(value), self._text)
+
+        def amount(row: int, column: int, value: Any) -> None:
+            sheet.write_string(row, column, self._fitted(value), self._digits)
+
+        def integer(row: int, column: int, value: Any) -> None:
+            if abs(value) < 10**MOST_DIGITS:
+                sheet.write_number(row, column, value, self._integer)
+            else:
+                amount(row, column, str(value))
+
+        def real(row: int, column: int, value: Any) -> None:
+            if math.isfinite(value):
+                sheet.write_number(row, column, value)
+            else:
+                text(row, column, str(value))
+
+        def flag(row: int, column: int, value: Any) -> None:
+            sheet.write_boolean(row, column, bool(value))
+
+        def encoded(row: int, column: int, value: Any) -> None:
+            text(row, column, base64.b64encode(value).decode("ascii"))
+
+        def time(row: int, column: int, value: Any) -> None:
+            moment = _moment(value)
+            if moment is None:
+                text(row, column, value)
+            else:
+                shown = self._utc if value.endswith("Z") else self._time
+                sheet.write_datetime(row, column, moment, shown)
+
+        def duration(row: int, column: int, value: Any) -> None:
+            if value < 0:  # Excel would show nothing but hashes
+                text(row, column, f"{value} days")
+            else:
+                sheet.write_number(row, column, value, self._duration)
+
+        writers: dict[CellKind, _Write] = {
+            "text": text, "amount": amount, "integer": integer, "real": real, "flag": flag,
+            "bytes": encoded, "time": time, "duration": duration,
+        }  # fmt: skip
+        return writers[kind]
+
+    def _fitted(self, text: str) -> str:
+        """A text that a cell can hold; one that is too long ends in a note of it."""
+        if len(text) <= _MOST_CHARACTERS and text.isascii():
+            return text
+        units = text.encode("utf-16-le")  # refuses half characters
+        if len(units) <= _MOST_CHARACTERS * 2:
+            return text
+        self._cut += 1
+        note = f"… (cut: it has {len(text):,} characters)"
+        return units[: (_MOST_CHARACTERS - len(note)) * 2].decode("utf-16-le", "ignore") + note
+
+
+def check_fits(name: str, rows: int, columns: int = 1) -> None:
+    """Refuse what is more than a sheet holds.
+
+    Raises:
+        InputError: it is.
+    """
+    for count, most, what in (
+        (rows + 1, _MOST_ROWS, "rows, the heading included"),
+        (columns, _MOST_COLUMNS, "columns"),
+    ):
+        if count > most:
+            raise InputError(
+                f"{name} does not fit an Excel sheet, which has {most:,} {what}; write Parquet or"
+                " CSV instead"
+            )
+
+
+def sheet_name(text: str) -> str:
+    """A text as the name of a sheet: 31 characters, without those that Excel keeps for itself."""
+    name = text.translate(_NOT_IN_NAME)[:_MOST_NAME].strip("' ")
+    return name if name and name.casefold() != "history" else "data"
+
+
+def _moment(text: str) -> datetime | None:
+    """A time in the stored form as a cell has it; None: a cell cannot have it."""
+    try:
+        moment = datetime.fromisoformat(text.removesuffix("Z"))
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is None and moment >= _FIRST_DAY else None
+
+
+def _widen(widths: list[int], rows: Sequence[Sequence[Any]]) -> None:
+    for values in rows[:_MEASURED]:
+        for place, value in enumerate(values):
+            if isinstance(value, str):
+                widths[place] = max(widths[place], min(len(value), _WIDEST) + 1)
