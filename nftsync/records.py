@@ -204,6 +204,11 @@ def are_uuids(joined: str) -> bool:
     return _UUIDS.fullmatch(joined) is not None
 
 
+def is_uuid(text: str) -> bool:
+    """Tell whether a text is one UUID, whatever its case."""
+    return _ONE_UUID.fullmatch(text) is not None
+
+
 def normalize_uuid(value: str, what: str) -> str:
     """Check one id and lower-case it.
 
@@ -214,7 +219,7 @@ def normalize_uuid(value: str, what: str) -> str:
     Raises:
         InputError: the text is no UUID.
     """
-    if _ONE_UUID.fullmatch(value) is None:
+    if not is_uuid(value):
         shown = value if len(value) <= 80 else value[:77] + "..."
         raise InputError(f"{shown!r} is not a {what}: expected a UUID of 8-4-4-4-12 hex digits")
     return value.lower()

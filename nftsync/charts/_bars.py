@@ -15,7 +15,8 @@ from nftsync.frames import holding_ages as read_ages
 from nftsync.frames._columns import Moment, sums_in_each
 from nftsync.frames._given import Given, given_holdings, groups_of, need_columns
 from nftsync.frames._source import Numbers
-from nftsync.frames._tables import WalletIds, wallet_ids
+from nftsync.frames._tables import WalletIds
+from nftsync.store.labels import given_wallets
 from nftsync.text import counted
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ def holdings_by_collection(
     Args:
         holdings: a frame as `frames.holdings` returns it, or a database to read it from.
         top: collections shown on their own, 1 to 200.
-        exclude: wallets to leave out; one id or several.
+        exclude: wallets to leave out; one or several, by id or label.
         names: what to call contracts, by address.
 
     Raises:
@@ -265,7 +266,7 @@ def holding_ages(
         db: a frame as `frames.holding_ages` returns it, or a database to read it from.
         at: the holdings that were known at this time, and their age then; None is now. Text, a
             date (its end) or a datetime. Only with a database.
-        exclude: wallets to leave out; one id or several. Only with a database.
+        exclude: wallets to leave out; one or several, by id or label. Only with a database.
 
     Raises:
         InputError: an option or the frame cannot be used.
@@ -310,7 +311,7 @@ def holding_ages(
 def _given_ages(db: Given, at: Moment | None, exclude: WalletIds) -> pd.DataFrame:
     if not isinstance(db, pd.DataFrame):
         return read_ages(db, at=at, exclude=exclude)
-    if at is not None or wallet_ids(exclude):
+    if at is not None or given_wallets(exclude):
         raise InputError("at= and exclude= need a database; give them to frames.holding_ages")
     need_columns(db, ("bucket", "censored"), "frames.holding_ages")
     if not isinstance(db["bucket"].dtype, pd.CategoricalDtype):

@@ -45,7 +45,7 @@ def holders(
         top: wallets shown on their own, 1 to 200.
         measure: `nfts` counts the tokens that a wallet holds; `amount` adds up how much it holds
             of them, which means something within one collection.
-        exclude: wallets to leave out; one id or several.
+        exclude: wallets to leave out; one or several, by id or label.
         names: what to call wallets, by id; else their labels are shown, if the frame has them.
 
     Raises:
@@ -125,7 +125,7 @@ def concentration(
         holdings: a frame as `frames.holdings` returns it, or a database to read it from.
         by: the column that names the groups.
         top: how many groups, 1 to 6, those with the most holders.
-        exclude: wallets to leave out; one id or several.
+        exclude: wallets to leave out; one or several, by id or label.
         names: what to call contracts or other groups, by address or value.
 
     Raises:
@@ -205,7 +205,7 @@ def overlap(
     Args:
         holdings: a frame as `frames.holdings` returns it, or a database to read it from.
         top: how many collections, 1 to 60, those with the most holders.
-        exclude: wallets to leave out; one id or several.
+        exclude: wallets to leave out; one or several, by id or label.
         names: what to call contracts, by address.
 
     Raises:

@@ -18,7 +18,8 @@ from nftsync.frames._columns import Moment, stored_time
 from nftsync.frames._given import Given, need_columns
 from nftsync.frames._over_time import floored, microseconds_of
 from nftsync.frames._source import Numbers, Store
-from nftsync.frames._tables import WalletIds, wallet_ids
+from nftsync.frames._tables import WalletIds
+from nftsync.store.labels import given_wallets
 from nftsync.text import counted
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def holdings_over_time(
             `creator_name`, `wallet_group` or `wallet_id`, as they are today.
         top: lines shown on their own, 1 to 5, those that end highest; the rest are one line.
         since: where the picture begins; counts are of the whole log.
-        exclude: wallets to leave out; one id or several.
+        exclude: wallets to leave out; one or several, by id or label.
         names: what to call contracts or wallets, by address or id.
 
     Raises:
@@ -251,7 +252,7 @@ def arrivals_and_departures(
         every: the length of a period in UTC, such as `15m`, `6h`, `1d`, `7d` (from Monday) or a
             timedelta; None chooses one that fits: at most 60 bars, and fewer for few changes.
         since: only what was found at this time or later. Only with a database.
-        exclude: wallets to leave out; one id or several. Only with a database.
+        exclude: wallets to leave out; one or several, by id or label. Only with a database.
 
     Raises:
         InputError: an option or the frame cannot be used, or `every` gives more than 2,000
@@ -300,7 +301,7 @@ def _given_movements(db: Given, exclude: WalletIds, since: Moment | None) -> pd.
     """What arrived, left and was first seen at which times: of a comparison, or of the log."""
     if not isinstance(db, pd.DataFrame):
         return _moved(read_over_time(db, start=since, exclude=exclude))
-    if since is not None or wallet_ids(exclude):
+    if since is not None or given_wallets(exclude):
         raise InputError("since= and exclude= need a database; give them to frames.diff")
     need_columns(db, ("kind", "changed_at"), "frames.diff")
     kinds = {name: (db["kind"] == name).astype(int) for name in ("arrived", "left", "first_seen")}

@@ -39,7 +39,7 @@ _HOLDING = ("token_id", "contract_address", "blockchain_token_id", "name", "amou
 
 @click.command()
 @with_settings("database")
-@click.option("--wallet", metavar="ID", help="Only what this wallet holds.")
+@click.option("--wallet", metavar="WALLET", help="Only what this one holds: its id or label.")
 @click.option("--contract", metavar="ADDR", help="Only NFTs of this contract.")
 @click.option("--as-of", metavar="TIME", help="As it was known at this time, metadata included.")
 @limit_option("Rows of the table; 0 shows all.", 50)
@@ -57,7 +57,7 @@ def holdings(
     \b
     Examples:
       nftsync holdings
-      nftsync holdings --wallet 8d1cc10a-7fbf-42e7-b58d-5110899866aa
+      nftsync holdings --wallet Treasury
       nftsync holdings --contract 0x06012c8cf97BEaD5deAe237070F9587f8E7A266d --limit 0
       nftsync holdings --as-of 2026-01-31 --json
     """
@@ -186,11 +186,11 @@ def _wait_while_read(seconds: float) -> Callable[[], bool]:
 
 
 @click.command()
-@click.argument("wallet_id", metavar="WALLET_ID")
+@click.argument("wallet", metavar="WALLET")
 @with_settings("database")
 @click.option("--at", required=True, metavar="TIME", help="The time in question.")
 @json_option("Print it as JSON.")
-def evidence(settings: Settings, wallet_id: str, *, at: str, as_json: bool) -> None:
+def evidence(settings: Settings, wallet: str, *, at: str, as_json: bool) -> None:
     """Tell what a wallet held at a time, and how that is known.
 
     \b
@@ -200,18 +200,19 @@ def evidence(settings: Settings, wallet_id: str, *, at: str, as_json: bool) -> N
       open        the wallet was not read since
       unknown     the wallet had not been read by then
 
-    Each read is named by its time, its run, and the SHA-256 of the provider's answer. TIME is
+    WALLET is an id, or the label of one wallet. Each read is named by its time, its run, and the
+    SHA-256 of the provider's answer. TIME is
     ISO 8601, in UTC where it has no offset; a bare date is the end of that day.
 
     \b
     Examples:
-      nftsync evidence 8d1cc10a-7fbf-42e7-b58d-5110899866aa --at 2026-01-31
+      nftsync evidence Treasury --at 2026-01-31
       nftsync evidence 8d1cc10a-7fbf-42e7-b58d-5110899866aa --at 2026-01-31T12:00:00+01:00 --json
     """
     from nftsync.reports.evidence import find_evidence
     from nftsync.times import parse_time
 
-    found = find_evidence(settings.database, wallet_id, parse_time(at))
+    found = find_evidence(settings.database, wallet, parse_time(at))
     if as_json:
         print_json(found)
     else:

@@ -124,27 +124,29 @@ def _ago(seconds: float | None) -> str:
 
 
 @click.command()
-@click.argument("wallet_id", required=False, metavar="[WALLET_ID]")
+@click.argument("wallet", required=False, metavar="[WALLET]")
 @with_settings("database", *PROVIDER)
-def check(settings: Settings, wallet_id: str | None) -> int:
+def check(settings: Settings, wallet: str | None) -> int:
     """Show each setting and its source, and try them.
 
-    Reads the balances of WALLET_ID, or of the first tracked wallet, to try the API, and stores
-    nothing. Secrets are not shown. Exits with 1 when something FAILED.
+    Reads the balances of WALLET (an id, or a label that the database knows), or of the first
+    tracked wallet, to try the API, and stores nothing. Secrets are not shown. Exits with 1 when
+    something FAILED.
 
     \b
     Examples:
       nftsync check
       nftsync check 8d1cc10a-7fbf-42e7-b58d-5110899866aa --base-url https://api.example.com
+      nftsync check Treasury
     """
-    from nftsync.records import normalize_uuid
     from nftsync.settings import describe
+    from nftsync.store.labels import ids_from
 
-    wallet = None if wallet_id is None else normalize_uuid(wallet_id, "wallet id")
+    wallet_id = None if wallet is None else ids_from(settings.database, wallet)[0]
     heads = ("setting", "value", "source")
     print_table((dict(zip(heads, line, strict=True)) for line in describe(settings)), heads)
     failed = 0
-    for verdict, what, message in _checks(settings, wallet):
+    for verdict, what, message in _checks(settings, wallet_id):
         click.echo(f"{verdict:<8} {what}: {one_line(message)}")
         failed += verdict == "FAILED"
     return 1 if failed else 0

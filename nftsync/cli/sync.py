@@ -29,7 +29,7 @@ _SHOWN = 20
 
 
 @click.command()
-@click.argument("wallet_ids", nargs=-1, metavar="[WALLET_ID]...")
+@click.argument("named", nargs=-1, metavar="[WALLET]...")
 @with_settings("database", "wallets_file", *PROVIDER)
 @click.option("--tokens", is_flag=True, help="Also read each token those wallets hold by its id.")
 @click.option("--older-than", metavar="DURATION", help="Skip what was read since: 90s, 15m, 6h, 7d")
@@ -44,7 +44,7 @@ _SHOWN = 20
 @json_option("Print the result as JSON.")
 def sync(
     settings: Settings,
-    wallet_ids: tuple[str, ...],
+    named: tuple[str, ...],
     *,
     older_than: str | None,
     as_json: bool,
@@ -53,12 +53,14 @@ def sync(
     """Read wallets' balances and tokens into the database.
 
     Reads the named wallets; none named, those of the wallets file; no file, every tracked wallet.
-    Wallets that fail don't hold up the others: they are listed, and the exit code is 1.
+    WALLET is an id, or a label that one wallet of the database has. Wallets that fail don't hold up
+    the others: they are listed, and the exit code is 1.
 
     \b
     Examples:
       nftsync sync --base-url https://api.example.com --wallets-file wallets.csv
       nftsync sync                        all tracked wallets again
+      nftsync sync Treasury               one of them, by its label
       nftsync sync --older-than 6h        only those not read for six hours
       nftsync sync --resume               go on after Ctrl-C, a crash or a power cut
     """
@@ -68,7 +70,7 @@ def sync(
     from nftsync.times import parse_duration
 
     request = SyncRequest(
-        wallets=[WalletLine(wallet_id) for wallet_id in wallet_ids] or None,
+        wallets=[WalletLine(wallet) for wallet in named] or None,
         older_than=None if older_than is None else parse_duration(older_than),
         **which,
     )
@@ -135,27 +137,29 @@ def add(settings: Settings, wallet_ids: tuple[str, ...]) -> None:
 
 
 @wallets.command("label")
-@click.argument("wallet_id", metavar="ID")
+@click.argument("wallet", metavar="WALLET")
 @click.argument("text")
 @with_settings("database")
-def label(settings: Settings, wallet_id: str, text: str) -> None:
-    """Give a wallet a name for people; an empty TEXT takes it away."""
-    from nftsync.records import normalize_uuid
+def label(settings: Settings, wallet: str, text: str) -> None:
+    """Give a wallet a name for people; an empty TEXT takes it away.
+
+    WALLET is its id, or the label that it has now.
+    """
+    from nftsync.store.labels import ids_in
     from nftsync.store.wallets import label_wallet
 
-    known = normalize_uuid(wallet_id, "wallet id")
     with open_existing(settings.database) as mirror, mirror.transaction() as transaction:
+        (known,) = ids_in(transaction.connection, wallet)
         label_wallet(transaction.connection, known, text.strip())
 
 
 @wallets.command("untrack")
-@click.argument("wallet_ids", nargs=-1, required=True, metavar="ID...")
+@click.argument("named", nargs=-1, required=True, metavar="WALLET...")
 @with_settings("database")
-def untrack(settings: Settings, wallet_ids: tuple[str, ...]) -> None:
-    """Stop reading wallets; what is known of them stays."""
-    from nftsync.records import normalize_uuid
+def untrack(settings: Settings, named: tuple[str, ...]) -> None:
+    """Stop reading wallets, named by id or label; what is known of them stays."""
+    from nftsync.store.labels import ids_in
     from nftsync.store.wallets import untrack as untrack_wallets
 
-    ids = [normalize_uuid(wallet_id, "wallet id") for wallet_id in wallet_ids]
     with open_existing(settings.database) as mirror, mirror.transaction() as transaction:
-        untrack_wallets(transaction.connection, ids)
+        untrack_wallets(transaction.connection, ids_in(transaction.connection, named))

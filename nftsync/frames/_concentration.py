@@ -64,7 +64,8 @@ def concentration(
         by: the column that names the groups, any of the frame; rows where it is missing are a
             group of their own. A `contract_address` of `0x` and 40 hex digits is one group
             whatever its case, and shows as first spelled.
-        exclude: wallets to leave out, such as burn addresses and treasuries; one id or several.
+        exclude: wallets to leave out, such as burn addresses and treasuries; one or several,
+            by id or label.
 
     Returns:
         A row per group, by holders and then by name:
@@ -84,7 +85,7 @@ def concentration(
 
     Raises:
         InputError: the frame has no such column or an unusable one, `by` is the name of a column
-            that is returned, or an excluded id is no UUID.
+            that is returned, or an excluded wallet is none.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     _check_grouping(by)
@@ -214,7 +215,7 @@ def overlap(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame:
     Args:
         holdings: a frame as `frames.holdings` returns it, or a path, a `sqlite3.Connection`, a
             `sqlite_utils.Database`, or None for the configured database.
-        exclude: wallets to leave out; one id or several.
+        exclude: wallets to leave out; one or several, by id or label.
 
     Returns:
         A row per pair of contracts, by `both`, then by the names:
@@ -230,7 +231,7 @@ def overlap(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame:
         token balance" and "Token".
 
     Raises:
-        InputError: the frame lacks a column or has an unusable one, or an excluded id is no UUID.
+        InputError: the frame lacks a column or has an unusable one, or an excluded wallet is none.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     frame = given_holdings(holdings, exclude, needs=("wallet_id", "contract_address", "amount"))

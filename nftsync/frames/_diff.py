@@ -26,7 +26,7 @@ from nftsync.frames._columns import (
     times,
 )
 from nftsync.frames._source import Numbers, Source, Store, positions, reading
-from nftsync.frames._tables import WalletIds, WalletNames, wallet_ids, wallet_names, wallet_numbers
+from nftsync.frames._tables import WalletIds, WalletNames, wallet_names, wallet_numbers
 from nftsync.frames._tokens import Tokens, read_tokens
 from nftsync.times import now, shifted
 
@@ -177,9 +177,9 @@ def diff(
         db: what to read, as `nftsync.frames` tells.
         start: the earlier time. Text, a date (its end) or a datetime.
         end: the later time; None is now.
-        wallet: only rows of this wallet, or these.
+        wallet: only rows of this wallet, or these; by id or label.
         contract: only tokens of this contract, as in `holdings`.
-        exclude: one wallet id or several, whose rows are left out.
+        exclude: one wallet or several, by id or label, whose rows are left out.
 
     Returns:
         By time of change, then wallet and token: `wallet_id`, `wallet_label`, `token_id`,
@@ -196,11 +196,10 @@ def diff(
 
     Raises:
         InputError: `start` is missing, after `end` or, without an `end`, in the future; a time,
-            wallet id or contract is none, or `db` is neither a path nor a connection.
+            wallet or contract is none, or `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     after, until = _times(start, end)
-    chosen, left_out = None if wallet is None else wallet_ids(wallet), wallet_ids(exclude)
     if not isinstance(contract, str | None):
         raise InputError(f"{contract!r} is not a contract address; give text")
     with reading(db) as source:
@@ -208,9 +207,9 @@ def diff(
             _check_begun(source, after)
         window = read_window(source, after, until)
         kind, counterparty = _kinds(window)
-        kept = ~np.isin(window.wallets, wallet_numbers(source, left_out))
-        if chosen is not None:
-            kept &= np.isin(window.wallets, wallet_numbers(source, chosen))
+        kept = ~np.isin(window.wallets, wallet_numbers(source, exclude))
+        if wallet is not None:
+            kept &= np.isin(window.wallets, wallet_numbers(source, wallet))
         wanted = np.unique(window.tokens[kept])
         tokens = read_tokens(source, ("contract_address", "name"), wanted=wanted, as_of=until)
         if contract is not None:

@@ -103,7 +103,7 @@ def editions(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame
 
     Args:
         holdings: a frame as `frames.holdings` returns it, or what to read it from.
-        exclude: wallets to leave out; one id or several.
+        exclude: wallets to leave out; one or several, by id or label.
 
     Returns:
         A row per contract and series, by name, what has none last:
@@ -129,7 +129,7 @@ def editions(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame
         "TokenMetadata", which does not say where numbers begin.
 
     Raises:
-        InputError: the frame lacks a column or has an unusable one, or an excluded id is no UUID.
+        InputError: the frame lacks a column or has an unusable one, or an excluded wallet is none.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     return _measured(_read(given_holdings(holdings, exclude, needs=_NEEDS)))

@@ -14,8 +14,9 @@ import pyarrow as pa
 from nftsync.errors import InputError
 from nftsync.frames._columns import TEXT, coded, contract_groups, first_of_each, is_zero
 from nftsync.frames._holdings import read_holdings
-from nftsync.frames._source import Numbers, Store
+from nftsync.frames._source import Numbers, Store, reading
 from nftsync.frames._tables import WalletIds, wallet_ids
+from nftsync.store.labels import Labelled, given_wallets, ids_named
 
 __all__ = [
     "Given",
@@ -51,7 +52,8 @@ def given_holdings(
         holdings: a frame with the columns of `frames.holdings` that are needed, any rows of it in
             any order; or a path, a connection, a `sqlite_utils.Database`, or None for the
             configured database.
-        exclude: one wallet id or several, whose rows are left out.
+        exclude: one wallet or several, whose rows are left out: each by its id or its label, which
+            a frame has in `wallet_label`.
         needs: names of the columns that are needed; `wallet_id` and `amount` always are.
         wants: names of columns that are of use where the frame has them.
 
@@ -62,15 +64,17 @@ def given_holdings(
 
     Raises:
         InputError: a column is missing or stands twice, an id is missing, an amount is no whole
-            number, or an excluded id is no UUID.
+            number, or an excluded wallet is none.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    left_out = set(wallet_ids(exclude))
     needs = list(dict.fromkeys((*needs, "wallet_id", "amount")))
     if isinstance(holdings, pd.DataFrame):
         frame = holdings
+        left_out = set(ids_named(given_wallets(exclude), lambda: _labelled(frame)))
     else:
-        frame = read_holdings(holdings, needs={*needs, *wants, "amount_text"})
+        with reading(holdings) as source:
+            left_out = set(wallet_ids(source, exclude))
+            frame = read_holdings(source, needs={*needs, *wants, "amount_text"})
     need_columns(frame, needs)
     for name in {"wallet_id", *needs}.intersection(_IDS):
         if frame[name].isna().any():
@@ -87,6 +91,17 @@ def given_holdings(
     frame = frame.reset_index(drop=True)
     frame["amount"] = pd.Series(amounts, dtype=object, copy=False)
     return frame
+
+
+def _labelled(frame: pd.DataFrame) -> Labelled:
+    """The wallets of a frame that have labels."""
+    if "wallet_label" not in frame.columns:
+        raise InputError(
+            "the given frame has no 'wallet_label': name wallets by their ids, which are UUIDs"
+        )
+    need_columns(frame, ("wallet_id", "wallet_label"))
+    pairs: pd.DataFrame = frame[["wallet_id", "wallet_label"]].dropna().drop_duplicates()
+    return zip(pairs["wallet_id"], pairs["wallet_label"], strict=True)
 
 
 def need_columns(

@@ -22,7 +22,7 @@ from nftsync.frames._columns import (
     times,
 )
 from nftsync.frames._source import Source, Store, positions, reading
-from nftsync.frames._tables import WalletIds, WalletNames, wallet_ids, wallet_names, wallet_numbers
+from nftsync.frames._tables import WalletIds, WalletNames, wallet_names, wallet_numbers
 from nftsync.frames._tokens import Tokens, read_tokens
 from nftsync.times import now
 
@@ -64,7 +64,7 @@ def holding_ages(
         db: what to read, as `nftsync.frames` tells.
         at: the holdings that were known at this time, and their age then; None is now. Text, a
             date (its end) or a datetime.
-        exclude: one wallet id or several, whose rows are left out.
+        exclude: one wallet or several, by id or label, whose rows are left out.
 
     Returns:
         `wallet_id`, `wallet_label`, `token_id`, `contract_address`, `name`, `amount` (exact
@@ -76,12 +76,11 @@ def holding_ages(
         nobody knows how much longer.
 
     Raises:
-        InputError: `at` is no time, a wallet id is none, or `db` is neither a path nor a
+        InputError: `at` is no time, a wallet is none, or `db` is neither a path nor a
             connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     moment = None if at is None else stored_time(at)
-    left_out = wallet_ids(exclude)
     with reading(db) as source:
         if moment is None:
             balances, last = read_balances(source, None, None), GREATEST
@@ -89,8 +88,7 @@ def holding_ages(
             balances = balances_at(source, moment, None)
             last = source.first_change("balance_change_rows", moment, later=True) - 1
         kept = balances.amounts.nonzero()
-        if left_out:
-            kept &= ~np.isin(balances.wallets, wallet_numbers(source, left_out))
+        kept &= ~np.isin(balances.wallets, wallet_numbers(source, exclude))
         balances = balances.chosen(kept)
         censored = _censored(source, balances, last)
         tokens = read_tokens(source, ("contract_address", "name"), as_of=moment)

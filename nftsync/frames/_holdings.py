@@ -91,7 +91,7 @@ def holdings(
 
     Args:
         db: what to read, as `nftsync.frames` tells.
-        wallet: only this wallet, or these; an unknown one has no rows.
+        wallet: only this wallet, or these; by id or label. An unknown id has no rows.
         contract: only tokens of this contract. An address of `0x` and 40 hex digits matches
             whatever its case, any other exactly.
         as_of: the balances and metadata that were known at this time; label, group and status of
@@ -110,15 +110,15 @@ def holdings(
         since); `wallet_synced_at` is then `confirmed_before`.
 
     Raises:
-        InputError: a wallet id is no UUID, `as_of` is no time, or `db` is neither a path nor a
-            connection.
+        InputError: no wallet is called so, or several are; `as_of` is no time; or `db` is neither a
+            path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     return read_holdings(db, wallet=wallet, contract=contract, as_of=as_of)
 
 
 def read_holdings(
-    db: Store = None,
+    db: Store | Source = None,
     *,
     wallet: WalletIds | None = None,
     contract: str | None = None,
@@ -139,7 +139,6 @@ def read_holdings(
         InputError: see `holdings`.
         StoreError: see `holdings`.
     """
-    ids = None if wallet is None else wallet_ids(wallet)
     moment = None if as_of is None else stored_time(as_of)
     if not isinstance(contract, str | None):
         raise InputError(f"{contract!r} is not a contract address; give text")
@@ -149,6 +148,7 @@ def read_holdings(
     if contract is not None:
         content = list(dict.fromkeys(("contract_address", *content)))
     with reading(db) as source:
+        ids = None if wallet is None else wallet_ids(source, wallet)
         holders, about = _read_wallets(source, ids)
         chosen = None if ids is None else holders
         if moment is None:

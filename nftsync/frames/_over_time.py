@@ -29,7 +29,7 @@ from nftsync.frames._columns import (
     times,
 )
 from nftsync.frames._source import Numbers, Source, Store, positions, reading
-from nftsync.frames._tables import WalletIds, wallet_ids, wallet_numbers
+from nftsync.frames._tables import WalletIds, wallet_numbers
 from nftsync.text import counted
 from nftsync.times import parse_duration
 
@@ -129,7 +129,7 @@ def holdings_over_time(
         end: the last time; None, or one later than that, is the last read.
         every: a row per group for the end of each period in UTC, such as `1h`, `1d`, `7d` (from
             Monday) or a timedelta. None: only where something changed.
-        exclude: wallets to leave out; one id or several.
+        exclude: wallets to leave out; one or several, by id or label.
 
     Returns:
         By time, then group in the order in which they were first seen: `at`, the column that `by`
@@ -139,7 +139,7 @@ def holdings_over_time(
         less `left`. `unknown_amounts` of the holdings have an amount that is no whole number.
 
     Raises:
-        InputError: a time, `by`, `every` or a wallet id is none, `start` is after `end`, or the
+        InputError: a time, `by`, `every` or a wallet is none, `start` is after `end`, or the
             periods and groups are too many; or `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
@@ -153,7 +153,7 @@ def holdings_over_time(
     if begins is not None and until is not None and begins > until:
         raise InputError(f"start ({begins}) is after end ({until}); give the earlier time first")
     with reading(db) as source:
-        left_out = wallet_numbers(source, wallet_ids(exclude))
+        left_out = wallet_numbers(source, exclude)
         wallets, tokens, steps = _read_steps(source, until, left_out)
         ends = _last_read(source, until)
         names = pa.nulls(1, TEXT)

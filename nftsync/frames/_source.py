@@ -165,14 +165,19 @@ def positions(numbers: Numbers, wanted: Numbers) -> Numbers:
 
 
 @contextmanager
-def reading(db: Store) -> Iterator[Source]:
+def reading(db: Store | Source) -> Iterator[Source]:
     """Open a database, or use the open one that was given, for reads of one moment.
+
+    What is being read already goes on being read at its moment.
 
     Raises:
         InputError: what was given is neither a path nor a connection.
         StoreError: there is no such database, it is not nftsync's, or it cannot be read.
         NewerDatabase: a newer nftsync wrote it.
     """
+    if isinstance(db, Source):
+        yield db
+        return
     given = getattr(db, "conn", db)
     if isinstance(given, sqlite3.Connection):
         with explained("the given connection"), _one_moment(given) as source:

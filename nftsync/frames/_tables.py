@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
-from uuid import UUID
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from nftsync.errors import InputError
 from nftsync.frames._columns import (
     INTEGER,
     TEXT,
@@ -34,7 +31,7 @@ from nftsync.frames._source import (
     positions,
     reading,
 )
-from nftsync.records import normalize_uuid
+from nftsync.store.labels import LABELLED, WalletIds, given_wallets, ids_named
 
 __all__ = [
     "WalletIds",
@@ -84,9 +81,13 @@ def wallet_names(source: Source, wanted: Numbers) -> WalletNames:
     return WalletNames(numbers, ids, labels)
 
 
-def wallet_numbers(source: Source, ids: list[str]) -> Numbers:
-    """Look up the numbers of wallets; ids that are not known have none."""
-    if not ids:
+def wallet_numbers(source: Source, wallet: WalletIds) -> Numbers:
+    """Look up the numbers of wallets that are named; ids that are not known have none.
+
+    Raises:
+        InputError: what is no id is not the label of one wallet.
+    """
+    if not (ids := wallet_ids(source, wallet)):
         return np.empty(0, dtype=np.int64)
     (numbers,) = source.columns(
         f"SELECT wallet_no FROM wallets WHERE wallet_id {IN_JSON}",  # noqa: S608
@@ -96,20 +97,9 @@ def wallet_numbers(source: Source, ids: list[str]) -> Numbers:
     return np.asarray(numbers.to_numpy())
 
 
-#: One wallet id, or several.
-WalletIds: TypeAlias = "str | UUID | Iterable[str | UUID]"
-
-
-def wallet_ids(wallet: WalletIds) -> list[str]:
-    """Check one wallet id or several, and lower-case them.
-
-    Raises:
-        InputError: one is no UUID.
-    """
-    given = [wallet] if isinstance(wallet, str | UUID) else wallet
-    if not isinstance(given, Iterable):
-        raise InputError(f"{wallet!r} is not a wallet id; give one or several")
-    return [normalize_uuid(str(one), "wallet id") for one in given]
+def wallet_ids(source: Source, wallet: WalletIds) -> list[str]:
+    """The ids of one wallet or several, each named by its id or label; see `ids_named`."""
+    return ids_named(given_wallets(wallet), lambda: source.rows(LABELLED))
 
 
 def wallets(db: Store = None) -> pd.DataFrame:
@@ -136,20 +126,21 @@ def wallet_states(db: Store = None, wallet: WalletIds | None = None) -> pd.DataF
 
     Args:
         db: what to read, as `nftsync.frames` tells.
-        wallet: one wallet id or several; None is all.
+        wallet: one wallet or several, by id or label; None is all.
 
     Returns:
         A row per state: `wallet_id`, `first_read_at` and `last_read_at` (between which each read
         found the same), `reads`, `body_sha256`, `run_id` (`Int64`).
 
     Raises:
-        InputError: a wallet id is no UUID, or `db` is neither a path nor a connection.
+        InputError: no wallet is called so, or several are; or `db` is neither a path nor a
+            connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    ids = None if wallet is None else json.dumps(wallet_ids(wallet))
     with reading(db) as source:
-        if ids is None:
+        if wallet is None:
             return read_table(source, "wallet_states")
+        ids = json.dumps(wallet_ids(source, wallet))
         return read_table(source, "wallet_states", f"WHERE wallet_id {IN_JSON}", (ids,))
 
 

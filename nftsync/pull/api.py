@@ -13,7 +13,7 @@ from nftsync.provider.client import ClientConfig
 from nftsync.pull.plan import SyncRequest, read_wallets_file
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
-from nftsync.records import normalize_uuid
+from nftsync.store.labels import ids_from
 from nftsync.store.wallets import WalletLine
 from nftsync.times import parse_duration
 
@@ -35,7 +35,8 @@ def sync(
     """Read wallets' balances and tokens from the provider into the database.
 
     Args:
-        wallets: wallet ids; None for those of the wallets file, else for all tracked ones.
+        wallets: ids, or labels that one wallet of the database has; None for those of the wallets
+            file, else for all tracked ones.
         wallets_file: one UUID a line, or CSV with the columns wallet_id, label and group.
         tokens: also read each token those wallets hold by its id.
         older_than: skip wallets read since: a timedelta, or text such as `6h`.
@@ -97,16 +98,15 @@ def client_config(settings: _settings.Settings) -> ClientConfig:
 def sync_with(
     settings: _settings.Settings, request: SyncRequest, *, progress: bool | None = None
 ) -> SyncResult:
-    """Run a sync with given settings; wallets are checked, or taken from the wallets file.
+    """Run a sync with given settings; wallets are looked up, or taken from the wallets file.
 
     Raises:
         NftsyncError: nothing could be read at all, or the database cannot be used.
     """
     wallets = request.wallets
     if wallets:
-        wallets = [
-            line._replace(wallet_id=normalize_uuid(line.wallet_id, "wallet id")) for line in wallets
-        ]
+        ids = ids_from(settings.database, [line.wallet_id for line in wallets])
+        wallets = [line._replace(wallet_id=one) for line, one in zip(wallets, ids, strict=True)]
     elif settings.wallets_file is not None and wallets is None:
         wallets = read_wallets_file(settings.wallets_file)
     return sync_wallets(

@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from nftsync.errors import InputError
-from nftsync.records import normalize_uuid
 from nftsync.store.catalog import AS_OF_COLUMNS, TABLES
+from nftsync.store.labels import ids_in
 from nftsync.store.schema import reading
 
 __all__ = ["Certainty", "Evidence", "find_evidence"]
@@ -54,29 +54,29 @@ class Evidence(msgspec.Struct, kw_only=True):
     reads: list[dict[str, Any]]
 
 
-def find_evidence(path: Path | str, wallet_id: str, at: str) -> Evidence:
+def find_evidence(path: Path | str, wallet: str, at: str) -> Evidence:
     """Find what a wallet held at a time and how that is known.
 
     Args:
         path: the database.
-        wallet_id: the wallet.
+        wallet: its id or its label.
         at: the time, in the stored form.
 
     Raises:
-        InputError: the id is no UUID, or no such wallet is known.
+        InputError: no such wallet is known, or several are called so.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     from nftsync import frames  # pandas is slow to import
     from nftsync.frames._files import rows_of
 
-    wallet_id = normalize_uuid(wallet_id, "wallet id")
     with reading(path) as connection:
-        wallet = connection.execute(
+        (wallet_id,) = ids_in(connection, wallet)
+        known_as = connection.execute(
             "SELECT wallet_no, label FROM wallets WHERE wallet_id = ?", (wallet_id,)
         ).fetchone()
-        if wallet is None:
+        if known_as is None:
             raise InputError(f"wallet {wallet_id} is not known here; see `nftsync wallets`")
-        number, label = wallet
+        number, label = known_as
         known, reads, unproven = _states_around(connection, number, at)
         holdings = frames.holdings(connection, wallet=wallet_id, as_of=at)
         certainty, before, after = _confirmations(connection, number, at)

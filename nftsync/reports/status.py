@@ -236,7 +236,7 @@ def check_provider(client: Client, base_url: str, wallet_id: str | None) -> Iter
     if client.proxy is not None:
         yield Check("ok", "proxy", f"through {client.proxy}")
     if wallet_id is None:
-        yield Check("skipped", "API", "no wallet to read; name one: nftsync check WALLET_ID")
+        yield Check("skipped", "API", "no wallet to read; name one: nftsync check WALLET")
         return
     try:
         answer = client.balances(wallet_id, Effort())

@@ -75,6 +75,8 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> History:
             assert result.status == "ok"
 
         sync()
+        named = ["wallets", "label", EXAMPLES[0], "Treasury", "-d", str(database)]
+        assert CliRunner().invoke(nftsync_command, named).exit_code == 0
         _give(world, *reversed(EXAMPLES), 3)
         sync()
         between = now()

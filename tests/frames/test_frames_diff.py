@@ -144,7 +144,7 @@ def test_what_cannot_be_compared(small_database: Path) -> None:
         frames.diff(small_database, at(2), at(1))
     with pytest.raises(InputError, match="not a time"):
         frames.diff(small_database, "yesterday")
-    with pytest.raises(InputError, match="wallet id"):
+    with pytest.raises(InputError, match="nor the label of a wallet"):
         frames.diff(small_database, at(0), exclude="Treasury")
     with pytest.raises(InputError, match="contract"):
         frames.diff(small_database, at(0), contract=7)  # type: ignore[arg-type]

@@ -109,7 +109,7 @@ def test_excluded_wallets_match_whatever_their_case() -> None:
     frame = frame_of(objects(1, 2, 3))
     frame["wallet_id"] = frame["wallet_id"].str.upper()
     assert amounts_of(frame, exclude=[wallet_id(0), wallet_id(2).upper()]) == [(2, 0)]
-    with pytest.raises(InputError, match="is not a wallet id"):
+    with pytest.raises(InputError, match="name wallets by their ids"):
         frames.concentration(frame, exclude=["0xdead"])
 
 

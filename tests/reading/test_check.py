@@ -75,7 +75,7 @@ def test_what_is_missing_is_said_with_what_to_do(command: Command, tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
     done = command("check", "--base-url", "http://127.0.0.1:9")
     assert done.code == 0
-    assert lines_of(done)["API"] == "skipped: no wallet to read; name one: nftsync check WALLET_ID"
+    assert lines_of(done)["API"] == "skipped: no wallet to read; name one: nftsync check WALLET"
     done = command("check", STRANGER, "--base-url", "http://127.0.0.1:9", "--retries", 1)
     assert done.code == 1
     assert "check base_url, and that this machine reaches it" in lines_of(done)["API"]

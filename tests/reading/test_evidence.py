@@ -135,7 +135,7 @@ def test_the_command_tells_it_and_prints_one_json_object(
     told = command(*asked).out
     assert "No complete read has been stored since" in told
     assert all(token in told for token in site.held(site.ids[0]))
-    for wallet, problem in ((STRANGER, STRANGER), ("wallet seven", "not a wallet id")):
+    for wallet, problem in ((STRANGER, STRANGER), ("wallet seven", "neither a wallet id")):
         done = command("evidence", wallet, "--at", "2999-01-01", "-d", site.database)
         assert (done.code, done.out) == (2, "")
         assert problem in done.err
