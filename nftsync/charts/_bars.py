@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 
 from nftsync.charts import _look
+from nftsync.contracts import contract_key, short_address
 from nftsync.errors import InputError
 from nftsync.frames import holding_ages as read_ages
 from nftsync.frames._columns import Moment, sums_in_each
-from nftsync.frames._given import Given, given_holdings, groups_of, need_columns
+from nftsync.frames._given import ADDRESSES, Given, given_holdings, groups_of, need_columns
 from nftsync.frames._source import Numbers
 from nftsync.frames._tables import WalletIds
 from nftsync.store.labels import given_wallets
@@ -43,11 +44,13 @@ class Groups:
         by: the column that tells.
         codes: the number of each row's group.
         values: by number, what the group has in common; None where it is missing.
+        names: what contracts are called, by address in the one spelling.
     """
 
     by: str
     codes: Numbers
     values: list[Any]
+    names: dict[str, str] = field(default_factory=dict)
 
     def largest(self, sizes: pd.DataFrame, top: int) -> list[int]:
         """Number the groups that are shown, the largest first.
@@ -70,8 +73,9 @@ class Groups:
         return place[self.codes]
 
     def labels(self, shown: list[int], names: dict[str, str]) -> tuple[list[str], list[str]]:
-        """The labels and hovers of groups; see `labels_of`."""
-        return _look.labels_of([self.values[group] for group in shown], self.by, names)
+        """The labels and hovers of groups, with given names before their own; see `labels_of`."""
+        values = [self.values[group] for group in shown]
+        return _look.labels_of(values, self.by, {**self.names, **names})
 
 
 def grouped(frame: pd.DataFrame, by: str) -> Groups:
@@ -80,8 +84,22 @@ def grouped(frame: pd.DataFrame, by: str) -> Groups:
     Raises:
         InputError: what the column holds cannot be grouped.
     """
-    codes, names = groups_of(frame, by)
-    return Groups(by, codes, names.astype(object).where(names.notna(), None).tolist())
+    codes, values = groups_of(frame, by)
+    names = _names(frame, by) if by in ADDRESSES and "collection" in frame.columns else {}
+    return Groups(by, codes, values.astype(object).where(values.notna(), None).tolist(), names)
+
+
+def _names(frame: pd.DataFrame, by: str) -> dict[str, str]:
+    """What contracts are called, less those that only have a short address."""
+    need_columns(frame, ["collection"])
+    once = frame.drop_duplicates(by)
+    named = zip(once[by], once["collection"], strict=True)
+    known = {contract_key(one): name for one, name in named if isinstance(one, str)}
+    return {
+        contract: name
+        for contract, name in known.items()
+        if isinstance(name, str) and name != short_address(contract)
+    }
 
 
 def distinct(group: Numbers, **columns: Any) -> pd.DataFrame:
@@ -212,7 +230,7 @@ def holdings_by_collection(
         holdings: a frame as `frames.holdings` returns it, or a database to read it from.
         top: collections shown on their own, 1 to 200.
         exclude: wallets to leave out; one or several, by id or label.
-        names: what to call contracts, by address.
+        names: what to call contracts, by address; else as their collections are called.
 
     Raises:
         InputError: an option or the frame cannot be used.
@@ -222,7 +240,7 @@ def holdings_by_collection(
     title = "Holdings by collection"
     number, known = _look.number_of(top, MOST_ROWS), _look.given_names(names)
     needs = ("wallet_id", "token_id", "contract_address", "amount")
-    frame = given_holdings(holdings, exclude, needs=needs)
+    frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",))
     if frame.empty:
         return _look.empty_figure(title, no_holdings(holdings))
     groups = grouped(frame, "contract_address")

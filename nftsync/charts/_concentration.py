@@ -10,10 +10,11 @@ import pandas as pd
 
 from nftsync.charts import _look
 from nftsync.charts._bars import MOST_ROWS, bar_figure, distinct, grouped, no_holdings, rows_of
+from nftsync.contracts import contract_key
 from nftsync.errors import InputError
 from nftsync.frames import concentration as measured
 from nftsync.frames import overlap as measured_overlap
-from nftsync.frames._columns import contract_key, sums_in_each
+from nftsync.frames._columns import sums_in_each
 from nftsync.frames._given import Given, given_holdings
 from nftsync.frames._tables import WalletIds
 from nftsync.text import counted
@@ -126,7 +127,8 @@ def concentration(
         by: the column that names the groups.
         top: how many groups, 1 to 6, those with the most holders.
         exclude: wallets to leave out; one or several, by id or label.
-        names: what to call contracts or other groups, by address or value.
+        names: what to call contracts or other groups, by address or value; else contracts are
+            called as their collections are.
 
     Raises:
         InputError: an option or the frame cannot be used.
@@ -136,7 +138,8 @@ def concentration(
     number, known = _look.number_of(top, len(_look.LOOKS)), _look.given_names(names)
     if not isinstance(by, str):
         raise InputError(f"by={by!r} is not the name of a column")
-    frame = given_holdings(holdings, exclude, needs=("wallet_id", "token_id", "amount", by))
+    needs = ("wallet_id", "token_id", "amount", by)
+    frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",))
     frame = frame[frame["amount"].notna()].reset_index(drop=True)
     if frame.empty:
         return _look.empty_figure(_TITLE, no_holdings(holdings))
@@ -206,7 +209,7 @@ def overlap(
         holdings: a frame as `frames.holdings` returns it, or a database to read it from.
         top: how many collections, 1 to 60, those with the most holders.
         exclude: wallets to leave out; one or several, by id or label.
-        names: what to call contracts, by address.
+        names: what to call contracts, by address; else as their collections are called.
 
     Raises:
         InputError: an option or the frame cannot be used.
@@ -214,7 +217,8 @@ def overlap(
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     number, known = _look.number_of(top, _MOST), _look.given_names(names)
-    frame = given_holdings(holdings, exclude, needs=("wallet_id", "contract_address", "amount"))
+    needs = ("wallet_id", "contract_address", "amount")
+    frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",))
     frame = frame[frame["contract_address"].notna()].reset_index(drop=True)
     if frame.empty:
         return _look.empty_figure(_OVERLAP_TITLE, no_holdings(holdings))

@@ -127,7 +127,8 @@ def holdings_over_time(
         top: lines shown on their own, 1 to 5, those that end highest; the rest are one line.
         since: where the picture begins; counts are of the whole log.
         exclude: wallets to leave out; one or several, by id or label.
-        names: what to call contracts or wallets, by address or id.
+        names: what to call contracts or wallets, by address or id; else as their collections and
+            labels are.
 
     Raises:
         InputError: an option cannot be used.

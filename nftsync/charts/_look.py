@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
+from nftsync.contracts import is_hex_address, short_address
 from nftsync.errors import InputError, NftsyncError
 from nftsync.text import without_controls
 
@@ -28,6 +29,8 @@ _LONGEST_IN_HOVER = 120
 
 _MISSING = {
     "contract_address": "no contract",
+    "contract": "no contract",
+    "collection": "no contract",
     "creator_name": "no creator",
     "name": "no name",
     "wallet_group": "no group",
@@ -107,6 +110,8 @@ def _key(text: str) -> str:
 
 def _short(text: str) -> str:
     """Chain addresses and UUIDs by their two ends, which is how people tell them apart."""
+    if is_hex_address(text):
+        return short_address(text)
     return f"{text[:8]}…{text[-4:]}" if _ID.fullmatch(text) else text
 
 

@@ -40,7 +40,9 @@ _HOLDING = ("token_id", "contract_address", "blockchain_token_id", "name", "amou
 @click.command()
 @with_settings("database")
 @click.option("--wallet", metavar="WALLET", help="Only what this one holds: its id or label.")
-@click.option("--contract", metavar="ADDR", help="Only NFTs of this contract.")
+@click.option(
+    "--contract", metavar="ADDR", help="Only NFTs of this contract, or of the collection so called."
+)
 @click.option("--as-of", metavar="TIME", help="As it was known at this time, metadata included.")
 @limit_option("Rows of the table; 0 shows all.", 50)
 @json_option("Print all holdings as JSON.")
@@ -59,6 +61,7 @@ def holdings(
       nftsync holdings
       nftsync holdings --wallet Treasury
       nftsync holdings --contract 0x06012c8cf97BEaD5deAe237070F9587f8E7A266d --limit 0
+      nftsync holdings --contract "Salt Harbours"
       nftsync holdings --as-of 2026-01-31 --json
     """
     from nftsync import frames
@@ -96,7 +99,7 @@ def _line(row: Mapping[str, Any]) -> dict[str, Any]:
     edition = [] if number is None else [str(number)]
     line = {
         "wallet": row["wallet_label"] or row["wallet_id"],
-        "contract": row["contract_address"],
+        "collection": row["collection"],
         "chain id": row["blockchain_token_id"],
         "name": row["name"],
         "edition": " ".join(edition if total is None else [*edition, f"of {total}"]),

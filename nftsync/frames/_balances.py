@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from nftsync.contracts import is_hex_address
 from nftsync.errors import InputError
 from nftsync.frames._columns import (
     INTEGER,
@@ -21,7 +22,6 @@ from nftsync.frames._columns import (
     coded,
     frame_of,
     integers,
-    is_hex_address,
     moments,
     stored_time,
     text,

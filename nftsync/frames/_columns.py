@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from nftsync.errors import InputError, StoreError
 from nftsync.exact_sum import exact
@@ -28,16 +27,12 @@ __all__ = [
     "Times",
     "approximate",
     "coded",
-    "contract_groups",
-    "contract_key",
     "distinct_in_each",
     "first_of_each",
     "frame_of",
     "integers",
-    "is_hex_address",
     "is_zero",
     "moments",
-    "names_contract",
     "numbered_together",
     "read_table",
     "run_starts",
@@ -261,49 +256,6 @@ class Amounts:
     def text(self) -> Any:
         """The column of a frame that shows them as they were sent."""
         return text(self._column)
-
-
-_HEX_PATTERN = "0[xX][0-9a-fA-F]{40}"
-_HEX_ADDRESS = re.compile(_HEX_PATTERN)
-
-
-def is_hex_address(address: str) -> bool:
-    """Whether it is `0x` and 40 hex digits, whose case only carries a checksum."""
-    return _HEX_ADDRESS.fullmatch(address) is not None
-
-
-def contract_key(address: str) -> str:
-    """The text that all spellings of one contract's address have in common."""
-    return address.lower() if is_hex_address(address) else address
-
-
-def names_contract(addresses: pa.Array, contract: str) -> npt.NDArray[np.bool_]:
-    """Tell which addresses of a column name the given contract."""
-    codes, distinct = coded(addresses)
-    key = contract_key(contract)
-    same = [*(contract_key(address) == key for address in distinct.to_pylist()), False]
-    return np.array(same)[codes]
-
-
-def contract_groups(addresses: pa.Array) -> tuple[Numbers, pa.Array]:
-    """Number the contracts that a column of addresses names, in the order they come.
-
-    Addresses of `0x` and 40 hex digits are one contract whatever their case.
-
-    Args:
-        addresses: text, null where a token has no contract.
-
-    Returns:
-        The number of each row's contract, and by number how each was spelled first. The last
-        number, spelled null, is that of the rows without a contract, even if there are none.
-    """
-    codes, distinct = coded(addresses)
-    # Each spelling as `contract_key` has it, a million of them at once.
-    is_hex = pc.match_substring_regex(distinct, f"^{_HEX_PATTERN}$")
-    number_of, keys = coded(pc.if_else(is_hex, pc.ascii_lower(distinct), distinct))
-    first = np.searchsorted(np.maximum.accumulate(number_of), np.arange(len(keys)))
-    numbers = np.append(number_of, len(keys)).astype(np.int64)[codes]
-    return numbers, pa.concat_arrays([distinct.take(pa.array(first)), pa.nulls(1, distinct.type)])
 
 
 def numbered_together(*columns: npt.NDArray[np.integer]) -> Numbers:

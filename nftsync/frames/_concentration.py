@@ -16,13 +16,21 @@ import pyarrow.compute as pc
 from nftsync.errors import InputError
 from nftsync.frames._columns import (
     coded,
-    contract_groups,
     distinct_in_each,
+    first_of_each,
     frame_of,
     run_starts,
     text,
 )
-from nftsync.frames._given import Given, given_holdings, groups_of, text_column
+from nftsync.frames._contracts import contract_groups
+from nftsync.frames._given import (
+    ADDRESSES,
+    Given,
+    contract_names,
+    given_holdings,
+    groups_of,
+    text_column,
+)
 from nftsync.frames._source import Numbers
 from nftsync.frames._tables import WalletIds
 
@@ -70,7 +78,8 @@ def concentration(
     Returns:
         A row per group, by holders and then by name:
 
-        - the column that `by` names
+        - the column that `by` names; with `contract_address` or `contract` also `contract` (the
+          address in one spelling) and `collection` (what it is called)
         - `tokens`, `holders`: distinct tokens that are held, and wallets that hold one
         - `amount`: S, exact Python integers in an object column
         - `top1_share`, `top10_share`: the sum of the greatest x_i, or the ten greatest, over S;
@@ -89,9 +98,15 @@ def concentration(
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     _check_grouping(by)
-    frame = given_holdings(holdings, exclude, needs=("wallet_id", "token_id", "amount", by))
+    needs = ("wallet_id", "token_id", "amount", by)
+    frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",))
     group, names = groups_of(frame, by)
     count = len(names)
+    groups: dict[str, Any] = {by: names}
+    if by in ADDRESSES:
+        addresses = text_column(frame, by).take(pa.array(first_of_each(group)))
+        called = contract_names(frame, first_of_each(group), addresses)
+        groups |= {name: text(column) for name, column in called.items()}
     amounts = frame["amount"].to_numpy()
     known = pd.notna(amounts)
     wallet, _ = coded(text_column(frame, "wallet_id"))
@@ -103,7 +118,7 @@ def concentration(
         **_measures(*_totals(group[known], wallet[known], amounts[known]), count),
         "unknown_amounts": np.bincount(group[~known], minlength=count),
     }
-    found = _in_order(frame_of({by: names, **columns}), by)
+    found = _in_order(frame_of({**groups, **columns}), by)
     return found.sort_values("holders", ascending=False, kind="stable", ignore_index=True)
 
 
@@ -222,6 +237,7 @@ def overlap(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame:
 
         - `contract_a`, `contract_b`: their addresses, the lesser text first. Addresses of `0x` and
           40 hex digits are one contract whatever their case, and show as first spelled.
+        - `collection_a`, `collection_b`: what they are called
         - `wallets_a`, `wallets_b`: holders of each
         - `both`: wallets that hold both
         - `jaccard`: the Jaccard index, `both` over the wallets that hold at least one of the two,
@@ -234,10 +250,10 @@ def overlap(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame:
         InputError: the frame lacks a column or has an unusable one, or an excluded wallet is none.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    frame = given_holdings(holdings, exclude, needs=("wallet_id", "contract_address", "amount"))
-    contract, spellings = contract_groups(text_column(frame, "contract_address"))
+    needs = ("wallet_id", "contract_address", "amount")
+    frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",))
     wallet, _ = coded(text_column(frame, "wallet_id"))
-    names, contract = _by_name(spellings, contract)
+    contract, names, called = _by_address(frame)
     named = contract < len(names)
     held = np.sort(wallet[named].astype(np.int64) * len(names) + contract[named])
     # Once each.
@@ -251,6 +267,8 @@ def overlap(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame:
         {
             "contract_a": text(names.take(pa.array(first))),
             "contract_b": text(names.take(pa.array(second))),
+            "collection_a": text(called.take(pa.array(first))),
+            "collection_b": text(called.take(pa.array(second))),
             "wallets_a": wallets_a,
             "wallets_b": wallets_b,
             "both": both,
@@ -259,14 +277,20 @@ def overlap(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame:
     )
 
 
-def _by_name(spellings: pa.Array, contract: Numbers) -> tuple[pa.Array, Numbers]:
-    """Number contracts in the order of their names; the last, which has none, stays last."""
-    names = spellings[:-1]
-    order = pc.sort_indices(names).to_numpy()
-    number = np.empty(len(spellings), dtype=np.int64)
-    number[order] = np.arange(len(names))
-    number[-1] = len(names)
-    return names.take(pa.array(order)), number[contract]
+def _by_address(frame: pd.DataFrame) -> tuple[Numbers, pa.Array, pa.Array]:
+    """Number each row's contract in the order of addresses; the last number is of those without.
+
+    Returns:
+        The numbers, and by number the address and what the contract is called.
+    """
+    contract, spellings = contract_groups(text_column(frame, "contract_address"))
+    addresses = spellings[:-1]
+    rows = first_of_each(contract)[: len(addresses)]
+    called = contract_names(frame, rows, addresses)["collection"]
+    order = pc.sort_indices(addresses)
+    number = np.append(np.empty(len(addresses), dtype=np.int64), len(addresses))
+    number[order.to_numpy()] = np.arange(len(addresses))
+    return number[contract], addresses.take(order), called.take(order)
 
 
 def _common(wallet: Numbers, contract: Numbers) -> tuple[Numbers, Numbers, Numbers]:

@@ -19,15 +19,15 @@ from nftsync.frames._columns import (
     Times,
     frame_of,
     moments,
-    names_contract,
     numbered_together,
     stored_time,
     text,
     times,
 )
+from nftsync.frames._contracts import chosen_contract, names_contract
 from nftsync.frames._source import Numbers, Source, Store, positions, reading
 from nftsync.frames._tables import WalletIds, WalletNames, wallet_names, wallet_numbers
-from nftsync.frames._tokens import Tokens, read_tokens
+from nftsync.frames._tokens import NAMING, Tokens, read_tokens
 from nftsync.times import now, shifted
 
 __all__ = ["counterparties", "diff"]
@@ -183,7 +183,8 @@ def diff(
 
     Returns:
         By time of change, then wallet and token: `wallet_id`, `wallet_label`, `token_id`,
-        `contract_address` and `name` (as known at `end`), `before` and `after` (exact Python
+        `contract_address`, `contract`, `collection` and `name` (as known at `end`; the collection
+        as it is called today), `before` and `after` (exact Python
         integers in object columns; None: not held, or no whole number), each with its text as
         sent (`before_text`, `after_text`; missing: not listed), `kind`, `counterparty_wallet_id`
         and `counterparty_label`, `changed_at` (the last change until `end`). `kind` is `arrived`
@@ -200,9 +201,8 @@ def diff(
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     after, until = _times(start, end)
-    if not isinstance(contract, str | None):
-        raise InputError(f"{contract!r} is not a contract address; give text")
     with reading(db) as source:
+        contract = chosen_contract(source, contract)
         if until is None:
             _check_begun(source, after)
         window = read_window(source, after, until)
@@ -211,7 +211,7 @@ def diff(
         if wallet is not None:
             kept &= np.isin(window.wallets, wallet_numbers(source, wallet))
         wanted = np.unique(window.tokens[kept])
-        tokens = read_tokens(source, ("contract_address", "name"), wanted=wanted, as_of=until)
+        tokens = read_tokens(source, NAMING, wanted=wanted, as_of=until)
         if contract is not None:
             same = names_contract(tokens.content["contract_address"], contract)
             kept &= np.append(same, False)[positions(tokens.numbers, window.tokens)]

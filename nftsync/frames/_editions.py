@@ -11,10 +11,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nftsync.contracts import BETWEEN, NUMBER
 from nftsync.frames._columns import (
     TEXT,
     coded,
-    contract_groups,
     distinct_in_each,
     first_of_each,
     frame_of,
@@ -23,22 +23,18 @@ from nftsync.frames._columns import (
     sums_in_each,
     text,
 )
-from nftsync.frames._given import Given, given_holdings, integer_column, text_column
+from nftsync.frames._contracts import contract_groups
+from nftsync.frames._given import (
+    Given,
+    contract_names,
+    given_holdings,
+    integer_column,
+    text_column,
+)
 from nftsync.frames._source import Numbers
 from nftsync.frames._tables import WalletIds
 
 __all__ = ["editions", "series_names"]
-
-
-# For RE2, whose time grows with no more than the length of the text: names are the provider's.
-#: A number that ends a name: `12`, `12/100`, `12 of 100)`.
-_NUMBER = r"(?i)0*(?P<number>[0-9]{1,19})(?:\s*(?:/|of)\s*[0-9]+)?[\s)\]]*$"
-#: What stands between it and the name of the series: ` #`, ` (`, ` No. `, ` - Edition `; or nothing
-#: if the number is all there is.
-_BETWEEN = (
-    r"(?is)^(?P<series>.*?)(?:^|[\s(\[#№,:;|_–—-]+)"
-    r"(?:(?:no|nr|number|edition|ed)(?:\.|\s)[\s#]*)?$"
-)
 
 
 def series_names(
@@ -60,12 +56,12 @@ def series_names(
     codes, distinct = coded(names)
     if not len(distinct):
         return codes, distinct
-    number = pc.struct_field(pc.extract_regex(distinct, _NUMBER), "number")
+    number = pc.struct_field(pc.extract_regex(distinct, NUMBER), "number")
     own = pc.equal(number.take(_rows(codes)), pa.array(edition).cast(TEXT))
     numbered = pc.fill_null(own, False).to_numpy(zero_copy_only=False) & ~unnumbered
     # What is left of a million names is seldom more than a few.
-    base, bases = coded(pc.replace_substring_regex(distinct, _NUMBER, ""))
-    series = pc.struct_field(pc.extract_regex(bases, _BETWEEN), "series")
+    base, bases = coded(pc.replace_substring_regex(distinct, NUMBER, r"\1"))
+    series = pc.struct_field(pc.extract_regex(bases, BETWEEN), "series")
     series = series.cast(TEXT).take(pa.array(base))
     numbered &= pc.is_valid(series).to_numpy(zero_copy_only=False)[codes]
     numbered &= _of_one_number(numbered_together(among, codes), edition)
@@ -110,6 +106,7 @@ def editions(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame
 
         - `contract_address`: `0x` and 40 hex digits are one whatever their case, and show as first
           spelled
+        - `contract`, `collection`: the address in one spelling, and what the contract is called
         - `series`: the common name
         - `numbered`: whether its tokens have edition numbers, of which 0 is as good as any
         - `total`: the total of editions as the provider gives it, 0 and nonsense included; `Int64`
@@ -132,7 +129,7 @@ def editions(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame
         InputError: the frame lacks a column or has an unusable one, or an excluded wallet is none.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    return _measured(_read(given_holdings(holdings, exclude, needs=_NEEDS)))
+    return _measured(_read(given_holdings(holdings, exclude, needs=_NEEDS, wants=("collection",))))
 
 
 def _measured(rows: _Rows) -> pd.DataFrame:
@@ -142,7 +139,7 @@ def _measured(rows: _Rows) -> pd.DataFrame:
     held, share = _held(rows, series)
     frame = frame_of(
         {
-            "contract_address": text(rows.contracts),
+            **{name: text(column) for name, column in rows.contracts.items()},
             "series": text(rows.names),
             "numbered": ~rows.unnumbered[rows.first],
             "total": pd.arrays.IntegerArray(total, no_total),
@@ -154,7 +151,7 @@ def _measured(rows: _Rows) -> pd.DataFrame:
         }
     )
     keys = {
-        "contract_address": rows.contracts,
+        "contract_address": rows.contracts["contract_address"],
         "series": rows.names,
         "total": pa.array(total, mask=no_total),
         "numbered": pa.array(~rows.unnumbered[rows.first]),
@@ -176,7 +173,7 @@ class _Rows:
         wallet: the number of the wallet.
         amount: how much; None: unknown.
         first: the first row of each series.
-        contracts: the address of each series' contract.
+        contracts: the columns of each series' contract.
         names: the name of each series.
     """
 
@@ -188,7 +185,7 @@ class _Rows:
     wallet: npt.NDArray[np.int32]
     amount: npt.NDArray[np.object_]
     first: Numbers
-    contracts: pa.Array
+    contracts: dict[str, pa.Array]
     names: pa.Array
 
 
@@ -205,6 +202,7 @@ def _read(frame: pd.DataFrame) -> _Rows:
     codes, names = series_names(text_column(frame, "name"), edition, unnumbered, among)
     series = numbered_together(among, codes)
     first = first_of_each(series)
+    addresses = spellings.take(pa.array(contract[first]))
     return _Rows(
         series=series,
         edition=edition,
@@ -214,7 +212,7 @@ def _read(frame: pd.DataFrame) -> _Rows:
         wallet=coded(text_column(frame, "wallet_id"))[0],
         amount=frame["amount"].to_numpy(),
         first=first,
-        contracts=spellings.take(pa.array(contract[first])),
+        contracts={"contract_address": addresses, **contract_names(frame, first, addresses)},
         names=names.take(pa.array(codes[first], mask=codes[first] < 0)),
     )
 

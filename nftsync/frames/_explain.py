@@ -103,22 +103,29 @@ def _as_in(frame: str, names: str) -> dict[str, Note]:
 
 #: The frames that show a table or view of the database, and those that have another name there.
 _SHOWN: Final = (
-    *("holdings", "wallets", "tokens", "changes"),
+    *("holdings", "wallets", "changes"),
     *("token_changes", "wallet_states", "runs", "webhooks"),
 )
 _TABLES: Final = {"changes": "balance_changes", "runs": "sync_runs"}
 
-_CONTRACT = _as_in("holdings", "contract_address")
-_WHICH_TOKEN = _as_in("holdings", "token_id contract_address name")
+_CONTRACT = _as_in("holdings", "contract_address contract collection")
+_WHICH_TOKEN = _as_in("holdings", "token_id contract_address contract collection name")
 _WHOSE = _as_in("holdings", "wallet_id wallet_label")
+_CALLED = _CONTRACT["collection"].source
 _TOKENS = _count("tokens", "distinct tokens that are held")
 _HOLDERS = _count("wallets", "wallets that hold more than zero of one")
 _UNKNOWN = _count("holdings", "holdings whose amount is no whole number")
 
 #: The columns of the other frames, in order.
 _MEASURED: Final[dict[str, dict[str, Note]]] = {
+    "tokens": {
+        **_as_in("tokens", "token_id organization_id contract_address contract"),
+        **_as_in("holdings", "collection"),
+        **_as_in("tokens", ""),
+    },
     "collections": {
         **_CONTRACT,
+        **_as_in("contracts", "name_source"),
         "tokens": _count("tokens", "tokens of the contract that are known", f"{MIRROR}tokens"),
         "held": _count(
             "tokens", "of those, how many a wallet holds more than zero of", f"{MIRROR}balances"
@@ -190,6 +197,8 @@ _MEASURED: Final[dict[str, dict[str, Note]]] = {
     "overlap": {
         "contract_a": _text("one contract, the lesser text", f"{RECORD}contractAddress"),
         "contract_b": _text("the other", f"{RECORD}contractAddress"),
+        "collection_a": _text("what the one is called", _CALLED),
+        "collection_b": _text("what the other is called", _CALLED),
         "wallets_a": _count("wallets", "holders of the one"),
         "wallets_b": _count("wallets", "holders of the other"),
         "both": _count("wallets", "holders of both"),

@@ -12,14 +12,17 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.errors import InputError
-from nftsync.frames._columns import TEXT, coded, contract_groups, first_of_each, is_zero
+from nftsync.frames._columns import TEXT, coded, first_of_each, is_zero
+from nftsync.frames._contracts import collections_of, contract_groups, contract_keys
 from nftsync.frames._holdings import read_holdings
 from nftsync.frames._source import Numbers, Store, reading
 from nftsync.frames._tables import WalletIds, wallet_ids
 from nftsync.store.labels import Labelled, given_wallets, ids_named
 
 __all__ = [
+    "ADDRESSES",
     "Given",
+    "contract_names",
     "given_holdings",
     "groups_of",
     "integer_column",
@@ -32,6 +35,8 @@ Given: TypeAlias = "pd.DataFrame | Store"
 
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _IDS = ("wallet_id", "token_id")
+#: Columns whose text is an address of a contract.
+ADDRESSES = ("contract_address", "contract")
 _PAST_DIGITS = 10**100
 _WHOLE = "amounts must be whole numbers from 0 up, as frames.holdings gives them"
 
@@ -203,7 +208,7 @@ def groups_of(frame: pd.DataFrame, by: str) -> tuple[Numbers, pd.Series]:
         InputError: what the column holds cannot be grouped.
     """
     column = frame[by]
-    if by == "contract_address":
+    if by in ADDRESSES:
         numbers, _ = contract_groups(text_column(frame, by))
     else:
         try:
@@ -212,6 +217,22 @@ def groups_of(frame: pd.DataFrame, by: str) -> tuple[Numbers, pd.Series]:
             raise InputError(f"cannot group holdings by {by!r}: {error}") from None
         numbers[numbers < 0] = len(distinct)
     return numbers, column.take(first_of_each(numbers))
+
+
+def contract_names(frame: pd.DataFrame, rows: Numbers, addresses: pa.Array) -> dict[str, pa.Array]:
+    """The contract columns of groups that are of one contract each: `contract` and `collection`.
+
+    Args:
+        frame: has a column `collection`, or not: then contracts are called by their addresses.
+        rows: a row of each group.
+        addresses: by group, the address of its contract; null where it has none.
+    """
+    contracts = contract_keys(addresses)
+    names = pa.nulls(len(contracts), TEXT)
+    if "collection" in frame.columns:
+        need_columns(frame, ["collection"])
+        names = text_column(frame, "collection").take(pa.array(rows))
+    return {"contract": contracts, "collection": collections_of(contracts, names)}
 
 
 def integer_column(

@@ -23,7 +23,7 @@ from nftsync.frames._columns import (
 )
 from nftsync.frames._source import Source, Store, positions, reading
 from nftsync.frames._tables import WalletIds, WalletNames, wallet_names, wallet_numbers
-from nftsync.frames._tokens import Tokens, read_tokens
+from nftsync.frames._tokens import NAMING, Tokens, read_tokens
 from nftsync.times import now
 
 __all__ = ["BUCKETS", "ages", "holding_ages"]
@@ -67,7 +67,8 @@ def holding_ages(
         exclude: one wallet or several, by id or label, whose rows are left out.
 
     Returns:
-        `wallet_id`, `wallet_label`, `token_id`, `contract_address`, `name`, `amount` (exact
+        `wallet_id`, `wallet_label`, `token_id`, `contract_address`, `contract`,
+        `collection`, `name`, `amount` (exact
         Python integers in an object column; None: no whole number), `held_since` (when the
         change that began the stretch was stored), `age` (a timedelta), `bucket` (an ordered
         category: `under a day`, `under a week`, `under a month` (30 days), `under 3 months`
@@ -91,7 +92,7 @@ def holding_ages(
         kept &= ~np.isin(balances.wallets, wallet_numbers(source, exclude))
         balances = balances.chosen(kept)
         censored = _censored(source, balances, last)
-        tokens = read_tokens(source, ("contract_address", "name"), as_of=moment)
+        tokens = read_tokens(source, NAMING, as_of=moment)
         names = wallet_names(source, balances.wallets)
     return _frame(balances, censored, tokens, names, now() if moment is None else moment)
 

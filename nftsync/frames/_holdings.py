@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from nftsync.errors import InputError
 from nftsync.frames._balances import (
     Balances,
     Confirmations,
@@ -23,11 +22,11 @@ from nftsync.frames._columns import (
     Moment,
     frame_of,
     moments,
-    names_contract,
     stored_time,
     text,
     times,
 )
+from nftsync.frames._contracts import CONTRACT_COLUMNS, chosen_contract, names_contract
 from nftsync.frames._source import (
     IN_JSON,
     Numbers,
@@ -92,16 +91,19 @@ def holdings(
     Args:
         db: what to read, as `nftsync.frames` tells.
         wallet: only this wallet, or these; by id or label. An unknown id has no rows.
-        contract: only tokens of this contract. An address of `0x` and 40 hex digits matches
-            whatever its case, any other exactly.
-        as_of: the balances and metadata that were known at this time; label, group and status of
-            the wallets are today's. Text, a date (its end) or a datetime.
+        contract: only tokens of this contract: its address (of `0x` and 40 hex digits in any
+            case, any other exactly), or the name of a collection, if only one has it.
+        as_of: the balances and metadata that were known at this time; labels, groups and status
+            of wallets and names of collections are today's. Text, a date (its end) or a
+            datetime.
 
     Returns:
-        `wallet_id`, `wallet_label`, `wallet_group`, `token_id`, `contract_address`,
-        `blockchain_token_id`, `amount` (exact Python integers in an object column; None where
-        the text is not 1 to 100 ASCII digits), `amount_text` (as sent), `amount_float` (an
-        approximation for plots; NaN of what is no plain decimal number), the token's `name` to
+        `wallet_id`, `wallet_label`, `wallet_group`, `token_id`, `contract_address` (as sent),
+        `contract` (the same in one spelling, to group by), `collection` (what the contract is
+        called, else its short address), `blockchain_token_id`, `amount` (exact Python integers
+        in an object column; None where the text is not 1 to 100 ASCII digits), `amount_text`
+        (as sent), `amount_float` (an approximation for plots; NaN of what is no plain decimal
+        number), the token's `name` to
         `creator_external_page_url`, `held_since` (start of the present stretch of non-zero
         amounts; NaT when it is zero), `balance_updated_at`, `token_updated_at`,
         `wallet_synced_at`, `wallet_status`. With `as_of` also `confirmed_before` and
@@ -110,8 +112,8 @@ def holdings(
         since); `wallet_synced_at` is then `confirmed_before`.
 
     Raises:
-        InputError: no wallet is called so, or several are; `as_of` is no time; or `db` is neither a
-            path nor a connection.
+        InputError: no wallet, or no collection, is called so, or several are; `as_of` is no time;
+            or `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     return read_holdings(db, wallet=wallet, contract=contract, as_of=as_of)
@@ -140,15 +142,14 @@ def read_holdings(
         StoreError: see `holdings`.
     """
     moment = None if as_of is None else stored_time(as_of)
-    if not isinstance(contract, str | None):
-        raise InputError(f"{contract!r} is not a contract address; give text")
     if needs is None or not set(_COLUMNS).issuperset(needs):
         needs = _COLUMNS
-    content = [name for name in CONTENT_COLUMNS if name in needs]
+    content = [name for name in (*CONTENT_COLUMNS, *CONTRACT_COLUMNS) if name in needs]
     if contract is not None:
         content = list(dict.fromkeys(("contract_address", *content)))
     with reading(db) as source:
         ids = None if wallet is None else wallet_ids(source, wallet)
+        contract = chosen_contract(source, contract)
         holders, about = _read_wallets(source, ids)
         chosen = None if ids is None else holders
         if moment is None:

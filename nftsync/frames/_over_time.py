@@ -19,7 +19,6 @@ from nftsync.frames._columns import (
     Amounts,
     Moment,
     coded,
-    contract_groups,
     frame_of,
     moments,
     run_starts,
@@ -28,6 +27,7 @@ from nftsync.frames._columns import (
     text,
     times,
 )
+from nftsync.frames._contracts import contract_columns, contract_groups
 from nftsync.frames._source import Numbers, Source, Store, positions, reading
 from nftsync.frames._tables import WalletIds, wallet_numbers
 from nftsync.text import counted
@@ -133,7 +133,7 @@ def holdings_over_time(
 
     Returns:
         By time, then group in the order in which they were first seen: `at`, the column that `by`
-        names, `holdings` and `amount` (the exact sum of the known amounts, Python integers in an
+        names (of a contract also `contract` and `collection`), `holdings` and `amount` (the exact sum of the known amounts, Python integers in an
         object column) at that time, and since the group's row before: `arrived`, `left`,
         `first_seen` (holdings). `holdings` is that of the row before, and `arrived`, `first_seen`,
         less `left`. `unknown_amounts` of the holdings have an amount that is no whole number.
@@ -156,20 +156,20 @@ def holdings_over_time(
         left_out = wallet_numbers(source, exclude)
         wallets, tokens, steps = _read_steps(source, until, left_out)
         ends = _last_read(source, until)
-        names = pa.nulls(1, TEXT)
+        names: dict[str, pa.Array] = {}
         if by is not None:
             steps.group[:], names = _groups(source, by, {"wallet": wallets, "token": tokens})
     if not len(steps.at):
-        return _frame(steps, by, names)
+        return _frame(steps, names)
     first = int(steps.at.min()) if begins is None else _ticks(begins)
     if first > ends:
-        return _frame(steps.rows(np.arange(0)), by, names)
+        return _frame(steps.rows(np.arange(0)), names)
     steps = _begun(steps, first)
     if period is None:
         steps = steps.summed()
     else:
         steps = _at_ends(steps, period, floored(first, period), ends)
-    return _frame(steps, by, names)
+    return _frame(steps, names)
 
 
 def _read_steps(
@@ -220,8 +220,8 @@ def _last_read(source: Source, until: str | None) -> int:
     return _ticks(known if until is None else min(known, until))
 
 
-def _groups(source: Source, by: str, of: dict[str, Numbers]) -> tuple[Numbers, pa.Array]:
-    """The group of each row by what is known of its wallet or token today, and groups' names.
+def _groups(source: Source, by: str, of: dict[str, Numbers]) -> tuple[Numbers, dict[str, pa.Array]]:
+    """The group of each row by what is known of its wallet or token today, and groups' columns.
 
     The last group is of what has no name.
     """
@@ -232,11 +232,12 @@ def _groups(source: Source, by: str, of: dict[str, Numbers]) -> tuple[Numbers, p
     place = positions(numbers, of[kind])
     if by == "contract_address":
         codes, names = contract_groups(values)
-        return np.append(codes, len(names) - 1)[place], names
+        group = np.append(codes, len(names) - 1)[place]
+        return group, {by: names, **contract_columns(source, names)}
     some, distinct = coded(values)
     group = np.append(some, -1)[place]
     names = pa.concat_arrays([distinct, pa.nulls(1, TEXT)])
-    return np.where(group < 0, len(distinct), group), names
+    return np.where(group < 0, len(distinct), group), {by: names}
 
 
 def _begun(steps: Steps, first: int) -> Steps:
@@ -270,10 +271,11 @@ def _at_ends(steps: Steps, period: int, begin: int, ends: int) -> Steps:
     return Steps(np.repeat(groups, count), np.tile(at, len(groups)), *columns)
 
 
-def _frame(steps: Steps, by: str | None, names: pa.Array) -> pd.DataFrame:
+def _frame(steps: Steps, names: dict[str, pa.Array]) -> pd.DataFrame:
     holdings, amount, unknown = map(steps.standing, (steps.held, steps.amount, steps.unknown))
     order = np.lexsort((steps.group, steps.at))
-    groups = {} if by is None else {by: text(names.take(pa.array(steps.group[order])))}
+    group = pa.array(steps.group[order])
+    groups = {name: text(column.take(group)) for name, column in names.items()}
     return frame_of(
         {
             "at": times(steps.at[order].view("M8[us]")),

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from nftsync.errors import InputError
 from nftsync.frames._columns import INTEGER, TEXT, coded, frame_of, text
+from nftsync.frames._contracts import CONTRACT_COLUMNS
 from nftsync.frames._source import Numbers, Store, reading
 from nftsync.frames._tokens import Tokens, read_tokens
 from nftsync.provider.images import image_address, origin
@@ -187,9 +188,10 @@ def quality(
         held: only tokens of which a wallet holds more than zero; else all that were ever seen.
 
     Returns:
-        `token_id`, `contract_address`, `name`, `field` (a column of `frames.tokens`; `id`,
-        `metadata` or `token` where the record itself is broken), `reason`, `value` (what stands
-        there, its first 200 characters; JSON text where it is of the wrong type).
+        `token_id`, `contract_address`, `contract`, `collection`, `name`, `field` (a column of
+        `frames.tokens`; `id`, `metadata` or `token` where the record itself is broken), `reason`,
+        `value` (what stands there, its first 200 characters; JSON text where it is of the wrong
+        type).
 
         `reason` is the first of these that holds: `wrong type`, `too large` (an integer beyond 64
         bits) or `another token's id`, which all keep the value in `extra`; `missing`; `blank`
@@ -209,7 +211,7 @@ def quality(
     if base_url is not None:
         origin(base_url)
     with reading(db) as source:
-        tokens = read_tokens(source, (*_FIELDS, "extra"))
+        tokens = read_tokens(source, (*_FIELDS, *CONTRACT_COLUMNS, "extra"))
         numbers = tokens.numbers
         if held:
             (numbers,) = source.columns(_HELD, [INTEGER])

@@ -14,7 +14,6 @@ from nftsync.frames._columns import (
     INTEGER,
     TEXT,
     Amounts,
-    contract_groups,
     distinct_in_each,
     frame_of,
     moments,
@@ -23,6 +22,7 @@ from nftsync.frames._columns import (
     text,
     times,
 )
+from nftsync.frames._contracts import contract_columns, contract_groups, name_sources
 from nftsync.frames._source import (
     IN_JSON,
     Numbers,
@@ -212,9 +212,12 @@ def collections(db: Store = None) -> pd.DataFrame:
         db: what to read, as `nftsync.frames` tells.
 
     Returns:
-        `contract_address`, `tokens` (known ones), `held` (tokens of which a wallet holds more
-        than zero), `holders` (wallets that hold one), `amount` (exact sum in an object column;
-        amounts that are not 1 to 100 ASCII digits are left out), `first_seen_at` (of its first
+        `contract_address`, `contract` (the same in one spelling), `collection` (what it is called,
+        else its short address), `name_source` (`given`, of the collections `file`, or `guessed`
+        from its tokens' names; missing: it has no name), `tokens` (known ones), `held` (tokens of
+        which a wallet holds more than zero), `holders` (wallets that hold one), `amount` (exact
+        sum in an object column; amounts that are not 1 to 100 ASCII digits are left out),
+        `first_seen_at` (of its first
         token), `updated_at` (the latest change of a token's metadata).
 
     Raises:
@@ -230,7 +233,9 @@ def collections(db: Store = None) -> pd.DataFrame:
         wallet_no, token_no, amount = source.columns(
             "SELECT wallet_no, token_no, amount FROM balance_rows", [INTEGER, INTEGER, TEXT]
         )
-    groups, contracts = contract_groups(addresses)
+        groups, contracts = contract_groups(addresses)
+        called = contract_columns(source, contracts)
+        sources = name_sources(source, called["contract"])
     count = len(contracts)
     place = positions(numbers, token_no.to_numpy())
     known = Amounts(amount)
@@ -242,6 +247,8 @@ def collections(db: Store = None) -> pd.DataFrame:
     frame = frame_of(
         {
             "contract_address": text(contracts),
+            **{name: text(column) for name, column in called.items()},
+            "name_source": text(sources),
             "tokens": np.bincount(groups, minlength=count),
             "held": distinct_in_each(group, place, count),
             "holders": distinct_in_each(group, wallets, count),

@@ -24,6 +24,7 @@ from nftsync.frames._columns import (
     text,
     times,
 )
+from nftsync.frames._contracts import CONTRACT_COLUMNS, contract_columns
 from nftsync.frames._source import (
     Numbers,
     Parameters,
@@ -34,8 +35,13 @@ from nftsync.frames._source import (
 )
 from nftsync.records import CONTENT_COLUMNS
 
-__all__ = ["Tokens", "finished", "read_tokens", "tokens"]
+__all__ = ["NAMING", "Tokens", "finished", "read_tokens", "tokens"]
 
+#: What tells people which token it is, beside its id.
+NAMING = ("contract_address", *CONTRACT_COLUMNS, "name")
+
+_PLACE = CONTENT_COLUMNS.index("contract_address") + 1
+_COLUMNS = (*CONTENT_COLUMNS[:_PLACE], *CONTRACT_COLUMNS, *CONTENT_COLUMNS[_PLACE:])
 _INTEGERS = frozenset({"edition_id", "total_edition"})
 _CHANGED = msgspec.json.Decoder(dict[str, str | int | None])
 
@@ -58,8 +64,7 @@ class Tokens:
 
     def named(self, rows: pa.Array) -> dict[str, Any]:
         """A frame's columns that tell which token it is, by position."""
-        about = {name: self.content[name] for name in ("contract_address", "name")}
-        columns = {"token_id": self.token_ids, **about}
+        columns = {"token_id": self.token_ids, **{name: self.content[name] for name in NAMING}}
         return {name: text(column.take(rows)) for name, column in columns.items()}
 
 
@@ -79,20 +84,41 @@ def read_tokens(
 
     Args:
         source: where to read.
-        names: the columns that are needed beside the id and the time of the last change.
+        names: the columns that are needed beside the id and the time of the last change; those of
+            the contract are today's names.
         wanted: the distinct numbers of the tokens that are needed; None is all. More may come.
         as_of: a time in the stored form: the content as it was known then.
     """
     # At a time, a token that had not changed yet was last changed when it was first seen.
     updated_column = "updated_at" if as_of is None else "first_seen_at"
-    types = [(name, INTEGER if name in _INTEGERS else TEXT) for name in names]
+    naming = not set(CONTRACT_COLUMNS).isdisjoint(names)
+    stored = dict.fromkeys(("contract_address", *names) if naming else names)
+    types = [
+        (name, INTEGER if name in _INTEGERS else TEXT)
+        for name in stored
+        if name not in CONTRACT_COLUMNS
+    ]
     numbers, (token_ids, updated, *columns) = source.numbered(
         "tokens", "token_no", [("token_id", TEXT), (updated_column, TEXT), *types], wanted
     )
-    content = dict(zip(names, columns, strict=True))
+    content = dict(zip((name for name, _ in types), columns, strict=True))
     updated_at = moments(updated)
-    if as_of is None:
-        return Tokens(numbers, token_ids, content, updated_at)
+    if as_of is not None:
+        updated_at = _taken_back(source, numbers, content, updated_at, as_of, wanted)
+    if naming:
+        content |= contract_columns(source, content["contract_address"])
+    return Tokens(numbers, token_ids, content, updated_at)
+
+
+def _taken_back(
+    source: Source,
+    numbers: Numbers,
+    content: dict[str, pa.Array],
+    first_seen_at: Times,
+    as_of: str,
+    wanted: Numbers | None,
+) -> Times:
+    """Bring content back to what was known at a time; return when it had last changed by then."""
     bound = source.first_change("token_change_rows", as_of, later=True)
     where, parameters = source.restriction("tokens", "token_no", wanted)
     _undo(
@@ -105,8 +131,7 @@ def read_tokens(
     last_changed = _last_changes(
         source, numbers, f"{where or ' WHERE true'} AND change_id < ?", (*parameters, bound)
     )
-    updated_at = np.where(np.isnat(last_changed), updated_at, last_changed)
-    return Tokens(numbers, token_ids, content, updated_at)
+    return np.where(np.isnat(last_changed), first_seen_at, last_changed)
 
 
 def _undo(
@@ -168,9 +193,11 @@ def tokens(db: Store = None, as_of: Moment | None = None) -> pd.DataFrame:
             `updated_at` is the last change until then. Text, a date (its end) or a datetime.
 
     Returns:
-        A row per token: `token_id`, `organization_id`, `contract_address`,
-        `blockchain_token_id`, `name` to `creator_external_page_url`, `extra` (JSON text),
-        `first_seen_at`, `updated_at`. `edition_id` and `total_edition` are `Int64`.
+        A row per token: `token_id`, `organization_id`, `contract_address` (as sent), `contract`
+        (the same in one spelling, to group by), `collection` (what the contract is called today,
+        else its short address), `blockchain_token_id`, `name` to `creator_external_page_url`,
+        `extra` (JSON text), `first_seen_at`, `updated_at`. `edition_id` and `total_edition` are
+        `Int64`.
 
     Raises:
         InputError: `as_of` is no time, or `db` is neither a path nor a connection.
@@ -178,12 +205,13 @@ def tokens(db: Store = None, as_of: Moment | None = None) -> pd.DataFrame:
     """
     moment = None if as_of is None else stored_time(as_of)
     with reading(db) as source:
-        found = read_tokens(source, (*CONTENT_COLUMNS, "first_seen_at"), as_of=moment)
+        names = (*_COLUMNS, "first_seen_at")
+        found = read_tokens(source, names, as_of=moment)
     first_seen_at = moments(found.content["first_seen_at"])
     frame = frame_of(
         {
             "token_id": text(found.token_ids),
-            **{name: finished(name, found.content[name]) for name in CONTENT_COLUMNS},
+            **{name: finished(name, found.content[name]) for name in _COLUMNS},
             "first_seen_at": times(first_seen_at),
             "updated_at": times(found.updated_at),
         }

@@ -93,16 +93,21 @@ _AMOUNT = _amount("how much is held")
 _RUN_ID = Column("integer", "", "the run whose read found it", f"{MIRROR}row of sync_runs")
 _WEBHOOK_ID = _id("one of the webhooks that caused the read; missing: a sync did", f"{WEBHOOK}id")
 
-_CONTRACT = {
-    "contract_address": _text(
-        "the token's contract; `0x` and 40 hex digits are one whatever their case",
-        f"{RECORD}contractAddress",
-    ),
-    "blockchain_token_id": _text(
-        "the token's id on the chain; text, as it may be too long for a number",
-        f"{RECORD}blockchainTokenId",
-    ),
-}
+_ADDRESS = _text(
+    "the token's contract; `0x` and 40 hex digits are one whatever their case",
+    f"{RECORD}contractAddress",
+)
+_CONTRACT = _text(
+    "the contract in one spelling, to group by: `0x` and 40 hex digits in lower case",
+    f"{RECORD}contractAddress",
+)
+_COLLECTION = _ours(
+    "what the contract is called; its short address where it has no name", "table contracts"
+)
+_CHAIN_ID = _text(
+    "the token's id on the chain; text, as it may be too long for a number",
+    f"{RECORD}blockchainTokenId",
+)
 _METADATA = {
     "name": _metadata("name", "the token's name"),
     "description": _metadata("description", "the token's description"),
@@ -166,6 +171,7 @@ class Table(NamedTuple):
 # Joined here and not through the views, so that SQLite reads the narrow table in the order in which
 # it lies on disk.
 _BY_WALLET = "balance_rows b JOIN wallets w USING (wallet_no) JOIN tokens t USING (token_no)"
+_WITH_NAMES = f"{_BY_WALLET} LEFT JOIN contracts c ON c.contract = t.contract"
 
 #: The public tables and views by name (contract, section 3).
 TABLES: dict[str, Table] = {
@@ -189,7 +195,9 @@ TABLES: dict[str, Table] = {
             "organization_id": _id(
                 "the organization that owns the token", f"{RECORD}organizationId"
             ),
-            **_CONTRACT,
+            "contract_address": _ADDRESS,
+            "contract": _CONTRACT,
+            "blockchain_token_id": _CHAIN_ID,
             **_METADATA,
             "extra": _text(
                 "every field without a column, and values of a wrong type, as a JSON object;"
@@ -202,6 +210,20 @@ TABLES: dict[str, Table] = {
         },
         order="token_no",
         rows="tokens",
+    ),
+    "contracts": Table(
+        {
+            "contract": _CONTRACT,
+            "contract_address": _text("the same, as it was first sent", f"{RECORD}contractAddress"),
+            "name": _ours("what it is called; missing: nobody knows", "see `name_source`"),
+            "name_source": _ours(
+                "given (`nftsync collections label`), file (the collections file) or guessed (what"
+                " nearly all its tokens' names share); missing: it has no name",
+                "the first of these that there is",
+            ),
+        },
+        order="rowid",
+        rows="contracts",
     ),
     "balances": Table(
         {
@@ -349,7 +371,10 @@ TABLES: dict[str, Table] = {
             "wallet_label": _LABEL,
             "wallet_group": _GROUP,
             "token_id": _TOKEN_ID,
-            **_CONTRACT,
+            "contract_address": _ADDRESS,
+            "contract": _CONTRACT,
+            "collection": _COLLECTION,
+            "blockchain_token_id": _CHAIN_ID,
             "amount": _AMOUNT,
             **_METADATA,
             "held_since": _time(
@@ -366,8 +391,12 @@ TABLES: dict[str, Table] = {
         },
         order="b.wallet_no, b.token_no",
         base="balance_rows",
-        rows=_BY_WALLET,
+        rows=_WITH_NAMES,
         names={
+            "contract_address": "t.contract_address",
+            "contract": "t.contract",
+            "collection": "coalesce(c.name, t.contract_short)",
+            "name": "t.name",
             "wallet_label": "w.label",
             "balance_updated_at": "b.updated_at",
             "token_updated_at": "t.updated_at",

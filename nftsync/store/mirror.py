@@ -16,6 +16,7 @@ from typing import Self
 
 from nftsync.records import Applied, ObjectRead, SequenceNumbers, TokenRead, WalletRead
 from nftsync.store.balances import Batch
+from nftsync.store.contracts import take_in_contracts
 from nftsync.store.database import BUSY_SECONDS, Checkpoints, begin_immediate, explained
 from nftsync.store.schema import open_store
 from nftsync.times import now
@@ -116,7 +117,7 @@ class Transaction:
         return applied
 
     def index_tokens(self, most: int) -> bool:
-        """Take new tokens into the full-text index.
+        """Take new tokens into the full-text index, and their contracts into the table of those.
 
         Args:
             most: how many at most.
@@ -135,6 +136,7 @@ class Transaction:
                 " WHERE token_no > ? AND token_no <= ?",
                 (done, until),
             )
+            take_in_contracts(self.connection, done, until)
             execute("UPDATE mirror_state SET indexed_token_no = ?", (until,))
         return bool(until < newest)
 

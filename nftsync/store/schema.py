@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import nftsync
 from nftsync.errors import NewerDatabase, StoreError
+from nftsync.store.contracts import take_in_contracts
 from nftsync.store.database import (
     begin_immediate,
     connect_reader,
@@ -30,13 +31,16 @@ __all__ = ["check_schema", "open_store", "opened", "reading"]
 _SET = "nftsync"
 
 #: In order, each in `migrations/NAME.sql`; a database that knows others is from a newer nftsync.
-_MIGRATIONS = ("first_tables", "inbox", "full_syncs")
+_MIGRATIONS = ("first_tables", "inbox", "full_syncs", "collections")
 
 
 def _run_file(database: Database, name: str) -> None:
     file = files(__package__).joinpath("migrations", f"{name}.sql")
     for statement in file.read_text(encoding="utf-8").split(";\n"):
         database.execute(statement)
+    if name == "collections":
+        (until,) = database.execute("SELECT indexed_token_no FROM mirror_state").fetchone()
+        take_in_contracts(database.conn, 0, until)
 
 
 def open_store(path: Path) -> sqlite3.Connection:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from nftsync.records import CONTENT_COLUMNS, Applied, Content, TokenRead, WalletRead
+from nftsync.store.contracts import count_names
 from nftsync.store.database import over_keys, write_rows
 
 __all__ = ["Fields", "Token", "TokenBatch", "compose", "fields_of"]
@@ -85,6 +86,7 @@ _EMPTY: Content = (None,) * len(CONTENT_COLUMNS)
 #: The columns of the full-text index, and where they stand in content.
 _INDEXED = ("name", "description", "creator_name")
 _INDEXED_AT = tuple(CONTENT_COLUMNS.index(name) for name in _INDEXED)
+_NAMED_AT = tuple(CONTENT_COLUMNS.index(name) for name in ("contract_address", "name"))
 
 
 class Token(msgspec.Struct):
@@ -308,17 +310,25 @@ class TokenBatch:
         write_rows(self._connection, rows)
 
     def _index(self, changed: list[Token]) -> None:
-        """Bring the full-text index along for tokens it has already taken in."""
+        """Bring the full-text index and what contracts are called along, for tokens taken in."""
         (done,) = self._connection.execute("SELECT indexed_token_no FROM mirror_state").fetchone()
         columns = ", ".join(_INDEXED)
         gone, come = [], []
+        renamed: list[tuple[Any, Any]] = []
         for token in changed:
+            if token.no > done:
+                continue
             old, new = ([x[i] for i in _INDEXED_AT] for x in (token.stored, token.content))
-            if token.no <= done and old != new:
+            if old != new:
                 gone.append(("delete", token.no, *old))
                 come.append((token.no, *new))
+            old, new = ([x[i] for i in _NAMED_AT] for x in (token.stored, token.content))
+            if old != new:
+                renamed.append((new, old))
         rows: dict[str, Sequence[Sequence[Any]]] = {
             f"INSERT INTO tokens_fts (tokens_fts, rowid, {columns})": gone,
             f"INSERT INTO tokens_fts (rowid, {columns})": come,
         }
         write_rows(self._connection, rows)
+        if renamed:
+            count_names(self._connection, *zip(*renamed, strict=True))

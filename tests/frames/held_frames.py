@@ -22,6 +22,12 @@ def folded(address: str) -> str:
     return address.lower() if re.fullmatch("0[xX][0-9a-fA-F]{40}", address) else address
 
 
+def called(address: str) -> str:
+    """What a contract without a name is called."""
+    key = folded(address)
+    return key if len(key) <= 20 else f"{key[:6]}…{key[-4:]}"
+
+
 #: A holding: the number of the wallet, the number of the token, the amount as sent.
 Held = tuple[int, int, str]
 

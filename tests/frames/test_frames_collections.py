@@ -13,9 +13,9 @@ def test_collections(small_database: Path) -> None:
     assert frame.astype(object).where(frame.notna(), None).drop(
         columns=["first_seen_at", "updated_at"]
     ).to_dict("split")["data"] == [
-        ["0x" + "aB" * 20, 2, 1, 2, 2**256 + 2],
-        ["KT1abc", 1, 1, 1, 0],
-        [None, 1, 0, 0, 0],
+        ["0x" + "aB" * 20, "0x" + "ab" * 20, "0xabab…abab", None, 2, 1, 2, 2**256 + 2],
+        ["KT1abc", "KT1abc", "KT1abc", None, 1, 1, 1, 0],
+        [None, None, None, None, 1, 0, 0, 0],
     ]
     assert all(type(amount) is int for amount in frame["amount"])
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from frames_database import wallet_id
-from held_frames import CONTRACTS, Held, counted, folded, frame_of_held, holdings_of, shown
+from held_frames import CONTRACTS, Held, called, counted, folded, frame_of_held, holdings_of, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -114,7 +114,11 @@ def expected(rows: list[Held], tokens: dict[int, dict[str, Any]]) -> list[list[o
             for part in key
         ],
     )
-    return [[*key[:2], *row(key, series[key], tokens)] for key in order]
+    return [[*contract_columns(key[0]), key[1], *row(key, series[key], tokens)] for key in order]
+
+
+def contract_columns(address: str | None) -> list[str | None]:
+    return [None] * 3 if address is None else [address, folded(address), called(address)]
 
 
 def columns_of(tokens: dict[int, dict[str, Any]], number: int) -> dict[str, Any]:

@@ -145,17 +145,19 @@ def test_others_read_exact_text_and_its_note(small_database: Path, tmp_path: Pat
 
 
 def test_the_files_of_an_export_load_as_the_frames(small_database: Path, tmp_path: Path) -> None:
-    """Only integers that are never missing have another type there."""
+    """Integers that are never missing have another type; names of contracts are by themselves."""
+    of_others = {"tokens": ["collection"]}
     write_export(small_database, tmp_path / "out", progress=False)
     for name in ("holdings", "tokens", "wallets", "changes", "token_changes", "runs"):
         table = {"changes": "balance_changes", "runs": "sync_runs"}.get(name, name)
         loaded = frames.load(tmp_path / "out" / f"{table}.parquet")
-        frame = getattr(frames, name)(small_database)
+        frame = getattr(frames, name)(small_database).drop(columns=of_others.get(name, []))
         counts = {column: "Int64" for column in frame if frame[column].dtype == "int64"}
         assert_frame_equal(loaded, frame.astype(counts))
     write_export(small_database, tmp_path / "then", as_of=at(3), progress=False)
     for name in ("holdings", "tokens"):
         frame = getattr(frames, name)(small_database, as_of=at(3))
+        frame = frame.drop(columns=of_others.get(name, []))
         assert_frame_equal(frames.load(tmp_path / "then" / f"{name}.parquet"), frame)
     loaded = frames.load(tmp_path / "out" / "balances.parquet")
     assert list(loaded)[2:5] == ["amount", "amount_text", "amount_float"]

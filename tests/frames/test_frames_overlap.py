@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 from frames_database import token_id, wallet_id
-from held_frames import CONTRACTS, Held, counted, folded, frame_of_held, holdings_of
+from held_frames import CONTRACTS, Held, called, counted, folded, frame_of_held, holdings_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,8 +36,9 @@ def expected(rows: list[Held]) -> list[list[object]]:
         both = len(wallets[a] & wallets[b])
         if both:
             either = len(wallets[a] | wallets[b])
-            found.append([a, b, len(wallets[a]), len(wallets[b]), both, both / either])
-    return sorted(found, key=lambda row: (-row[4], row[0], row[1]))
+            sizes = (len(wallets[a]), len(wallets[b]))
+            found.append([a, b, called(a), called(b), *sizes, both, both / either])
+    return sorted(found, key=lambda row: (-row[6], row[0], row[1]))
 
 
 @settings(max_examples=40)

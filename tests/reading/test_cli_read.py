@@ -20,7 +20,16 @@ STRANGER = "00000000-0000-4000-8000-000000000001"
 
 HOLDINGS = [
     *("wallet_id", "wallet_label", "wallet_group", "token_id", "contract_address"),
-    *("blockchain_token_id", "amount", "name", "description", "image", "animation_url"),
+    *(
+        "contract",
+        "collection",
+        "blockchain_token_id",
+        "amount",
+        "name",
+        "description",
+        "image",
+        "animation_url",
+    ),
     *("external_url", "background_color", "edition_id", "total_edition", "creator_name"),
     *("creator_image_url", "creator_external_page_url", "held_since", "balance_updated_at"),
     *("token_updated_at", "wallet_synced_at", "wallet_status"),

@@ -1,0 +1,159 @@
+"""Contracts of tokens: one spelling to group by, and what they are called."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nftsync.contracts import HEX_ADDRESS, contract_key, is_hex_address, short_address
+from nftsync.errors import InputError
+from nftsync.frames._columns import TEXT, coded, shown
+from nftsync.frames._source import Numbers, Source
+from nftsync.store.contracts import near_contracts
+
+__all__ = [
+    "CONTRACT_COLUMNS",
+    "chosen_contract",
+    "collections_of",
+    "contract_columns",
+    "contract_groups",
+    "contract_keys",
+    "name_sources",
+    "names_contract",
+]
+
+#: The columns that a frame has beside `contract_address`.
+CONTRACT_COLUMNS = ("contract", "collection")
+
+
+def contract_keys(addresses: pa.Array) -> pa.Array:
+    """Each address as `contract_key` has it, a million of them at once."""
+    is_hex = pc.match_substring_regex(addresses, f"^{HEX_ADDRESS}$")
+    return pc.if_else(is_hex, pc.ascii_lower(addresses), addresses)
+
+
+def names_contract(addresses: pa.Array, contract: str) -> npt.NDArray[np.bool_]:
+    """Tell which addresses of a column name the given contract."""
+    codes, distinct = coded(addresses)
+    same = pc.equal(contract_keys(distinct), contract_key(contract))
+    return np.append(same.to_numpy(zero_copy_only=False), False)[codes]
+
+
+def contract_groups(addresses: pa.Array) -> tuple[Numbers, pa.Array]:
+    """Number the contracts that a column of addresses names, in the order they come.
+
+    Addresses of `0x` and 40 hex digits are one contract whatever their case.
+
+    Args:
+        addresses: text, null where a token has no contract.
+
+    Returns:
+        The number of each row's contract, and by number how each was spelled first. The last
+        number, spelled null, is that of the rows without a contract, even if there are none.
+    """
+    codes, distinct = coded(addresses)
+    number_of, keys = coded(contract_keys(distinct))
+    first = np.searchsorted(np.maximum.accumulate(number_of), np.arange(len(keys)))
+    numbers = np.append(number_of, len(keys)).astype(np.int64)[codes]
+    return numbers, pa.concat_arrays([distinct.take(pa.array(first)), pa.nulls(1, distinct.type)])
+
+
+def collections_of(contracts: pa.Array, names: pa.Array) -> pa.Array:
+    """What contracts are called: their names, and the short addresses of those without one.
+
+    Args:
+        contracts: in the one spelling; null where there is none.
+        names: theirs, null where they have none.
+    """
+    both = zip(contracts.to_pylist(), names.to_pylist(), strict=True)
+    called = (
+        short_address(contract) if name is None and contract is not None else name
+        for contract, name in both
+    )
+    return pa.array(called, TEXT)
+
+
+def contract_columns(source: Source, addresses: pa.Array) -> dict[str, pa.Array]:
+    """Look up the contracts that a column of addresses names.
+
+    Args:
+        source: where their names are.
+        addresses: of tokens, null where one has no contract.
+
+    Returns:
+        The columns `contract` and `collection`.
+    """
+    codes, distinct = coded(addresses)
+    keys = contract_keys(distinct)
+    called = collections_of(keys, _known(source, "name", keys))
+    rows = pa.array(codes, mask=codes < 0)
+    return {"contract": keys.take(rows), "collection": called.take(rows)}
+
+
+def name_sources(source: Source, contracts: pa.Array) -> pa.Array:
+    """Where the names of contracts are from; null of those without one."""
+    return _known(source, "name_source", contracts)
+
+
+def _known(source: Source, column: str, contracts: pa.Array) -> pa.Array:
+    """Look up a column of the table of contracts."""
+    if not _has_names(source):
+        return pa.nulls(len(contracts), TEXT)
+    known, values = source.columns(
+        f"SELECT contract, {column} FROM contracts WHERE {column} IS NOT NULL",  # noqa: S608
+        [TEXT, TEXT],
+    )
+    return values.take(pc.index_in(contracts, known))
+
+
+def _has_names(source: Source) -> bool:
+    """Whether the database is not of a version from before contracts had names."""
+    (count,) = next(source.rows("SELECT count(*) FROM sqlite_schema WHERE name = 'contracts'"))
+    return bool(count)
+
+
+#: Whether an address is, or was, some token's; a contract is entered a while after its token.
+_IS_TOKENS = """
+    SELECT EXISTS (SELECT 1 FROM tokens WHERE contract_address = ?1) OR EXISTS (
+        SELECT 1 FROM token_change_rows WHERE before ->> 'contract_address' = ?1)
+"""
+
+
+def chosen_contract(source: Source, given: object) -> str | None:
+    """The address of the contract that a caller names, by address or by name; None: all.
+
+    Raises:
+        InputError: it is no text, or neither an address that is known nor the name of one
+            collection.
+    """
+    if given is None:
+        return None
+    if not isinstance(given, str):
+        raise InputError(f"{given!r} is not a contract; give its address or its name as text")
+    if is_hex_address(given) or not _has_names(source):
+        return given
+    found = list(
+        source.rows(
+            "SELECT contract, name FROM contracts WHERE contract = ?1 OR name = ?1 COLLATE NOCASE",
+            (given,),
+        )
+    )
+    if any(contract == given for contract, _ in found):
+        return given
+    found = [each for each in found if each[1] == given] or found
+    if len(found) == 1:
+        return str(found[0][0])
+    if found:
+        addresses = ", ".join(contract for contract, _ in found[:5])
+        raise InputError(
+            f"{len(found)} collections are called {shown(given)}; give the address of one:"
+            f" {addresses}{', ...' if len(found) > 5 else ''}"
+        )
+    if next(source.rows(_IS_TOKENS, (given,)))[0]:
+        return given
+    near = near_contracts(
+        source.rows("SELECT contract, contract_address, name FROM contracts"), given
+    )
+    raise InputError(f"there is no collection or contract {shown(given)}{near}")

@@ -1,0 +1,41 @@
+-- What contracts are called. A name is given, of the collections file, or guessed from the names of
+-- the contract's tokens, of which `names_seen` (JSON) remembers enough.
+CREATE TABLE contracts (
+    contract TEXT NOT NULL PRIMARY KEY,
+    contract_address TEXT NOT NULL,
+    name TEXT GENERATED ALWAYS AS (coalesce(given_name, file_name, guessed_name)) VIRTUAL,
+    name_source TEXT GENERATED ALWAYS AS (CASE
+        WHEN given_name IS NOT NULL THEN 'given'
+        WHEN file_name IS NOT NULL THEN 'file'
+        WHEN guessed_name IS NOT NULL THEN 'guessed'
+    END) VIRTUAL,
+    given_name TEXT,
+    file_name TEXT,
+    guessed_name TEXT,
+    names_seen TEXT
+) STRICT;
+
+-- One spelling to group by. What follows a NUL is not looked at, so bytes are counted.
+ALTER TABLE tokens ADD COLUMN contract TEXT GENERATED ALWAYS AS (iif(
+    length(CAST(contract_address AS BLOB)) = 42 AND contract_address GLOB '0[xX]*'
+        AND substr(contract_address, 3) NOT GLOB '*[^0-9a-fA-F]*',
+    lower(contract_address), contract_address
+)) VIRTUAL;
+ALTER TABLE tokens ADD COLUMN contract_short TEXT GENERATED ALWAYS AS (iif(
+    length(contract) > 20, substr(contract, 1, 6) || '…' || substr(contract, -4), contract
+)) VIRTUAL;
+
+DROP VIEW holdings;
+CREATE VIEW holdings AS
+SELECT w.wallet_id, w.label AS wallet_label, w.wallet_group,
+    t.token_id, t.contract_address, t.contract, coalesce(c.name, t.contract_short) AS collection,
+    t.blockchain_token_id, b.amount,
+    t.name, t.description, t.image, t.animation_url, t.external_url, t.background_color,
+    t.edition_id, t.total_edition,
+    t.creator_name, t.creator_image_url, t.creator_external_page_url,
+    b.held_since, b.updated_at AS balance_updated_at, t.updated_at AS token_updated_at,
+    w.synced_at AS wallet_synced_at, w.status AS wallet_status
+FROM balance_rows b
+JOIN wallets w USING (wallet_no)
+JOIN tokens t USING (token_no)
+LEFT JOIN contracts c ON c.contract = t.contract;
