@@ -114,6 +114,8 @@ def _has_names(source: Source) -> bool:
     return bool(count)
 
 
+#: Addresses that an error lists.
+_LISTED = 5
 #: Whether an address is, or was, some token's; a contract is entered a while after its token.
 _IS_TOKENS = """
     SELECT EXISTS (SELECT 1 FROM tokens WHERE contract_address = ?1) OR EXISTS (
@@ -134,26 +136,22 @@ def chosen_contract(source: Source, given: object) -> str | None:
         raise InputError(f"{given!r} is not a contract; give its address or its name as text")
     if is_hex_address(given) or not _has_names(source):
         return given
-    found = list(
-        source.rows(
-            "SELECT contract, name FROM contracts WHERE contract = ?1 OR name = ?1 COLLATE NOCASE",
-            (given,),
-        )
-    )
-    if any(contract == given for contract, _ in found):
+    known = list(source.rows("SELECT contract, contract_address, name FROM contracts"))
+    if any(contract == given for contract, _, _ in known):
         return given
-    found = [each for each in found if each[1] == given] or found
+    named = [(contract, name) for contract, _, name in known if name is not None]
+    found = [contract for contract, name in named if name == given] or [
+        contract for contract, name in named if name.casefold() == given.casefold()
+    ]
     if len(found) == 1:
-        return str(found[0][0])
+        return str(found[0])
     if found:
-        addresses = ", ".join(contract for contract, _ in found[:5])
         raise InputError(
             f"{len(found)} collections are called {shown(given)}; give the address of one:"
-            f" {addresses}{', ...' if len(found) > 5 else ''}"
+            f" {', '.join(found[:_LISTED])}{', ...' if len(found) > _LISTED else ''}"
         )
     if next(source.rows(_IS_TOKENS, (given,)))[0]:
         return given
-    near = near_contracts(
-        source.rows("SELECT contract, contract_address, name FROM contracts"), given
+    raise InputError(
+        f"there is no collection or contract {shown(given)}{near_contracts(known, given)}"
     )
-    raise InputError(f"there is no collection or contract {shown(given)}{near}")

@@ -133,10 +133,11 @@ def holdings_over_time(
 
     Returns:
         By time, then group in the order in which they were first seen: `at`, the column that `by`
-        names (of a contract also `contract` and `collection`), `holdings` and `amount` (the exact sum of the known amounts, Python integers in an
-        object column) at that time, and since the group's row before: `arrived`, `left`,
-        `first_seen` (holdings). `holdings` is that of the row before, and `arrived`, `first_seen`,
-        less `left`. `unknown_amounts` of the holdings have an amount that is no whole number.
+        names (of a contract also `contract` and `collection`), `holdings` and `amount` (the exact
+        sum of the known amounts, Python integers in an object column) at that time, and since the
+        group's row before: `arrived`, `left`, `first_seen` (holdings). `holdings` is that of the
+        row before, and `arrived`, `first_seen`, less `left`. `unknown_amounts` of the holdings
+        have an amount that is no whole number.
 
     Raises:
         InputError: a time, `by`, `every` or a wallet is none, `start` is after `end`, or the

@@ -116,7 +116,7 @@ def test_ids_are_shortened_on_the_axis_and_whole_in_the_hover_and_names_match_th
     assert label == f"{wallet_id(1)[:8]}…{wallet_id(1)[-4:]}"
     assert wallet_id(1) in figure.data[0].hovertext[0]
     figure = charts.holdings_by_collection(frame)
-    assert figure.layout.yaxis.ticktext == ("0xcdcdcd…cdcd",)
+    assert figure.layout.yaxis.ticktext == ("0xcdcd…cdcd",)
     assert "0x" + "cd" * 20 in figure.data[0].hovertext[0].lower()
     figure = charts.holders(frame, names={wallet_id(1).upper(): "Ours"})
     assert figure.layout.yaxis.ticktext == ("Ours",)
