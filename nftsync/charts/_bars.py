@@ -13,7 +13,8 @@ from nftsync.charts import _look
 from nftsync.contracts import contract_key, short_address
 from nftsync.errors import InputError
 from nftsync.frames import holding_ages as read_ages
-from nftsync.frames._columns import Moment, sums_in_each
+from nftsync.frames._amounts import sums_in_each
+from nftsync.frames._columns import Moment
 from nftsync.frames._given import ADDRESSES, Given, given_holdings, groups_of, need_columns
 from nftsync.frames._source import Numbers
 from nftsync.frames._tables import WalletIds

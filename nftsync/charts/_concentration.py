@@ -14,7 +14,7 @@ from nftsync.contracts import contract_key
 from nftsync.errors import InputError
 from nftsync.frames import concentration as measured
 from nftsync.frames import overlap as measured_overlap
-from nftsync.frames._columns import sums_in_each
+from nftsync.frames._amounts import sums_in_each
 from nftsync.frames._given import Given, given_holdings
 from nftsync.frames._tables import WalletIds
 from nftsync.text import counted

@@ -4,9 +4,13 @@ What reads a database takes a path, a `sqlite3.Connection`, a `sqlite_utils.Data
 the configured one; reads it at one moment, whatever is written beside; and never writes, creates or
 migrates it. Measures of holdings take a frame as well; `explain` tells what each column means,
 `brief` makes a frame easy to look at, and `save` and `load` keep frames in files. Text columns are
-pandas' `str` (missing: NaN), times are datetimes in UTC (missing: NaT), integers that may be
-missing are `Int64`, and amounts are exact Python integers in object columns (missing, or not 1 to
-100 ASCII digits: None).
+pandas' `str` (missing: NaN), times are datetimes in UTC (missing: NaT), and integers that may be
+missing are `Int64`.
+
+Amounts are exact, and missing where the text is not 1 to 100 ASCII digits. A frame's columns of
+them are `Int64` where the sum of them all fits 63 bits, so that no sum of some can wrap; else they
+are Python integers in object columns (missing: None). With `amounts="exact"` they always are; with
+`amounts="int64"` never, and where the sum does not fit that is an InputError.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from nftsync.contracts import is_hex_address
 from nftsync.errors import InputError
+from nftsync.frames._amounts import AmountKind, Amounts, amount_columns
 from nftsync.frames._columns import (
     INTEGER,
     TEXT,
-    Amounts,
     Moment,
     Times,
     coded,
@@ -86,7 +86,11 @@ def change_log(
 
 
 def changes(
-    db: Store = None, since: Moment | None = None, after: SupportsIndex | None = None
+    db: Store = None,
+    since: Moment | None = None,
+    after: SupportsIndex | None = None,
+    *,
+    amounts: AmountKind = None,
 ) -> pd.DataFrame:
     """The log of balances, the oldest change first.
 
@@ -94,17 +98,18 @@ def changes(
         db: what to read, as `nftsync.frames` tells.
         since: only changes observed at this time or later. Text, a date (its end) or a datetime.
         after: only changes with a greater `change_id`, to go on where the last call ended.
+        amounts: what `old_amount` and `new_amount` are to be, as `nftsync.frames` tells.
 
     Returns:
-        `change_id`, `wallet_id`, `token_id`, `old_amount` and `new_amount` (exact Python
-        integers in object columns; None where the text is not 1 to 100 ASCII digits), each
-        followed by its text as sent (`old_amount_text`, missing: was not listed;
-        `new_amount_text`, missing: no longer listed), `observed_at`, `baseline` (bool: by the
-        wallet's first read), `run_id` (`Int64`), `webhook_id`.
+        `change_id`, `wallet_id`, `token_id`, `old_amount` and `new_amount` (exact; missing where
+        the text is not 1 to 100 ASCII digits), each followed by its text as sent
+        (`old_amount_text`, missing: was not listed; `new_amount_text`, missing: no longer listed),
+        `observed_at`, `baseline` (bool: by the wallet's first read), `run_id` (`Int64`),
+        `webhook_id`.
 
     Raises:
-        InputError: `since` is no time, `after` is no integer, or `db` is neither a path nor a
-            connection.
+        InputError: `since` is no time, `after` is no integer, the amounts do not fit the
+            `amounts` that was asked for, or `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     moment = None if since is None else stored_time(since)
@@ -121,14 +126,17 @@ def changes(
         wallets = _ids(source, "wallets", "wallet", wallet_no.to_numpy())
         tokens = _ids(source, "tokens", "token", token_no.to_numpy())
     old_amounts, new_amounts = Amounts(old), Amounts(new)
+    exact = amount_columns(
+        {"old_amount": old_amounts.exact(), "new_amount": new_amounts.exact()}, amounts
+    )
     return frame_of(
         {
             "change_id": change.to_numpy().copy(),
             "wallet_id": wallets,
             "token_id": tokens,
-            "old_amount": old_amounts.exact(),
+            "old_amount": exact["old_amount"],
             "old_amount_text": old_amounts.text(),
-            "new_amount": new_amounts.exact(),
+            "new_amount": exact["new_amount"],
             "new_amount_text": new_amounts.text(),
             "observed_at": times(moments(observed)),
             "baseline": baseline.to_numpy() != 0,

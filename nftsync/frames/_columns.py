@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any, TypeAlias
@@ -14,7 +12,6 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.errors import InputError, StoreError
-from nftsync.exact_sum import exact
 from nftsync.frames._source import Numbers, Parameters, Source
 from nftsync.store.catalog import TABLES, Column, ColumnKind
 from nftsync.times import parse_time
@@ -22,23 +19,19 @@ from nftsync.times import parse_time
 __all__ = [
     "INTEGER",
     "TEXT",
-    "Amounts",
     "Moment",
     "Times",
-    "approximate",
     "coded",
     "distinct_in_each",
     "first_of_each",
     "frame_of",
     "integers",
-    "is_zero",
     "moments",
     "numbered_together",
     "read_table",
     "run_starts",
     "shown",
     "stored_time",
-    "sums_in_each",
     "text",
     "time_texts",
     "times",
@@ -176,88 +169,6 @@ def read_table(
     )
 
 
-_DECIMAL = re.compile(r"-?[0-9]+(?:\.[0-9]+)?", re.ASCII)
-
-
-def approximate(amount: str) -> float:
-    """The nearest float of a plain decimal number; NaN of any other text, or past the range."""
-    if _DECIMAL.fullmatch(amount) is None:
-        return math.nan
-    value = float(amount)
-    return value if math.isfinite(value) else math.nan
-
-
-def is_zero(amount: str) -> bool:
-    """Whether a balance of this amount is no holding: one or more `0` and nothing else."""
-    return amount != "" and not amount.strip("0")
-
-
-class Amounts:
-    """A column of amounts, of which each distinct text is looked at once."""
-
-    def __init__(
-        self, column: pa.Array, parts: tuple[npt.NDArray[np.int32], pa.Array] | None = None
-    ) -> None:
-        self._column = column
-        self.codes, self._distinct = parts or coded(column)
-        self._texts: list[str] = self._distinct.to_pylist()
-
-    def __len__(self) -> int:
-        return len(self._column)
-
-    def chosen(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Amounts:
-        """The amounts of some rows, given by position or by a mask."""
-        if rows.dtype == np.bool_:
-            rows = np.flatnonzero(rows)
-        return Amounts(self._column.take(pa.array(rows)), (self.codes[rows], self._distinct))
-
-    def sizes(self) -> npt.NDArray[np.object_]:
-        """By code: 0 where it is no holding, None where it is no whole number, else how much.
-
-        Code -1, of what is missing, finds the 0 that stands last.
-        """
-        sizes = np.empty(len(self._texts) + 1, dtype=object)
-        sizes[:-1] = [0 if is_zero(amount) else exact(amount) for amount in self._texts]
-        sizes[-1] = 0
-        return sizes
-
-    def meanings(self) -> Numbers:
-        """A number per row that is equal where amounts mean the same; 0 is no holding."""
-        numbers: dict[int | str, int] = {0: 0}
-        meant = [
-            numbers.setdefault(amount if size is None else size, len(numbers))
-            for amount, size in zip([*self._texts, ""], self.sizes(), strict=True)
-        ]
-        return np.array(meant)[self.codes]
-
-    def exact(self) -> npt.NDArray[np.object_]:
-        """Python integers; None where the text is missing or not 1 to 100 ASCII digits."""
-        # None stands last, where code -1 finds it.
-        values = np.empty(len(self._texts) + 1, dtype=object)
-        values[:-1] = [exact(amount) for amount in self._texts]
-        return values[self.codes]
-
-    def held(self) -> npt.NDArray[np.object_]:
-        """The same, but None also where it is no holding."""
-        values = self.exact()
-        values[~self.nonzero()] = None
-        return values
-
-    def approximate(self) -> npt.NDArray[np.float64]:
-        """Floats; NaN where the text is missing or no plain decimal number."""
-        values = [*map(approximate, self._texts), math.nan]
-        return np.array(values)[self.codes]
-
-    def nonzero(self) -> npt.NDArray[np.bool_]:
-        """Whether each is there and is a holding."""
-        values = [*(not is_zero(amount) for amount in self._texts), False]
-        return np.array(values)[self.codes]
-
-    def text(self) -> Any:
-        """The column of a frame that shows them as they were sent."""
-        return text(self._column)
-
-
 def numbered_together(*columns: npt.NDArray[np.integer]) -> Numbers:
     """Give the same number, from 0 in the order they come, to rows that agree in some columns.
 
@@ -295,17 +206,3 @@ def distinct_in_each(group: Numbers, number: npt.NDArray[np.integer], count: int
     # Sorted by hand, as np.unique hashes, which takes five times as long here.
     key = np.sort(group * width + number)
     return np.bincount(key[run_starts(key)] // width, minlength=count)
-
-
-def sums_in_each(
-    group: Numbers, amounts: npt.NDArray[np.object_], count: int
-) -> npt.NDArray[np.object_]:
-    """Sum the known amounts of each of `count` groups, exactly; 0 where none is known."""
-    known = np.flatnonzero(pd.notna(amounts))
-    known = known[np.argsort(group[known], kind="stable")]
-    sums = np.zeros(count, dtype=object)
-    if len(known):
-        group = group[known]
-        starts = run_starts(group)
-        sums[group[starts]] = np.add.reduceat(amounts[known], starts)
-    return sums

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nftsync.errors import InputError
+from nftsync.frames._amounts import AmountKind, Exact, amount_columns
 from nftsync.frames._columns import (
     coded,
     distinct_in_each,
@@ -53,7 +54,11 @@ _ALONE = {"top1_share": 1.0, "top10_share": 1.0, "hhi": 1.0, "gini": 0.0, "nakam
 
 
 def concentration(
-    holdings: Given = None, by: str = "contract_address", *, exclude: WalletIds = ()
+    holdings: Given = None,
+    by: str = "contract_address",
+    *,
+    exclude: WalletIds = (),
+    amounts: AmountKind = None,
 ) -> pd.DataFrame:
     """How unevenly each group's amount is spread over its holders, the most held group first.
 
@@ -74,6 +79,7 @@ def concentration(
             whatever its case, and shows as first spelled.
         exclude: wallets to leave out, such as burn addresses and treasuries; one or several,
             by id or label.
+        amounts: what `amount` is to be, as `nftsync.frames` tells.
 
     Returns:
         A row per group, by holders and then by name:
@@ -81,7 +87,7 @@ def concentration(
         - the column that `by` names; with `contract_address` or `contract` also `contract` (the
           address in one spelling) and `collection` (what it is called)
         - `tokens`, `holders`: distinct tokens that are held, and wallets that hold one
-        - `amount`: S, exact Python integers in an object column
+        - `amount`: S, exact
         - `top1_share`, `top10_share`: the sum of the greatest x_i, or the ten greatest, over S;
           0 to 1
         - `hhi`: the Herfindahl-Hirschman index, the sum of (x_i / S)²; from 1/n (all hold the
@@ -94,7 +100,8 @@ def concentration(
 
     Raises:
         InputError: the frame has no such column or an unusable one, `by` is the name of a column
-            that is returned, or an excluded wallet is none.
+            that is returned, the amounts do not fit the `amounts` that was asked for, or an
+            excluded wallet is none.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     _check_grouping(by)
@@ -107,17 +114,18 @@ def concentration(
         addresses = text_column(frame, by).take(pa.array(first_of_each(group)))
         called = contract_names(frame, first_of_each(group), addresses)
         groups |= {name: text(column) for name, column in called.items()}
-    amounts = frame["amount"].to_numpy()
-    known = pd.notna(amounts)
+    held = frame["amount"].to_numpy()
+    known = pd.notna(held)
     wallet, _ = coded(text_column(frame, "wallet_id"))
     token, _ = coded(text_column(frame, "token_id"))
     holders = distinct_in_each(group, wallet, count)
     columns: dict[str, Any] = {
         "tokens": distinct_in_each(group, token, count),
         "holders": holders,
-        **_measures(*_totals(group[known], wallet[known], amounts[known]), count),
+        **_measures(*_totals(group[known], wallet[known], held[known]), count),
         "unknown_amounts": np.bincount(group[~known], minlength=count),
     }
+    columns |= amount_columns({"amount": Exact.of(columns["amount"])}, amounts)
     found = _in_order(frame_of({**groups, **columns}), by)
     return found.sort_values("holders", ascending=False, kind="stable", ignore_index=True)
 

@@ -11,10 +11,10 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.errors import InputError
+from nftsync.frames._amounts import AmountKind, Amounts, amount_columns
 from nftsync.frames._balances import GREATEST, change_log
 from nftsync.frames._columns import (
     TEXT,
-    Amounts,
     Moment,
     Times,
     frame_of,
@@ -167,6 +167,7 @@ def diff(
     wallet: WalletIds | None = None,
     contract: str | None = None,
     exclude: WalletIds = (),
+    amounts: AmountKind = None,
 ) -> pd.DataFrame:
     """What differs between two times: a row per wallet and token whose amount is not the same.
 
@@ -180,16 +181,16 @@ def diff(
         wallet: only rows of this wallet, or these; by id or label.
         contract: only tokens of this contract, as in `holdings`.
         exclude: one wallet or several, by id or label, whose rows are left out.
+        amounts: what `before` and `after` are to be, as `nftsync.frames` tells.
 
     Returns:
         By time of change, then wallet and token: `wallet_id`, `wallet_label`, `token_id`,
         `contract_address`, `contract`, `collection` and `name` (as known at `end`; the collection
-        as it is called today), `before` and `after` (exact Python
-        integers in object columns; None: not held, or no whole number), each with its text as
-        sent (`before_text`, `after_text`; missing: not listed), `kind`, `counterparty_wallet_id`
-        and `counterparty_label`, `changed_at` (the last change until `end`). `kind` is `arrived`
-        (not held at `start`), `first_seen` (the same, shown by the wallet's first read, so nobody
-        knows since when), `left` (not held at `end`) or `changed`.
+        as it is called today), `before` and `after` (exact; missing: not held, or no whole number),
+        each with its text as sent (`before_text`, `after_text`; missing: not listed), `kind`,
+        `counterparty_wallet_id` and `counterparty_label`, `changed_at` (the last change until
+        `end`). `kind` is `arrived` (not held at `start`), `first_seen` (the same, shown by the
+        wallet's first read, so nobody knows since when), `left` (not held at `end`) or `changed`.
 
         `counterparty_wallet_id` is inferred: of all wallets, exactly one lost this amount of the
         token and exactly one gained it. It names the other of the two, and `counterparty_label`
@@ -197,7 +198,8 @@ def diff(
 
     Raises:
         InputError: `start` is missing, after `end` or, without an `end`, in the future; a time,
-            wallet or contract is none, or `db` is neither a path nor a connection.
+            wallet or contract is none, the amounts do not fit the `amounts` that was asked for,
+            or `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     after, until = _times(start, end)
@@ -217,7 +219,7 @@ def diff(
             kept &= np.append(same, False)[positions(tokens.numbers, window.tokens)]
         rows = window.in_order(kept)
         names = wallet_names(source, np.append(window.wallets[rows], counterparty[rows]))
-    return _frame(window.rows(rows), kind[rows], counterparty[rows], tokens, names)
+    return _frame(window.rows(rows), kind[rows], counterparty[rows], tokens, names, amounts)
 
 
 def _times(start: Moment | None, end: Moment | None) -> tuple[str, str | None]:
@@ -265,15 +267,18 @@ def _frame(
     counterparty: Numbers,
     tokens: Tokens,
     names: WalletNames,
+    amounts: AmountKind,
 ) -> pd.DataFrame:
+    held = {"before": window.before.exact(held=True), "after": window.after.exact(held=True)}
+    exact = amount_columns(held, amounts)
     return frame_of(
         {
             "wallet_id": names.id_column(window.wallets),
             "wallet_label": names.label_column(window.wallets),
             **tokens.named(pa.array(positions(tokens.numbers, window.tokens))),
-            "before": window.before.held(),
+            "before": exact["before"],
             "before_text": window.before.text(),
-            "after": window.after.held(),
+            "after": exact["after"],
             "after_text": window.after.text(),
             "kind": text(pa.array(kind, TEXT)),
             "counterparty_wallet_id": names.id_column(counterparty),

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nftsync.contracts import BETWEEN, NUMBER
+from nftsync.frames._amounts import AmountKind, Exact, amount_columns, sums_in_each
 from nftsync.frames._columns import (
     TEXT,
     coded,
@@ -20,7 +21,6 @@ from nftsync.frames._columns import (
     frame_of,
     numbered_together,
     run_starts,
-    sums_in_each,
     text,
 )
 from nftsync.frames._contracts import contract_groups
@@ -87,7 +87,9 @@ _LONGEST_TEXT = 200
 _GREATEST = 2**63 - 1
 
 
-def editions(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame:
+def editions(
+    holdings: Given = None, *, exclude: WalletIds = (), amounts: AmountKind = None
+) -> pd.DataFrame:
     """How much of each series of editions is held, and which numbers are not.
 
     A series is the tokens of one contract that have the same total of editions and the same name,
@@ -100,6 +102,7 @@ def editions(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame
     Args:
         holdings: a frame as `frames.holdings` returns it, or what to read it from.
         exclude: wallets to leave out; one or several, by id or label.
+        amounts: what `held` is to be, as `nftsync.frames` tells.
 
     Returns:
         A row per contract and series, by name, what has none last:
@@ -111,7 +114,7 @@ def editions(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame
         - `numbered`: whether its tokens have edition numbers, of which 0 is as good as any
         - `total`: the total of editions as the provider gives it, 0 and nonsense included; `Int64`
         - `held`: how many distinct numbers are held; where not numbered (one token, many copies),
-          the exact sum of the known amounts. Python integers in an object column.
+          the exact sum of the known amounts
         - `share`: `held` over `total`; NaN where the total is missing or less than 1, or where all
           amounts that it needs are unknown
         - `lowest`, `highest`: the least and the greatest number held; `Int64`
@@ -126,13 +129,15 @@ def editions(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame
         "TokenMetadata", which does not say where numbers begin.
 
     Raises:
-        InputError: the frame lacks a column or has an unusable one, or an excluded wallet is none.
+        InputError: the frame lacks a column or has an unusable one, the amounts do not fit the
+            `amounts` that was asked for, or an excluded wallet is none.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    return _measured(_read(given_holdings(holdings, exclude, needs=_NEEDS, wants=("collection",))))
+    held = given_holdings(holdings, exclude, needs=_NEEDS, wants=("collection",))
+    return _measured(_read(held), amounts)
 
 
-def _measured(rows: _Rows) -> pd.DataFrame:
+def _measured(rows: _Rows, amounts: AmountKind) -> pd.DataFrame:
     count = len(rows.first)
     total, no_total = rows.total[rows.first], rows.no_total[rows.first]
     series, edition = _distinct_numbers(rows)
@@ -143,7 +148,7 @@ def _measured(rows: _Rows) -> pd.DataFrame:
             "series": text(rows.names),
             "numbered": ~rows.unnumbered[rows.first],
             "total": pd.arrays.IntegerArray(total, no_total),
-            "held": held,
+            **amount_columns({"held": Exact.of(held)}, amounts),
             "share": share,
             **_about_numbers(series, edition, total, no_total),
             "holders": distinct_in_each(rows.series, rows.wallet, count),

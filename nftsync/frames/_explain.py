@@ -17,7 +17,7 @@ from nftsync.store.catalog import BALANCE, METADATA, MIRROR, RECORD, Column, Col
 __all__ = ["explain"]
 
 
-_STR, _TIME, _EXACT = "str", "datetime64[us, UTC]", "object"
+_STR, _TIME, _EXACT = "str", "datetime64[us, UTC]", "Int64 or object"
 _INT, _COUNT, _REAL, _BOOL = "Int64", "int64", "float64", "bool"
 
 _TYPES: dict[ColumnKind, str] = {
@@ -82,7 +82,7 @@ def _notes_of(name: str, column: Column) -> dict[str, Note]:
         return {}
     if kind != "amount":
         return {name: Note(_COUNT if always else _TYPES[kind], unit, meaning, source)}
-    exact = f"{meaning} (exact; None also: not 1 to 100 ASCII digits)"
+    exact = f"{meaning} (exact; missing also: not 1 to 100 ASCII digits)"
     notes = {
         name: Note(_EXACT, unit, exact, source),
         f"{name}_text": Note(_STR, unit, f"{meaning} ({_AS_SENT})", source),
@@ -142,11 +142,11 @@ _MEASURED: Final[dict[str, dict[str, Note]]] = {
         **_WHOSE,
         **_WHICH_TOKEN,
         "name": _text("the token's name at `end`", f"{METADATA}name"),
-        "before": _exact("held at `start`, exact; None: nothing, or no whole number"),
+        "before": _exact("held at `start`, exact; missing: nothing, or no whole number"),
         "before_text": _text(
             f"listed at `start`, {_AS_SENT}; missing: not listed", f"{BALANCE}amount", "tokens"
         ),
-        "after": _exact("held at `end`, exact; None: nothing, or no whole number"),
+        "after": _exact("held at `end`, exact; missing: nothing, or no whole number"),
         "after_text": _text(
             f"listed at `end`, {_AS_SENT}; missing: not listed", f"{BALANCE}amount", "tokens"
         ),
@@ -274,12 +274,12 @@ def explain(name: str | Callable[..., pd.DataFrame] | None = None) -> pd.DataFra
             itself; None lists them all.
 
     Returns:
-        A row per column of that frame, in its order: `column`, `type` (in pandas; `object` are
-        exact Python integers), `unit`, `meaning`, `source` (section and field of the provider's
-        document, or how nftsync came to it). Columns that only some calls return say so. Of
-        `concentration`, the first column is the one that `by` names; of `holdings_over_time`, that
-        comes second. Without a name, a row per
-        frame: `name` and `columns` (how many).
+        A row per column of that frame, in its order: `column`, `type` (in pandas; amounts are
+        `Int64`, or Python integers in `object` columns), `unit`, `meaning`, `source` (section and
+        field of the provider's document, or how nftsync came to it). Columns that only some calls
+        return say so. Of `concentration`, the first column is the one that `by` names; of
+        `holdings_over_time`, that comes second. Without a name, a row per frame: `name` and
+        `columns` (how many).
 
     Raises:
         InputError: there is no such frame; near names are given. Or it is no name, but a frame.

@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 
 from nftsync import __version__
 from nftsync.errors import InputError, StoreError
-from nftsync.frames._columns import Amounts, text, time_texts
+from nftsync.frames._amounts import Amounts, Exact, amount_columns
+from nftsync.frames._columns import text, time_texts
 from nftsync.frames._workbook import MOST_DIGITS, CellKind, check_fits, sheet_name, workbook
 from nftsync.text import neutralized
 from nftsync.whole_files import whole_file
@@ -115,9 +116,9 @@ def save(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Path:
 def load(path: str | os.PathLike[str]) -> pd.DataFrame:
     """Read a Parquet file of `save`, of `nftsync export`, or of anyone.
 
-    What `save` wrote comes back the same: exact integers (None where missing), times, categories,
-    index. Amounts of an export come as frames have them: `amount` exact, `amount_text` as sent,
-    `amount_float`. All else comes as pandas reads it.
+    What `save` wrote comes back the same: exact integers, times, categories, index. Amounts of an
+    export come as frames have them: `amount` exact, `amount_text` as sent, `amount_float`. All else
+    comes as pandas reads it.
 
     Args:
         path: ends in `.parquet`.
@@ -333,35 +334,39 @@ def _frame_from(table: pa.Table) -> pd.DataFrame:
     """Turn a table into a frame; what has no note comes as pandas reads it."""
     frame = table.to_pandas()
     columns: dict[Any, Any] = {}
+    exact: dict[str, Exact] = {}
     for name, column in frame.items():
         field = table.schema.field(name) if name in table.schema.names else None
         noted = (field.metadata if field is not None else None) or {}
         try:
-            columns |= _restored(str(name), column, noted) if noted else {name: column}
+            if noted.get(_KIND) == b"amount":
+                amounts = Amounts(pa.array(column, pa.large_string(), from_pandas=True))
+                exact[str(name)] = amounts.exact()
+                columns |= {name: None, f"{name}_text": amounts.text()}
+                columns |= {"amount_float": amounts.approximate()} if name == "amount" else {}
+            else:
+                columns[name] = _restored(column, noted)
         except _UNREADABLE as error:
             raise InputError(
                 f"the column {name!r} does not hold what its note says; something else than"
                 " nftsync changed the file"
             ) from error
+    columns |= amount_columns(exact, None)
     restored = pd.DataFrame(columns, index=frame.index, copy=False)
     restored.attrs = frame.attrs
     return restored.rename_axis(columns=frame.columns.name)
 
 
-def _restored(name: str, column: pd.Series[Any], noted: dict[bytes, bytes]) -> dict[str, Any]:
-    """The columns that a noted field is in a frame: an amount of an export is several."""
-    if noted.get(_KIND) == b"amount":
-        amounts = Amounts(pa.array(column, pa.large_string(), from_pandas=True))
-        about = {"amount_float": amounts.approximate()} if name == "amount" else {}
-        return {name: amounts.exact(), f"{name}_text": amounts.text(), **about}
+def _restored(column: pd.Series[Any], noted: dict[bytes, bytes]) -> pd.Series[Any]:
+    """The column that a field is in a frame, by its notes."""
     if noted.get(_KIND) == b"integer":
         integers = [None if gone else _integer(value) for value, gone in _values_of(column)]
-        return {name: pd.Series(integers, index=column.index, dtype=object)}
+        return pd.Series(integers, index=column.index, dtype=object)
     if _CATEGORIES in noted:
         known = json.loads(noted[_CATEGORIES])
         kind = pd.CategoricalDtype(pd.Index(known["names"], dtype="str"), known["ordered"])
-        return {name: column.astype("str").astype(kind)}
-    return {name: column}
+        return column.astype("str").astype(kind)
+    return column
 
 
 def _integer(written: str) -> int:

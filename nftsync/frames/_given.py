@@ -12,7 +12,8 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.errors import InputError
-from nftsync.frames._columns import TEXT, coded, first_of_each, is_zero
+from nftsync.frames._amounts import is_zero
+from nftsync.frames._columns import TEXT, coded, first_of_each
 from nftsync.frames._contracts import collections_of, contract_groups, contract_keys
 from nftsync.frames._holdings import read_holdings
 from nftsync.frames._source import Numbers, Store, reading
@@ -79,7 +80,7 @@ def given_holdings(
     else:
         with reading(holdings) as source:
             left_out = set(wallet_ids(source, exclude))
-            frame = read_holdings(source, needs={*needs, *wants, "amount_text"})
+            frame = read_holdings(source, needs={*needs, *wants, "amount_text"}, amounts="exact")
     need_columns(frame, needs)
     for name in {"wallet_id", *needs}.intersection(_IDS):
         if frame[name].isna().any():

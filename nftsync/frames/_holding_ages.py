@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from nftsync.frames._amounts import AmountKind, Amounts, amount_columns
 from nftsync.frames._balances import GREATEST, Balances, balances_at, read_balances
 from nftsync.frames._columns import (
     INTEGER,
     TEXT,
-    Amounts,
     Moment,
     Times,
     frame_of,
@@ -53,7 +53,11 @@ _UNDER_DAYS = (1, 7, 30, 91, 365)
 
 
 def holding_ages(
-    db: Store = None, *, at: Moment | None = None, exclude: WalletIds = ()
+    db: Store = None,
+    *,
+    at: Moment | None = None,
+    exclude: WalletIds = (),
+    amounts: AmountKind = None,
 ) -> pd.DataFrame:
     """How long each holding has been there: a row per wallet and token that it holds.
 
@@ -65,20 +69,19 @@ def holding_ages(
         at: the holdings that were known at this time, and their age then; None is now. Text, a
             date (its end) or a datetime.
         exclude: one wallet or several, by id or label, whose rows are left out.
+        amounts: what `amount` is to be, as `nftsync.frames` tells.
 
     Returns:
-        `wallet_id`, `wallet_label`, `token_id`, `contract_address`, `contract`,
-        `collection`, `name`, `amount` (exact
-        Python integers in an object column; None: no whole number), `held_since` (when the
-        change that began the stretch was stored), `age` (a timedelta), `bucket` (an ordered
-        category: `under a day`, `under a week`, `under a month` (30 days), `under 3 months`
-        (91 days), `under a year` (365 days), `a year or more`) and `censored` (bool): the
-        stretch began with the wallet's first read, so it has been held for `age` at least, and
-        nobody knows how much longer.
+        `wallet_id`, `wallet_label`, `token_id`, `contract_address`, `contract`, `collection`,
+        `name`, `amount` (exact; missing: no whole number), `held_since` (when the change that began
+        the stretch was stored), `age` (a timedelta), `bucket` (an ordered category: `under a day`,
+        `under a week`, `under a month` (30 days), `under 3 months` (91 days), `under a year` (365
+        days), `a year or more`) and `censored` (bool): the stretch began with the wallet's first
+        read, so it has been held for `age` at least, and nobody knows how much longer.
 
     Raises:
-        InputError: `at` is no time, a wallet is none, or `db` is neither a path nor a
-            connection.
+        InputError: `at` is no time, a wallet is none, the amounts do not fit the `amounts` that was
+            asked for, or `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     moment = None if at is None else stored_time(at)
@@ -94,7 +97,7 @@ def holding_ages(
         censored = _censored(source, balances, last)
         tokens = read_tokens(source, NAMING, as_of=moment)
         names = wallet_names(source, balances.wallets)
-    return _frame(balances, censored, tokens, names, now() if moment is None else moment)
+    return _frame(balances, censored, tokens, names, now() if moment is None else moment, amounts)
 
 
 def _censored(source: Source, balances: Balances, last: int) -> npt.NDArray[np.bool_]:
@@ -123,6 +126,7 @@ def _frame(
     tokens: Tokens,
     names: WalletNames,
     at: str,
+    amounts: AmountKind,
 ) -> pd.DataFrame:
     token = pa.array(positions(tokens.numbers, balances.tokens))
     passed = ages(balances.held_since, at)
@@ -131,7 +135,7 @@ def _frame(
             "wallet_id": names.id_column(balances.wallets),
             "wallet_label": names.label_column(balances.wallets),
             **tokens.named(token),
-            "amount": balances.amounts.exact(),
+            **amount_columns({"amount": balances.amounts.exact()}, amounts),
             "held_since": times(balances.held_since),
             "age": passed,
             "bucket": _buckets(passed),

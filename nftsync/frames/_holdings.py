@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from nftsync.frames._amounts import AmountKind, amount_columns
 from nftsync.frames._balances import (
     Balances,
     Confirmations,
@@ -85,6 +86,7 @@ def holdings(
     wallet: WalletIds | None = None,
     contract: str | None = None,
     as_of: Moment | None = None,
+    amounts: AmountKind = None,
 ) -> pd.DataFrame:
     """Who holds what: a row per wallet and token that the provider lists, zero amounts included.
 
@@ -96,14 +98,14 @@ def holdings(
         as_of: the balances and metadata that were known at this time; labels, groups and status
             of wallets and names of collections are today's. Text, a date (its end) or a
             datetime.
+        amounts: what `amount` is to be, as `nftsync.frames` tells.
 
     Returns:
         `wallet_id`, `wallet_label`, `wallet_group`, `token_id`, `contract_address` (as sent),
         `contract` (the same in one spelling, to group by), `collection` (what the contract is
-        called, else its short address), `blockchain_token_id`, `amount` (exact Python integers
-        in an object column; None where the text is not 1 to 100 ASCII digits), `amount_text`
-        (as sent), `amount_float` (an approximation for plots; NaN of what is no plain decimal
-        number), the token's `name` to
+        called, else its short address), `blockchain_token_id`, `amount` (exact; missing where the
+        text is not 1 to 100 ASCII digits), `amount_text` (as sent), `amount_float` (an
+        approximation for plots; NaN of what is no plain decimal number), the token's `name` to
         `creator_external_page_url`, `held_since` (start of the present stretch of non-zero
         amounts; NaT when it is zero), `balance_updated_at`, `token_updated_at`,
         `wallet_synced_at`, `wallet_status`. With `as_of` also `confirmed_before` and
@@ -113,10 +115,11 @@ def holdings(
 
     Raises:
         InputError: no wallet, or no collection, is called so, or several are; `as_of` is no time;
-            or `db` is neither a path nor a connection.
+            the amounts do not fit the `amounts` that was asked for; or `db` is neither a path nor a
+            connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    return read_holdings(db, wallet=wallet, contract=contract, as_of=as_of)
+    return read_holdings(db, wallet=wallet, contract=contract, as_of=as_of, amounts=amounts)
 
 
 def read_holdings(
@@ -125,6 +128,7 @@ def read_holdings(
     wallet: WalletIds | None = None,
     contract: str | None = None,
     as_of: Moment | None = None,
+    amounts: AmountKind = None,
     needs: Collection[str] | None = None,
 ) -> pd.DataFrame:
     """Read `holdings`, or just some of its columns, which takes less time.
@@ -134,6 +138,7 @@ def read_holdings(
         wallet: see `holdings`.
         contract: see `holdings`.
         as_of: see `holdings`.
+        amounts: see `holdings`.
         needs: names of the columns that are needed; None, or a name that `holdings` has not, is
             all.
 
@@ -165,7 +170,7 @@ def read_holdings(
             wanted=np.unique(balances.tokens) if narrow else None,
             as_of=moment,
         )
-    return _joined(balances, holders, about, tokens, contract, around, needs)
+    return _joined(balances, holders, about, tokens, contract, around, needs, amounts)
 
 
 def _read_wallets(source: Source, ids: list[str] | None) -> tuple[Numbers, dict[str, pa.Array]]:
@@ -190,6 +195,7 @@ def _joined(
     contract: str | None,
     around: Confirmations | None,
     needs: Collection[str],
+    amounts: AmountKind,
 ) -> pd.DataFrame:
     holder = positions(holders, balances.wallets)
     token = positions(tokens.numbers, balances.tokens)
@@ -214,7 +220,7 @@ def _joined(
         "wallet_group": of_holder("wallet_group"),
         "token_id": lambda: text(tokens.token_ids.take(by_token)),
         **{name: of_token(name) for name in tokens.content},
-        "amount": balances.amounts.exact,
+        "amount": lambda: amount_columns({"amount": balances.amounts.exact()}, amounts)["amount"],
         "amount_text": balances.amounts.text,
         "amount_float": balances.amounts.approximate,
         "held_since": lambda: times(balances.held_since),

@@ -13,10 +13,10 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.errors import InputError
+from nftsync.frames._amounts import AmountKind, Amounts, Exact, amount_columns
 from nftsync.frames._balances import GREATEST, change_log
 from nftsync.frames._columns import (
     TEXT,
-    Amounts,
     Moment,
     coded,
     frame_of,
@@ -112,6 +112,7 @@ def holdings_over_time(
     every: str | timedelta | None = None,
     *,
     exclude: WalletIds = (),
+    amounts: AmountKind = None,
 ) -> pd.DataFrame:
     """How many holdings were known of at each time, and their amount, from the change log.
 
@@ -130,18 +131,20 @@ def holdings_over_time(
         every: a row per group for the end of each period in UTC, such as `1h`, `1d`, `7d` (from
             Monday) or a timedelta. None: only where something changed.
         exclude: wallets to leave out; one or several, by id or label.
+        amounts: what `amount` is to be, as `nftsync.frames` tells.
 
     Returns:
         By time, then group in the order in which they were first seen: `at`, the column that `by`
         names (of a contract also `contract` and `collection`), `holdings` and `amount` (the exact
-        sum of the known amounts, Python integers in an object column) at that time, and since the
-        group's row before: `arrived`, `left`, `first_seen` (holdings). `holdings` is that of the
-        row before, and `arrived`, `first_seen`, less `left`. `unknown_amounts` of the holdings
+        sum of the known amounts) at that time, and since the group's row before: `arrived`, `left`,
+        `first_seen` (holdings). `holdings` is that of the row before, and `arrived`, `first_seen`,
+        less `left`. `unknown_amounts` of the holdings
         have an amount that is no whole number.
 
     Raises:
-        InputError: a time, `by`, `every` or a wallet is none, `start` is after `end`, or the
-            periods and groups are too many; or `db` is neither a path nor a connection.
+        InputError: a time, `by`, `every` or a wallet is none, `start` is after `end`, the periods
+            and groups are too many, the amounts do not fit the `amounts` that was asked for, or
+            `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     if by is not None and by not in BY:
@@ -161,16 +164,16 @@ def holdings_over_time(
         if by is not None:
             steps.group[:], names = _groups(source, by, {"wallet": wallets, "token": tokens})
     if not len(steps.at):
-        return _frame(steps, names)
+        return _frame(steps, names, amounts)
     first = int(steps.at.min()) if begins is None else _ticks(begins)
     if first > ends:
-        return _frame(steps.rows(np.arange(0)), names)
+        return _frame(steps.rows(np.arange(0)), names, amounts)
     steps = _begun(steps, first)
     if period is None:
         steps = steps.summed()
     else:
         steps = _at_ends(steps, period, floored(first, period), ends)
-    return _frame(steps, names)
+    return _frame(steps, names, amounts)
 
 
 def _read_steps(
@@ -272,7 +275,7 @@ def _at_ends(steps: Steps, period: int, begin: int, ends: int) -> Steps:
     return Steps(np.repeat(groups, count), np.tile(at, len(groups)), *columns)
 
 
-def _frame(steps: Steps, names: dict[str, pa.Array]) -> pd.DataFrame:
+def _frame(steps: Steps, names: dict[str, pa.Array], amounts: AmountKind) -> pd.DataFrame:
     holdings, amount, unknown = map(steps.standing, (steps.held, steps.amount, steps.unknown))
     order = np.lexsort((steps.group, steps.at))
     group = pa.array(steps.group[order])
@@ -282,7 +285,7 @@ def _frame(steps: Steps, names: dict[str, pa.Array]) -> pd.DataFrame:
             "at": times(steps.at[order].view("M8[us]")),
             **groups,
             "holdings": holdings[order],
-            "amount": amount[order],
+            **amount_columns({"amount": Exact.of(amount[order])}, amounts),
             "arrived": steps.arrived[order],
             "left": steps.left[order],
             "first_seen": steps.first_seen[order],

@@ -10,15 +10,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from nftsync.frames._amounts import AmountKind, Amounts, Exact, amount_columns, sums_in_each
 from nftsync.frames._columns import (
     INTEGER,
     TEXT,
-    Amounts,
     distinct_in_each,
     frame_of,
     moments,
     read_table,
-    sums_in_each,
     text,
     times,
 )
@@ -202,7 +201,7 @@ def token_changes(db: Store = None) -> pd.DataFrame:
         return read_table(source, "token_changes")
 
 
-def collections(db: Store = None) -> pd.DataFrame:
+def collections(db: Store = None, *, amounts: AmountKind = None) -> pd.DataFrame:
     """A row per contract, the one with the most holders first.
 
     Addresses of `0x` and 40 hex digits are one contract whatever their case, and show as first
@@ -210,18 +209,19 @@ def collections(db: Store = None) -> pd.DataFrame:
 
     Args:
         db: what to read, as `nftsync.frames` tells.
+        amounts: what `amount` is to be, as `nftsync.frames` tells.
 
     Returns:
         `contract_address`, `contract` (the same in one spelling), `collection` (what it is called,
         else its short address), `name_source` (`given`, of the collections `file`, or `guessed`
         from its tokens' names; missing: it has no name), `tokens` (known ones), `held` (tokens of
         which a wallet holds more than zero), `holders` (wallets that hold one), `amount` (exact
-        sum in an object column; amounts that are not 1 to 100 ASCII digits are left out),
-        `first_seen_at` (of its first
+        sum; amounts that are not 1 to 100 ASCII digits are left out), `first_seen_at` (of its first
         token), `updated_at` (the latest change of a token's metadata).
 
     Raises:
-        InputError: `db` is neither a path nor a connection.
+        InputError: the amounts do not fit the `amounts` that was asked for, or `db` is neither a
+            path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     with reading(db) as source:
@@ -244,6 +244,7 @@ def collections(db: Store = None) -> pd.DataFrame:
     group = groups[place]
     first, latest = (pd.Series(moments(each)).groupby(groups) for each in (first_seen, updated))
     some = range(count)
+    sums = sums_in_each(group, known.exact().objects()[held], count)
     frame = frame_of(
         {
             "contract_address": text(contracts),
@@ -252,7 +253,7 @@ def collections(db: Store = None) -> pd.DataFrame:
             "tokens": np.bincount(groups, minlength=count),
             "held": distinct_in_each(group, place, count),
             "holders": distinct_in_each(group, wallets, count),
-            "amount": sums_in_each(group, known.exact()[held], count),
+            **amount_columns({"amount": Exact.of(sums)}, amounts),
             "first_seen_at": times(first.min().reindex(some).to_numpy("M8[us]")),
             "updated_at": times(latest.max().reindex(some).to_numpy("M8[us]")),
         }

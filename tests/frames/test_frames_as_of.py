@@ -76,14 +76,14 @@ def test_as_of_is_the_replay_and_that_of_the_end_is_now(
         about = {name: value for name, value in tokens[token].items() if name in CONTENT[:-1]}
         updated = {"token_updated_at": tokens[token]["updated_at"]}
         expected.append({"wallet_id": wallet, "token_id": token, **row, **about, **updated})
-    frame = frames.holdings(path, as_of=then)
+    frame = frames.holdings(path, as_of=then, amounts="exact")
     found = rows_of(frame, list(expected[0])) if expected else rows_of(frame, ["wallet_id"])
 
     def order(row: dict[str, Any]) -> tuple[str, str]:
         return row["wallet_id"], row["token_id"]
 
     assert sorted(found, key=order) == sorted(expected, key=order)
-    one = frames.holdings(path, wallet=wallet_id(1), as_of=then)
+    one = frames.holdings(path, wallet=wallet_id(1), as_of=then, amounts="exact")
     mine = frame[frame["wallet_id"] == wallet_id(1)].reset_index(drop=True)
     pd.testing.assert_frame_equal(one, mine)
     columns = ["token_id", "first_seen_at", *CONTENT, "updated_at"]

@@ -97,12 +97,20 @@ def test_leaving_out_rows_changes_none_of_the_others(
     """Counterparties are inferred before wallets are left out."""
     clock = histories.play(reads)
     start = min(start, clock) if reads else -1_000_000_000
-    whole = frames.diff(histories.path, moment(start))
+    whole = frames.diff(histories.path, moment(start), amounts="exact")
     some = [wallet_id(wallet) for wallet in WALLETS[:2]]
     chosen = whole["wallet_id"].isin(some)
     for frame, mask in (
-        (frames.diff(histories.path, moment(start), wallet=some), chosen),
-        (frames.diff(histories.path, moment(start), exclude=[some[0].upper(), some[1]]), ~chosen),
+        (frames.diff(histories.path, moment(start), wallet=some, amounts="exact"), chosen),
+        (
+            frames.diff(
+                histories.path,
+                moment(start),
+                exclude=[some[0].upper(), some[1]],
+                amounts="exact",
+            ),
+            ~chosen,
+        ),
     ):
         pd.testing.assert_frame_equal(frame, whole[mask].reset_index(drop=True))
 
@@ -126,6 +134,7 @@ def test_names_are_those_at_the_end_and_contracts_match_whatever_their_case(buil
 
 def test_empty_databases_and_windows(build: Builder, small_database: Path) -> None:
     types = frames.explain("diff").set_index("column")["type"].to_dict()
+    types |= {"before": "Int64", "after": "Int64"}
     for frame in (
         frames.diff(build.path, "2020-01-01"),
         frames.diff(small_database, at(2), at(2)),

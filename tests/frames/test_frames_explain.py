@@ -45,8 +45,9 @@ def test_explained_are_just_the_columns_there_are_also_of_an_empty_database(
     full, empty = frame(name, small_database), frame(name, build.path)
     told = frames.explain(name)
     for real in (full, empty):
-        types = [(column, str(kind)) for column, kind in real.dtypes.items()]
-        assert types == list(zip(told["column"], told["type"], strict=True))
+        assert list(real) == told["column"].tolist()
+        for kind, types in zip(real.dtypes, told["type"], strict=True):
+            assert str(kind) in types.split(" or ")
     assert len(full) > 0
     assert full.index.equals(pd.RangeIndex(len(full)))
     assert list(told.columns) == ["column", "type", "unit", "meaning", "source"]

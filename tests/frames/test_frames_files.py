@@ -30,7 +30,11 @@ UINT256 = 2**256 - 1
 
 #: Each frame that a database gives, by the function's name.
 OF_DATABASE: dict[str, Callable[[Path], pd.DataFrame]] = {
-    **{name: getattr(frames, name) for name in frames.__all__ if name not in {"load", "save"}},
+    **{
+        name: getattr(frames, name)
+        for name in frames.__all__
+        if name not in {"brief", "load", "save"}
+    },
     "diff": lambda database: frames.diff(database, at(2)),
     "explain": lambda _: frames.explain("holdings"),
 }

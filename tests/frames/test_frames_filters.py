@@ -23,7 +23,7 @@ def pairs(frame: pd.DataFrame) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("as_of", [None, at(100)])
 def test_wallet(small_database: Path, as_of: str | None) -> None:
-    everything = frames.holdings(small_database, as_of=as_of)
+    everything = frames.holdings(small_database, as_of=as_of, amounts="exact")
     for wallet, expected in [
         (wallet_id(1).upper(), {1}),
         (UUID(wallet_id(1)), {1}),
@@ -33,7 +33,7 @@ def test_wallet(small_database: Path, as_of: str | None) -> None:
         (wallet_id(3), set()),
         ([], set()),
     ]:
-        frame = frames.holdings(small_database, wallet=wallet, as_of=as_of)
+        frame = frames.holdings(small_database, wallet=wallet, as_of=as_of, amounts="exact")
         rows = everything["wallet_id"].isin([wallet_id(number) for number in expected])
         pd.testing.assert_frame_equal(frame, everything[rows].reset_index(drop=True))
     assert len(everything) == 4

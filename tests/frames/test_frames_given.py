@@ -39,7 +39,8 @@ def objects(*amounts: object) -> pd.Series:
 
 def amounts_of(frame: pd.DataFrame, **options: Any) -> list[tuple[int, int]]:
     """What counts of each wallet, in the order of their ids: how much, and how many unknown."""
-    found = frames.concentration(frame, by="wallet_id", **options).sort_values("wallet_id")
+    found = frames.concentration(frame, by="wallet_id", amounts="exact", **options)
+    found = found.sort_values("wallet_id")
     assert {type(amount) for amount in found["amount"]} <= {int}
     return list(zip(found["amount"], found["unknown_amounts"], strict=True))
 

@@ -24,7 +24,7 @@ READERS: dict[str, Callable[[object], pd.DataFrame]] = {
     "freshness": lambda db: frames.freshness(db).drop(columns="age"),
     "holding_ages": lambda db: frames.holding_ages(db, at=at(99)),
 }
-for name in ("explain", "load", "save"):
+for name in ("brief", "explain", "load", "save"):
     del READERS[name]
 every_reader = pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 
