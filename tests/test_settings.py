@@ -52,7 +52,7 @@ def sample(name: str, layer: int) -> tuple[str, object]:
         return f"1{layer}", 10 + layer
     if name in {"timeout", "rate_limit"}:
         return f"{layer}.5", layer + 0.5
-    paths = "database ca_file client_certificate client_key wallets_file"
+    paths = "database ca_file client_certificate client_key wallets_file collections_file"
     if name in paths.split():
         return f"/d/{layer}.x", Path(f"/d/{layer}.x")
     texts: dict[str, tuple[str, object]] = {

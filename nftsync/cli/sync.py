@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -48,7 +48,7 @@ def sync(
     *,
     older_than: str | None,
     as_json: bool,
-    **which: bool,
+    **which: Any,
 ) -> int:
     """Read wallets' balances and tokens into the database.
 

@@ -17,6 +17,7 @@ from nftsync.errors import InputError, NftsyncError, SettingsError, StoreError, 
 from nftsync.provider.client import Access
 from nftsync.provider.routes import merged
 from nftsync.pull.api import client_config
+from nftsync.pull.collections_file import read_collections_file
 from nftsync.pull.plan import SyncRequest, read_wallets_file, register_all
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
@@ -67,17 +68,21 @@ def full_sync(settings: Settings, access: Access, *, resume: bool) -> RunSync:
     client = client_config(settings)
 
     def run(stopped: threading.Event) -> SyncResult:
-        if settings.wallets_file is not None and settings.wallets_file != "-":
-            try:
+        lines, collections = None, None
+        try:
+            if settings.wallets_file is not None and settings.wallets_file != "-":
                 lines = read_wallets_file(settings.wallets_file)
-            except InputError as error:  # which by itself says that there is no wallet to read
-                raise SettingsError(str(error)) from error
+            if settings.collections_file is not None:
+                collections = read_collections_file(settings.collections_file)
+        except InputError as error:  # which by itself says that there is no wallet to read
+            raise SettingsError(str(error)) from error
+        if lines is not None:
             with Mirror(settings.database) as mirror:
                 register_all(mirror, lines)
         return sync_wallets(
             settings.database,
             client,
-            SyncRequest(resume=resume),
+            SyncRequest(resume=resume, collections=collections),
             concurrency=settings.concurrency,
             progress=False,
             access=access,

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from nftsync import settings as _settings
 from nftsync.provider.client import ClientConfig
+from nftsync.pull.collections_file import read_collections_file
 from nftsync.pull.plan import SyncRequest, read_wallets_file
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
@@ -109,10 +110,13 @@ def sync_with(
         wallets = [line._replace(wallet_id=one) for line, one in zip(wallets, ids, strict=True)]
     elif settings.wallets_file is not None and wallets is None:
         wallets = read_wallets_file(settings.wallets_file)
+    collections = request.collections
+    if settings.collections_file is not None:
+        collections = read_collections_file(settings.collections_file)
     return sync_wallets(
         settings.database,
         client_config(settings),
-        request._replace(wallets=wallets),
+        request._replace(wallets=wallets, collections=collections),
         concurrency=settings.concurrency,
         progress=progress,
     )

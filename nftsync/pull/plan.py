@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import sqlite3
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from nftsync.errors import InputError
+from nftsync.pull.collections_file import name_collections
 from nftsync.pull.reads import TokenTask, WalletTask
 from nftsync.records import normalize_uuid
 from nftsync.sent_files import Row, SentFile, read_sent_file
@@ -100,6 +101,7 @@ class SyncRequest(NamedTuple):
         older_than: skip wallets read since.
         resume: go on with the newest interrupted run, where there is one.
         accept_empty: accept the word of a provider that answers with empty lists only.
+        collections: what contracts are called, by address; None leaves them as they are.
     """
 
     wallets: Sequence[WalletLine] | None = None
@@ -107,6 +109,7 @@ class SyncRequest(NamedTuple):
     older_than: timedelta | None = None
     resume: bool = False
     accept_empty: bool = False
+    collections: Mapping[str, str] | None = None
 
 
 def begin(mirror: Mirror, request: SyncRequest) -> runs.Run:
@@ -117,6 +120,8 @@ def begin(mirror: Mirror, request: SyncRequest) -> runs.Run:
     Raises:
         InputError: there is nothing to read.
     """
+    if request.collections is not None:
+        name_collections(mirror, request.collections)
     with mirror.transaction() as transaction:
         connection = transaction.connection
         cut_off = runs.find_cut_off_run(connection)

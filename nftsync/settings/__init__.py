@@ -111,6 +111,7 @@ class Settings:
         client_key: absolute; None: the same file holds it.
         wallets_file: absolute; `"-"` is stdin.
         ignore_fields: known extra top-level fields of a balances response.
+        collections_file: absolute; what collections are called.
         ipfs_gateway: with a slash at its end.
         routes: webhook type to route, only what the file says.
         paging: None: the provider sends no pages.
@@ -136,6 +137,7 @@ class Settings:
     client_key: Path | None
     wallets_file: Path | Literal["-"] | None
     ignore_fields: list[str]
+    collections_file: Path | None
     ipfs_gateway: str
     routes: dict[str, Route]
     paging: Paging | None

@@ -323,6 +323,7 @@ KEYS = (
     Key("client_key", _path, "its private key, where it is in another file"),
     Key("wallets_file", _path_or_stdin, "wallets to read", flag="--wallets-file"),
     Key("ignore_fields", _NAMES, "extra fields of a balances answer", [], in_environment=False),
+    Key("collections_file", _path, "what collections are called"),
     Key("ipfs_gateway", _gateway, "finds ipfs:// images", "https://ipfs.io/ipfs/"),
     Key("routes", _routes, "webhook type to read", {}, in_environment=False),
     Key("paging", _paging, "how pages are read", in_environment=False),

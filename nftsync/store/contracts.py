@@ -17,7 +17,15 @@ from nftsync.contracts import NamesSeen, contract_key
 from nftsync.errors import InputError
 from nftsync.store.database import over_keys
 
-__all__ = ["count_names", "label_contract", "name_from_file", "near_contracts", "take_in_contracts"]
+__all__ = [
+    "FileName",
+    "count_names",
+    "label_contract",
+    "names_that_differ",
+    "near_contracts",
+    "store_file_names",
+    "take_in_contracts",
+]
 
 
 #: A token's contract, if it names one, and its name.
@@ -91,26 +99,39 @@ def count_names(
     )
 
 
-def name_from_file(connection: sqlite3.Connection, names: Mapping[str, str]) -> None:
-    """Set the names that the collections file has, and take away those that it has no longer.
+#: A contract in the one spelling, its address, and its name in the collections file; None: none.
+FileName: TypeAlias = tuple[str, str, str | None]
+
+
+def names_that_differ(connection: sqlite3.Connection, names: Mapping[str, str]) -> list[FileName]:
+    """Compare the names of the collections file with those that were there before.
 
     Args:
-        connection: in a write transaction.
+        connection: any connection.
         names: by address; those of contracts that no token names yet are kept for when one does.
+
+    Returns:
+        What `store_file_names` has to store.
     """
     file = {contract_key(address): (address, name) for address, name in names.items()}
     rows = connection.execute(
-        "SELECT contract, file_name FROM contracts WHERE file_name IS NOT NULL"
+        "SELECT contract, contract_address, file_name FROM contracts WHERE file_name IS NOT NULL"
     )
-    before = dict(rows.fetchall())
-    connection.executemany(
-        "UPDATE contracts SET file_name = NULL WHERE contract = ?",
-        [(key,) for key in before if key not in file],
-    )
+    before = {key: (address, name) for key, address, name in rows}
+    gone = [(key, address, None) for key, (address, _) in before.items() if key not in file]
+    return gone + [
+        (key, address, name)
+        for key, (address, name) in file.items()
+        if before.get(key, (None, None))[1] != name
+    ]
+
+
+def store_file_names(connection: sqlite3.Connection, names: Iterable[FileName]) -> None:
+    """Store names of the collections file, in a write transaction."""
     connection.executemany(
         "INSERT INTO contracts (contract, contract_address, file_name) VALUES (?, ?, ?)"
         " ON CONFLICT (contract) DO UPDATE SET file_name = excluded.file_name",
-        [(key, *named) for key, named in file.items() if before.get(key) != named[1]],
+        names,
     )
 
 

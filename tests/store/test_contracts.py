@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from nftsync.errors import InputError
+from nftsync.pull.collections_file import name_collections
 from nftsync.records import CONTENT_COLUMNS, Content, TokenRead
-from nftsync.store.contracts import label_contract, name_from_file
+from nftsync.store.contracts import label_contract
 from nftsync.store.mirror import Mirror
 
 CATS, DOGS = "0x" + "Ca" * 20, "0x" + "d0" * 20
@@ -76,7 +77,7 @@ def test_given_goes_before_file_before_guessed_and_what_goes_leaves_the_next(
     def named() -> tuple[str | None, str | None]:
         return {row[0]: row[2:] for row in contracts(mirror)}[key]
 
-    name_from_file(connection, {key.upper().replace("X", "x"): "From the file", DOGS: "Dogs"})
+    name_collections(mirror, {key.upper().replace("X", "x"): "From the file", DOGS: "Dogs"})
     assert named() == ("From the file", "file")
     read(mirror, cats(range(6)))
     mirror.index_tokens()
@@ -84,15 +85,15 @@ def test_given_goes_before_file_before_guessed_and_what_goes_leaves_the_next(
     assert contracts(mirror)[1] == (DOGS, DOGS, "Dogs", "file")
     label_contract(connection, CATS, "Mine")
     assert named() == ("Mine", "given")
-    name_from_file(connection, {key: "Newer"})
+    name_collections(mirror, {key: "Newer"})
     assert named() == ("Mine", "given")
     assert contracts(mirror)[1] == (DOGS, DOGS, None, None)
     label_contract(connection, key, "")
     assert named() == ("Newer", "file")
     before = connection.total_changes
-    name_from_file(connection, {key: "Newer"})
+    name_collections(mirror, {key: "Newer"})
     assert connection.total_changes == before
-    name_from_file(connection, {})
+    name_collections(mirror, {})
     assert named() == ("Cool Cat", "guessed")
 
 
