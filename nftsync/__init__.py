@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nftsync.errors import NftsyncError
+from nftsync.errors import NftsyncError, NftsyncWarning
 
 if TYPE_CHECKING:
     from nftsync import charts, frames
@@ -22,6 +22,7 @@ __version__ = "0.4.0"
 
 __all__ = [
     "NftsyncError",
+    "NftsyncWarning",
     "SyncResult",
     "__version__",
     "charts",

@@ -15,6 +15,8 @@
     │   │   └── ProxyFailed  the proxy in between could not be reached, or refused
     │   └── UnusableAnswer   an answer came, but not what the provider's document promises
     └── Stopped              the caller asked to stop while a read was waiting
+
+`NftsyncWarning` is of what it warns about.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ __all__ = [
     "InputError",
     "NewerDatabase",
     "NftsyncError",
+    "NftsyncWarning",
     "NoConnection",
     "ProxyFailed",
     "ReadError",
@@ -47,6 +50,10 @@ class NftsyncError(Exception):
         The text says what happened and what to do next; frames of nftsync's own would bury it.
         """
         return [f"\x1b[31m{type(self).__name__}\x1b[39m: {visible(str(self))}"]
+
+
+class NftsyncWarning(UserWarning):
+    """Nothing was found, and that says nothing: the database does not know what was asked for."""
 
 
 class SettingsError(NftsyncError):

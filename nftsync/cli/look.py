@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +15,14 @@ from nftsync.cli.common import (
     json_option,
     limit_option,
     named,
+    one_line,
     print_json,
     print_json_rows,
     print_table,
     say,
     with_settings,
 )
+from nftsync.errors import NftsyncWarning
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["changes", "evidence", "export", "holdings", "snapshot"]
 
 #: What the table of changes shows.
-_CHANGE = ("change_id", "observed_at", "wallet_id", "token_id", "old_amount", "new_amount")
+_CHANGE = (
+    *("change_id", "observed_at", "wallet_label", "wallet_id", "name", "token_id"),
+    *("old_amount", "new_amount", "baseline"),
+)
 
 #: What the table of evidence shows of a holding.
 _HOLDING = ("token_id", "contract_address", "blockchain_token_id", "name", "amount", "held_since")
@@ -66,17 +73,28 @@ def holdings(
     """
     from nftsync import frames
 
-    frame = frames.holdings(settings.database, as_of=as_of, **which)
+    with _said_by_frames() as said:
+        frame = frames.holdings(settings.database, as_of=as_of, **which)
     if as_json:
         print_json_rows(_pages(frame))
     elif frame.empty:
-        say("Nothing is held, as far as this database knows; `nftsync sync` reads the wallets.")
+        say(said[0] if said else "Nothing is held.")
     else:
         shown = frame.head(limit) if limit else frame
         lines = table_of(shown)
         print_table(lines, list(lines[0]))
         if len(shown) < len(frame):
             say(f"{len(shown):,} of {len(frame):,} holdings; all with --limit 0, or with --json.")
+
+
+@contextmanager
+def _said_by_frames() -> Iterator[list[str]]:
+    """What frames warn of during a block, each as one line."""
+    said: list[str] = []
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", NftsyncWarning)
+        yield said
+    said += [one_line(str(each.message)) for each in told if each.category is NftsyncWarning]
 
 
 def table_of(holdings: pd.DataFrame) -> list[dict[str, Any]]:
@@ -174,7 +192,7 @@ def _show_changes(feed: ChangeFeed, after: int, limit: int) -> None:
     rows = feed.newest_page(after, min(limit or count, count))
     for row in rows:
         row["baseline"] = "first read" if row["baseline"] else ""
-    print_table(rows, [*_CHANGE, "baseline"])
+    print_table(rows, _CHANGE)
     if len(rows) < count:
         say(f"The newest {len(rows):,} of {count:,} changes; all with --limit 0, or with --json.")
 

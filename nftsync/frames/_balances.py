@@ -37,6 +37,8 @@ from nftsync.frames._source import (
     positions,
     reading,
 )
+from nftsync.frames._tables import wallet_names
+from nftsync.frames._tokens import NAMING, read_tokens
 
 __all__ = [
     "GREATEST",
@@ -101,8 +103,9 @@ def changes(
         amounts: what `old_amount` and `new_amount` are to be, as `nftsync.frames` tells.
 
     Returns:
-        `change_id`, `wallet_id`, `token_id`, `old_amount` and `new_amount` (exact; missing where
-        the text is not 1 to 100 ASCII digits), each followed by its text as sent
+        `change_id`, `wallet_id`, `wallet_label`, `token_id`, its `contract_address`, `contract`,
+        `collection` and `name` (as they are today), `old_amount` and `new_amount` (exact; missing
+        where the text is not 1 to 100 ASCII digits), each followed by its text as sent
         (`old_amount_text`, missing: was not listed; `new_amount_text`, missing: no longer listed),
         `observed_at`, `baseline` (bool: by the wallet's first read), `run_id` (`Int64`),
         `webhook_id`.
@@ -123,8 +126,10 @@ def changes(
             *("observed_at", "baseline", "run_id", "webhook_id"),
             first=first,
         )
-        wallets = _ids(source, "wallets", "wallet", wallet_no.to_numpy())
-        tokens = _ids(source, "tokens", "token", token_no.to_numpy())
+        wallets, token_numbers = wallet_no.to_numpy(), token_no.to_numpy()
+        names = wallet_names(source, wallets)
+        tokens = read_tokens(source, NAMING, wanted=np.unique(token_numbers))
+    place = positions(tokens.numbers, token_numbers)
     old_amounts, new_amounts = Amounts(old), Amounts(new)
     exact = amount_columns(
         {"old_amount": old_amounts.exact(), "new_amount": new_amounts.exact()}, amounts
@@ -132,8 +137,9 @@ def changes(
     return frame_of(
         {
             "change_id": change.to_numpy().copy(),
-            "wallet_id": wallets,
-            "token_id": tokens,
+            "wallet_id": names.id_column(wallets),
+            "wallet_label": names.label_column(wallets),
+            **tokens.named(pa.array(place, mask=place < 0)),
             "old_amount": exact["old_amount"],
             "old_amount_text": old_amounts.text(),
             "new_amount": exact["new_amount"],
@@ -152,12 +158,6 @@ def _following(after: SupportsIndex) -> int:
     except TypeError as error:
         raise InputError(f"{after!r} is not a change_id; give an integer") from error
     return max(min(number, GREATEST - 1), -1) + 1
-
-
-def _ids(source: Source, table: str, what: str, numbers: Numbers) -> object:
-    known, (ids,) = source.numbered(table, f"{what}_no", [(f"{what}_id", TEXT)], np.unique(numbers))
-    place = positions(known, numbers)
-    return text(ids.take(pa.array(place, mask=place < 0)))
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def _as_in(frame: str, names: str) -> dict[str, Note]:
 
 #: The frames that show a table or view of the database, and those that have another name there.
 _SHOWN: Final = (
-    *("holdings", "wallets", "changes"),
+    *("holdings", "wallets"),
     *("token_changes", "wallet_states", "runs", "webhooks"),
 )
 _TABLES: Final = {"changes": "balance_changes", "runs": "sync_runs"}
@@ -137,6 +137,13 @@ _MEASURED: Final[dict[str, dict[str, Note]]] = {
         ),
         "first_seen_at": _time("when its first token became known", "table tokens"),
         "updated_at": _time("the latest change of a token's metadata", "table tokens"),
+    },
+    "changes": {
+        **_as_in("changes", "change_id"),
+        **_WHOSE,
+        **_WHICH_TOKEN,
+        **_as_in("changes", "old_amount old_amount_text new_amount new_amount_text"),
+        **_as_in("changes", "observed_at baseline run_id webhook_id"),
     },
     "diff": {
         **_WHOSE,

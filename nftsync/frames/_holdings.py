@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from nftsync.errors import NftsyncWarning
 from nftsync.frames._amounts import AmountKind, amount_columns
 from nftsync.frames._balances import (
     Balances,
@@ -28,6 +30,7 @@ from nftsync.frames._columns import (
     times,
 )
 from nftsync.frames._contracts import CONTRACT_COLUMNS, chosen_contract, names_contract
+from nftsync.frames._nothing import why_nothing
 from nftsync.frames._source import (
     IN_JSON,
     Numbers,
@@ -113,13 +116,24 @@ def holdings(
         state was read before and after), `gap` (it changed in between) or `open` (no read
         since); `wallet_synced_at` is then `confirmed_before`.
 
+    Warns:
+        NftsyncWarning: there are no rows because the wallet or the contract is not known, or was
+            not read by then: nobody knows whether something was held.
+
     Raises:
         InputError: no wallet, or no collection, is called so, or several are; `as_of` is no time;
             the amounts do not fit the `amounts` that was asked for; or `db` is neither a path nor a
             connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    return read_holdings(db, wallet=wallet, contract=contract, as_of=as_of, amounts=amounts)
+    with reading(db) as source:
+        found = read_holdings(
+            source, wallet=wallet, contract=contract, as_of=as_of, amounts=amounts
+        )
+        unknown = why_nothing(source, wallet, contract, as_of) if found.empty else None
+    if unknown is not None:
+        warnings.warn(unknown, NftsyncWarning, stacklevel=2)
+    return found
 
 
 def read_holdings(

@@ -66,8 +66,8 @@ def find_evidence(path: Path | str, wallet: str, at: str) -> Evidence:
         InputError: no such wallet is known, or several are called so.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    from nftsync import frames  # pandas is slow to import
-    from nftsync.frames._files import rows_of
+    from nftsync.frames._files import rows_of  # pandas is slow to import
+    from nftsync.frames._holdings import read_holdings
 
     with reading(path) as connection:
         (wallet_id,) = ids_in(connection, wallet)
@@ -78,7 +78,7 @@ def find_evidence(path: Path | str, wallet: str, at: str) -> Evidence:
             raise InputError(f"wallet {wallet_id} is not known here; see `nftsync wallets`")
         number, label = known_as
         known, reads, unproven = _states_around(connection, number, at)
-        holdings = frames.holdings(connection, wallet=wallet_id, as_of=at)
+        holdings = read_holdings(connection, wallet=wallet_id, as_of=at)
         certainty, before, after = _confirmations(connection, number, at)
     if not known:
         certainty = "unknown"

@@ -29,7 +29,13 @@ PAGE = 1_000
 #: The public columns of a webhook without its body, which is long.
 WEBHOOK_COLUMNS = tuple(name for name in TABLES["webhooks"].columns if name != "body")
 
-_CHANGES = f"SELECT {', '.join(TABLES['balance_changes'].columns)} FROM balance_changes"  # noqa: S608
+#: What a change shows: its columns, and after an id what that is called.
+_CALLED = {"wallet_id": "wallet_id, label AS wallet_label", "token_id": "token_id, name"}
+_CHANGES = (
+    "SELECT "  # noqa: S608
+    + ", ".join(_CALLED.get(column, column) for column in TABLES["balance_changes"].columns)
+    + " FROM balance_change_rows JOIN wallets USING (wallet_no) JOIN tokens USING (token_no)"
+)
 
 #: A row under the names of its columns.
 Row: TypeAlias = dict[str, Any]

@@ -58,6 +58,10 @@ def described(path: Path, then: str) -> dict[str, dict[str, Any]]:
     return {token: about for token, about in tokens.items() if about["first_seen_at"] <= then}
 
 
+#: Here, what there is counts, not why there is nothing.
+pytestmark = pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
+
+
 @pytest.fixture(scope="module")
 def histories(tmp_path_factory: pytest.TempPathFactory) -> Histories:
     return Histories(tmp_path_factory.mktemp("as_of"))

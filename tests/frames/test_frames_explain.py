@@ -38,6 +38,7 @@ def test_every_frame_is_explained() -> None:
     assert sorted(frames.explain()["name"]) == ALL
 
 
+@pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
 @pytest.mark.parametrize("name", ALL)
 def test_explained_are_just_the_columns_there_are_also_of_an_empty_database(
     name: str, small_database: Path, build: Builder

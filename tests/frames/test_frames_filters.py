@@ -16,6 +16,9 @@ from hypothesis import strategies as st
 from nftsync import frames
 from nftsync.errors import InputError
 
+#: Here, what there is counts, not why there is nothing.
+pytestmark = pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
+
 
 def pairs(frame: pd.DataFrame) -> set[tuple[str, str]]:
     return set(zip(frame["wallet_id"], frame["token_id"], strict=True))

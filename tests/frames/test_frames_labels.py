@@ -57,6 +57,7 @@ def test_charts_take_labels(small_database: Path) -> None:
             chart(small_database, exclude="Volt")
 
 
+@pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
 def test_a_label_of_several_wallets_lists_their_ids(build: Builder) -> None:
     for number in range(1, 9):
         build.wallet(number, label="Desk" if number < 8 else "desk")

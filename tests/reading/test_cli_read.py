@@ -92,9 +92,26 @@ def test_holdings_of_a_wallet_or_of_a_contract_in_any_case(site: Site, command: 
     ).json
     assert same == [row for row in rows if row["contract_address"].lower() == contract.lower()]
     assert command("holdings", "-d", site.database, "--wallet", STRANGER, "--json").out == "[]\n"
-    nothing = command("holdings", "-d", site.database, "--as-of", "2000-01-01")
-    assert (nothing.code, nothing.out) == (0, "")
-    assert "Nothing is held" in nothing.err
+
+
+def test_that_nothing_was_held_and_that_nobody_knows_are_told_apart(
+    site: Site, command: Command
+) -> None:
+    command("wallets", "label", site.ids[0], "Treasury", "-d", site.database)
+    first = command("changes", "-d", site.database, "--json").json[0]["observed_at"]
+    empty = site.world.add_wallet()
+    site.sync(empty)
+    for words, said in (
+        (("--as-of", "2000-01-01"), f"the first read that was stored is of {first}"),
+        (("--as-of", "2000-01-01", "--wallet", "Treasury"), "of wallet Treasury of 2000-01-01T"),
+        (("--wallet", STRANGER), f"nothing is known of wallet {STRANGER}"),
+        (("--contract", f"0x{0:040}"), f"no token that is known is of contract '0x{0:040}'"),
+        (("--wallet", empty), "Nothing is held."),
+    ):
+        nothing = command("holdings", "-d", site.database, *words)
+        assert (nothing.code, nothing.out) == (0, "")
+        assert said in nothing.err
+        assert len(nothing.err.splitlines()) == 1
 
 
 def test_the_table_shows_some_and_says_how_to_see_all(site: Site, command: Command) -> None:
@@ -169,8 +186,15 @@ def test_changes_as_json_are_the_rows_of_the_view_from_a_time_on(
 ) -> None:
     site.world.remove(site.ids[0], site.held(site.ids[0])[0])
     site.sync()
+    command("wallets", "label", site.ids[0], "Treasury", "-d", site.database)
     rows = command("changes", "-d", site.database, "--json").json
-    assert rows == view(site, "balance_changes", CHANGES)
+    assert [{name: row[name] for name in CHANGES} for row in rows] == view(
+        site, "balance_changes", CHANGES
+    )
+    names = {row["token_id"]: row["name"] for row in view(site, "tokens", ["token_id", "name"])}
+    assert all(row["name"] == names[row["token_id"]] for row in rows)
+    called = {row["wallet_id"]: row["wallet_label"] for row in rows}
+    assert called == {wallet: "Treasury" if wallet == site.ids[0] else None for wallet in site.ids}
     assert rows[-1]["new_amount"] is None
     assert [row["baseline"] for row in rows] == [1] * 20 + [0]
     moment = rows[-1]["observed_at"]

@@ -1,0 +1,68 @@
+"""Why there are no holdings where that does not say that nothing was held."""
+
+from __future__ import annotations
+
+import json
+
+from nftsync.contracts import is_hex_address
+from nftsync.frames._columns import Moment, shown, stored_time
+from nftsync.frames._contracts import chosen_contract
+from nftsync.frames._source import IN_JSON, Parameters, Source
+from nftsync.frames._tables import WalletIds, wallet_ids
+from nftsync.text import counted
+
+__all__ = ["why_nothing"]
+
+_FIRST = """
+    SELECT min(at) FROM (
+        SELECT * FROM (SELECT observed_at AS at FROM wallet_state_rows {which}
+            ORDER BY state_id LIMIT 1)
+        UNION ALL
+        SELECT * FROM (SELECT observed_at FROM balance_change_rows {which}
+            ORDER BY change_id LIMIT 1))
+"""
+
+
+def why_nothing(
+    source: Source, wallet: WalletIds | None, contract: str | None, as_of: Moment | None
+) -> str | None:
+    """What is not known about holdings of which there are no rows.
+
+    Args:
+        source: where to read.
+        wallet: the wallets that were asked for, by id or label; None is all.
+        contract: the contract that was asked for; None is any.
+        as_of: the time that was asked for; None is now.
+
+    Returns:
+        A sentence that says what is not known; None: it is known that nothing was held.
+    """
+    which, whose = "", ""
+    parameters: Parameters = ()
+    if wallet is not None:
+        ids = wallet_ids(source, wallet)
+        if not ids:
+            return None
+        parameters = (json.dumps(ids),)
+        query = f"SELECT wallet_id, label FROM wallets WHERE wallet_id {IN_JSON}"  # noqa: S608
+        known = list(source.rows(query, parameters))
+        named = [label or wallet_id for wallet_id, label in known] or ids
+        whose = f" of wallet {named[0]}" if len(ids) == 1 else f" of {counted(len(ids), 'wallet')}"
+        if not known:
+            return f"nothing is known{whose}; `nftsync wallets` lists those that are known"
+        which = f"WHERE wallet_no IN (SELECT wallet_no FROM wallets WHERE wallet_id {IN_JSON})"  # noqa: S608
+    first = next(source.rows(_FIRST.format(which=which), parameters * 2))[0]
+    if first is None:
+        return f"nothing is known{whose} yet: no read has been stored; `nftsync sync` makes one"
+    moment = None if as_of is None else stored_time(as_of)
+    if moment is not None and moment < first:
+        return (
+            f"nothing is known{whose} of {moment}: the first read that was stored is of {first},"
+            " so there may have been holdings"
+        )
+    if (contract := chosen_contract(source, contract)) is not None:
+        same = "= ? COLLATE NOCASE" if is_hex_address(contract) else "= ?"
+        query = f"SELECT 1 FROM tokens WHERE contract_address {same} LIMIT 1"  # noqa: S608
+        if not any(source.rows(query, (contract,))):
+            return f"no token that is known is of contract {shown(contract)}"
+    return None
