@@ -152,8 +152,8 @@ def cases(path: Path, folder: Path) -> dict[str, Callable[[], object]]:
         "charts.holding_ages": lambda: charts.holding_ages(path),
         "charts.webhook_lag": lambda: charts.webhook_lag(path),
         "charts.webhook_backlog": lambda: charts.webhook_backlog(path),
-        "gallery, shown": lambda: nftsync.gallery(held)._repr_html_(),
-        "gallery, saved": lambda: nftsync.gallery(held).save(folder / "gallery.html"),
+        "gallery, shown": lambda: nftsync.gallery(held, limit=2_000)._repr_html_(),
+        "gallery, saved": lambda: nftsync.gallery(held, limit=2_000).save(folder / "gallery.html"),
     }
 
 

@@ -1,15 +1,28 @@
 "use strict";
 // Texts come from strangers: they enter the page through textContent and setAttribute only.
-(() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
+(async () => {
+  /** The page's data: JSON, compressed, so that a page of many NFTs is a file to send. */
+  async function unpacked() {
+    const packed = atob(document.getElementById("data").textContent);
+    const bytes = Uint8Array.from(packed, (character) => character.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Response(stream).json();
+  }
+
+  if (typeof DecompressionStream === "undefined") {
+    const nothing = document.getElementById("nothing");
+    nothing.textContent = "This browser is too old for this page.";
+    nothing.hidden = false;
+    return;
+  }
+  const data = await unpacked();
   const columns = data.columns;
   const size = data.page_size;
 
-  /** What a column says of an NFT, or null. A column lists values, or positions in `of`. */
+  /** What a column says of an NFT, or null. A column lists distinct values, and which is whose. */
   function value(name, nft) {
     const column = columns[name];
-    if (!column) return null;
-    return Array.isArray(column) ? column[nft] : column.of[column.at[nft]];
+    return column ? column.of[column.at[nft]] : null;
   }
 
   // Building ------------------------------------------------------------------------------
@@ -32,8 +45,18 @@
     return text.length > 20 ? `${text.slice(0, 8)}…${text.slice(-6)}` : text;
   }
 
-  function notice(what, why) {
-    return make("p", "missing", make("b", "", what), ...(why ? [own(why)] : []));
+  const tones = 6;
+
+  /** A tile in a picture's place: an initial, in a colour that its collection has everywhere. */
+  function notice(nft, what, why) {
+    const box = make("div", "missing", make("b", "", what), ...(why ? [own(why)] : []));
+    const of = value("collection", nft) ?? value("contract", nft) ?? value("name", nft) ?? "";
+    const named = value("collection", nft) ?? value("name", nft) ?? "";
+    const initial = /[\p{L}\p{N}]/u.exec(named);
+    box.setAttribute("data-initial", initial ? initial[0].toUpperCase() : "");
+    const sum = [...of.toLowerCase()].reduce((all, one) => all + one.codePointAt(0), 0);
+    box.classList.add(`tone-${sum % tones}`);
+    return box;
   }
 
   function hostOf(url) {
@@ -44,22 +67,23 @@
     }
   }
 
-  function picture(nft) {
+  function picture(nft, loading) {
     const box = make("div", "picture");
     const url = value("image", nft);
     if (url === null) {
       const problem = value("problem", nft);
-      box.append(problem === null ? notice("No image") : notice("Image not shown", problem));
+      const what = problem === null ? "No image" : "Image not shown";
+      box.append(notice(nft, what, problem));
       return box;
     }
     const image = make("img");
     image.setAttribute("alt", "");
-    image.setAttribute("loading", "lazy");
+    image.setAttribute("loading", loading);
     image.setAttribute("decoding", "async");
     image.setAttribute("referrerpolicy", "no-referrer");
     image.addEventListener("error", () => {
       const why = navigator.onLine ? `none came from ${hostOf(url)}` : "you are offline";
-      image.replaceWith(notice("Image did not load", why));
+      image.replaceWith(notice(nft, "Image did not load", why));
     });
     image.setAttribute("src", url);
     box.append(image);
@@ -79,11 +103,16 @@
     return shown.length ? [make("p", "line", ...all)] : [];
   }
 
-  function lines(nft) {
+  /** How many are held, and which of how many it is. */
+  function counts(nft) {
     const amount = value("amount", nft);
     const one = amount === null || amount === "1";
     const count = one ? null : make("span", "amount", "×", own(amount, amount));
     const of = edition(nft);
+    return line(count, of === null ? null : own(of));
+  }
+
+  function lines(nft) {
     const contract = value("contract", nft);
     const collection = value("collection", nft);
     const wallet = value("wallet", nft);
@@ -93,7 +122,7 @@
     const held = value("held", nft);
     const since = held === null ? null : own(`seen since ${held.slice(0, 10)}`, held);
     return [
-      ...line(count, of === null ? null : own(of)),
+      ...counts(nft),
       ...line(from === null ? null : own(from, contract ?? from)),
       ...line(holder === null ? null : own(holder, wallet ?? holder)),
       ...line(since),
@@ -103,29 +132,77 @@
   const inDetails = {
     description: "Description",
     creator: "Creator",
+    collection: "Collection",
     contract: "Contract",
     chain: "Token on the chain",
+    label: "Holder",
     wallet: "Wallet",
     held: "Held since",
     token: "Token id",
   };
 
-  function details(nft) {
-    const list = make("dl");
-    for (const [name, label] of Object.entries(inDetails)) {
-      const text = value(name, nft);
-      if (text !== null) list.append(make("dt", "", label), make("dd", "", own(text)));
-    }
-    return make("details", "", make("summary", "", "Details"), list);
-  }
-
-  function card(nft) {
+  function nameOf(nft) {
     const [name, chain] = [value("name", nft), value("chain", nft)];
     const unnamed = chain === null ? "Unnamed" : `Unnamed ${short(chain)}`;
-    const heading = make("h2", name === null ? "unnamed" : "", own(name ?? unnamed, name ?? chain));
-    const about = make("div", "about", heading, ...lines(nft), details(nft));
-    return make("li", "card", picture(nft), about);
+    return [name ?? unnamed, name ?? chain, name === null ? "unnamed" : ""];
   }
+
+  function card(nft, place) {
+    const [name, title, kind] = nameOf(nft);
+    const more = make("button", "more", "Details");
+    more.setAttribute("type", "button");
+    more.setAttribute("aria-haspopup", "dialog");
+    more.setAttribute("aria-label", `Details: ${name}`);
+    more.addEventListener("click", () => open(place));
+    const about = make("div", "about", make("h2", kind, own(name, title)), ...lines(nft), more);
+    return make("li", "card", picture(nft, "lazy"), about);
+  }
+
+  // One NFT, large ------------------------------------------------------------------------
+
+  const [dialog, stage, large, about, facts, close] = [
+    "dialog", "stage", "large", "about", "facts", "close",
+  ].map((id) => document.getElementById(id));
+  const turns = [...document.querySelectorAll("button[data-turn]")];
+  let opened = 0;
+
+  /** Show the NFT at this place among the chosen ones. */
+  function open(place) {
+    opened = place;
+    const nft = chosen[place];
+    const [name, title, kind] = nameOf(nft);
+    large.className = kind;
+    large.replaceChildren(own(name, title));
+    stage.replaceChildren(picture(nft, "eager"));
+    about.replaceChildren(...counts(nft));
+    facts.replaceChildren();
+    for (const [column, label] of Object.entries(inDetails)) {
+      const text = value(column, nft);
+      if (text !== null) facts.append(make("dt", "", label), make("dd", "", own(text)));
+    }
+    for (const button of turns) button.disabled = !(place + Number(button.dataset.turn) in chosen);
+    if (!dialog.open) {
+      dialog.showModal();
+      close.focus();
+    }
+  }
+
+  function turned(by) {
+    if (opened + by in chosen) open(opened + by);
+  }
+
+  for (const button of turns) {
+    button.addEventListener("click", () => turned(Number(button.dataset.turn)));
+  }
+  close.addEventListener("click", () => dialog.close());
+  dialog.addEventListener("click", (event) => {
+    if (event.target === dialog) dialog.close(); // beside it
+  });
+  dialog.addEventListener("close", () => stage.replaceChildren());
+  dialog.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (by) turned(by);
+  });
 
   // Choosing ------------------------------------------------------------------------------
 
@@ -151,25 +228,48 @@
     held: [texts("held"), (a, b) => (a < b ? -1 : a > b ? 1 : 0)],
   };
 
+  /** The place of each NFT's value among all values; what has none comes last, both ways. */
+  const ranks = new Map();
+  function ranked(by) {
+    if (ranks.has(by)) return ranks.get(by);
+    const [key, compare] = sorts[by];
+    const keys = Array.from({ length: data.count }, (_, nft) => key(nft));
+    const distinct = [...new Set(keys)].filter((each) => each !== null).sort(compare);
+    const places = new Map();
+    let rank = 0;
+    distinct.forEach((each, at) => {
+      if (at && compare(distinct[at - 1], each)) rank += 1;
+      places.set(each, rank);
+    });
+    const found = Int32Array.from(keys, (each) => (each === null ? -1 : places.get(each)));
+    ranks.set(by, found);
+    return found;
+  }
+
   function sorted(nfts, by, down) {
     if (!sorts[by]) return down ? nfts.reverse() : nfts;
-    const [key, compare] = sorts[by];
-    const keys = new Map(nfts.map((nft) => [nft, key(nft)]));
+    const places = ranked(by);
     return nfts.sort((a, b) => {
-      const [left, right] = [keys.get(a), keys.get(b)];
-      // What has no value stands last in both directions.
-      if (left === null || right === null) return (left === null) - (right === null) || a - b;
-      return (down ? -compare(left, right) : compare(left, right)) || a - b;
+      const [left, right] = [places[a], places[b]];
+      if (left < 0 || right < 0) return (left < 0) - (right < 0) || a - b;
+      return (down ? right - left : left - right) || a - b;
     });
   }
 
   const searched = [
     "name", "creator", "collection", "contract", "label", "wallet", "token", "chain",
-  ];
-  const haystacks = [];
-  function haystack(nft) {
-    haystacks[nft] ??= searched.map((name) => value(name, nft) ?? "").join("\n").toLowerCase();
-    return haystacks[nft];
+  ].filter((name) => columns[name]);
+  const lower = new Map();
+  const everyNft = Array.from({ length: data.count }, (_, nft) => nft);
+
+  /** The NFTs of these that have a word in any column that is searched. */
+  function having(word, nfts) {
+    const found = searched.map((name) => {
+      if (!lower.has(name)) lower.set(name, columns[name].of.map((text) => text?.toLowerCase()));
+      return lower.get(name).map((text) => (text ? text.includes(word) : false));
+    });
+    const places = searched.map((name) => columns[name].at);
+    return nfts.filter((nft) => found.some((hits, number) => hits[places[number][nft]]));
   }
 
   // Showing -------------------------------------------------------------------------------
@@ -189,12 +289,15 @@
   function show() {
     const first = page * size;
     const shown = chosen.slice(first, first + size);
-    grid.replaceChildren(...shown.map(card));
+    grid.replaceChildren(...shown.map((nft, number) => card(nft, first + number)));
     nothing.hidden = shown.length > 0;
-    const all = chosen.length === data.count ? "" : ` of ${count(data.count)}`;
-    const range = `${count(first + 1)} to ${count(first + shown.length)} shown`;
+    const some = chosen.length < data.count;
+    const capped = data.count < data.total;
+    const part = some ? `${count(chosen.length)} of ` : "";
+    const known = capped ? `${some ? "the" : "The"} first ${count(data.count)} of ` : "";
     const one = columns.wallet ? "holding" : "NFT";
-    const found = `${count(chosen.length)}${all} ${one}${data.count === 1 ? "" : "s"}`;
+    const found = `${part}${known}${count(data.total)} ${one}${data.total === 1 ? "" : "s"}`;
+    const range = `${count(first + 1)} to ${count(first + shown.length)} shown`;
     status.textContent = shown.length ? `${found}, ${range}` : found;
     place.textContent = `${count(page + 1)} of ${count(pages())}`;
     for (const button of steps) {
@@ -205,8 +308,7 @@
 
   function choose() {
     const words = search.value.toLowerCase().split(/\s+/).filter((word) => word);
-    const all = Array.from({ length: data.count }, (_, nft) => nft);
-    const found = all.filter((nft) => words.every((word) => haystack(nft).includes(word)));
+    const found = words.reduce((nfts, word) => having(word, nfts), [...everyNft]);
     const down = turn.getAttribute("aria-pressed") === "true";
     turn.textContent = down ? "↓" : "↑";
     chosen = sorted(found, sort.value, down);

@@ -7,11 +7,11 @@ the style beside it shows it, and the table stands there until that style hides 
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import warnings
 from base64 import b64encode
-from contextlib import suppress
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from html import escape
@@ -19,17 +19,19 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Any
-from uuid import uuid4
 
 from nftsync import settings
 from nftsync.errors import InputError, SettingsError
-from nftsync.lab.gallery_cards import Cards, Column, Images, cards_of, clean
+from nftsync.lab.gallery_cards import Cards, Column, Images, Shown, cards_of, clean, shown_of
 from nftsync.provider.images import DEFAULT_GATEWAY, origin
+from nftsync.whole_files import whole_file
 
 __all__ = ["Gallery", "gallery"]
 
 _TITLE = "NFTs"
 _MOST_PAGE_SIZE = 500
+#: NFTs in a notebook unless the caller says otherwise: the notebook keeps them, about 1 MB.
+_IN_NOTEBOOK = 20_000
 
 
 class Gallery:
@@ -39,54 +41,51 @@ class Gallery:
         title: the heading.
     """
 
-    def __init__(self, cards: Cards, images: Images, *, title: str, page_size: int) -> None:
+    def __init__(self, shown: Shown, *, title: str, page_size: int, limit: int | None) -> None:
         self.title = title
-        self._cards = cards
-        self._images = images
+        self._shown = shown
         self._page_size = page_size
+        self._limit = limit
 
     def __len__(self) -> int:
-        """NFTs that the page holds."""
-        return len(self._cards)
+        """NFTs that the saved page holds."""
+        return len(self._shown.frame.iloc[: self._limit])
 
     def __repr__(self) -> str:
-        left_out = self._cards.total - len(self)
-        rest = f" of {self._cards.total:,}" if left_out else ""
-        what = f"{len(self):,}{rest} {self._cards.noun}"
+        total = len(self._shown.frame)
+        rest = f" of {total:,}" if total > len(self) else ""
+        what = f"{len(self):,}{rest} {self._shown.noun}"
         return f"<Gallery {self.title!r}: {what}; .save(path) makes a page>"
 
     @cached_property
     def html(self) -> str:
         """The page, whole."""
-        return page(self._cards, self._images, title=self.title, page_size=self._page_size)
+        cards = cards_of(self._shown, self._limit)
+        return page(cards, title=self.title, page_size=self._page_size)
 
     def _repr_html_(self) -> str:
-        return output(self.html, self._cards, title=self.title)
+        cards = cards_of(self._shown, self._limit or _IN_NOTEBOOK)
+        advice = ADVICE if self._limit else SAVE_ADVICE
+        inside = page(cards, title=self.title, page_size=self._page_size, advice=advice)
+        return output(inside, cards, title=self.title, advice=advice)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the page to a file, all of it or nothing; an older file is replaced.
 
+        Like all files of nftsync it is its owner's only.
+
         Args:
-            path: the file; its directory exists.
+            path: the file; its folder is made where it is missing.
 
         Returns:
             The file, absolute.
 
         Raises:
-            InputError: it cannot be written there.
+            StoreError: it cannot be written there.
         """
-        target = Path(path).absolute()
-        if target.is_dir():
-            raise InputError(f"cannot write {target}: it is a directory; name a file in it")
-        unfinished = target.with_name(f".{uuid4().hex}.unfinished")
-        try:
-            unfinished.write_text(self.html, encoding="utf-8", newline="\n")
-            unfinished.replace(target)
-        except OSError as error:
-            raise InputError(f"cannot write {target}: {error.strerror or error}") from None
-        finally:
-            with suppress(OSError):
-                unfinished.unlink()
+        target = Path(path).resolve()
+        with whole_file(target, replace=True) as partial:
+            partial.write_text(self.html, encoding="utf-8", newline="\n")
         return target
 
 
@@ -102,8 +101,9 @@ def gallery(
     *,
     title: str | None = None,
     page_size: int = 60,
-    limit: int = 2_000,
+    limit: int | None = None,
     hide_zero: bool = True,
+    pictures_first: bool | None = None,
     ipfs_gateway: str | None = None,
     base_url: str | None = None,
 ) -> Gallery:
@@ -118,8 +118,11 @@ def gallery(
             `frames.holdings` takes it (None: the configured one).
         title: the heading.
         page_size: NFTs shown at a time, 1 to 500.
-        limit: NFTs that the page holds at most, the first of the frame; it says what it left out.
+        limit: NFTs that the page holds and searches at most, the first; it says so. None: all in a
+            saved page, the first 20,000 in a notebook.
         hide_zero: leave out rows with an amount of 0.
+        pictures_first: show NFTs with a picture before others; None: unless the frame was sorted,
+            by which its index is no longer ascending.
         ipfs_gateway: the URL that IPFS content is found behind; None: the configured one.
         base_url: the provider, whose origin may show images; None: the configured one.
 
@@ -136,7 +139,8 @@ def gallery(
     from nftsync.frames import holdings as read_holdings
 
     _check("page_size", page_size, _MOST_PAGE_SIZE)
-    _check("limit", limit, None)
+    if limit is not None:
+        _check("limit", limit, None)
     gateway, provider = ipfs_gateway, base_url
     if gateway is None or provider is None:
         configured = _image_sources()
@@ -146,9 +150,9 @@ def gallery(
             origin(url)
     images = Images(gateway, provider)
     frame = holdings if isinstance(holdings, pd.DataFrame) else read_holdings(holdings)
-    cards = cards_of(frame, images, limit=limit, hide_zero=hide_zero)
+    shown = shown_of(frame, images, hide_zero=hide_zero, pictures_first=pictures_first)
     heading = _TITLE if title is None else clean(title, 200) or _TITLE
-    return Gallery(cards, images, title=heading, page_size=page_size)
+    return Gallery(shown, title=heading, page_size=page_size, limit=limit)
 
 
 def _image_sources() -> tuple[str, str | None]:
@@ -165,46 +169,48 @@ def _image_sources() -> tuple[str, str | None]:
     return configured.ipfs_gateway, configured.base_url
 
 
-#: What could end the script element that holds the data, or begin a comment in it.
-_IN_SCRIPT = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"}
+ADVICE = "filter the frame, or raise limit, to see others"
+SAVE_ADVICE = '.save("gallery.html") makes a page of all'
 
 
-def page(cards: Cards, images: Images, *, title: str, page_size: int) -> str:
+def page(cards: Cards, *, title: str, page_size: int, advice: str = ADVICE) -> str:
     """Write the page.
 
     Args:
         cards: what it shows.
-        images: where images may come from.
         title: its heading.
         page_size: NFTs in the document at a time.
+        advice: how to see the NFTs that are left out, if any are.
     """
     script, style = _part("gallery.js"), _part("gallery.css")
     data = {
         "count": len(cards),
+        "total": cards.total,
         "page_size": page_size,
         "columns": {name: _coded(values) for name, values in cards.columns.items()},
     }
-    said = "".join(f'<p class="notes">{escape(note)}</p>' for note in notes(cards))
+    said = "".join(f'<p class="notes">{escape(note)}</p>' for note in notes(cards, advice))
     return Template(_part("gallery.html")).substitute(
-        policy=_policy(script, style, images),
+        policy=_policy(script, style, cards.of.images),
         title=escape(title),
         style=style,
         notes=said,
-        data=_json(data),
+        order="pictures first" if cards.of.pictures_first else "as given",
+        data=_packed(data),
         script=script,
     )
 
 
-def notes(cards: Cards) -> list[str]:
+def notes(cards: Cards, advice: str) -> list[str]:
     """Say what was left out."""
     said = []
     if cards.total > len(cards):
         said.append(
-            f"The first {len(cards):,} of {cards.total:,} {cards.noun}; "
-            "filter the frame, or raise limit, to see others."
+            f"The first {len(cards):,} of {cards.total:,} {cards.of.noun}"
+            f" are here to search; {advice}."
         )
-    if cards.zeros:
-        said.append(f"{cards.zeros:,} with an amount of 0 left out.")
+    if cards.of.zeros:
+        said.append(f"{cards.of.zeros:,} with an amount of 0 left out.")
     return said
 
 
@@ -227,18 +233,16 @@ def _hash(text: str) -> str:
     return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
 
 
-def _coded(values: Column) -> Column | dict[str, list[int] | Column]:
-    """List each distinct value once where many are the same."""
-    distinct = list(dict.fromkeys(values))
-    if len(distinct) * 2 > len(values):
-        return values
-    place = {value: number for number, value in enumerate(distinct)}
-    return {"of": distinct, "at": [place[value] for value in values]}
+def _coded(values: Column) -> dict[str, list[int] | Column]:
+    """List each distinct value once, and which of them is whose."""
+    place = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    return {"of": list(place), "at": [place[value] for value in values]}
 
 
-def _json(value: object) -> str:
+def _packed(value: object) -> str:
+    """JSON, compressed, in letters that mean nothing to HTML; the same bytes each time."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.translate(_IN_SCRIPT)
+    return b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
 
 
 @lru_cache
@@ -252,22 +256,23 @@ _MOST_NAME = 60
 _HEADINGS = ("image", "name", "edition", "amount", "collection", "wallet")
 
 
-def output(page: str, cards: Cards, *, title: str) -> str:
+def output(page: str, cards: Cards, *, title: str, advice: str) -> str:
     """Write the output of a cell.
 
     Args:
         page: the page, whole.
         cards: what it shows.
         title: its heading.
+        advice: how to see the NFTs that are left out, if any are.
     """
     name = f"nftsync-gallery-{sha256(page.encode()).hexdigest()[:12]}"
-    # In single quotes: the page's data is full of double ones, which then stay as they are.
+    # In single quotes: the page has fewer of them than double ones, which stay as they are.
     document = page.replace("&", "&amp;").replace("'", "&#39;")
     return (
         f'<div id="{name}">\n<style>\n{_style(name)}</style>\n'
         f'<iframe hidden title="{escape(title)}" sandbox="allow-scripts" width="100%" '
         f"height=\"{_HEIGHT}\" srcdoc='{document}'></iframe>\n"
-        f"{_table(cards, title)}</div>"
+        f"{_table(cards, title, advice)}</div>"
     )
 
 
@@ -281,11 +286,11 @@ def _style(name: str) -> str:
     )
 
 
-def _table(cards: Cards, title: str) -> str:
+def _table(cards: Cards, title: str, advice: str) -> str:
     shown = min(len(cards), _ROWS)
     rows = "".join(_row(cards, nft) for nft in range(shown))
     head = "".join(f"<th>{heading}</th>" for heading in _HEADINGS)
-    said = "".join(f"<p>{escape(note)}</p>" for note in notes(cards))
+    said = "".join(f"<p>{escape(note)}</p>" for note in notes(cards, advice))
     rest = f"The first {shown:,} of {len(cards):,}. " if len(cards) > shown else ""
     return (
         # No heading element: JupyterLab would list it among the notebook's own.

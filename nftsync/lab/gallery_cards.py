@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from nftsync.errors import InputError
-from nftsync.provider.images import image_address
+from nftsync.provider.images import ImageAddress, image_address
 from nftsync.text import without_controls
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Cards", "Column", "Images", "cards_of", "clean"]
+__all__ = ["Cards", "Column", "Images", "Shown", "cards_of", "clean", "shown_of"]
 
 
+#: Most texts: nothing in them needs a closer look.
+_PLAIN = re.compile("[!-~]+(?: [!-~]+)*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 #: Emoji and several scripts are written with them; alone they show nothing.
 _JOINERS = "\u200c\u200d"
@@ -29,6 +33,8 @@ def clean(value: Any, most: int) -> str | None:
         value: text, an integer, or whatever a frame's cell holds.
         most: characters; what is longer is cut and ends in `…`.
     """
+    if isinstance(value, str) and len(value) <= most and _PLAIN.fullmatch(value):
+        return value
     # Far more than is kept is never looked at, so that long texts cost nothing.
     text = str(value)[: most * 4 + 1000]
     text = without_controls(_SURROGATE.sub("\ufffd", text))
@@ -36,6 +42,8 @@ def clean(value: Any, most: int) -> str | None:
         return None
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
+
+Made = TypeVar("Made")
 
 #: A text per NFT; None where there is nothing to say.
 Column: TypeAlias = list[str | None]
@@ -68,36 +76,59 @@ class Images(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Shown:
+    """What a gallery was given, in the order in which it shows it.
+
+    Attributes:
+        frame: the rows.
+        images: where images may come from.
+        zeros: rows left out before, as their amount is 0.
+        pictures_first: whether those with a picture come first; else the order is the caller's.
+    """
+
+    frame: pd.DataFrame
+    images: Images
+    zeros: int
+    pictures_first: bool
+
+    @property
+    def noun(self) -> str:
+        """What the rows are: an NFT that several wallets hold is several holdings."""
+        return "holdings" if "wallet_id" in self.frame.columns else "NFTs"
+
+
+@dataclass(frozen=True)
 class Cards:
-    """What a gallery shows.
+    """What a page of a gallery shows.
 
     Attributes:
         columns: page column to values, each of the same length. Columns of nothing are left out.
-        total: NFTs that there were, those beyond the limit included.
-        zeros: rows left out before, as their amount is 0.
+        of: what the gallery was given.
     """
 
     columns: dict[str, Column]
-    total: int
-    zeros: int
+    of: Shown
 
     def __len__(self) -> int:
         return len(self.columns["token"])
 
     @property
-    def noun(self) -> str:
-        """What the rows are: an NFT that several wallets hold is several holdings."""
-        return "holdings" if "wallet" in self.columns else "NFTs"
+    def total(self) -> int:
+        """NFTs that there are, those beyond the limit included."""
+        return len(self.of.frame)
 
 
-def cards_of(frame: pd.DataFrame, images: Images, *, limit: int, hide_zero: bool) -> Cards:
-    """Read a frame's columns, as far as it has them.
+def shown_of(
+    frame: pd.DataFrame, images: Images, *, hide_zero: bool, pictures_first: bool | None
+) -> Shown:
+    """Choose and order a frame's rows.
 
     Args:
-        frame: has `token_id`, and any of the columns of `frames.holdings` and `collection`.
+        frame: has `token_id`, and any of the columns of `frames.holdings`.
         images: where images may come from.
-        limit: NFTs at most, the first of the frame.
         hide_zero: leave out rows with an amount of 0.
+        pictures_first: put those with a picture first; None: unless the frame was sorted, which
+            shows in its index.
 
     Raises:
         InputError: it has no `token_id`, or a column twice.
@@ -108,40 +139,61 @@ def cards_of(frame: pd.DataFrame, images: Images, *, limit: int, hide_zero: bool
     if twice:
         raise InputError(f"a gallery cannot tell columns of one name apart: {', '.join(twice)}")
     rows = len(frame)
-    if hide_zero:
-        frame = _without_zeros(frame)
-    total = len(frame)
-    columns = _read(frame.iloc[:limit], images)
+    frame = _without_zeros(frame) if hide_zero else frame.copy(deep=False)
+    zeros = rows - len(frame)
+    if pictures_first is None:
+        pictures_first = frame.index.is_monotonic_increasing
+    if pictures_first:
+        without = [address.url is None for address in _addresses(frame, images)]
+        frame = frame.iloc[sorted(range(len(frame)), key=without.__getitem__)]
+    return Shown(frame, images, zeros, pictures_first)
+
+
+def cards_of(shown: Shown, limit: int | None = None) -> Cards:
+    """Read the columns of the first rows, at most `limit` of them, as far as there are any."""
+    columns = _read(shown.frame.iloc[:limit], shown.images)
     columns["token"] = [token or "" for token in columns["token"]]
     kept = {name: values for name, values in columns.items() if name == "token" or any(values)}
-    return Cards(kept, total, rows - total)
+    return Cards(kept, shown)
 
 
 def _read(frame: pd.DataFrame, images: Images) -> dict[str, Column]:
     columns: dict[str, Column] = {
-        name: [None if cell is None else clean(cell, most) for cell in _cells(frame, source)]
+        name: _each(partial(clean, most=most), frame, source)
         for name, (source, most) in _TEXTS.items()
         if source in frame.columns
     }
     columns["amount"] = _amounts(frame)
-    columns["edition"] = [_integer(cell) for cell in _cells(frame, "edition_id")]
+    columns["edition"] = _each(_integer, frame, "edition_id")
     # Providers say 0 where there is no limit.
-    totals = [_integer(cell) for cell in _cells(frame, "total_edition")]
+    totals = _each(_integer, frame, "total_edition")
     columns["editions"] = [None if text == "0" else text for text in totals]
-    columns["held"] = [_moment(cell) for cell in _cells(frame, "held_since")]
-    addresses = [_image(cell, images) for cell in _cells(frame, "image")]
-    columns["image"] = [url for url, _ in addresses]
-    columns["problem"] = [problem for _, problem in addresses]
+    columns["held"] = _each(_moment, frame, "held_since")
+    addresses = _addresses(frame, images)
+    columns["image"] = [address.url for address in addresses]
+    columns["problem"] = [address.problem for address in addresses]
     return columns
 
 
-def _cells(frame: pd.DataFrame, name: str) -> list[Any]:
-    """A column's values, None where one is missing or there is no such column."""
+def _each(make: Callable[[Any], Made | None], frame: pd.DataFrame, name: str) -> list[Made | None]:
+    """What is made of each cell of a column; None where one is missing or there is no such column.
+
+    Of texts, times and integers that are the same it is made once.
+    """
+    import pandas as pd
+
     if name not in frame.columns:
         return [None] * len(frame)
-    column = frame[name].astype(object)
-    cells: list[Any] = column.where(column.notna(), None).tolist()
-    return cells
+    column = frame[name]
+    if isinstance(column.dtype, pd.StringDtype) or column.dtype.kind in "iuM":
+        codes, cells = column.factorize()
+        made = [*map(make, cells), None]  # of what is missing the code is -1
+        return [made[code] for code in codes.tolist()]
+    cells = column.astype(object)
+    return [
+        None if gone else make(cell)
+        for cell, gone in zip(cells.tolist(), cells.isna().tolist(), strict=True)
+    ]
 
 
 def _without_zeros(frame: pd.DataFrame) -> pd.DataFrame:
@@ -152,13 +204,13 @@ def _without_zeros(frame: pd.DataFrame) -> pd.DataFrame:
 def _amounts(frame: pd.DataFrame) -> Column:
     """Amounts as text: as they were sent where the frame has that, else exactly as they are."""
     name = "amount_text" if "amount_text" in frame.columns else "amount"
-    return [_integer(cell) for cell in _cells(frame, name)]
+    return _each(_integer, frame, name)
 
 
 def _integer(value: Any) -> str | None:
     if isinstance(value, float) and value.is_integer():
         value = int(value)  # where pandas made floats of integers beside missing values
-    return None if value is None else clean(value, _MOST_DIGITS)
+    return clean(value, _MOST_DIGITS)
 
 
 def _moment(value: Any) -> str | None:
@@ -166,11 +218,18 @@ def _moment(value: Any) -> str | None:
         known = value.tzinfo is not None
         moment = value.astimezone(UTC) if known else value
         value = f"{moment:%Y-%m-%d %H:%M:%S}{' UTC' if known else ''}"
-    return None if value is None else clean(value, 40)
+    return clean(value, 40)
 
 
-def _image(value: Any, images: Images) -> tuple[str | None, str | None]:
-    """Where an image may be loaded from, or what is wrong with its address."""
-    if value is None or not str(value).strip():
-        return None, None
-    return image_address(str(value), ipfs_gateway=images.gateway, provider=images.provider)
+def _addresses(frame: pd.DataFrame, images: Images) -> list[ImageAddress]:
+    """Where each image may be loaded from, or what is wrong with its address."""
+
+    def address(cell: Any) -> ImageAddress:
+        if not str(cell).strip():
+            return _NO_IMAGE
+        return image_address(str(cell), ipfs_gateway=images.gateway, provider=images.provider)
+
+    return [found or _NO_IMAGE for found in _each(address, frame, "image")]
+
+
+_NO_IMAGE = ImageAddress(None, None)

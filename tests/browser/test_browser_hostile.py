@@ -114,6 +114,10 @@ def _hover_over_charts(notebook: LabPage) -> None:
             notebook.page.mouse.move(across, down)
 
 
+#: One after the other, each large.
+_OPEN_ALL = "(all) => all.forEach((each) => { each.click(); })"
+
+
 def test_no_script_of_metadata_runs_and_nothing_else_is_asked_for(
     lab: Lab,
     provider: SandboxServer,
@@ -126,7 +130,7 @@ def test_no_script_of_metadata_runs_and_nothing_else_is_asked_for(
     assert [error.partition(":")[0] for error in notebook.errors()] == ["InputError"]
     grid = notebook.gallery(notebook.outputs(_GALLERY)).locator("#grid")
     expect(grid.locator("li.card").filter(has_text=_LITERAL)).not_to_have_count(0)
-    grid.locator("details").evaluate_all("(all) => all.forEach((each) => { each.open = true; })")
+    grid.get_by_role("button", name="Details").evaluate_all(_OPEN_ALL)
     grid.evaluate(_LOAD_ALL)
     _hover_over_charts(notebook)
     labels = notebook.page.locator(".js-plotly-plot .yaxislayer-above")

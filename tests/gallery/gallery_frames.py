@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import re
+from base64 import b64decode
 from typing import Any
 from uuid import UUID
 
@@ -79,3 +83,10 @@ def many(count: int) -> pd.DataFrame:
             "wallet_id": [uuid(number % 50, 0xA) for number in range(count)],
         }
     )
+
+
+def data_of(html: str) -> Any:
+    """What a page's script reads."""
+    found = re.search(r'<script type="application/gzip" id="data">(.*?)</script>', html, re.DOTALL)
+    assert found is not None
+    return json.loads(gzip.decompress(b64decode(found[1])))

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from browser.seen_browser import PATIENCE, Record
 from gallery_frames import CID, HOSTILE_TEXTS, RUN, frame, hostile, many
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 from provider import Provider, reply
 
 import nftsync
@@ -74,8 +74,14 @@ def opened(context: BrowserContext, record: Record, tmp_path: Path) -> Callable[
 
 @pytest.fixture
 def saved(opened: Callable[[str], Page]) -> Show:
-    """Shows a gallery's file."""
-    return lambda gallery: opened(gallery.html)
+    """Shows a gallery's file, once its script has read the data."""
+
+    def show(gallery: Gallery) -> Page:
+        page = opened(gallery.html)
+        expect(page.locator("#status")).not_to_be_empty()
+        return page
+
+    return show
 
 
 def output(opened: Callable[[str], Page], gallery: Gallery) -> Page:
@@ -86,7 +92,15 @@ def output(opened: Callable[[str], Page], gallery: Gallery) -> Page:
 
 
 def names(page: Page) -> list[str]:
-    return page.locator("h2").all_inner_texts()
+    return page.locator(".card h2").all_inner_texts()
+
+
+def details(page: Page, number: int) -> Locator:
+    """Opens what a card says of itself, large."""
+    page.get_by_role("button", name="Details").nth(number).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    return dialog
 
 
 # What runs ------------------------------------------------------------------------------------
@@ -118,8 +132,11 @@ def test_hostile_metadata_runs_nothing_and_asks_for_nothing_else(
     expect(rows).to_have_count((1 + len(HOSTILE_TEXTS)) * (where == "output"))
     inside = page.frames[-1]
     expect(inside.locator(".card")).to_have_count(len(HOSTILE_TEXTS))
-    for summary in inside.locator("summary").all():
-        summary.click()
+    inside.get_by_role("button", name="Details").first.click()
+    for _ in HOSTILE_TEXTS[1:]:
+        inside.get_by_role("button", name="Next NFT").click()
+    expect(inside.get_by_role("button", name="Next NFT")).to_be_disabled()
+    inside.get_by_role("button", name="Close").click()
     inside.locator("#search").fill("script")
     inside.locator("#sort").select_option("name")
     expect(inside.locator(".card")).not_to_have_count(len(HOSTILE_TEXTS))
@@ -246,10 +263,10 @@ def test_sorting_is_exact_and_leaves_what_has_no_value_last(
 ) -> None:
     """Amounts past 2**53 are told apart, and numbers in names are numbers."""
     page = saved(nftsync.gallery(collection.assign(name=["b10", "A2", "b9", None, "c"])))
-    place = {token: str(number + 1) for number, token in enumerate(collection["token_id"])}
+    place = {"b10": "1", "A2": "2", "b9": "3", "Unnamed": "4", "c": "5"}
 
     def order() -> str:
-        return " ".join(place[text] for text in page.locator("dd:last-child").all_text_contents())
+        return " ".join(place[name] for name in names(page))
 
     for by, ascending, descending in (
         ("name", "2 3 1 5 4", "5 1 3 2 4"),
@@ -266,7 +283,7 @@ def test_sorting_is_exact_and_leaves_what_has_no_value_last(
 
 
 def test_ten_thousand_nfts_leave_the_document_small(saved: Show) -> None:
-    page = saved(nftsync.gallery(many(10_000), limit=10_000))
+    page = saved(nftsync.gallery(many(10_000)))
     expect(page.locator("#status")).to_have_text("10,000 holdings, 1 to 60 shown")
     page.get_by_role("button", name="Next page").click()
     assert names(page)[0] == "Piece 60"
@@ -296,7 +313,10 @@ def test_a_card_says_what_is_held_and_only_sorts_of_that_are_offered(saved: Show
     page = saved(nftsync.gallery(frame([row, {**unnamed, "blockchain_token_id": number}])))
     assert names(page) == ["Moon", f"Unnamed {number[:8]}…{number[-6:]}"]
     offered = page.locator("#sort option").all_text_contents()
-    assert ", ".join(offered) == "as given, name, collection, wallet, edition, amount, held since"
+    assert (
+        ", ".join(offered)
+        == "pictures first, name, collection, wallet, edition, amount, held since"
+    )
     first, second = (page.locator(".card").nth(place) for place in (0, 1))
     assert first.locator(".line").all_inner_texts() == [
         *(f"×{2**256 - 1} · #0 of 100", "0xababab…ababab", "11111111…555555"),
@@ -304,9 +324,10 @@ def test_a_card_says_what_is_held_and_only_sorts_of_that_are_offered(saved: Show
     ]
     assert second.locator(".line").all_inner_texts()[0] == "#0 of 100"
     assert second.get_by_title(wallet).inner_text() == "V"
-    page.locator("summary").first.click()
-    expect(page.locator("dd").first).to_be_visible()
-    assert "2026-03-01 10:11:12 UTC" in page.locator("dd").all_inner_texts()
+    height = first.bounding_box()
+    dialog = details(page, 0)
+    assert "2026-03-01 10:11:12 UTC" in dialog.locator("dd").all_inner_texts()
+    assert first.bounding_box() == height
 
 
 def test_the_keyboard_reaches_everything_in_order(saved: Show) -> None:
@@ -319,21 +340,93 @@ def test_the_keyboard_reaches_everything_in_order(saved: Show) -> None:
             page.evaluate("document.activeElement.ariaLabel ?? document.activeElement.innerText")
         )
     search = "Search names, creators, collections, wallets and ids"
-    buttons = ["Next page", "Last page", "Details", "Details"]
+    buttons = ["Next page", "Last page", "Details: Piece 0", "Details: Piece 1"]
     assert reached == [search, "Sort by", "Descending", *buttons]
-    page.keyboard.press("Enter")
-    expect(page.locator("details").nth(1)).to_have_attribute("open", "")
     assert page.get_by_role("list", name="NFTs").get_by_role("listitem").count() == 2
     expect(page.get_by_role("status")).to_have_text("5 holdings, 1 to 2 shown")
 
 
 def test_nothing_sticks_out_at_any_width(saved: Show) -> None:
     page = saved(nftsync.gallery(hostile(), title="W" * 150))
-    for summary in page.locator("summary").all():
-        summary.click()
     for width in (320, 1600):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        dialog = details(page, HOSTILE_TEXTS.index("x" * 100_000))
+        assert dialog.evaluate("(all) => all.scrollWidth <= all.clientWidth")
+        for part in (".beside", ".stage"):
+            assert dialog.locator(part).evaluate("(one) => one.scrollWidth <= one.clientWidth")
+        page.keyboard.press("Escape")
+        expect(dialog).to_be_hidden()
+
+
+def test_a_picture_opens_large_and_the_keyboard_goes_through_all_that_were_found(
+    saved: Show, record: Record, provider: Provider
+) -> None:
+    """Beyond the page's end, too; closed, the keyboard is where it was."""
+    good = f"{provider.url}/art/good.svg"
+    rows = [{"name": f"Piece {number}", "image": good} for number in range(3)]
+    gallery = nftsync.gallery(frame([*rows, {"name": "Other"}]), base_url=provider.url, page_size=2)
+    page = saved(gallery)
+    page.locator("#search").fill("piece")
+    area = page.locator(".picture").nth(1).bounding_box()
+    assert area is not None
+    page.mouse.click(area["x"] + 5, area["y"] + 5)
+    dialog = page.get_by_role("dialog", name="Piece 1")
+    image = dialog.locator("img")
+    expect(image).to_have_js_property("complete", value=True)
+    expect(image).to_have_attribute("referrerpolicy", "no-referrer")
+    large = image.bounding_box()
+    assert large is not None
+    assert large["width"] > 2 * area["width"]
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("dialog", name="Piece 2")).to_be_visible()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("dialog", name="Piece 2")).to_be_visible()
+    page.get_by_role("button", name="Previous NFT").click()
+    page.keyboard.press("ArrowLeft")
+    expect(page.get_by_role("dialog", name="Piece 0")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    focused = page.evaluate("document.activeElement.ariaLabel")
+    assert focused == "Details: Piece 1"
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Piece 1")).to_be_visible()
+    page.mouse.click(2, 2)
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    assert {urlsplit(url).path for url in record.requests if url.startswith("http")} == {
+        "/art/good.svg"
+    }
+    assert record.errors() == []
+
+
+def test_nfts_with_pictures_come_first_unless_the_frame_was_sorted(saved: Show) -> None:
+    urls = [None, "https://images.invalid/1.png", "data:image/png,", "https://images.invalid/3.png"]
+    given = frame([{"name": str(number), "image": url} for number, url in enumerate(urls)])
+    backwards = given.sort_values("name", ascending=False)
+    for shown, first, order in (
+        (given, None, "1 3 0 2"),
+        (given, False, "0 1 2 3"),
+        (given.iloc[1:], None, "1 3 2"),
+        (backwards, None, "3 2 1 0"),
+        (backwards, True, "3 1 2 0"),
+    ):
+        page = saved(nftsync.gallery(shown, pictures_first=first))
+        assert " ".join(names(page)) == order
+        told = "as given" if order in {"0 1 2 3", "3 2 1 0"} else "pictures first"
+        assert page.locator("#sort option").first.inner_text() == told
+
+
+def test_a_page_of_a_part_says_so_beside_each_result(opened: Callable[[str], Page]) -> None:
+    rows = [{"name": "odd" if number % 2 else "even"} for number in range(1_234)]
+    inside = output(opened, nftsync.gallery(frame(rows), limit=100)).frames[-1]
+    status = inside.locator("#status")
+    for words, told in (
+        ("", "The first 100 of 1,234 NFTs, 1 to 60 shown"),
+        ("odd", "50 of the first 100 of 1,234 NFTs, 1 to 50 shown"),
+        ("nothing", "0 of the first 100 of 1,234 NFTs"),
+    ):
+        inside.locator("#search").fill(words)
+        expect(status).to_have_text(told)
 
 
 def test_the_page_follows_the_system_and_the_frame_jupyterlabs_theme(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import resource
+import stat
 from base64 import b64encode
 from hashlib import sha256
 from html.parser import HTMLParser
@@ -14,28 +15,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from gallery_frames import CID, HOSTILE_TEXTS, frame, hostile, many, uuid
+from gallery_frames import CID, HOSTILE_TEXTS, data_of, frame, hostile, many, uuid
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nftsync
-from nftsync.errors import InputError
+from nftsync.errors import InputError, StoreError
 from nftsync.lab.gallery import Gallery
 from nftsync.lab.gallery_cards import clean
 
 
-def data_of(gallery: Gallery) -> Any:
-    """What the page's script reads."""
-    found = re.search(
-        r'<script type="application/json" id="data">(.*?)</script>', gallery.html, re.DOTALL
-    )
-    assert found is not None
-    return json.loads(found[1])
-
-
 def column(gallery: Gallery, name: str) -> list[str | None] | None:
-    values = data_of(gallery)["columns"].get(name)
-    return [values["of"][at] for at in values["at"]] if isinstance(values, dict) else values
+    values = data_of(gallery.html)["columns"].get(name)
+    return None if values is None else [values["of"][at] for at in values["at"]]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +72,10 @@ def test_what_was_left_out_is_told_and_token_ids_are_enough() -> None:
     given = many(1_234)
     before = given.copy(deep=True)
     gallery = nftsync.gallery(given, limit=100)
-    told = "The first 100 of 1,234 holdings; filter the frame, or raise limit, to see others."
+    told = (
+        "The first 100 of 1,234 holdings are here to search;"
+        " filter the frame, or raise limit, to see others."
+    )
     assert len(gallery) == 100
     assert told in gallery.html
     assert gallery._repr_html_().count(told) == 2
@@ -88,8 +83,8 @@ def test_what_was_left_out_is_told_and_token_ids_are_enough() -> None:
     pd.testing.assert_frame_equal(given, before)
     for rows in (0, 2):
         gallery = nftsync.gallery(many(rows)[["token_id"]])
-        assert len(gallery) == data_of(gallery)["count"] == rows
-        assert set(data_of(gallery)["columns"]) == {"token"}
+        assert len(gallery) == data_of(gallery.html)["count"] == rows
+        assert set(data_of(gallery.html)["columns"]) == {"token"}
         assert "The first" not in gallery.html
 
 
@@ -164,7 +159,9 @@ def test_the_gateway_and_the_provider_come_from_the_settings(
         "http://127.0.0.1:8788/x.png",
         f"https://gateway.example/ipfs/{CID}",
     ]
-    other = nftsync.gallery(given, base_url="https://a.example", ipfs_gateway="https://b.example")
+    other = nftsync.gallery(
+        given, base_url="https://a.example", ipfs_gateway="https://b.example", pictures_first=False
+    )
     assert column(other, "image") == [None, f"https://b.example/{CID}"]
 
 
@@ -184,22 +181,31 @@ def test_saving_writes_the_whole_page_or_says_why_not_and_leaves_the_older(tmp_p
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
     try:
-        with pytest.raises(InputError, match=r"cannot write .*gallery\.html: File too large"):
+        with pytest.raises(StoreError, match=r"cannot write .*gallery\.html: File too large"):
             gallery.save(target)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert target.read_text() == "older"
-    for name in ("", "missing/gallery.html", "gallery.html/gallery.html"):
-        with pytest.raises(InputError, match="cannot write"):
+    for name in ("", "gallery.html/gallery.html"):
+        with pytest.raises(StoreError, match="cannot write"):
             gallery.save(tmp_path / name)
     assert gallery.save(str(target)) == target
     assert target.read_text(encoding="utf-8") == gallery.html
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
     assert list(tmp_path.iterdir()) == [target]
+    assert gallery.save(tmp_path / "new" / "gallery.html").is_file()
 
 
-def test_a_notebook_stays_small_at_the_default_limit() -> None:
-    given = many(10_000).assign(
-        image=[f"https://images.example/collection/{number}.png" for number in range(10_000)],
-        description=[f"Number {number}: {'a long story. ' * 50}" for number in range(10_000)],
+def test_a_saved_page_holds_all_and_a_notebook_a_part_and_both_stay_small() -> None:
+    rows = 30_000
+    given = many(rows).assign(
+        image=[f"https://images.example/collection/{number}.png" for number in range(rows)],
+        description=[f"Number {number}: {'a long story. ' * 50}" for number in range(rows)],
     )
-    assert len(json.dumps(nftsync.gallery(given)._repr_html_())) < 1_200_000
+    gallery = nftsync.gallery(given)
+    shown = gallery._repr_html_()
+    assert "The first 20,000 of 30,000 holdings are here to search" in shown
+    assert ".save(&quot;gallery.html&quot;) makes a page of all." in shown
+    assert len(json.dumps(shown)) < 2_400_000
+    assert len(gallery) == data_of(gallery.html)["count"] == rows
+    assert len(gallery.html) < 3_000_000

@@ -44,6 +44,7 @@ def test_every_work_of_an_artist_is_there_with_a_placeholder_and_found_by_its_na
         record, window = Record(context), context.new_page()
         window.set_default_timeout(PATIENCE)
         window.goto(gallery.save(tmp_path / "works.html").as_uri(), wait_until="commit")
+        expect(window.get_by_role("status")).not_to_be_empty()
         cards = window.get_by_role("listitem")
         headings = window.get_by_role("heading", level=2)
         shown: Counter[str] = Counter()
