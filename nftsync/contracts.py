@@ -64,6 +64,8 @@ def series_of(name: str) -> str | None:
     return between["series"] if between else None
 
 
+#: Tokens of a contract that are looked at: enough to guess from, and few beside all that are read.
+_SAMPLE = 200
 #: Names that are remembered of a contract; what nearly all tokens share is never forgotten.
 _REMEMBERED = 8
 #: A name is no guess from fewer tokens, nor from a smaller share of the contract's tokens.
@@ -85,7 +87,7 @@ class NamesSeen(msgspec.Struct):
     of the truth by at most an eighth of the tokens of other series.
 
     Attributes:
-        tokens: how many tokens were seen, those without a name included.
+        tokens: how many tokens were looked at, those without a name included; the first 200.
         series: the most frequent series.
     """
 
@@ -93,7 +95,9 @@ class NamesSeen(msgspec.Struct):
     series: dict[str, _Series] = {}
 
     def add(self, name: str | None) -> None:
-        """Take in a token, by its name."""
+        """Take in a token, by its name; no more of them than a sample."""
+        if self.tokens >= _SAMPLE:
+            return
         self.tokens += 1
         whole, series = _parts(name)
         if not series:

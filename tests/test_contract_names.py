@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nftsync.contracts import NamesSeen, contract_key, series_of, short_address
+from nftsync.text import without_controls
 
 
 def guess(names: list[str | None]) -> str | None:
@@ -72,9 +73,8 @@ def test_a_guess_is_what_most_tokens_share_whatever_their_order(
 ) -> None:
     """What is forgotten costs an eighth of the others at most; beyond that, no order matters."""
     found = guess(names)
-    counts = Counter(
-        series if (series := series_of(name)) is not None else name for name in names if name
-    )
+    lines = [without_controls(name) for name in names if name]
+    counts = Counter(line if (series := series_of(line)) is None else series for line in lines)
     if found is not None:
         plain = {found, series_of(found)}
         assert max(counts[one] for one in plain if one) >= max(5, 0.8 * len(names))
