@@ -23,6 +23,7 @@ _COMMANDS = {
     "sync": ("sync", "Read wallets' balances and tokens into the database."),
     "wallets": ("sync", "List the known wallets; add, label, or stop reading them."),
     "holdings": ("look", "Show who holds what."),
+    "find": ("look", "Find tokens, collections and wallets by name."),
     "collections": ("collections", "List the contracts with their names; name one."),
     "changes": ("look", "Show the log of balance changes, the oldest first."),
     "evidence": ("look", "Tell what a wallet held at a time, and how that is known."),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from nftsync.reports.logs import ChangeFeed
     from nftsync.settings import Settings
 
-__all__ = ["changes", "evidence", "export", "holdings", "snapshot"]
+__all__ = ["changes", "evidence", "export", "find", "holdings", "snapshot"]
 
 #: What the table of changes shows.
 _CHANGE = (
@@ -125,6 +125,41 @@ def _line(row: Mapping[str, Any]) -> dict[str, Any]:
         "held since": since and f"{since[:19]}Z",
     }
     return line | {"certainty": row["certainty"]} if "certainty" in row else line
+
+
+@click.command()
+@click.argument("text", nargs=-1, required=True, metavar="TEXT...")
+@with_settings("database")
+@limit_option("Rows at most, the best.", 20)
+@json_option("Print what was found as JSON.")
+def find(settings: Settings, text: tuple[str, ...], *, limit: int, as_json: bool) -> None:
+    """Find tokens, collections and wallets by name.
+
+    Tokens are found by words of their name, creator or description, collections by their name,
+    wallets by label or group; the last word may be a beginning. Of ids and addresses six
+    characters do, or the two ends. What is called just so comes first.
+
+    
+    Examples:
+      nftsync find salt harbours
+      nftsync find treas
+      nftsync find 0x06012c8cf97BEaD5deAe237070F9587f8E7A266d --json
+    """
+    from nftsync import frames
+    from nftsync.frames._files import rows_of
+
+    with _said_by_frames() as said:
+        frame = frames.find(settings.database, " ".join(text), limit=limit)
+    columns = list(frame.columns)
+    pages = (
+        [dict(zip(columns, row, strict=True)) for row in rows] for rows in rows_of(frame, columns)
+    )
+    if as_json:
+        print_json_rows(pages)
+    elif not frame.empty:
+        print_table([row for page in pages for row in page], columns)
+    for line in said:
+        say(line)
 
 
 @click.command()

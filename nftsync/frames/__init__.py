@@ -22,6 +22,7 @@ from nftsync.frames._diff import diff
 from nftsync.frames._editions import editions
 from nftsync.frames._explain import explain
 from nftsync.frames._files import load, save
+from nftsync.frames._find import find
 from nftsync.frames._freshness import freshness
 from nftsync.frames._holding_ages import holding_ages
 from nftsync.frames._holdings import holdings
@@ -45,6 +46,7 @@ __all__ = [
     "diff",
     "editions",
     "explain",
+    "find",
     "freshness",
     "holding_ages",
     "holdings",

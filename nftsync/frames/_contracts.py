@@ -20,6 +20,7 @@ __all__ = [
     "contract_columns",
     "contract_groups",
     "contract_keys",
+    "has_names",
     "name_sources",
     "names_contract",
 ]
@@ -99,7 +100,7 @@ def name_sources(source: Source, contracts: pa.Array) -> pa.Array:
 
 def _known(source: Source, column: str, contracts: pa.Array) -> pa.Array:
     """Look up a column of the table of contracts."""
-    if not _has_names(source):
+    if not has_names(source):
         return pa.nulls(len(contracts), TEXT)
     known, values = source.columns(
         f"SELECT contract, {column} FROM contracts WHERE {column} IS NOT NULL",  # noqa: S608
@@ -108,7 +109,7 @@ def _known(source: Source, column: str, contracts: pa.Array) -> pa.Array:
     return values.take(pc.index_in(contracts, known))
 
 
-def _has_names(source: Source) -> bool:
+def has_names(source: Source) -> bool:
     """Whether the database is not of a version from before contracts had names."""
     (count,) = next(source.rows("SELECT count(*) FROM sqlite_schema WHERE name = 'contracts'"))
     return bool(count)
@@ -134,7 +135,7 @@ def chosen_contract(source: Source, given: object) -> str | None:
         return None
     if not isinstance(given, str):
         raise InputError(f"{given!r} is not a contract; give its address or its name as text")
-    if is_hex_address(given) or not _has_names(source):
+    if is_hex_address(given) or not has_names(source):
         return given
     known = list(source.rows("SELECT contract, contract_address, name FROM contracts"))
     if any(contract == given for contract, _, _ in known):

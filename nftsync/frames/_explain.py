@@ -259,6 +259,21 @@ _MEASURED: Final[dict[str, dict[str, Note]]] = {
         "reason": _text("what is wrong with it", f"{MIRROR}see frames.quality"),
         "value": _text("what stands there, its first 200 characters", f"{MIRROR}{_AS_SENT}"),
     },
+    "find": {
+        "kind": _text("wallet, collection or token", f"{MIRROR}where it was found"),
+        "name": _text(
+            "what it is called: a wallet's label", f"{MIRROR}wallets, contracts and tokens"
+        ),
+        "id": _text(
+            "the wallet, the collection's contract in one spelling, or the token",
+            f"{MIRROR}wallets, contracts and tokens",
+        ),
+        "collection": _text("only of a token: what its collection is called", _CALLED),
+        "holders": _count(
+            "wallets", "that hold more than zero of one; missing of a wallet", kind=_INT
+        ),
+        "tokens": _count("tokens", "known ones of a collection, held ones of a wallet", kind=_INT),
+    },
     "freshness": {
         "what": _text("what the line is about", f"{MIRROR}see frames.freshness"),
         "count": _count("runs: wallets; else what is named", "how many", kind=_INT),

@@ -31,6 +31,8 @@ def frame(name: str, path: Path) -> pd.DataFrame:
         return frames.holdings(path, as_of=at(1000))
     if name == "diff":
         return frames.diff(path, at(0))
+    if name == "find":
+        return frames.find(path, "o")
     return getattr(frames, name)(path)
 
 

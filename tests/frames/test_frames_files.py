@@ -36,6 +36,7 @@ OF_DATABASE: dict[str, Callable[[Path], pd.DataFrame]] = {
         if name not in {"brief", "load", "save"}
     },
     "diff": lambda database: frames.diff(database, at(2)),
+    "find": lambda database: frames.find(database, "o"),
     "explain": lambda _: frames.explain("holdings"),
 }
 

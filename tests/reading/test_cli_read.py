@@ -151,7 +151,14 @@ def test_bad_input_is_a_usage_error(site: Site, command: Command) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        *(("holdings",), ("changes",), ("changes", "--follow"), ("status",), ("export", "out")),
+        *(
+            ("find", "x"),
+            ("holdings",),
+            ("changes",),
+            ("changes", "--follow"),
+            ("status",),
+            ("export", "out"),
+        ),
         ("evidence", STRANGER, "--at", "2026-01-01"),
         *(("snapshot", "copy.db"), ("wallets", "untrack", STRANGER)),
         ("wallets", "label", STRANGER, "Ann"),

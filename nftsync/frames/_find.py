@@ -1,0 +1,249 @@
+"""Tokens, collections and wallets by what they are called."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from difflib import get_close_matches
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from nftsync.contracts import contract_key
+from nftsync.errors import InputError, NftsyncWarning
+from nftsync.frames._columns import INTEGER, TEXT, frame_of, integers, shown
+from nftsync.frames._columns import text as text_column
+from nftsync.frames._contracts import has_names
+from nftsync.frames._source import IN_JSON, Parameters, Source, Store, positions, reading
+from nftsync.frames._tokens import NAMING, read_tokens
+from nftsync.text import without_controls
+
+__all__ = ["find"]
+
+_LONGEST, _MOST = 200, 100_000
+
+#: The beginning of an id or address, or its two ends as `brief` shows them.
+_PART_OF_ID = re.compile("(0x[0-9a-f]{4,}|[0-9a-f-]{6,})(?:…([0-9a-f-]{4,}))?", re.IGNORECASE)
+
+#: How well something fits, from a name that is just so to one that has the text anywhere.
+_SAME, _BEGINS, _WORDS, _WITHIN, _ELSEWHERE = range(5)
+
+#: A name counts for more than who made the token, and that for more than what is said of it.
+_INDEXED = """
+    SELECT rowid FROM tokens_fts WHERE tokens_fts MATCH ?
+    ORDER BY bm25(tokens_fts, 10.0, 1.0, 3.0), rowid LIMIT ?
+"""
+_LIKE = r"SELECT token_no FROM tokens WHERE name LIKE ? ESCAPE '\' ORDER BY token_no LIMIT ?"
+
+#: By kind: of some ids, how many wallets hold one, and how many tokens are known or held.
+_COUNTS = {
+    "wallet": """
+        SELECT wallet_id, NULL, count(*) FROM wallets JOIN balance_rows USING (wallet_no)
+        WHERE held_since IS NOT NULL AND wallet_id IN (SELECT value FROM json_each(?))
+        GROUP BY wallet_id""",
+    "collection": """
+        SELECT contract, count(DISTINCT wallet_no), count(DISTINCT t.token_no) FROM tokens t
+        LEFT JOIN balance_rows b ON b.token_no = t.token_no AND held_since IS NOT NULL
+        WHERE contract IN (SELECT value FROM json_each(?)) GROUP BY contract""",
+    "token": """
+        SELECT token_id, count(*), NULL FROM tokens JOIN balance_rows USING (token_no)
+        WHERE held_since IS NOT NULL AND token_id IN (SELECT value FROM json_each(?))
+        GROUP BY token_id""",
+}
+
+#: Names of tokens among which near ones are looked for: those with words that begin alike.
+_NEAR, _BEGINNING = 2_000, 3
+
+
+class _Found(NamedTuple):
+    rank: int
+    kind: str
+    name: str | None
+    id: str
+    collection: str | None = None
+
+
+def find(db: Store = None, text: str = "", *, limit: int = 50) -> pd.DataFrame:
+    """Tokens, collections and wallets by name, the best first.
+
+    Tokens have all words in their name, creator or description, the last as the beginning of a
+    word, whatever the case and accents; if none has, the text anywhere in their name. Wallets have
+    them in their label or group, collections in their name. An id or address finds what it is of,
+    and so do its beginning, of six characters or more, and its two ends as `brief` shows them.
+
+    Args:
+        db: what to read, as `nftsync.frames` tells.
+        text: what to look for: any text, in which nothing is an operator.
+        limit: how many rows at most.
+
+    Returns:
+        `kind` (`wallet`, `collection` or `token`), `name`, `id` (of a collection its contract's
+        address, in one spelling), `collection` (of a token), `holders` (wallets that hold one;
+        missing of a wallet) and `tokens` (that are known of a collection, or that a wallet holds;
+        missing of a token). First what is called just so, then names that begin so, then the
+        others; of these wallets before collections before tokens.
+
+    Warns:
+        NftsyncWarning: nothing was found; near names are given.
+
+    Raises:
+        InputError: there is no text or no such limit, or `db` is neither a path nor a connection.
+        StoreError: the database is missing, is not nftsync's or cannot be read.
+    """
+    wanted = without_controls(text)[:_LONGEST].strip() if isinstance(text, str) else ""
+    if not wanted:
+        raise InputError(f"{shown(text)} is nothing to find; give a name, or a part of one")
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MOST:
+        raise InputError(f"limit={limit!r} is not a whole number from 1 to {_MOST:,}")
+    with reading(db) as source:
+        found = [
+            *_wallets(source, wanted),
+            *_collections(source, wanted),
+            *_tokens(source, wanted, limit),
+        ]
+        found = sorted(found, key=lambda each: each.rank)[:limit]
+        counts = {kind: _counts(source, kind, found) for kind in _COUNTS}
+        near = [] if found else _near(source, wanted)
+    if not found:
+        instead = f"; near names: {', '.join(map(repr, near))}" if near else ""
+        warnings.warn(f"nothing is called {wanted!r}{instead}", NftsyncWarning, stacklevel=2)
+    return _frame(found, counts)
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _rank(name: str | None, wanted: str) -> int | None:
+    """How well a name fits; None: not at all."""
+    name, wanted = _folded(name or ""), _folded(wanted)
+    if name == wanted:
+        return _SAME
+    if name.startswith(wanted):
+        return _BEGINS
+    words = re.findall(r"\w+", name)
+    if all(any(each.startswith(word) for each in words) for word in wanted.split()):
+        return _WORDS
+    return _WITHIN if wanted in name else None
+
+
+def _ids(wanted: str) -> Callable[[str], bool]:
+    """What tells whether an id or address is meant by a text."""
+    part = _PART_OF_ID.fullmatch(wanted)
+    if part is None:
+        return lambda one: contract_key(one) == contract_key(wanted)
+    begins, ends = part[1].lower(), (part[2] or "").lower()
+    return lambda one: one.lower().startswith(begins) and one.lower().endswith(ends)
+
+
+def _wallets(source: Source, wanted: str) -> Iterator[_Found]:
+    meant = _ids(wanted)
+    for wallet, label, group in source.rows("SELECT wallet_id, label, wallet_group FROM wallets"):
+        rank = _rank(label, wanted) if label else None
+        if rank is None and group and _rank(group, wanted) is not None:
+            rank = _ELSEWHERE
+        if meant(wallet):
+            rank = _SAME
+        if rank is not None:
+            yield _Found(rank, "wallet", label, wallet)
+
+
+def _collections(source: Source, wanted: str) -> Iterator[_Found]:
+    if not has_names(source):
+        return
+    meant = _ids(wanted)
+    rows = source.rows("SELECT contract, name FROM contracts WHERE names_seen IS NOT NULL")
+    for contract, name in rows:
+        rank = _SAME if meant(contract) else _rank(name, wanted) if name else None
+        if rank is not None:
+            yield _Found(rank, "collection", name, contract)
+
+
+def _tokens(source: Source, wanted: str, limit: int) -> list[_Found]:
+    numbers = _by_id(source, wanted, limit)
+    if words := _words(wanted):
+        query = " ".join(f'"{word}"' for word in words)
+        numbers += _numbers(source, _INDEXED, (f"{query}*", limit))
+    if not numbers:
+        pattern = re.sub(r"[%_\\]", r"\\\g<0>", wanted)
+        numbers = _numbers(source, _LIKE, (f"%{pattern}%", limit))
+    which = np.array([*dict.fromkeys(numbers)], dtype=np.int64)
+    tokens = read_tokens(source, NAMING, wanted=which)
+    rows = pa.array(positions(tokens.numbers, which))
+    columns = (tokens.content["name"], tokens.token_ids, tokens.content["collection"])
+    meant = _ids(wanted)
+    found = []
+    for name, token, of in zip(*(one.take(rows).to_pylist() for one in columns), strict=True):
+        rank = _SAME if meant(token) else _rank(name, wanted)
+        found.append(_Found(_ELSEWHERE if rank is None else rank, "token", name, token, of))
+    return found
+
+
+def _by_id(source: Source, wanted: str, limit: int) -> list[int]:
+    """The tokens whose ids are meant, by the index of ids alone."""
+    part = _PART_OF_ID.fullmatch(wanted)
+    if part is None:
+        return []
+    query = """
+        SELECT token_no FROM tokens WHERE token_id >= ?1 AND token_id < ?1 || 'g'
+        AND token_id GLOB ?2 ORDER BY token_id LIMIT ?3"""
+    begins, ends = part[1].lower(), (part[2] or "").lower()
+    return _numbers(source, query, (begins, f"*{ends}", limit))
+
+
+def _numbers(source: Source, query: str, parameters: Parameters) -> list[int]:
+    return [row[0] for row in source.rows(query, parameters)]
+
+
+def _words(wanted: str) -> list[str]:
+    """The words of a text, to stand in quotes for the index, where none is an operator then."""
+    words = wanted.replace('"', " ").split()
+    # One without a letter or digit is no word there, and would find nothing.
+    return [word for word in words if any(map(str.isalnum, word))]
+
+
+def _counts(
+    source: Source, kind: str, found: Iterable[_Found]
+) -> dict[str, tuple[int | None, int | None]]:
+    """By id, the holders and the tokens of what was found of a kind."""
+    ids = [each.id for each in found if each.kind == kind]
+    rows = source.rows(_COUNTS[kind], (json.dumps(ids),)) if ids else ()
+    return {key: (holders, tokens) for key, holders, tokens in rows}
+
+
+def _near(source: Source, wanted: str) -> list[str]:
+    """Names that are near a text which nothing is called."""
+    names = [row[0] for row in source.rows("SELECT label FROM wallets WHERE label IS NOT NULL")]
+    if has_names(source):
+        rows = source.rows("SELECT name FROM contracts WHERE name IS NOT NULL")
+        names += [row[0] for row in rows]
+    begin = [f'"{word[:_BEGINNING]}"*' for word in _words(wanted)]
+    if begin:
+        numbers = _numbers(source, _INDEXED, (" OR ".join(begin), _NEAR))
+        query = f"SELECT DISTINCT name FROM tokens WHERE token_no {IN_JSON} AND name IS NOT NULL"  # noqa: S608
+        names += [row[0] for row in source.rows(query, (json.dumps(numbers),))]
+    lines = {_folded(name): without_controls(name[:_LONGEST]) for name in names}
+    return [lines[each] for each in get_close_matches(_folded(wanted), lines, n=3)]
+
+
+def _frame(
+    found: list[_Found], counts: dict[str, dict[str, tuple[int | None, int | None]]]
+) -> pd.DataFrame:
+    nobody = {"wallet": (None, 0), "collection": (0, 0), "token": (0, None)}
+    counted = [counts[each.kind].get(each.id, nobody[each.kind]) for each in found]
+    holders, tokens = zip(*counted, strict=True) if counted else ((), ())
+
+    def texts(name: str) -> object:
+        return text_column(pa.array([getattr(each, name) for each in found], TEXT))
+
+    return frame_of(
+        {
+            **{name: texts(name) for name in ("kind", "name", "id", "collection")},
+            "holders": integers(pa.array(holders, INTEGER)),
+            "tokens": integers(pa.array(tokens, INTEGER)),
+        }
+    )
