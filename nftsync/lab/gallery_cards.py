@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
+from nftsync.contracts import short_address
 from nftsync.errors import InputError
 from nftsync.provider.images import ImageAddress, image_address
 from nftsync.text import without_controls
@@ -163,6 +164,9 @@ def _read(frame: pd.DataFrame, images: Images) -> dict[str, Column]:
         for name, (source, most) in _TEXTS.items()
         if source in frame.columns
     }
+    if {"collection", "contract"} <= columns.keys():
+        pairs = zip(columns["collection"], columns["contract"], strict=True)
+        columns["collection"] = [None if _stands_in(*pair) else pair[0] for pair in pairs]
     columns["amount"] = _amounts(frame)
     columns["edition"] = _each(_integer, frame, "edition_id")
     # Providers say 0 where there is no limit.
@@ -173,6 +177,13 @@ def _read(frame: pd.DataFrame, images: Images) -> dict[str, Column]:
     columns["image"] = [address.url for address in addresses]
     columns["problem"] = [address.problem for address in addresses]
     return columns
+
+
+def _stands_in(collection: str | None, contract: str | None) -> bool:
+    """Whether a frame's collection is none, but the short address of its contract."""
+    if collection is None or contract is None:
+        return False
+    return collection.lower() == short_address(contract).lower()
 
 
 def _each(make: Callable[[Any], Made | None], frame: pd.DataFrame, name: str) -> list[Made | None]:

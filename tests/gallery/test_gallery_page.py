@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from frames.frames_database import Builder
 from gallery_frames import CID, HOSTILE_TEXTS, data_of, frame, hostile, many, uuid
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nftsync
+from nftsync import frames
 from nftsync.errors import InputError, StoreError
 from nftsync.lab.gallery import Gallery
 from nftsync.lab.gallery_cards import clean
@@ -86,6 +88,18 @@ def test_what_was_left_out_is_told_and_token_ids_are_enough() -> None:
         assert len(gallery) == data_of(gallery.html)["count"] == rows
         assert set(data_of(gallery.html)["columns"]) == {"token"}
         assert "The first" not in gallery.html
+
+
+def test_an_address_that_stands_in_for_a_collections_name_is_no_name(tmp_path: Path) -> None:
+    build = Builder(tmp_path / "nftsync.db")
+    build.wallet(1)
+    for number, contract in enumerate(("0x" + "aB" * 20, "KT1abc"), start=1):
+        build.token(number, contract_address=contract)
+        build.balance(1, number, "1")
+    held = frames.holdings(build.close())
+    assert set(held["collection"]) == {"0xabab…abab", "KT1abc"}
+    assert column(nftsync.gallery(held), "collection") is None
+    assert column(nftsync.gallery(held.assign(collection="Moons")), "collection") == ["Moons"] * 2
 
 
 #: What hides, turns, breaks or controls the text around it.
