@@ -189,7 +189,7 @@ TIMED: dict[str, Callable[[Path, str], object]] = {
     "holdings": lambda path, _: frames.holdings(path),
     "read_sql": lambda path, _: read_sql(path),
     "one wallet": lambda path, one: frames.holdings(path, wallet=one),
-    "as_of the end": lambda path, _: frames.holdings(path, as_of="2028-01-01"),
+    "as_of the end": lambda path, _: frames.holdings(path, as_of="today"),
     "as_of the start": lambda path, _: frames.holdings(path, as_of="2026-01-20"),
 }
 TIMED_LATER = ("holdings", "one wallet", "as_of the end", "as_of the start")
@@ -323,10 +323,8 @@ def main() -> None:
             "holdings(as_of=) before the later changes": lambda: frames.holdings(
                 path, as_of=moment(15_000)
             ),
-            "holdings(as_of=) after them all": lambda: frames.holdings(path, as_of="2027-01-01"),
-            "holdings(wallet=, as_of=)": lambda: frames.holdings(
-                path, wallet=one, as_of="2027-01-01"
-            ),
+            "holdings(as_of=) after them all": lambda: frames.holdings(path, as_of="today"),
+            "holdings(wallet=, as_of=)": lambda: frames.holdings(path, wallet=one, as_of="today"),
             "tokens()": lambda: frames.tokens(path),
             "changes()": lambda: frames.changes(path),
             "changes(after=) of 10 rows": lambda: frames.changes(path, after=last - 10),

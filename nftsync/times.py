@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
+from typing import Literal, TypeAlias
 
 from nftsync.errors import InputError
 
-__all__ = ["format_time", "now", "parse_duration", "parse_time", "shifted"]
+__all__ = ["Edge", "begun", "format_time", "now", "parse_duration", "parse_time", "shifted"]
+
+#: What a day is where a time is asked for: its start, or its end.
+Edge: TypeAlias = Literal["start", "end"]
 
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
 _LONGEST = timedelta(days=36_525)  # a century; more would lead out of the calendar
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _BARE_DATE = re.compile(r"[0-9]{4}(?:-[0-9]{2}-[0-9]{2}|[0-9]{4}|-?W[0-9]{2}-?[0-9])")
 _BARE_WEEK = re.compile(r"[0-9]{4}-?W[0-9]{2}")
+_DAYS_AGO = {"today": 0, "yesterday": 1}
+_START_OF_DAY, _END_OF_DAY = "T00:00:00.000000Z", "T23:59:59.999999Z"
+_CLOCKS_DIFFER = timedelta(minutes=1)
+_GREATEST_OFFSET = timedelta(hours=14)  # of a place on earth from UTC
 
 
 def now() -> str:
@@ -34,22 +43,20 @@ def shifted(moment: str, by: timedelta) -> str:
     return format_time(datetime.fromisoformat(moment) + by)
 
 
-def parse_time(value: str | date | datetime) -> str:
+def parse_time(value: str | date | datetime, edge: Edge = "start") -> str:
     """Turn a time that a person gave into the stored form.
 
     Args:
-        value: ISO 8601 text, a datetime or a date. Without an offset it is UTC; a bare date is
-            the end of that day.
+        value: ISO 8601 text, without an offset UTC; `today`, `yesterday`; a duration such as `7d`,
+            which is that long ago; a datetime or a date.
+        edge: what a day is: its start where something begins, its end where something ends.
 
     Raises:
         InputError: the text names no time.
     """
-    if isinstance(value, datetime):
-        moment = value
-    elif isinstance(value, date):
-        moment = datetime.combine(value, time.max)
-    else:
-        moment = _parse_text(value)
+    moment = _parse_text(value) if isinstance(value, str) else value
+    if not isinstance(moment, datetime):
+        moment = datetime.combine(moment, time.min if edge == "start" else time.max)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     try:
@@ -58,19 +65,61 @@ def parse_time(value: str | date | datetime) -> str:
         raise InputError(f"{value!s} is outside the years 1 to 9999 in UTC") from error
 
 
-def _parse_text(value: str) -> datetime:
+def _parse_text(value: str) -> date | datetime:
     text = value.strip()
+    present = datetime.now(UTC)
+    if text in _DAYS_AGO:
+        return present.date() - timedelta(days=_DAYS_AGO[text])
+    if _DURATION.fullmatch(text):
+        return present - parse_duration(text)
     try:
         if _BARE_DATE.fullmatch(text):
-            return datetime.combine(date.fromisoformat(text), time.max)
+            return date.fromisoformat(text)
         if _BARE_WEEK.fullmatch(text):
             raise ValueError("neither a time nor a day")  # noqa: TRY301
         return datetime.fromisoformat(text)
     except ValueError as error:
         raise InputError(
-            f"{value!r} is not a time; write 2026-01-31 (the end of that day) "
-            "or 2026-01-31T12:00:00Z"
+            f"{value!r} is not a time; write 2026-01-31, 2026-01-31T12:00:00Z, today, yesterday or"
+            " 7d (ago)"
         ) from error
+
+
+def begun(moment: str, latest: Callable[[], str | None]) -> str:
+    """Make sure that a time is not still to come.
+
+    Args:
+        moment: the time, as `parse_time` returns it.
+        latest: gives the latest time that is known of by another clock, which may be ahead of ours;
+            asked only where that matters.
+
+    Returns:
+        The time; of a day that has begun but not ended, the present in place of its end.
+
+    Raises:
+        InputError: it is still to come, by more than clocks may differ.
+    """
+    clock = now()
+    if moment <= shifted(clock, _CLOCKS_DIFFER):
+        return moment
+    present = max(clock, latest() or clock)
+    if moment <= present:
+        return moment
+    begins = moment.replace(_END_OF_DAY, _START_OF_DAY)
+    if begins <= present:
+        return present
+    shown = moment[: len("2026-01-31")] if begins.endswith(_START_OF_DAY) else moment
+    raise InputError(f"{shown} is in the future: it is {clock} now{_meant(begins, clock)}")
+
+
+def _meant(ahead: str, clock: str) -> str:
+    """What may have been meant by a time that is ahead of the clock."""
+    if ahead <= shifted(clock, _GREATEST_OFFSET):
+        return "; days and times without an offset are UTC"
+    year_before = f"{int(ahead[:4]) - 1:04}{ahead[4:]}"
+    if year_before <= clock and "-02-29T" not in year_before:
+        return f"; did you mean {year_before.removesuffix(_START_OF_DAY)}?"
+    return ""
 
 
 def parse_duration(value: str) -> timedelta:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta, timezone
 
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nftsync.errors import InputError
-from nftsync.times import format_time, now, parse_duration, parse_time
+from nftsync.times import begun, format_time, now, parse_duration, parse_time
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
@@ -34,16 +36,12 @@ def test_stored_times_sort_as_the_times_they_name(one, other):
         ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00.000000Z"),
         ("2026-01-31T12:00:00", "2026-01-31T12:00:00.000000Z"),
         ("2026-01-31 12:00", "2026-01-31T12:00:00.000000Z"),
+        ("2026-01-31T00:00", "2026-01-31T00:00:00.000000Z"),
         ("  2026-01-31T12:00:00Z\n", "2026-01-31T12:00:00.000000Z"),
         ("2026-01-31T12:00:00.5+02:00", "2026-01-31T10:00:00.500000Z"),
         ("2026-01-31T23:30:00-01:00", "2026-02-01T00:30:00.000000Z"),
         ("20260131T120000Z", "2026-01-31T12:00:00.000000Z"),
         ("0005-01-01T00:00:00Z", "0005-01-01T00:00:00.000000Z"),
-        ("2024-02-29", "2024-02-29T23:59:59.999999Z"),
-        ("20240229", "2024-02-29T23:59:59.999999Z"),
-        ("2024-W09-4", "2024-02-29T23:59:59.999999Z"),
-        ("2024W094", "2024-02-29T23:59:59.999999Z"),
-        (date(2026, 1, 31), "2026-01-31T23:59:59.999999Z"),
         (datetime(2026, 1, 31), "2026-01-31T00:00:00.000000Z"),  # noqa: DTZ001
         (
             datetime(2026, 1, 31, tzinfo=timezone(timedelta(hours=5.5))),
@@ -51,14 +49,109 @@ def test_stored_times_sort_as_the_times_they_name(one, other):
         ),
     ],
 )
-def test_a_time_without_an_offset_is_utc_and_a_bare_date_the_end_of_that_day(written, stored):
-    assert parse_time(written) == stored
+def test_a_time_without_an_offset_is_utc_whatever_it_is_for(written, stored):
+    assert parse_time(written, "start") == parse_time(written, "end") == stored
+
+
+@given(st.dates())
+def test_a_day_is_its_start_where_something_begins_and_else_its_end(day):
+    year, week, weekday = day.isocalendar()
+    written = [day, day.isoformat(), f" {day:%Y%m%d}\n".replace(f"{day:%Y}", f"{day.year:04}")]
+    if 1 <= year <= 9999:
+        written += [f"{year:04}-W{week:02}-{weekday}", f"{year:04}W{week:02}{weekday}"]
+    for one in written:
+        assert parse_time(one, "start") == parse_time(one) == f"{day.isoformat()}T00:00:00.000000Z"
+        assert parse_time(one, "end") == f"{day.isoformat()}T23:59:59.999999Z"
+
+
+def test_today_and_yesterday_are_days_in_utc():
+    for text, ago in (("today", 0), (" yesterday\n", 1)):
+        before = datetime.now(UTC).date()
+        start, end = parse_time(text, "start"), parse_time(text, "end")
+        days = {before - timedelta(ago), datetime.now(UTC).date() - timedelta(ago)}
+        assert date.fromisoformat(start[:10]) in days
+        assert date.fromisoformat(end[:10]) in days
+        assert (start[10:], end[10:]) == ("T00:00:00.000000Z", "T23:59:59.999999Z")
+
+
+@given(st.integers(0, 36_525), st.sampled_from("smhd"), st.sampled_from(["start", "end"]))
+def test_a_duration_is_so_long_ago_to_either_edge(count, unit, edge):
+    before = datetime.now(UTC)
+    moment = datetime.fromisoformat(parse_time(f"{count}{unit}", edge))
+    assert before <= moment + parse_duration(f"{count}{unit}") <= datetime.now(UTC)
+
+
+def ahead(**by):
+    return format_time(datetime.now(UTC) + timedelta(**by))
+
+
+def test_what_has_begun_is_taken_and_of_a_day_under_way_the_present():
+    def never():
+        raise AssertionError("asked")
+
+    for moment in (ahead(), ahead(seconds=-1), ahead(seconds=50), "0001-01-01T00:00:00.000000Z"):
+        assert begun(moment, never) == moment
+    assert begun(parse_time("yesterday", "end"), never) == parse_time("yesterday", "end")
+    while (clock := datetime.now(UTC)).strftime("%H:%M") >= "23:58":  # so near it is the present
+        time.sleep(1)
+    for day in ("today", clock.date()):
+        present = begun(parse_time(day, "end"), lambda: None)
+        assert format_time(clock) <= present <= now()
+    # The clock of what was stored may be ahead.
+    stored = ahead(minutes=30)
+    assert begun(stored, lambda: stored) == stored
+    tomorrow = parse_time(clock.date() + timedelta(days=1), "end")
+    far = ahead(days=9)
+    assert begun(tomorrow, lambda: far) == tomorrow
+    assert begun(parse_time(date.fromisoformat(far[:10]), "end"), lambda: far) == far
+
+
+@pytest.mark.parametrize(
+    ("by", "said"),
+    [
+        ({"minutes": 2}, "; days and times without an offset are UTC"),
+        ({"hours": 13}, "; days and times without an offset are UTC"),
+        ({"days": 5 * 366}, ""),
+    ],
+)
+def test_a_time_to_come_is_refused_with_the_time_it_is(by, said):
+    moment = ahead(**by)
+    with pytest.raises(InputError) as caught:
+        begun(moment, now)
+    told = rf"{re.escape(moment)} is in the future: it is \S+Z now{said}"
+    assert re.fullmatch(told, str(caught.value))
+
+
+def test_a_day_of_the_next_year_may_have_been_one_of_this():
+    clock = datetime.now(UTC)
+    day = clock.date().replace(month=1, day=2, year=clock.year + 1)
+    for edge in ("start", "end"):
+        with pytest.raises(InputError) as caught:
+            begun(parse_time(day, edge), lambda: None)
+        assert str(caught.value).startswith(f"{day} is in the future: it is {clock.year}")
+        if (clock.month, clock.day) != (1, 1):
+            meant = ("; did you mean", "; days and times")  # in its last hours the year is ahead
+            assert any(each in str(caught.value) for each in meant)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "now", "2026-02-30", "2026-13-01", "2026-01-31T25:00", "1767225600", "31.01.2026"),
+        *(
+            "",
+            "now",
+            "Today",
+            "to day",
+            "tomorrow",
+            "7 d",
+            "-7d",
+            "7d ago",
+            "2026-02-30",
+            "2026-13-01",
+            "2026-01-31T25:00",
+            "1767225600",
+            "31.01.2026",
+        ),
         *("2026-W05", "2026W05", "2026-01", "2026", "x" * 1000, "0000-01-01"),
         "2026-01-31T12:00:00+99:00",
     ],
@@ -77,10 +170,15 @@ def test_a_time_outside_the_calendar_in_utc_is_refused():
                 parse_time(value)
 
 
-@given(st.text(alphabet="0123456789-+:TZW. ", max_size=30) | st.text(max_size=30))
-def test_any_text_is_a_time_or_refused(text):
+@given(
+    st.text(alphabet="0123456789-+:TZW. smhd", max_size=30) | st.text(max_size=30),
+    st.sampled_from(["start", "end"]),
+)
+def test_any_text_is_a_time_or_refused(text, edge):
     with suppress(InputError):
-        assert len(parse_time(text)) == 27
+        stored = parse_time(text, edge)
+        assert len(stored) == 27
+        assert datetime.fromisoformat(stored).tzinfo is not None
 
 
 @pytest.mark.parametrize(

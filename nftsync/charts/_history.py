@@ -17,7 +17,7 @@ from nftsync.frames import wallets
 from nftsync.frames._columns import Moment, stored_time
 from nftsync.frames._given import Given, need_columns
 from nftsync.frames._over_time import floored, microseconds_of
-from nftsync.frames._source import Numbers, Store
+from nftsync.frames._source import Numbers, Store, reading
 from nftsync.frames._tables import WalletIds
 from nftsync.store.labels import given_wallets
 from nftsync.text import counted
@@ -125,7 +125,7 @@ def holdings_over_time(
         by: None for one line of all holdings; or a line each by `contract_address`,
             `creator_name`, `wallet_group` or `wallet_id`, as they are today.
         top: lines shown on their own, 1 to 5, those that end highest; the rest are one line.
-        since: where the picture begins; counts are of the whole log.
+        since: where the picture begins, of a day at its start; counts are of the whole log.
         exclude: wallets to leave out; one or several, by id or label.
         names: what to call contracts or wallets, by address or id; else as their collections and
             labels are.
@@ -137,7 +137,7 @@ def holdings_over_time(
     """
     number, known = _look.number_of(top, len(_look.LOOKS) - 1), _look.given_names(names)
     chosen = None if by is None else _look.choice(by, "by", _BY)
-    begin = None if since is None else int(np.datetime64(stored_time(since)[:-1], "us").astype(int))
+    begin = None if since is None else _tick(db, since)
     log = _moved(read_over_time(db, by, exclude=exclude))
     about = wallets(db)
     log["step"] = log["arrived"] + log["first_seen"] - log["left"]
@@ -168,6 +168,13 @@ def holdings_over_time(
         y={"title": {"text": "holdings (wallet and token)"}, "rangemode": "tozero"},
         height=480,
     )
+
+
+def _tick(db: Store, since: Moment) -> int:
+    """A time that a caller gave, in microseconds since 1970."""
+    with reading(db) as source:
+        stored = stored_time(source, since, "start")
+    return int(np.datetime64(stored[:-1], "us").astype(int))
 
 
 def _lines(
@@ -252,7 +259,8 @@ def arrivals_and_departures(
             database, of which every change in the log counts, also what came and went again.
         every: the length of a period in UTC, such as `15m`, `6h`, `1d`, `7d` (from Monday) or a
             timedelta; None chooses one that fits: at most 60 bars, and fewer for few changes.
-        since: only what was found at this time or later. Only with a database.
+        since: only what was found at this time or later, of a day from its start on. Only with a
+            database.
         exclude: wallets to leave out; one or several, by id or label. Only with a database.
 
     Raises:

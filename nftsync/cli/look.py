@@ -60,8 +60,8 @@ def holdings(
 
     A row per wallet and NFT that the provider lists.
 
-    TIME is ISO 8601, in UTC where it has no offset; a bare date is the end of that day. With
-    --as-of each row also says how certain it is; `nftsync evidence` tells more.
+    TIME is ISO 8601, in UTC where it has no offset, today, yesterday, or 7d (ago); of a day, its
+    end. With --as-of each row also says how certain it is; `nftsync evidence` tells more.
 
     \b
     Examples:
@@ -70,6 +70,7 @@ def holdings(
       nftsync holdings --contract 0x06012c8cf97BEaD5deAe237070F9587f8E7A266d --limit 0
       nftsync holdings --contract "Salt Harbours"
       nftsync holdings --as-of 2026-01-31 --json
+      nftsync holdings --as-of yesterday
     """
     from nftsync import frames
 
@@ -189,11 +190,13 @@ def changes(
     listed. `baseline` is 1 for what a wallet's first read found: no purchase, just a beginning.
 
     --follow begins with what --since or --after selects, else with what comes from now on, and
-    goes on until Ctrl-C. TIME is ISO 8601; a bare date is the end of that day.
+    goes on until Ctrl-C. TIME is ISO 8601, in UTC where it has no offset, today, yesterday, or 7d
+    (ago); of a day, its start.
 
     \b
     Examples:
-      nftsync changes --since 2026-01-31T00:00:00Z
+      nftsync changes --since 2026-01-31
+      nftsync changes --since 7d
       nftsync changes --after 4711 --json
       nftsync changes --follow | while read -r change; do notify "$change"; done
     """
@@ -202,7 +205,7 @@ def changes(
     from nftsync.reports.logs import POLL_SECONDS, ChangeFeed
     from nftsync.times import parse_time
 
-    moment = None if since is None else parse_time(since)
+    moment = None if since is None else parse_time(since, "start")
     with ChangeFeed.open(settings.database) as feed:
         start = after or 0
         if moment is not None:
@@ -257,8 +260,8 @@ def evidence(settings: Settings, wallet: str, *, at: str, as_json: bool) -> None
       unknown     the wallet had not been read by then
 
     WALLET is an id, or the label of one wallet. Each read is named by its time, its run, and the
-    SHA-256 of the provider's answer. TIME is
-    ISO 8601, in UTC where it has no offset; a bare date is the end of that day.
+    SHA-256 of the provider's answer. TIME is ISO 8601, in UTC where it has no offset, today,
+    yesterday, or 7d (ago); of a day, its end.
 
     \b
     Examples:
@@ -268,7 +271,7 @@ def evidence(settings: Settings, wallet: str, *, at: str, as_json: bool) -> None
     from nftsync.reports.evidence import find_evidence
     from nftsync.times import parse_time
 
-    found = find_evidence(settings.database, wallet, parse_time(at))
+    found = find_evidence(settings.database, wallet, parse_time(at, "end"))
     if as_json:
         print_json(found)
     else:
@@ -311,7 +314,8 @@ def export(
     that explains all columns. A sheet holds 1,048,575 rows; what has more is refused.
 
     With --as-of: balances, holdings and tokens as they were known then, and the logs up to then;
-    wallets as they are today. TIME is ISO 8601; a bare date is the end of that day.
+    wallets as they are today. TIME is ISO 8601, in UTC where it has no offset, today, yesterday, or
+    7d (ago); of a day, its end.
 
     \b
     Examples:
@@ -322,7 +326,7 @@ def export(
     from nftsync.reports.export import write_export
     from nftsync.times import parse_time
 
-    moment = None if as_of is None else parse_time(as_of)
+    moment = None if as_of is None else parse_time(as_of, "end")
     manifest = write_export(settings.database, directory, file_format=file_format, as_of=moment)
     rows = sum(file.rows for file in manifest.files)
     files = {file.name for file in manifest.files}

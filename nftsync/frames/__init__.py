@@ -7,6 +7,10 @@ migrates it. Measures of holdings take a frame as well; `explain` tells what eac
 pandas' `str` (missing: NaN), times are datetimes in UTC (missing: NaT), and integers that may be
 missing are `Int64`.
 
+Times are asked for as text (ISO 8601, without an offset UTC; `today`, `yesterday`; `7d`, which is
+so long ago), dates or datetimes. A day is its start where something begins (`start`, `since`), its
+end where something ends (`end`, `as_of`, `at`). A time in the future is an InputError.
+
 Amounts are exact, and missing where the text is not 1 to 100 ASCII digits. A frame's columns of
 them are `Int64` where the sum of them all fits 63 bits, so that no sum of some can wrap; else they
 are Python integers in object columns (missing: None). With `amounts="exact"` they always are; with

@@ -98,7 +98,8 @@ def changes(
 
     Args:
         db: what to read, as `nftsync.frames` tells.
-        since: only changes observed at this time or later. Text, a date (its end) or a datetime.
+        since: only changes observed at this time or later, of a day from its start on. Text, a
+            date or a datetime.
         after: only changes with a greater `change_id`, to go on where the last call ended.
         amounts: what `old_amount` and `new_amount` are to be, as `nftsync.frames` tells.
 
@@ -115,10 +116,10 @@ def changes(
             `amounts` that was asked for, or `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    moment = None if since is None else stored_time(since)
     first = 0 if after is None else _following(after)
     with reading(db) as source:
-        if moment is not None:
+        if since is not None:
+            moment = stored_time(source, since, "start")
             first = max(first, source.first_change("balance_change_rows", moment, later=False))
         change, wallet_no, token_no, old, new, observed, baseline, run, webhook = change_log(
             source,

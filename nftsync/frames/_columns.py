@@ -14,7 +14,7 @@ import pyarrow as pa
 from nftsync.errors import InputError, StoreError
 from nftsync.frames._source import Numbers, Parameters, Source
 from nftsync.store.catalog import TABLES, Column, ColumnKind
-from nftsync.times import parse_time
+from nftsync.times import Edge, parse_time
 
 __all__ = [
     "INTEGER",
@@ -60,19 +60,25 @@ _LONGEST = 60
 _STR = pd.StringDtype(storage="pyarrow", na_value=np.nan)
 
 
-def stored_time(value: Moment) -> str:
+def stored_time(source: Source, value: Moment, edge: Edge) -> str:
     """Bring a time that a caller gave into the stored form.
 
+    Args:
+        source: the database that it is about.
+        value: text, a date or a datetime.
+        edge: what a day is, its start or its end; of today the present in place of its end.
+
     Raises:
-        InputError: it names no time.
+        InputError: it names no time, or one that is still to come.
     """
     if isinstance(value, np.datetime64) and not np.isnat(value):
-        value = pd.Timestamp(value)
+        moment = pd.Timestamp(value)
+        value = moment.date() if np.datetime_data(value)[0] == "D" else moment
     if not isinstance(value, str | date) or value is pd.NaT:
         raise InputError(f"{shown(value)} is not a time; give text, a date or a datetime")
     if isinstance(value, str) and len(value) > _LONGEST:
         raise InputError(f"{shown(value)} is not a time; write 2026-01-31T12:00:00Z")
-    return parse_time(value)
+    return source.known_time(parse_time(value, edge))
 
 
 def shown(value: object) -> str:

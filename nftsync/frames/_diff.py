@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +27,6 @@ from nftsync.frames._contracts import chosen_contract, names_contract
 from nftsync.frames._source import Numbers, Source, Store, positions, reading
 from nftsync.frames._tables import WalletIds, WalletNames, wallet_names, wallet_numbers
 from nftsync.frames._tokens import NAMING, Tokens, read_tokens
-from nftsync.times import now, shifted
 
 __all__ = ["counterparties", "diff"]
 
@@ -147,18 +145,6 @@ def _the_only(group: Numbers, rows: npt.NDArray[np.bool_], wallets: Numbers) -> 
     return only
 
 
-#: How far clocks may differ.
-_ALLOWED = timedelta(minutes=1)
-_END_OF_DAY = "T23:59:59.999999Z"
-
-#: The latest times that were stored, each of a log in which they never decrease, or of few rows.
-_LATEST = """
-    SELECT (SELECT observed_at FROM balance_change_rows ORDER BY change_id DESC LIMIT 1),
-        (SELECT observed_at FROM wallet_state_rows ORDER BY state_id DESC LIMIT 1),
-        (SELECT max(finished_at) FROM sync_runs), (SELECT max(synced_at) FROM wallets)
-"""
-
-
 def diff(
     db: Store = None,
     start: Moment | None = None,
@@ -176,8 +162,8 @@ def diff(
 
     Args:
         db: what to read, as `nftsync.frames` tells.
-        start: the earlier time. Text, a date (its end) or a datetime.
-        end: the later time; None is now.
+        start: the earlier time, of a day its start. Text, a date or a datetime.
+        end: the later time, of a day its end; None is now.
         wallet: only rows of this wallet, or these; by id or label.
         contract: only tokens of this contract, as in `holdings`.
         exclude: one wallet or several, by id or label, whose rows are left out.
@@ -197,16 +183,16 @@ def diff(
         what that is called (missing: nothing). What was first seen is neither a loss nor a gain.
 
     Raises:
-        InputError: `start` is missing, after `end` or, without an `end`, in the future; a time,
+        InputError: `start` is missing, after `end` or in the future; a time,
             wallet or contract is none, the amounts do not fit the `amounts` that was asked for,
             or `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    after, until = _times(start, end)
+    if start is None:
+        raise InputError("diff needs the time to compare with: diff(db, start)")
     with reading(db) as source:
         contract = chosen_contract(source, contract)
-        if until is None:
-            _check_begun(source, after)
+        after, until = _times(source, start, end)
         window = read_window(source, after, until)
         kind, counterparty = _kinds(window)
         kept = ~np.isin(window.wallets, wallet_numbers(source, exclude))
@@ -222,29 +208,12 @@ def diff(
     return _frame(window.rows(rows), kind[rows], counterparty[rows], tokens, names, amounts)
 
 
-def _times(start: Moment | None, end: Moment | None) -> tuple[str, str | None]:
-    if start is None:
-        raise InputError("diff needs the time to compare with: diff(db, start)")
-    after, until = stored_time(start), None if end is None else stored_time(end)
+def _times(source: Source, start: Moment, end: Moment | None) -> tuple[str, str | None]:
+    after = stored_time(source, start, "start")
+    until = None if end is None else stored_time(source, end, "end")
     if until is not None and after > until:
         raise InputError(f"start ({after}) is after end ({until}); give the earlier time first")
     return after, until
-
-
-def _check_begun(source: Source, start: str) -> None:
-    """Refuse a time that is still to come, by this clock and by the one of what was stored."""
-    clock = now()
-    if start <= shifted(clock, _ALLOWED):
-        return
-    stored = max((time for time in next(source.rows(_LATEST)) if time is not None), default=clock)
-    if start <= stored:
-        return
-    day, time = start[:10], start[10:]
-    if time == _END_OF_DAY and day <= clock[:10]:
-        advice = f"a bare date is the end of that day: for since this morning give {day}T00:00:00Z"
-    else:
-        advice = f"it is {clock} now, so give an earlier time"
-    raise InputError(f"start ({start}) is in the future; {advice}")
 
 
 def _kinds(window: Window) -> tuple[npt.NDArray[np.str_], Numbers]:

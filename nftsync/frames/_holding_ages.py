@@ -84,8 +84,8 @@ def holding_ages(
             asked for, or `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    moment = None if at is None else stored_time(at)
     with reading(db) as source:
+        moment = None if at is None else stored_time(source, at, "end")
         if moment is None:
             balances, last = read_balances(source, None, None), GREATEST
         else:

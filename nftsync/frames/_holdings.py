@@ -160,13 +160,13 @@ def read_holdings(
         InputError: see `holdings`.
         StoreError: see `holdings`.
     """
-    moment = None if as_of is None else stored_time(as_of)
     if needs is None or not set(_COLUMNS).issuperset(needs):
         needs = _COLUMNS
     content = [name for name in (*CONTENT_COLUMNS, *CONTRACT_COLUMNS) if name in needs]
     if contract is not None:
         content = list(dict.fromkeys(("contract_address", *content)))
     with reading(db) as source:
+        moment = None if as_of is None else stored_time(source, as_of, "end")
         ids = None if wallet is None else wallet_ids(source, wallet)
         contract = chosen_contract(source, contract)
         holders, about = _read_wallets(source, ids)

@@ -54,7 +54,7 @@ def why_nothing(
     first = next(source.rows(_FIRST.format(which=which), parameters * 2))[0]
     if first is None:
         return f"nothing is known{whose} yet: no read has been stored; `nftsync sync` makes one"
-    moment = None if as_of is None else stored_time(as_of)
+    moment = None if as_of is None else stored_time(source, as_of, "end")
     if moment is not None and moment < first:
         return (
             f"nothing is known{whose} of {moment}: the first read that was stored is of {first},"

@@ -152,11 +152,13 @@ def holdings_over_time(
         instead = f"did you mean {near[0]!r}? " if near else ""
         raise InputError(f"cannot group by {shown(by)}; {instead}give one of {', '.join(BY)}")
     period = None if every is None else microseconds_of(every)
-    begins = None if start is None else stored_time(start)
-    until = None if end is None else stored_time(end)
-    if begins is not None and until is not None and begins > until:
-        raise InputError(f"start ({begins}) is after end ({until}); give the earlier time first")
     with reading(db) as source:
+        begins = None if start is None else stored_time(source, start, "start")
+        until = None if end is None else stored_time(source, end, "end")
+        if begins is not None and until is not None and begins > until:
+            raise InputError(
+                f"start ({begins}) is after end ({until}); give the earlier time first"
+            )
         left_out = wallet_numbers(source, exclude)
         wallets, tokens, steps = _read_steps(source, until, left_out)
         ends = _last_read(source, until)

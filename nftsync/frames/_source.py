@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from nftsync.errors import InputError, StoreError
 from nftsync.store.database import connect_reader, explained
+from nftsync.store.present import known_time
 from nftsync.store.schema import check_schema
 
 __all__ = [
@@ -60,6 +61,10 @@ class Source:
     def rows(self, query: str, parameters: Parameters = ()) -> Iterator[tuple[Any, ...]]:
         """Read rows one by one; end this before the next query begins."""
         return self._cursor.execute(query, parameters)
+
+    def known_time(self, moment: str) -> str:
+        """Make sure that a time is not still to come, as `store.present` tells."""
+        return known_time(self._cursor, moment)
 
     def columns(
         self, query: str, types: Sequence[pa.DataType], parameters: Parameters = ()

@@ -203,8 +203,8 @@ def tokens(db: Store = None, as_of: Moment | None = None) -> pd.DataFrame:
         InputError: `as_of` is no time, or `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    moment = None if as_of is None else stored_time(as_of)
     with reading(db) as source:
+        moment = None if as_of is None else stored_time(source, as_of, "end")
         names = (*_COLUMNS, "first_seen_at")
         found = read_tokens(source, names, as_of=moment)
     first_seen_at = moments(found.content["first_seen_at"])

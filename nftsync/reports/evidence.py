@@ -11,6 +11,7 @@ import msgspec
 from nftsync.errors import InputError
 from nftsync.store.catalog import AS_OF_COLUMNS, TABLES
 from nftsync.store.labels import ids_in
+from nftsync.store.present import known_time
 from nftsync.store.schema import reading
 
 __all__ = ["Certainty", "Evidence", "find_evidence"]
@@ -63,7 +64,7 @@ def find_evidence(path: Path | str, wallet: str, at: str) -> Evidence:
         at: the time, in the stored form.
 
     Raises:
-        InputError: no such wallet is known, or several are called so.
+        InputError: no such wallet is known, or several are called so; or the time is still to come.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     from nftsync.frames._files import rows_of  # pandas is slow to import
@@ -77,6 +78,7 @@ def find_evidence(path: Path | str, wallet: str, at: str) -> Evidence:
         if known_as is None:
             raise InputError(f"wallet {wallet_id} is not known here; see `nftsync wallets`")
         number, label = known_as
+        at = known_time(connection, at)
         known, reads, unproven = _states_around(connection, number, at)
         holdings = read_holdings(connection, wallet=wallet_id, as_of=at)
         certainty, before, after = _confirmations(connection, number, at)

@@ -24,6 +24,7 @@ from nftsync.frames._files import note, rows_of
 from nftsync.frames._workbook import Sheet, check_fits, workbook
 from nftsync.store.catalog import TABLES, ColumnKind, columns_of
 from nftsync.store.database import explained
+from nftsync.store.present import known_time
 from nftsync.store.schema import reading
 from nftsync.text import counted, neutralized, progress_bar
 from nftsync.times import now
@@ -125,11 +126,12 @@ def write_export(
         chunk_rows: rows that are in memory at once.
 
     Raises:
-        InputError: `directory` is there and not empty, or no directory; or a table has more rows
-            than an Excel sheet.
+        InputError: `directory` is there and not empty, or no directory; the time is still to come;
+            or a table has more rows than an Excel sheet.
         StoreError: the database cannot be read, or the files cannot be written.
     """
     with reading(database) as connection, whole_directory(directory.resolve()) as partial:
+        as_of = None if as_of is None else known_time(connection, as_of)
         manifest = Manifest(
             nftsync=__version__,
             exported_at=now(),

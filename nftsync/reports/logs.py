@@ -16,6 +16,7 @@ from typing import Any, Self, TypeAlias
 from nftsync.errors import InputError
 from nftsync.store.catalog import TABLES
 from nftsync.store.database import explained, over_keys
+from nftsync.store.present import known_time
 from nftsync.store.schema import opened
 
 __all__ = ["PAGE", "POLL_SECONDS", "WEBHOOK_COLUMNS", "ChangeFeed", "InboxView"]
@@ -86,7 +87,12 @@ class ChangeFeed(_Log):
 
         Args:
             moment: the time, in the stored form.
+
+        Raises:
+            InputError: it is still to come.
         """
+        with explained(self._name):
+            moment = known_time(self._connection, moment)
         # The log has no index by time, but its times never decrease.
         ((low,),) = self._values("SELECT coalesce(min(change_id), 1) FROM balance_change_rows")
         high = self.newest() + 1

@@ -63,7 +63,7 @@ AMOUNT = st.one_of(
 
 
 @settings(max_examples=5, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from([1, 2]), AMOUNT), max_size=6))
+@given(st.lists(st.tuples(st.sampled_from([1, 2]), AMOUNT), min_size=1, max_size=6))
 @example([(1, str(GREATEST)), (2, "0"), (2, "x")])
 @example([(1, str(GREATEST)), (2, "1")])
 @example([(1, str(2**62)), (1, str(2**62 - 1)), (2, "")])

@@ -90,7 +90,7 @@ def test_tables_show_their_rows(small_database: Path) -> None:
         (5, "5"),
         (pd.NaT, "NaT"),
         (b"x" * 1_000, "a bytes"),
-        ("yesterday", "'yesterday'"),
+        ("lately", "'lately'"),
         ("x" * 1_000, f"'{'x' * 60}'..."),
     ],
     ids=repr,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from frames_database import START, Builder, at, rows_of, token_id, wallet_id
@@ -95,8 +95,7 @@ def test_leaving_out_rows_changes_none_of_the_others(
     histories: Histories, reads: list[Read], start: int
 ) -> None:
     """Counterparties are inferred before wallets are left out."""
-    clock = histories.play(reads)
-    start = min(start, clock) if reads else -1_000_000_000
+    histories.play(reads)
     whole = frames.diff(histories.path, moment(start), amounts="exact")
     some = [wallet_id(wallet) for wallet in WALLETS[:2]]
     chosen = whole["wallet_id"].isin(some)
@@ -141,7 +140,7 @@ def test_empty_databases_and_windows(build: Builder, small_database: Path) -> No
         frames.diff(small_database, at(0), wallet=[]),
         frames.diff(small_database, at(0), wallet=wallet_id(77)),
         frames.diff(small_database, at(0), contract="0x" + "00" * 20),
-        frames.diff(small_database, "2990-01-31", "2990-01-31"),
+        frames.diff(small_database, "today", "today"),
     ):
         assert len(frame) == 0
         assert {name: str(kind) for name, kind in frame.dtypes.items()} == types
@@ -153,36 +152,60 @@ def test_what_cannot_be_compared(small_database: Path) -> None:
     with pytest.raises(InputError, match="is after end"):
         frames.diff(small_database, at(2), at(1))
     with pytest.raises(InputError, match="not a time"):
-        frames.diff(small_database, "yesterday")
+        frames.diff(small_database, "lately")
     with pytest.raises(InputError, match="nor the label of a wallet"):
         frames.diff(small_database, at(0), exclude="Treasury")
     with pytest.raises(InputError, match="contract"):
         frames.diff(small_database, at(0), contract=7)  # type: ignore[arg-type]
 
 
-def test_a_start_to_come_is_refused(small_database: Path) -> None:
+def test_a_time_to_come_is_refused(small_database: Path) -> None:
     clock = datetime.now(UTC)
     for ahead in (clock + timedelta(minutes=2), clock.date() + timedelta(days=2), "2990-01-31"):
-        with pytest.raises(InputError, match=r"start \(\S+Z\) is in the future; it is 2\S+Z now"):
-            frames.diff(small_database, ahead)
+        for read in (
+            lambda ahead: frames.diff(small_database, ahead),
+            lambda ahead: frames.diff(small_database, at(0), ahead),
+            lambda ahead: frames.holdings(small_database, as_of=ahead),
+            lambda ahead: frames.tokens(small_database, as_of=ahead),
+            lambda ahead: frames.changes(small_database, since=ahead),
+            lambda ahead: frames.holding_ages(small_database, at=ahead),
+            lambda ahead: frames.holdings_over_time(small_database, start=ahead),
+            lambda ahead: frames.holdings_over_time(small_database, end=ahead),
+        ):
+            with pytest.raises(InputError, match=r"\S+ is in the future: it is 2\S+Z now"):
+                read(ahead)
     # For clocks that differ a little.
     for start in (clock, clock + timedelta(seconds=30), pd.Timestamp.now("UTC")):
         assert frames.diff(small_database, start).empty
 
 
-def test_today_as_a_start_gets_the_beginning_of_the_day(small_database: Path) -> None:
-    """A bare date is its end, which is a silent comparison of now with now."""
-    while (today := datetime.now(UTC)).strftime("%H:%M") >= "23:58":  # as near to the end as now
-        time.sleep(1)
-    day = f"{today:%Y-%m-%d}"
-    for start in (day, today.date()):
-        with pytest.raises(InputError) as raised:
-            frames.diff(small_database, start)
-        assert str(raised.value) == (
-            f"start ({day}T23:59:59.999999Z) is in the future; a bare date is the end of that"
-            f" day: for since this morning give {day}T00:00:00Z"
-        )
-    assert len(frames.diff(small_database, f"{day}T00:00:00Z")) == 0
+def test_days_are_whole_and_today_has_come_so_far(build: Builder) -> None:
+    """`7d` is an instant; a day is its start where something begins, else its end."""
+    clock = datetime.now(UTC)
+    ago = (clock - START).total_seconds()
+    midnight = datetime.combine(clock.date(), datetime.min.time(), UTC)
+    today, days = (midnight - START).total_seconds(), 86_400
+    build.wallet(1)
+    times = (today - 8 * days, today - days + 1, today - 1, today, ago)
+    for token, seconds in enumerate(times, start=1):
+        build.token(token)
+        build.change(1, token, None, "1", seconds)
+        build.balance(1, token, "1", seconds)
+    path = build.close()
+    yesterday = clock.date() - timedelta(days=1)
+    for day in (yesterday, yesterday.isoformat(), "yesterday", np.datetime64(yesterday)):
+        assert len(frames.changes(path, since=day)) == 4
+        assert len(frames.holdings(path, as_of=day)) == 3
+        assert len(frames.diff(path, day)) == 4
+        assert len(frames.diff(path, day, day)) == 2
+        assert len(frames.holding_ages(path, at=day)) == 3
+    pd.testing.assert_frame_equal(
+        frames.holdings(path, as_of="today")[["token_id", "amount"]],
+        frames.holdings(path)[["token_id", "amount"]],
+    )
+    assert frames.holding_ages(path, at="today")["age"].min() < timedelta(minutes=5)
+    assert len(frames.changes(path, since="today")) == 2
+    assert len(frames.diff(path, "7d", "today")) == len(frames.diff(path, "7d")) == 4
 
 
 @pytest.mark.parametrize("where", ["change", "state", "run", "wallet"])

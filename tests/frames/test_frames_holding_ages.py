@@ -71,6 +71,10 @@ def test_buckets_begin_at_their_bound(build: Builder) -> None:
     build.wallet(1)
     build.token(1)
     build.change(1, 1, None, "1", 0)
+    # The clock of the database is ahead.
+    build.insert(
+        "sync_runs", kind="sync", status="ok", started_at=at(0), finished_at=at(4000 * DAY)
+    )
     bounds = [0, DAY, 7 * DAY, 30 * DAY, 91 * DAY, 365 * DAY, 4000 * DAY]
     for bucket, first, following in zip(BUCKETS, bounds, bounds[1:], strict=False):
         for seconds in (first, following - 0.000001):
