@@ -40,6 +40,9 @@ _CHANGE = (
     *("old_amount", "new_amount", "baseline"),
 )
 
+#: More than anybody reads.
+_ALL = 100_000
+
 #: What the table of evidence shows of a holding.
 _HOLDING = ("token_id", "contract_address", "blockchain_token_id", "name", "amount", "held_since")
 
@@ -131,7 +134,7 @@ def _line(row: Mapping[str, Any]) -> dict[str, Any]:
 @click.command()
 @click.argument("text", nargs=-1, required=True, metavar="TEXT...")
 @with_settings("database")
-@limit_option("Rows at most, the best.", 20)
+@limit_option("Rows at most, the best; 0 shows all.", 20)
 @json_option("Print what was found as JSON.")
 def find(settings: Settings, text: tuple[str, ...], *, limit: int, as_json: bool) -> None:
     """Find tokens, collections and wallets by name.
@@ -150,7 +153,7 @@ def find(settings: Settings, text: tuple[str, ...], *, limit: int, as_json: bool
     from nftsync.frames._files import rows_of
 
     with _said_by_frames() as said:
-        frame = frames.find(settings.database, " ".join(text), limit=limit)
+        frame = frames.find(settings.database, " ".join(text), limit=limit or _ALL)
     columns = list(frame.columns)
     pages = (
         [dict(zip(columns, row, strict=True)) for row in rows] for rows in rows_of(frame, columns)
