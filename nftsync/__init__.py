@@ -36,7 +36,9 @@ _HOME = {
     "SyncResult": "nftsync.pull.result",
     "database": "nftsync.lab.notebook",
     "gallery": "nftsync.lab.gallery",
+    "load_ipython_extension": "nftsync.lab.rows",
     "sync": "nftsync.pull.api",
+    "unload_ipython_extension": "nftsync.lab.rows",
 }
 
 

@@ -23,6 +23,7 @@ def test_only_what_other_programs_read_is_not_run():
     assert set(reasons) <= {
         "not run: installs from a package index",
         "not run: a crontab",
+        "not run: a line for IPython",
         "not run: stays open until Ctrl-C",
         "not run: systemd units",
         "not run: a web server's configuration",

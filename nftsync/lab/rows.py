@@ -1,0 +1,50 @@
+"""How IPython shows frames once `%load_ext nftsync` was run: each row on one line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from IPython.core.interactiveshell import InteractiveShell
+
+__all__ = ["load_ipython_extension", "unload_ipython_extension"]
+
+#: Cells do not wrap, whatever JupyterLab says of tables; marks upon marks stay within theirs; and
+#: `$` is no mathematics, which could be of any size.
+_STYLE = "<style>table.nftsync-rows :is(td, th) { white-space: nowrap; overflow: clip }</style>"
+_CLASSES = "nftsync-rows tex2jax_ignore mathjax_ignore"
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Let all frames show a line a row; what `%load_ext nftsync` calls.
+
+    Frames themselves stay as they are. Those of a kind that shows itself in its own way still do.
+    """
+    import pandas as pd
+
+    _formatter(shell).for_type(pd.DataFrame, _html)
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """Let pandas alone show frames again; what `%unload_ext nftsync` calls."""
+    import pandas as pd
+
+    _formatter(shell).pop(pd.DataFrame, None)
+
+
+def _formatter(shell: InteractiveShell) -> Any:
+    """What makes pages of what is shown."""
+    display: Any = shell.display_formatter
+    return display.formatters["text/html"]
+
+
+def _html(frame: pd.DataFrame) -> str | None:
+    """What pandas shows, its cells unbroken; None where it is to show plain text."""
+    import pandas as pd
+
+    page: str | None = frame._repr_html_()
+    if page is None or type(frame)._repr_html_ is not pd.DataFrame._repr_html_:
+        return page
+    # The table's own tag comes first; what it holds is escaped.
+    return _STYLE + page.replace('class="dataframe"', f'class="dataframe {_CLASSES}"', 1)
