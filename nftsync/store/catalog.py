@@ -395,7 +395,7 @@ TABLES: dict[str, Table] = {
         names={
             "contract_address": "t.contract_address",
             "contract": "t.contract",
-            "collection": "coalesce(c.name, t.contract_short)",
+            "collection": "coalesce(c.collection, t.contract_short)",
             "name": "t.name",
             "wallet_label": "w.label",
             "balance_updated_at": "b.updated_at",

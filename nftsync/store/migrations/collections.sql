@@ -9,6 +9,9 @@ CREATE TABLE contracts (
         WHEN file_name IS NOT NULL THEN 'file'
         WHEN guessed_name IS NOT NULL THEN 'guessed'
     END) VIRTUAL,
+    collection TEXT GENERATED ALWAYS AS (coalesce(given_name, file_name, guessed_name, iif(
+        length(contract) > 20, substr(contract, 1, 6) || '…' || substr(contract, -4), contract
+    ))) VIRTUAL,
     given_name TEXT,
     file_name TEXT,
     guessed_name TEXT,
@@ -17,10 +20,11 @@ CREATE TABLE contracts (
 
 -- One spelling to group by. What follows a NUL is not looked at, so bytes are counted.
 ALTER TABLE tokens ADD COLUMN contract TEXT GENERATED ALWAYS AS (iif(
-    length(CAST(contract_address AS BLOB)) = 42 AND contract_address GLOB '0[xX]*'
-        AND substr(contract_address, 3) NOT GLOB '*[^0-9a-fA-F]*',
+    length(CAST(contract_address AS BLOB)) = 42 AND substr(contract_address, 1, 2) IN ('0x', '0X')
+        AND ltrim(substr(contract_address, 3), '0123456789abcdefABCDEF') = '',
     lower(contract_address), contract_address
 )) VIRTUAL;
+-- What a token's contract is called until the end of the run, when it is entered above.
 ALTER TABLE tokens ADD COLUMN contract_short TEXT GENERATED ALWAYS AS (iif(
     length(contract) > 20, substr(contract, 1, 6) || '…' || substr(contract, -4), contract
 )) VIRTUAL;
@@ -28,7 +32,7 @@ ALTER TABLE tokens ADD COLUMN contract_short TEXT GENERATED ALWAYS AS (iif(
 DROP VIEW holdings;
 CREATE VIEW holdings AS
 SELECT w.wallet_id, w.label AS wallet_label, w.wallet_group,
-    t.token_id, t.contract_address, t.contract, coalesce(c.name, t.contract_short) AS collection,
+    t.token_id, t.contract_address, t.contract, coalesce(c.collection, t.contract_short) AS collection,
     t.blockchain_token_id, b.amount,
     t.name, t.description, t.image, t.animation_url, t.external_url, t.background_color,
     t.edition_id, t.total_edition,
