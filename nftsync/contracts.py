@@ -64,8 +64,9 @@ def series_of(name: str) -> str | None:
     return between["series"] if between else None
 
 
-#: Tokens of a contract that are looked at: enough to guess from, and few beside all that are read.
-_SAMPLE = 200
+#: Tokens of a contract that are looked at: the first, and of the others one of so many. That is
+#: enough to guess from, little work, and not only what the first wallet holds.
+_SAMPLE, _ONE_OF = 200, 16
 #: Names that are remembered of a contract; what nearly all tokens share is never forgotten.
 _REMEMBERED = 8
 #: A name is no guess from fewer tokens, nor from a smaller share of the contract's tokens.
@@ -87,18 +88,21 @@ class NamesSeen(msgspec.Struct):
     of the truth by at most an eighth of the tokens of other series.
 
     Attributes:
-        tokens: how many tokens were looked at, those without a name included; the first 200.
+        came: how many tokens came.
+        looked_at: the sample of them that stands, those without a name included.
         series: the most frequent series.
     """
 
-    tokens: int = 0
+    came: int = 0
+    looked_at: int = 0
     series: dict[str, _Series] = {}
 
     def add(self, name: str | None) -> None:
-        """Take in a token, by its name; no more of them than a sample."""
-        if self.tokens >= _SAMPLE:
+        """Take in a token, by its name."""
+        self.came += 1
+        if self.came > _SAMPLE and self.came % _ONE_OF:
             return
-        self.tokens += 1
+        self.looked_at += 1
         whole, series = _parts(name)
         if not series:
             return
@@ -115,10 +119,13 @@ class NamesSeen(msgspec.Struct):
 
     def remove(self, name: str | None) -> None:
         """Let go of a token that has this name no longer, as far as it is remembered."""
-        self.tokens -= 1
         _, series = _parts(name)
         if series in self.series:
             self._forget_one(series)
+            self.looked_at -= 1
+        elif not series:
+            remembered = sum(known.count for known in self.series.values())
+            self.looked_at = max(self.looked_at - 1, remembered)
 
     def _forget_one(self, series: str) -> None:
         known = self.series[series]
@@ -129,7 +136,7 @@ class NamesSeen(msgspec.Struct):
     def guess(self) -> str | None:
         """What the collection may be called: the series of nearly all tokens, if there is one."""
         for series, known in self.series.items():
-            if known.count >= max(_FEWEST, _SHARE * self.tokens):
+            if known.count >= max(_FEWEST, _SHARE * self.looked_at):
                 return known.whole or series
         return None
 
