@@ -45,6 +45,11 @@
     return text.length > 20 ? `${text.slice(0, 8)}…${text.slice(-6)}` : text;
   }
 
+  /** A contract by its two ends, as everywhere in nftsync. */
+  function shortContract(text) {
+    return text.length > 20 ? `${text.slice(0, 6)}…${text.slice(-4)}` : text;
+  }
+
   const tones = 6;
 
   /** A tile in a picture's place: an initial, in a colour that its collection has everywhere. */
@@ -53,7 +58,7 @@
     const of = value("collection", nft) ?? value("contract", nft) ?? value("name", nft) ?? "";
     const named = value("collection", nft) ?? value("name", nft) ?? "";
     const initial = /[\p{L}\p{N}]/u.exec(named);
-    box.setAttribute("data-initial", initial ? initial[0].toUpperCase() : "");
+    box.setAttribute("data-initial", initial ? initial[0].toUpperCase() : "#");
     const sum = [...of.toLowerCase()].reduce((all, one) => all + one.codePointAt(0), 0);
     box.classList.add(`tone-${sum % tones}`);
     return box;
@@ -117,7 +122,7 @@
     const collection = value("collection", nft);
     const wallet = value("wallet", nft);
     const label = value("label", nft);
-    const from = collection ?? (contract === null ? null : short(contract));
+    const from = collection ?? (contract === null ? null : shortContract(contract));
     const holder = label ?? (wallet === null ? null : short(wallet));
     const held = value("held", nft);
     const since = held === null ? null : own(`seen since ${held.slice(0, 10)}`, held);

@@ -21,6 +21,7 @@ from string import Template
 from typing import Any
 
 from nftsync import settings
+from nftsync.contracts import short_address
 from nftsync.errors import InputError, SettingsError
 from nftsync.lab.gallery_cards import Cards, Column, Images, Shown, cards_of, clean, shown_of
 from nftsync.provider.images import DEFAULT_GATEWAY, origin
@@ -305,12 +306,13 @@ def _row(cards: Cards, nft: int) -> str:
         column = cards.columns.get(name)
         return None if column is None else column[nft]
 
+    contract = value("contract")
     cells = (
         _picture(value("image"), value("problem")),
         _own(clean(value("name") or _unnamed(value("chain")), _MOST_NAME)),
         _own(_edition(value("edition"), value("editions"))),
         _own(clean(value("amount") or "", _MOST_NAME)),
-        _own(value("collection") or _short(value("contract"))),
+        _own(value("collection") or (contract and short_address(contract))),
         _own(value("label") or _short(value("wallet"))),
     )
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
