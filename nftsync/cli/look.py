@@ -330,11 +330,14 @@ def export(
     from nftsync.times import parse_time
 
     moment = None if as_of is None else parse_time(as_of, "end")
-    manifest = write_export(settings.database, directory, file_format=file_format, as_of=moment)
+    with _said_by_frames() as said:
+        manifest = write_export(settings.database, directory, file_format=file_format, as_of=moment)
     rows = sum(file.rows for file in manifest.files)
     files = {file.name for file in manifest.files}
     what = f"{len(files)} files" if len(files) > 1 else files.pop()
     say(f"{what} with {rows:,} rows, and manifest.json, in {directory}")
+    for line in said:
+        say(line)
 
 
 @click.command()

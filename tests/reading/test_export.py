@@ -32,7 +32,7 @@ from openpyxl.utils.escape import unescape
 from worlds import Outcome
 
 from nftsync import __version__, frames
-from nftsync.errors import InputError, StoreError
+from nftsync.errors import InputError, NftsyncWarning, StoreError
 from nftsync.frames import _workbook
 from nftsync.reports import export
 from nftsync.reports.export import ExportFormat, write_csv, write_export, write_parquet
@@ -279,13 +279,14 @@ def test_as_of_any_time_balances_are_the_holdings_and_of_now_the_balances(
     busy.world.set_amount(wallet, token, "7")
     busy.sync(wallet)
     moments = sorted({row["observed_at"] for row in table_rows(busy.database, "balance_changes")})
-    for number, moment in enumerate([LONG_AGO, *moments, now()]):
+    with pytest.warns(NftsyncWarning, match="nothing is known of 2000-01-01"):
+        manifest = write_export(busy.database, tmp_path / "before", as_of=LONG_AGO)
+    rows = {file.name: file.rows for file in manifest.files if file.rows}
+    assert set(rows) == {"wallets.parquet", "contracts.parquet"}
+    for number, moment in enumerate([*moments, now()]):
         out = tmp_path / str(number)
         manifest = write_export(busy.database, out, as_of=moment, chunk_rows=3)
         assert manifest.as_of == moment
-        if moment == LONG_AGO:
-            rows = {file.name: file.rows for file in manifest.files if file.rows}
-            assert set(rows) == {"wallets.parquet", "contracts.parquet"}
         frame = frames.holdings(busy.database, as_of=moment)
         expected = frame[["wallet_id", "token_id", "amount_text"]].itertuples(index=False)
         found = parquet_rows(out, "balances")
@@ -460,6 +461,9 @@ def test_the_command_writes_files_and_says_so(
     assert (done.code, done.out) == (0, "")
     assert "11 files" in done.err
     assert (tmp_path / "out" / "holdings.csv").is_file()
+    early = command("export", "early", "--as-of", "2000-01-01", "-d", site.database)
+    assert early.code == 0
+    assert re.search("^nothing is known of 2000-01-01.*$", early.err, re.M | re.I)
     again = command("export", "out", "-d", site.database)
     assert again.code == 2
     assert "is not empty" in again.err
