@@ -47,7 +47,7 @@ def test_concentration_is_its_definition_with_and_without_the_largest_holders(
         assert len(amounts) > 100
         found = {
             folded(contract): rest
-            for contract, *rest in shown(frames.concentration(holdings, exclude=exclude))
+            for contract, _, _, *rest in shown(frames.concentration(holdings, exclude=exclude))
         }
         assert found == {
             contract: [len(tokens[contract]), len(of), *measures(list(of.values())), 0]
@@ -60,7 +60,7 @@ def test_overlap_of_each_pair_is_that_of_the_sets(
 ) -> None:
     holders = {contract: set(of) for contract, of in by_contract(real_slice)[0].items()}
     found = {}
-    for a, b, wallets_a, wallets_b, *rest in shown(frames.overlap(holdings)):
+    for a, b, _, _, wallets_a, wallets_b, *rest in shown(frames.overlap(holdings)):
         assert a < b
         of = {folded(a): wallets_a, folded(b): wallets_b}
         found[frozenset(of)] = (of, rest)
