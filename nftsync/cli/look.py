@@ -79,10 +79,13 @@ def holdings(
 
     with _said_by_frames() as said:
         frame = frames.holdings(settings.database, as_of=as_of, **which)
+    for line in said:
+        say(line)
     if as_json:
         print_json_rows(_pages(frame))
     elif frame.empty:
-        say(said[0] if said else "Nothing is held.")
+        if not said:
+            say("Nothing is held.")
     else:
         shown = frame.head(limit) if limit else frame
         lines = table_of(shown)
@@ -98,7 +101,8 @@ def _said_by_frames() -> Iterator[list[str]]:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", NftsyncWarning)
         yield said
-    said += [one_line(str(each.message)) for each in told if each.category is NftsyncWarning]
+    lines = [one_line(str(each.message)) for each in told if each.category is NftsyncWarning]
+    said += [line[:1].upper() + line[1:] for line in lines]
 
 
 def table_of(holdings: pd.DataFrame) -> list[dict[str, Any]]:

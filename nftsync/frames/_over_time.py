@@ -28,6 +28,7 @@ from nftsync.frames._columns import (
     times,
 )
 from nftsync.frames._contracts import contract_columns, contract_groups
+from nftsync.frames._given import ADDRESSES
 from nftsync.frames._source import Numbers, Source, Store, positions, reading
 from nftsync.frames._tables import WalletIds, wallet_numbers
 from nftsync.text import counted
@@ -37,7 +38,7 @@ __all__ = ["BY", "floored", "holdings_over_time", "microseconds_of"]
 
 #: By the column that names groups: the table that has it, and what it is called there.
 BY = {
-    "contract_address": ("token", "contract_address"),
+    **dict.fromkeys((*ADDRESSES, "collection"), ("token", "contract_address")),
     "creator_name": ("token", "creator_name"),
     "wallet_id": ("wallet", "wallet_id"),
     "wallet_label": ("wallet", "label"),
@@ -123,8 +124,8 @@ def holdings_over_time(
     Args:
         db: what to read, as `nftsync.frames` tells.
         by: None for all holdings together; or the column that names groups: `contract_address`
-            (whatever its case, as first spelled), `creator_name`, `wallet_id`, `wallet_label` or
-            `wallet_group`, as they are today.
+            (whatever its case, as first spelled), `contract`, `collection`, `creator_name`,
+            `wallet_id`, `wallet_label` or `wallet_group`, as they are today.
         start: the time to begin with; what stood then is in the first rows. None is the first
             change. Text, a date or a datetime.
         end: the last time; None, or one later than that, is the last read.
@@ -135,11 +136,11 @@ def holdings_over_time(
 
     Returns:
         By time, then group in the order in which they were first seen: `at`, the column that `by`
-        names (of a contract also `contract` and `collection`), `holdings` and `amount` (the exact
-        sum of the known amounts) at that time, and since the group's row before: `arrived`, `left`,
-        `first_seen` (holdings). `holdings` is that of the row before, and `arrived`, `first_seen`,
-        less `left`. `unknown_amounts` of the holdings
-        have an amount that is no whole number.
+        names (of a contract also its name, of a wallet its label), `holdings` and `amount` (the
+        exact sum of the known amounts) at that time, and since the group's row before: `arrived`,
+        `left`, `first_seen` (holdings). `holdings` is that of the row before, and `arrived`,
+        `first_seen`, less `left`. `unknown_amounts` of the holdings have an amount that is no whole
+        number.
 
     Raises:
         InputError: a time, `by`, `every` or a wallet is none, `start` is after `end`, the periods
@@ -232,18 +233,25 @@ def _groups(source: Source, by: str, of: dict[str, Numbers]) -> tuple[Numbers, d
     The last group is of what has no name.
     """
     kind, column = BY[by]
-    numbers, (values,) = source.numbered(
-        f"{kind}s", f"{kind}_no", [(column, TEXT)], np.unique(of[kind])
+    wanted = [(name, TEXT) for name in ([column, "label"] if by == "wallet_id" else [column])]
+    numbers, (values, *labels) = source.numbered(
+        f"{kind}s", f"{kind}_no", wanted, np.unique(of[kind])
     )
     place = positions(numbers, of[kind])
-    if by == "contract_address":
+    if by in ADDRESSES:
         codes, names = contract_groups(values)
         group = np.append(codes, len(names) - 1)[place]
-        return group, {by: names, **contract_columns(source, names)}
+        columns = {"contract_address": names, **contract_columns(source, names)}
+        return group, {by: columns.pop(by), **columns}
+    if by == "collection":
+        values = contract_columns(source, values)[by]
     some, distinct = coded(values)
     group = np.append(some, -1)[place]
-    names = pa.concat_arrays([distinct, pa.nulls(1, TEXT)])
-    return np.where(group < 0, len(distinct), group), {by: names}
+    nameless = pa.nulls(1, TEXT)
+    columns = {by: pa.concat_arrays([distinct, nameless])}
+    if labels:  # of ids none is of two wallets, so they are numbered as they come
+        columns["wallet_label"] = pa.concat_arrays([*labels, nameless])
+    return np.where(group < 0, len(distinct), group), columns
 
 
 def _begun(steps: Steps, first: int) -> Steps:

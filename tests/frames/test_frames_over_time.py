@@ -26,7 +26,7 @@ def held_at(db: Path, time: pd.Timestamp, by: str | None) -> dict[Any, tuple[int
     """Holdings, amount and unknown amounts of each group then; from what `holdings` says."""
     found: dict[Any, tuple[int, int, int]] = {}
     then = frames.holdings(db, as_of=time)
-    if by in {"contract_address", "creator_name"}:  # those of today
+    if by in {"contract_address", "collection"}:  # those of today
         today = frames.tokens(db).set_index("token_id")[by]
         then[by] = then["token_id"].map(today)
     for row in then.to_dict("records"):
@@ -43,7 +43,7 @@ def held_at(db: Path, time: pd.Timestamp, by: str | None) -> dict[Any, tuple[int
 @settings(max_examples=40)
 @given(
     reads=READS,
-    by=st.sampled_from([None, "wallet_id", "wallet_label", "contract_address"]),
+    by=st.sampled_from([None, "wallet_id", "wallet_label", "contract_address", "collection"]),
     start=st.none() | st.integers(-1, 12),
     every=st.sampled_from([None, "1s", "4s", timedelta(seconds=7)]),
 )
@@ -92,6 +92,11 @@ def test_periods_end_with_the_day_and_the_last_read(build: Builder) -> None:
     assert frame[["arrived", "left", "first_seen"]].to_numpy().tolist() == [
         *([0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 0])
     ]
+    contracts = frames.holdings_over_time(build.path, "contract")
+    address = "0x" + "aB" * 20
+    assert contracts.iloc[0, 1:4].tolist() == [address.lower(), address, "0xabab…abab"]
+    labels = frames.holdings_over_time(build.path, "wallet_id")["wallet_label"]
+    assert labels.fillna("").tolist() == ["Vault", "", "", "Vault"]
     by_wallet = frames.holdings_over_time(build.path, "wallet_label", every="1d")
     assert by_wallet["wallet_label"].fillna("").tolist() == ["Vault", ""] * 4
     sparse = frames.holdings_over_time(build.path, exclude=wallet_id(1))

@@ -28,6 +28,6 @@ def test_find_prints_what_is_called_so(site: Site, command: Callable[..., Outcom
     assert "\x1b" not in table.said
     nothing = command("find", "Tresury", *where)
     assert (nothing.code, nothing.out) == (0, "")
-    assert nothing.err == "nothing is called 'Tresury'; near names: 'Treasury'\n"
+    assert nothing.err == "Nothing is called 'Tresury'; near names: 'Treasury'\n"
     assert command("find", "Tresury", "--json", *where).json == []
     assert command("find", " ", *where).code == 2
