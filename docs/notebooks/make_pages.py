@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 import nbformat
-from markdown_page import GALLERY, PLOTLY, page_of
+from markdown_page import PLOTLY, page_of
 from nbclient import NotebookClient
 from pictures import Pictures
 
@@ -41,8 +41,10 @@ def main() -> None:
         for stem, run in runs.items():
             page = page_of(run, stem, pictures).replace(f"{folder}/", "")
             (_HERE / f"{stem}.md").write_text(page, encoding="utf-8")
-        pictures.gallery(_output(runs["1-first-look"], GALLERY), _IMAGES / "gallery.png")
-        pictures.chart(_output(runs["3-collections-and-holders"], PLOTLY), _IMAGES / "chart.png")
+        gallery = _output(runs["1-first-look"], "gallery").data["text/html"]
+        pictures.gallery(gallery, _IMAGES / "gallery.png")
+        lorenz = _output(runs["3-collections-and-holders"], "lorenz").data[PLOTLY]
+        pictures.chart(lorenz, _IMAGES / "chart.png")
 
 
 def _run(notebook: Path, folder: Path) -> Any:
@@ -54,14 +56,9 @@ def _run(notebook: Path, folder: Path) -> Any:
     return run
 
 
-def _output(run: Any, kind: str) -> Any:
-    """The first output of a kind."""
-    return next(
-        output.data[kind] if kind == PLOTLY else output.data["text/html"]
-        for cell in run.cells
-        for output in cell.get("outputs", [])
-        if kind in output.get("data", {}) or kind in output.get("data", {}).get("text/html", "")
-    )
+def _output(run: Any, ident: str) -> Any:
+    """The first output of a cell."""
+    return next(cell.outputs[0] for cell in run.cells if cell.id == ident)
 
 
 if __name__ == "__main__":

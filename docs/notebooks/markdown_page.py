@@ -51,6 +51,9 @@ def _shown(output: Any, name: str, pictures: Pictures) -> str:
         return f"![The gallery: a card for each NFT, with its picture]({name})"
     if html.startswith("<script>"):
         return ""
+    if "<img" in html:
+        pictures.row(html, pictures.folder / name)
+        return f"![Pictures of NFTs, each with its name]({name})"
     if "<table" in html:
         return _table(html)
     if html:

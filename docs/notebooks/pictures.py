@@ -76,6 +76,14 @@ class Pictures:
         page.wait_for_load_state("networkidle")
         self._keep(page, path)
 
+    def row(self, html: str, path: Path) -> None:
+        """Draw a row of pictures, once all are there, on a page as high as it needs."""
+        page = self._open(html, _GALLERY_HEIGHT, _GALLERY_WIDTH)
+        height = page.evaluate("document.body.scrollHeight")
+        page.set_viewport_size({"width": _GALLERY_WIDTH, "height": height})
+        page.wait_for_load_state("networkidle")
+        self._keep(page, path)
+
     def _open(self, body: str, height: int, width: int = _WIDTH) -> Page:
         page = self._browser.new_page(viewport={"width": width, "height": height})
         page.set_content(_PAGE.format(body=body), wait_until="networkidle")

@@ -115,10 +115,11 @@ def holdings_over_time(
     exclude: WalletIds = (),
     names: _look.Names = None,
 ) -> go.Figure:
-    """Draw how many holdings were known of at each time, from the change log.
+    """Draw how the number of holdings grew and shrank, from the change log.
 
     A holding is a wallet with more than zero of a token. The line steps when a read found a change,
-    maybe long after it happened; first reads, which show what was held before, are marked.
+    maybe long after it happened. First reads of wallets are no growth: what they showed was held
+    before, nobody knows since when, so it is drawn from the beginning, and the reads are marked.
 
     Args:
         db: a path, a connection, a `sqlite_utils.Database`, or None for the configured database.
@@ -140,10 +141,14 @@ def holdings_over_time(
     begin = None if since is None else _tick(db, since)
     log = _moved(read_over_time(db, by, exclude=exclude))
     about = wallets(db)
-    log["step"] = log["arrived"] + log["first_seen"] - log["left"]
+    log["step"] = log["arrived"] - log["left"]
     if log.empty:
         return _look.empty_figure(_TITLE, _NO_HISTORY)
-    at, step = log["tick"].to_numpy(), log["step"].to_numpy()
+    if not log[["arrived", "left"]].any(axis=None):
+        seen = counted(log["first_seen"].sum(), "holding")
+        nothing = f"{seen} seen by first reads of wallets; nothing has come or gone since."
+        return _look.empty_figure(_TITLE, nothing)
+    at = log["tick"].to_numpy()
     ends = max(int(at[-1]), int(microseconds(about["synced_at"]).max()))
     begin = int(at[0]) if begin is None else begin
     if begin > ends:
@@ -152,7 +157,7 @@ def holdings_over_time(
     drawn = shown_times(inside, _look.MOST_POINTS // (number + 1 if by else 1) - 2)
     times = np.union1d([begin, ends], drawn)
     if chosen is None:
-        counts = standing(at, step, times)
+        counts = _standing(log, times)
         traces = [step_line("holdings", _look.LOOKS[0], times, counts, "holdings")]
     else:
         labels = about.set_index("wallet_id")["label"].dropna() if chosen == "wallet_id" else {}
@@ -163,7 +168,7 @@ def holdings_over_time(
     return _look.figure(
         traces,
         _TITLE,
-        subtitle=f"as reads found them{thinned}",
+        subtitle=f"as reads found them; what first reads saw counts from the beginning{thinned}",
         x={"title": {"text": "time (UTC)"}, "type": "date"},
         y={"title": {"text": "holdings (wallet and token)"}, "rangemode": "tozero"},
         height=480,
@@ -177,10 +182,16 @@ def _tick(db: Store, since: Moment) -> int:
     return int(np.datetime64(stored[:-1], "us").astype(int))
 
 
+def _standing(log: pd.DataFrame, times: Ticks) -> npt.NDArray[np.int64]:
+    """What was held at each of some times, with what first reads saw, whenever they did."""
+    counts = standing(log["tick"].to_numpy(), log["step"].to_numpy(), times)
+    return counts + int(log["first_seen"].sum())
+
+
 def _lines(
     log: pd.DataFrame, groups: Groups, top: int, times: Ticks, known: dict[str, str]
 ) -> list[dict[str, Any]]:
-    steps = log["step"].groupby(groups.codes)
+    steps = (log["step"] + log["first_seen"]).groupby(groups.codes)
     # A group that holds nothing any more comes after those that do, by its history.
     sizes = pd.DataFrame({"final": steps.sum(), "seen": steps.size()})
     shown = groups.largest(sizes, top)
@@ -188,12 +199,11 @@ def _lines(
     if len(sizes) > len(shown):
         rest = counted(len(sizes) - len(shown), "other")
         looks.append((rest, rest, (_look.GREY, "solid")))
-    at, step, places = log["tick"].to_numpy(), log["step"].to_numpy(), groups.places(shown)
-    lines = []
-    for place, (label, hover, look) in enumerate(looks):
-        counts = standing(at[places == place], step[places == place], times)
-        lines.append(step_line(label, look, times, counts, hover))
-    return lines
+    places = groups.places(shown)
+    return [
+        step_line(label, look, times, _standing(log[places == place], times), hover)
+        for place, (label, hover, look) in enumerate(looks)
+    ]
 
 
 def _first_reads(log: pd.DataFrame, begin: int, *, on_line: bool) -> list[dict[str, Any]]:
@@ -204,7 +214,7 @@ def _first_reads(log: pd.DataFrame, begin: int, *, on_line: bool) -> list[dict[s
     marks = shown_times(first["tick"].to_numpy(), _MOST_MARKS)
     found = first.groupby(np.searchsorted(marks, first["tick"]))["first_seen"].sum()
     shown = plotted(marks)
-    heights = standing(log["tick"].to_numpy(), log["step"].to_numpy(), marks) * on_line
+    heights = _standing(log, marks) * on_line
     return [
         {
             "type": "scatter",
@@ -255,8 +265,9 @@ def arrivals_and_departures(
     which a read found them. Left out are first reads of wallets, and amounts that did not become 0.
 
     Args:
-        db: a frame as `frames.diff` returns it, which has what is different in the end; or a
-            database, of which every change in the log counts, also what came and went again.
+        db: a database, of whose log every change counts, also what came and went again; or a
+            frame as `frames.diff` returns it, of which each row counts: what a wallet has more of
+            in the end has arrived, what it has less of has left.
         every: the length of a period in UTC, such as `15m`, `6h`, `1d`, `7d` (from Monday) or a
             timedelta; None chooses one that fits: at most 60 bars, and fewer for few changes.
         since: only what was found at this time or later, of a day from its start on. Only with a
@@ -300,6 +311,8 @@ def arrivals_and_departures(
             "title": {"text": f"time (UTC), one bar per {named}"},
             "type": "date",
             "range": plotted(start + np.array([-1, bins + 1]) * period),
+            # Bars of days stand at noon, which nobody needs to read.
+            **({"tickformat": "%-d %b<br>%Y"} if period >= _DAY else {}),
         },
         y={"title": {"text": f"holdings per {named}"}},
         barmode="relative",
@@ -312,9 +325,16 @@ def _given_movements(db: Given, exclude: WalletIds, since: Moment | None) -> pd.
         return _moved(read_over_time(db, start=since, exclude=exclude))
     if since is not None or given_wallets(exclude):
         raise InputError("since= and exclude= need a database; give them to frames.diff")
-    need_columns(db, ("kind", "changed_at"), "frames.diff")
-    kinds = {name: (db["kind"] == name).astype(int) for name in ("arrived", "left", "first_seen")}
-    return _moved(pd.DataFrame({"at": db["changed_at"], **kinds}))
+    need_columns(db, ("kind", "before", "after", "changed_at"), "frames.diff")
+    # Where an amount is no number, nobody can tell whether it grew.
+    known = (db["kind"] == "changed") & db["before"].notna() & db["after"].notna()
+    grew = known & (db["after"].where(known, 0) > db["before"].where(known, 0))
+    kinds = {
+        "arrived": (db["kind"] == "arrived") | grew,
+        "left": (db["kind"] == "left") | (known & ~grew),
+        "first_seen": db["kind"] == "first_seen",
+    }
+    return _moved(pd.DataFrame({"at": db["changed_at"], **kinds}).astype(dict.fromkeys(kinds, int)))
 
 
 def _fitting_period(times: Ticks) -> int:

@@ -75,9 +75,9 @@ def log_of(path: Path) -> pd.DataFrame:
 
 
 def holdings_at(log: pd.DataFrame, plotted: str) -> int:
-    """How many holdings there are after all changes up to a time on an axis."""
-    before = log[log["at"] <= pd.Timestamp(plotted, tz="UTC")]
-    return int(before.drop_duplicates("pair", keep="last")["held"].sum())
+    """How many holdings there are after all first reads, and all changes up to a time."""
+    before = log[log["baseline"] | (log["at"] <= pd.Timestamp(plotted, tz="UTC"))]
+    return int(before["moved"].sum())
 
 
 def played(path: Path, changes: Iterable[tuple[int, int, int, str | None]]) -> Path:

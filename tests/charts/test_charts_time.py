@@ -41,7 +41,7 @@ def path(tmp_path_factory):
 def test_the_line_is_exact_at_each_of_its_points(path, changes):
     played(path, changes)
     figure, log = charts.holdings_over_time(path), log_of(path)
-    assert bool(figure.data) == log["held"].any()
+    assert bool(figure.data) == log.loc[~log["baseline"], "moved"].any()
     if not figure.data:
         return
     line = figure.data[0]
@@ -85,12 +85,12 @@ def test_first_reads_are_marked_and_excluded_wallets_count_nowhere(path):
     played(path, changes)
     marks = charts.holdings_over_time(path).data[1]
     assert list(marks.x) == [at(0).rstrip("Z"), at(60).rstrip("Z")]
-    assert list(marks.y) == [3, 5]
+    assert list(marks.y) == [4, 5], "what first reads showed counts from the beginning"
     assert "3 holdings seen by first reads of wallets" in marks.hovertext[0]
     assert "1 holding seen by first reads of wallets" in marks.hovertext[1]
-    (line, marks) = charts.holdings_over_time(path, exclude=wallet_id(1).upper()).data
-    assert list(line.y) == [1, 2]
-    assert "1 holding seen" in marks.hovertext[0]
+    alone = charts.holdings_over_time(path, exclude=wallet_id(1).upper())
+    assert not alone.data
+    assert "2 holdings seen by first reads" in alone.layout.annotations[0].text
     assert charts.arrivals_and_departures(path).data
     assert not charts.arrivals_and_departures(path, exclude=[wallet_id(1)]).data
 
@@ -152,7 +152,13 @@ def test_bars_of_a_comparison_are_what_it_says_arrived_and_left(path, changes):
     played(path, changes)
     diff = frames.diff(path, at(-1))
     figure = charts.arrivals_and_departures(diff)
-    counts = [int((diff["kind"] == kind).sum()) for kind in ("arrived", "left")]
+    diff["moved"] = [
+        {"arrived": 1, "left": -1, "first_seen": 0}.get(
+            kind, 0 if None in (old, new) else new - old
+        )
+        for kind, old, new in zip(diff["kind"], diff["before"], diff["after"], strict=True)
+    ]
+    counts = [int((diff["moved"] > 0).sum()), int((diff["moved"] < 0).sum())]
     assert bool(figure.data) == any(counts)
     if figure.data:
         assert [sign * sum(bars.y) for sign, bars in zip((1, -1), figure.data, strict=True)] == (

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sqlite3
 from contextlib import closing
+from html import unescape
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +16,18 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+PLOTLY = "application/vnd.plotly.v1+json"
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]-*.ipynb"))
 PAGES = ROOT / "docs" / "notebooks"
 
 #: The cells that draw, by notebook.
 CHARTS = {
-    "1-first-look": ["collections-chart"],
+    "1-first-look": ["collections-chart", "holders"],
     "2-what-changed": ["arrivals", "over-time", "ages-chart"],
     "3-collections-and-holders": ["lorenz", "holders", "overlap-chart"],
     "4-webhooks-and-freshness": ["lag", "backlog"],
-    "5-report": ["arrivals", "by-collection", "holders"],
+    "5-report": ["arrivals", "by-collection", "holders", "over-time"],
 }
 
 #: Seconds for a cell; what takes longer will not come.
@@ -41,12 +45,14 @@ def read(path: Path) -> Any:
     return nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
 
 
+_v4: Any = nbformat.v4
+
+
 def of_cells(*cells: str) -> Any:
     """A notebook of code cells."""
-    v4: Any = nbformat.v4
     kernel = {"name": "python3", "display_name": "", "language": "python"}
-    made = [v4.new_code_cell(cell) for cell in cells]
-    return v4.new_notebook(cells=made, metadata={"kernelspec": kernel})
+    made = [_v4.new_code_cell(cell) for cell in cells]
+    return _v4.new_notebook(cells=made, metadata={"kernelspec": kernel})
 
 
 def execute(
@@ -74,6 +80,92 @@ def text_of(output: Any) -> str:
     if output.output_type == "stream":
         return str(output.text)
     return str(output.data.get("text/html", output.data.get("text/plain", "")))
+
+
+def texts_of(page: str) -> list[str]:
+    """What stands in the cells of the tables of an output, and in its paragraphs."""
+    return [unescape(re.sub("<[^>]*>", "", text)).strip() for text in _CELL.findall(page)]
+
+
+_CELL = re.compile(r"<(?:td|th|p|b)\b[^>]*>(.*?)</(?:td|th|p|b)>", re.DOTALL)
+
+
+class Run:
+    """All notebooks, run after one another in one kernel, which forgets all names in between."""
+
+    def __init__(
+        self, database: Path | None, patch: pytest.MonkeyPatch, *changes: tuple[str, str]
+    ) -> None:
+        joined = of_cells()
+        for path in NOTEBOOKS:
+            joined.cells.append(_v4.new_code_cell("%reset -f"))
+            for cell in read(path).cells:
+                cell.id = f"{path.stem}-{cell.id}"
+                joined.cells.append(cell)
+        for cell in joined.cells:
+            for old, new in changes:
+                cell.source = cell.source.replace(old, new)
+        run = execute(joined, database, patch)
+        self.outputs = {cell.id: cell.outputs for cell in run.cells if cell.cell_type == "code"}
+
+    def assert_quiet(self, warned: str | None = None) -> None:
+        """Nothing was warned of but one thing, and nothing failed."""
+        for output in chain(*self.outputs.values()):
+            assert output.output_type != "error"
+            if output.get("name") == "stderr":
+                assert warned is not None, output.text
+                assert warned in output.text
+
+    def assert_draws(self, *, marked: bool) -> None:
+        """Each chart is there, with marks or without any; a report has none of nothing."""
+        for name, idents in CHARTS.items():
+            for ident in idents:
+                outputs = self.outputs[f"{name}-{ident}"]
+                if not (outputs or marked) and name == "5-report":
+                    continue
+                (output,) = outputs
+                figure = output.data[PLOTLY]
+                marks = [trace for trace in figure["data"] if trace.keys() & {"x", "y", "z"}]
+                assert bool(marks) == marked, (name, ident)
+                assert figure["layout"]["title"]["text"]
+
+    def shown(self, name: str, ident: str) -> str:
+        return "\n".join(map(text_of, self.outputs[f"{name}-{ident}"]))
+
+    def without_a_value(self) -> list[tuple[str, str]]:
+        """Texts that show that a value is missing: otherwise than by a dash, or where an id is."""
+        pages = {
+            ident: text_of(output)
+            for ident, outputs in self.outputs.items()
+            # Not everything has a unit, or is of an edition.
+            if not ident.endswith(("-explain", "-gallery"))
+            for output in outputs
+        }
+        blank = [
+            (ident, text)
+            for ident, page in pages.items()
+            for text in texts_of(page)
+            if not text or _MISSING.search(text)
+        ]
+        return blank + [
+            (ident, head)
+            for ident, page in pages.items()
+            for head, column in columns_of(page).items()
+            if head in _NAMES and {"", "–"}.intersection(column)
+        ]
+
+
+#: How Python and pandas show that a value is missing.
+_MISSING = re.compile(r"\b(?:NaN|nan|None|NaT)\b(?!\.)|<NA>")
+#: Columns in which an id stands where there is no name.
+_NAMES = {"name", "wallet", "wallet label", "label", "collection"}
+
+
+def columns_of(page: str) -> dict[str, list[str]]:
+    """The columns of the table that an output shows, by their headings."""
+    heads = [unescape(head) for head in re.findall("<th\\b[^>]*>(.*?)</th>", page)]
+    cells = [unescape(cell) for cell in re.findall("<td\\b[^>]*>(.*?)</td>", page)]
+    return {head: cells[place :: len(heads)] for place, head in enumerate(heads)}
 
 
 def count(database: Path, statement: str) -> int:

@@ -10,7 +10,6 @@ import pytest
 
 from nftsync import frames
 from nftsync.errors import NftsyncError, StoreError
-from nftsync.lab.notebook import short_times
 from nftsync.pull.result import BalanceCounts, Failure, SyncResult, TokenCounts, WalletCounts
 from nftsync.store.schema import open_store
 from nftsync.store.wallets import WalletLine, register
@@ -89,23 +88,3 @@ def test_explanations_and_freshness_are_shown_whole_and_safe(tmp_path: Path) -> 
     assert len(repr(found.iloc[:0])) > 0
     for made in (found.head(2), found.copy(), told.copy()):
         assert type(made) is pd.DataFrame
-
-
-def test_times_are_cut_to_the_second_and_all_else_stays(empty: Path) -> None:
-    whole = pd.DataFrame(
-        {
-            "at": pd.to_datetime(["2026-01-31T23:59:59.999999Z", None]),
-            "name": ["a", None],
-            "age": pd.to_timedelta(["1.5s", None]),
-        },
-        index=[7, 3],
-    )
-    before = whole.copy()
-    shown = short_times(whole)
-    assert shown["at"].iloc[0] == pd.Timestamp("2026-01-31T23:59:59")
-    assert pd.isna(shown["at"].iloc[1])
-    pd.testing.assert_frame_equal(whole, before)
-    pd.testing.assert_frame_equal(shown.drop(columns="at"), whole.drop(columns="at"))
-    freshness = frames.freshness(empty)
-    assert type(short_times(freshness)) is type(freshness)
-    assert "NaT" not in short_times(freshness)._repr_html_()

@@ -1,0 +1,297 @@
+"""How notebooks show what they found: figures, tables, pictures and charts, also on a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from itertools import chain
+from numbers import Number
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nftsync import settings
+from nftsync.errors import NftsyncError, SettingsError
+from nftsync.lab.notebook import provider_address
+from nftsync.provider.images import DEFAULT_GATEWAY, image_address
+from nftsync.text import counted, without_controls
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from plotly.graph_objects import Figure
+
+__all__ = [
+    "begin_charts",
+    "headline",
+    "lasting",
+    "show_chart",
+    "show_figures",
+    "show_pictures",
+    "show_table",
+    "window_start",
+]
+
+_MIMETYPE = "plotly_mimetype"
+
+
+def begin_charts() -> None:
+    """Put plotly's script into the page, once, before the first chart.
+
+    Raises:
+        NftsyncError: plotly is not installed.
+    """
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise NftsyncError("charts need plotly: pip install 'nftsync[notebook]'") from error
+    _display({"text/html": f"<script>{get_plotlyjs()}</script>"})
+
+
+def show_chart(figure: Figure) -> None:
+    """Show a chart in JupyterLab, and in the page that nbconvert makes.
+
+    nbconvert draws nothing of what JupyterLab draws from, so the output holds both.
+
+    Args:
+        figure: from `nftsync.charts`, or any figure of plotly.
+    """
+    import plotly.io
+
+    bundle = plotly.io.renderers[_MIMETYPE].to_mimebundle(figure.to_dict())
+    page = figure.to_html(full_html=False, include_plotlyjs=False, include_mathjax=False)
+    _display({**bundle, "text/html": page})
+
+
+#: What stands where a value is missing.
+_MISSING = "–"
+
+#: Characters of a text that are shown.
+_WIDTH = 120
+
+#: By the column that names something: its ids, which stand there where a name is missing.
+_STAND_IN = {
+    "wallet_label": ("wallet_id",),
+    "label": ("wallet_id",),
+    "name": ("token_id",),
+    "collection": ("contract", "contract_address"),
+    "collection_a": ("contract_a",),
+    "collection_b": ("contract_b",),
+}
+
+
+def show_table(frame: pd.DataFrame, most: int = 10, *, none: str = "None.") -> None:
+    """Show the first rows of a frame as a table for eyes, and tell how many were left out.
+
+    Args:
+        frame: any frame, shown as `frames.brief` has it; what it holds is escaped. Ids are left
+            out where a column beside them has the names.
+        most: how many rows are shown.
+        none: what to say of a frame without rows.
+    """
+    from nftsync.frames import brief
+
+    if frame.empty:
+        _display_html(f"<p>{escape(none)}</p>")
+        return
+    head = frame.head(most)
+    lengths = head.select_dtypes("timedelta")
+    rows = brief(
+        head.assign(**{name: lengths[name].map(lasting) for name in lengths}), width=_WIDTH
+    )
+    named = [ids for names, ids in _STAND_IN.items() if names in rows.columns]
+    rows = rows.drop(columns=chain(*named), errors="ignore")
+    shown = [_texts(rows[name]) for name in rows.columns]
+    numeric = [_are_numbers(head[name]) for name in rows.columns]
+    table = _table([str(name).replace("_", " ") for name in rows.columns], shown, numeric)
+    rest = len(frame) - len(rows)
+    more = f"<p>{rest:,} more rows are not shown.</p>" if rest else ""
+    _display_html(table + more)
+
+
+def _are_numbers(column: pd.Series) -> bool:
+    values = column.dropna()
+    return all(isinstance(each, Number) and not isinstance(each, bool) for each in values)
+
+
+def _table(heads: list[str], columns: list[list[str]], right: list[bool], size: str = "") -> str:
+    """An HTML table; texts on the left, numbers on the right."""
+    sides = [f"text-align: {'right' if each else 'left'}{size}" for each in right]
+    head = "".join(
+        f'<th style="{side}">{escape(name)}</th>' for side, name in zip(sides, heads, strict=True)
+    )
+    rows = "".join(
+        "<tr>"
+        + "".join(
+            f'<td style="{side}">{escape(cell)}</td>'
+            for side, cell in zip(sides, cells, strict=True)
+        )
+        + "</tr>\n"
+        for cells in zip(*columns, strict=True)
+    )
+    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody>\n</table>"
+
+
+def _texts(column: pd.Series) -> list[str]:
+    """A column's values as people read them."""
+    return [_text(value) for value in column.astype(object)]
+
+
+def _text(value: Any) -> str:
+    import pandas as pd
+
+    if pd.isna(value):
+        return _MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3g}"
+    return without_controls(str(value)) or _MISSING
+
+
+#: From the longest: seconds, and what so many are called.
+_AGES = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+
+
+def lasting(age: pd.Timedelta) -> str:
+    """How long something is, in its largest whole unit: `3 minutes`; a `–` where nobody knows."""
+    import pandas as pd
+
+    if pd.isna(age):
+        return _MISSING
+    seconds = int(age.total_seconds())
+    for size, unit in _AGES:
+        if seconds >= size:
+            return counted(seconds // size, unit)
+    return "less than a second"
+
+
+def show_figures(figures: Mapping[str, object], *, none: str = "None.") -> None:
+    """Show a few figures large, each below what it is of; numbers with their thousands apart.
+
+    Args:
+        figures: texts or numbers, by what they are of.
+        none: what to say where there are none.
+    """
+    if not figures:
+        _display_html(f"<p>{escape(none)}</p>")
+        return
+    texts = [[_text(value)] for value in figures.values()]
+    size = "; font-size: 1.5em; padding-right: 1.2em"
+    _display_html(_table(list(figures), texts, [False] * len(texts), size))
+
+
+def headline(db: Path, holdings: pd.DataFrame) -> dict[str, object]:
+    """What is held and how fresh that is, in a few figures for `show_figures`.
+
+    Args:
+        db: the database.
+        holdings: as `frames.holdings` returns it.
+
+    Returns:
+        The different NFTs, the collections and wallets that they are in, how long ago the wallet
+        was read that was not read for longest, and, if there is any, what failed or is stuck.
+    """
+    from nftsync import frames
+
+    held = holdings[holdings["held_since"].notna()]
+    fresh = frames.freshness(db).set_index("what")
+    (oldest,) = fresh.loc[["oldest wallet read"], "age"]
+    return {
+        "NFTs": held["token_id"].nunique(),
+        "collections": held["contract"].nunique(),
+        "wallets that hold them": held["wallet_id"].nunique(),
+        "all wallets read within": lasting(oldest),
+    } | _trouble(fresh["count"])
+
+
+#: What may be wrong, and the lines of `frames.freshness` that count it.
+_TROUBLE = {
+    "wallets not read well": ("wallets never read", "failed wallets", "incomplete wallets"),
+    "webhooks that are stuck": ("webhooks failed", "webhooks dead", "webhooks unrouted"),
+}
+
+
+def _trouble(counts: pd.Series) -> dict[str, object]:
+    sums = {name: int(counts[list(lines)].sum()) for name, lines in _TROUBLE.items()}
+    return {name: total for name, total in sums.items() if total}
+
+
+def window_start(db: Path, days: int = 30) -> pd.Timestamp:
+    """So many days ago, or the end of the first sync where that is later: nothing was known before.
+
+    Args:
+        db: the database.
+        days: how many.
+
+    Returns:
+        The time; that of the call where there was no sync yet.
+    """
+    import pandas as pd
+
+    from nftsync import frames
+
+    now = pd.Timestamp.now("UTC").floor("s")
+    runs = frames.runs(db)
+    first = runs.loc[runs["kind"] == "sync", "finished_at"].min()
+    return now if pd.isna(first) else max(first.ceil("s"), now - pd.Timedelta(days=days))
+
+
+#: Pictures stand in rows, and are no larger than this.
+_PICTURE = "width: 150px; height: 150px; object-fit: cover; border-radius: 6px"
+_CARD = "display: inline-block; width: 150px; margin: 0 14px 14px 0; vertical-align: top"
+
+
+def show_pictures(frame: pd.DataFrame, db: Path, most: int = 10) -> None:
+    """Show the pictures of some NFTs in a row, each with its name and a line about it.
+
+    Pictures come from where the gallery takes them, and are not part of the page.
+
+    Args:
+        frame: has `token_id`, `name` and `image`, and in `about` the line below the name.
+        db: the database that they are in; the pictures of its provider may be shown.
+        most: how many are shown, the first of the frame.
+    """
+    try:
+        gateway = settings.load().ipfs_gateway
+    except SettingsError:
+        gateway = DEFAULT_GATEWAY
+    provider = provider_address(db)
+    nfts = frame.drop_duplicates("token_id").head(most)
+    shown = [
+        f'<div style="{_CARD}">{_picture(image, gateway, provider)}<br>'
+        f"<b><bdi>{escape(name)}</bdi></b><br>"
+        f"<bdi>{escape(about)}</bdi></div>"
+        for image, name, about in zip(
+            nfts["image"],
+            _texts(nfts["name"].fillna("Unnamed")),
+            _texts(nfts["about"]),
+            strict=True,
+        )
+    ]
+    if shown:
+        _display_html(f"<div>{''.join(shown)}</div>")
+
+
+def _picture(address: object, gateway: str, provider: str | None) -> str:
+    url, problem = None, None
+    if isinstance(address, str) and address.strip():
+        url, problem = image_address(address, ipfs_gateway=gateway, provider=provider)
+    if url is None:
+        why = "No picture" if problem is None else f"Not shown: {problem}"
+        return f'<div style="{_PICTURE}; background: #8883">{escape(why)}</div>'
+    return (
+        f'<img src="{escape(url)}" alt="" style="{_PICTURE}" loading="lazy"'
+        ' referrerpolicy="no-referrer">'
+    )
+
+
+def _display_html(page: str) -> None:
+    _display({"text/html": page})
+
+
+def _display(forms: dict[str, Any]) -> None:
+    """Show one thing in the form that its reader knows best."""
+    from IPython.display import display
+
+    display(forms, raw=True)  # type: ignore[no-untyped-call]
