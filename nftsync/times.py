@@ -109,7 +109,7 @@ def begun(moment: str, latest: Callable[[], str | None]) -> str:
     if begins <= present:
         return present
     shown = moment[: len("2026-01-31")] if begins.endswith(_START_OF_DAY) else moment
-    raise InputError(f"{shown} is in the future: it is {clock} now{_meant(begins, clock)}")
+    raise InputError(f"{shown} is in the future: it is {clock[:19]}Z now{_meant(begins, clock)}")
 
 
 def _meant(ahead: str, clock: str) -> str:
