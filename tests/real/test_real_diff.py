@@ -66,7 +66,9 @@ def test_the_difference_between_two_blocks_is_what_the_later_changed(
 ) -> None:
     found_some = 0
     for one, next_one in pairwise(facts.states):
-        frame = frames.diff(history.database, history.moments[one], history.moments[next_one])
+        frame = frames.diff(
+            history.database, history.moments[one], history.moments[next_one], amounts="exact"
+        )
         meant = expected(facts.states[one], facts.states[next_one])
         assert differences(frame) == meant, next_one
         assert others(frame) == counterparties(meant), next_one
@@ -80,7 +82,9 @@ def test_the_difference_over_many_blocks_is_that_of_their_states(
     blocks = list(facts.states)
     times = [history.moments[block] for block in blocks]
     for start, end in ((0, 5), (1, 1), (1, 4), (3, None)):
-        frame = frames.diff(history.database, times[start], None if end is None else times[end])
+        frame = frames.diff(
+            history.database, times[start], None if end is None else times[end], amounts="exact"
+        )
         meant = expected(facts.states[blocks[start]], facts.states[blocks[end or -1]])
         assert differences(frame) == meant, (start, end)
         assert others(frame) == counterparties(meant), (start, end)
@@ -93,6 +97,8 @@ def test_one_wallet_is_told_apart(facts: Facts, history: History) -> None:
     start = history.moments[blocks[1]]
     own = {key: value for key, value in meant.items() if key[0] == busiest}
     assert len(own) > 5
-    assert differences(frames.diff(history.database, start, wallet=busiest)) == own
+    assert differences(frames.diff(history.database, start, wallet=busiest, amounts="exact")) == own
     rest = {key: value for key, value in meant.items() if key[0] != busiest}
-    assert differences(frames.diff(history.database, start, exclude=busiest)) == rest
+    assert (
+        differences(frames.diff(history.database, start, exclude=busiest, amounts="exact")) == rest
+    )
