@@ -14,6 +14,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from serve_process import assert_settled, environment, query
 from worlds import Outcome, mirrored, replayed
@@ -54,7 +55,7 @@ def assert_followed_by_webhooks(database: Path) -> int:
     assert caused["webhook_id"].notna().all()
     assert set(caused["webhook_id"]) <= set(webhooks["webhook_id"])
     assert {"left", "came"} <= {
-        "came" if row.old_amount is None else "left" if row.new_amount is None else "changed"
+        "came" if pd.isna(row.old_amount) else "left" if pd.isna(row.new_amount) else "changed"
         for row in caused.itertuples()
     }
     assert frames.token_changes(database)["webhook_id"].notna().sum() == 1
