@@ -137,7 +137,7 @@ def test_two_commands_make_one_page_that_draws_without_a_network(
             "-euo",
             "pipefail",
             "-c",
-            block.replace("-p start 2026", "-p end 2100-01-31 -p start 2020"),
+            block.replace("-p start 2026", "-p end 1s -p start 2020"),
         ],
         env={**environment, "NFTSYNC_DATABASE": str(demo)},
         capture_output=True,
