@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from nftsync.errors import InputError
-from nftsync.pull.collections_file import name_collections, read_collections_file
+from nftsync.pull.list_files import read_collections_file
+from nftsync.pull.plan import name_collections
 from nftsync.store.mirror import Mirror
 
 CATS, DOGS = "0x" + "ca" * 20, "0x" + "d0" * 20

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nftsync.contracts import NamesSeen, contract_key, series_of, short_address
+from nftsync.store.contracts import NamesSeen, contract_key, series_of, short_address
 from nftsync.text import without_controls
 
 

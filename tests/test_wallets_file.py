@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nftsync.errors import InputError
-from nftsync.pull.plan import read_wallets_file
+from nftsync.pull.list_files import read_wallets_file
 from nftsync.store.wallets import WalletLine
 
 A = "0a9b1c2d-0000-4000-8000-00000000000a"

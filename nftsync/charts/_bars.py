@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from nftsync.charts import _look
-from nftsync.contracts import contract_key, short_address
 from nftsync.errors import InputError
 from nftsync.frames import holding_ages as read_ages
 from nftsync.frames._amounts import sums_in_each
@@ -18,6 +17,7 @@ from nftsync.frames._columns import Moment
 from nftsync.frames._given import ADDRESSES, Given, given_holdings, groups_of, need_columns
 from nftsync.frames._source import Numbers
 from nftsync.frames._tables import WalletIds
+from nftsync.store.contracts import contract_key, short_address
 from nftsync.store.labels import given_wallets
 from nftsync.text import counted
 

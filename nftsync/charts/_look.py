@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
-from nftsync.contracts import is_hex_address, short_address
 from nftsync.errors import InputError, NftsyncError
+from nftsync.store.contracts import is_hex_address, short_address
 from nftsync.text import without_controls
 
 if TYPE_CHECKING:

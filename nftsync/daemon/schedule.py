@@ -17,8 +17,8 @@ from nftsync.errors import InputError, NftsyncError, SettingsError, StoreError, 
 from nftsync.provider.client import Access
 from nftsync.provider.routes import merged
 from nftsync.pull.api import client_config
-from nftsync.pull.collections_file import read_collections_file
-from nftsync.pull.plan import SyncRequest, read_wallets_file, register_all
+from nftsync.pull.list_files import read_collections_file, read_wallets_file
+from nftsync.pull.plan import SyncRequest, register_all
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.replay.config import ReplayConfig, RunSync

@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from nftsync.contracts import is_hex_address
 from nftsync.errors import InputError
 from nftsync.frames._amounts import AmountKind, Amounts, amount_columns
 from nftsync.frames._columns import (
@@ -39,6 +38,7 @@ from nftsync.frames._source import (
 )
 from nftsync.frames._tables import wallet_names
 from nftsync.frames._tokens import NAMING, read_tokens
+from nftsync.store.contracts import is_hex_address
 
 __all__ = [
     "GREATEST",

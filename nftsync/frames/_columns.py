@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from nftsync.errors import InputError, StoreError
 from nftsync.frames._source import Numbers, Parameters, Source
-from nftsync.store.catalog import TABLES, Column, ColumnKind
+from nftsync.store.catalog import TABLES
+from nftsync.store.columns import Column, ColumnKind
 from nftsync.times import Edge, parse_time
 
 __all__ = [

@@ -7,11 +7,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nftsync.contracts import HEX_ADDRESS, contract_key, is_hex_address, short_address
 from nftsync.errors import InputError
 from nftsync.frames._columns import TEXT, coded, shown
 from nftsync.frames._source import Numbers, Source
-from nftsync.store.contracts import near_contracts
+from nftsync.store.contracts import (
+    HEX_ADDRESS,
+    contract_key,
+    is_hex_address,
+    near_contracts,
+    short_address,
+)
 
 __all__ = [
     "CONTRACT_COLUMNS",

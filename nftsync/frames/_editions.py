@@ -11,7 +11,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nftsync.contracts import BETWEEN, NUMBER
 from nftsync.frames._amounts import AmountKind, Exact, amount_columns, sums_in_each
 from nftsync.frames._columns import (
     TEXT,
@@ -33,6 +32,7 @@ from nftsync.frames._given import (
 )
 from nftsync.frames._source import Numbers
 from nftsync.frames._tables import WalletIds
+from nftsync.store.contracts import BETWEEN, NUMBER
 
 __all__ = ["editions", "series_names"]
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 from nftsync.errors import InputError
 from nftsync.frames._columns import TEXT, shown, text
 from nftsync.frames._holdings import Readable
-from nftsync.store.catalog import BALANCE, METADATA, MIRROR, RECORD, Column, ColumnKind, columns_of
+from nftsync.store.catalog import columns_of
+from nftsync.store.columns import BALANCE, METADATA, MIRROR, RECORD, Column, ColumnKind
 
 __all__ = ["explain"]
 

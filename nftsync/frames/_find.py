@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from nftsync.contracts import contract_key
 from nftsync.errors import InputError, NftsyncWarning
 from nftsync.frames._columns import INTEGER, TEXT, frame_of, integers, shown
 from nftsync.frames._columns import text as text_column
 from nftsync.frames._contracts import has_names
 from nftsync.frames._source import IN_JSON, Parameters, Source, Store, positions, reading
 from nftsync.frames._tokens import NAMING, read_tokens
+from nftsync.store.contracts import contract_key
 from nftsync.text import without_controls
 
 __all__ = ["find"]

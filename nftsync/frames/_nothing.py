@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from nftsync.contracts import is_hex_address
 from nftsync.frames._columns import Moment, shown, stored_time
 from nftsync.frames._contracts import chosen_contract
 from nftsync.frames._source import IN_JSON, Parameters, Source
 from nftsync.frames._tables import WalletIds, wallet_ids
+from nftsync.store.contracts import is_hex_address
 from nftsync.text import counted
 
 __all__ = ["why_nothing"]

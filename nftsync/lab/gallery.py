@@ -21,10 +21,10 @@ from string import Template
 from typing import Any
 
 from nftsync import settings
-from nftsync.contracts import short_address
 from nftsync.errors import InputError, SettingsError
 from nftsync.lab.gallery_cards import Cards, Column, Images, Shown, cards_of, clean, shown_of
 from nftsync.provider.images import DEFAULT_GATEWAY, origin
+from nftsync.store.contracts import short_address
 from nftsync.whole_files import whole_file
 
 __all__ = ["Gallery", "gallery"]

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from nftsync.contracts import short_address
 from nftsync.errors import InputError
 from nftsync.provider.images import ImageAddress, image_address
+from nftsync.store.contracts import short_address
 from nftsync.text import without_controls
 
 if TYPE_CHECKING:

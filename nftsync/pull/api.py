@@ -10,8 +10,8 @@ from uuid import UUID
 
 from nftsync import settings as _settings
 from nftsync.provider.client import ClientConfig
-from nftsync.pull.collections_file import read_collections_file
-from nftsync.pull.plan import SyncRequest, read_wallets_file
+from nftsync.pull.list_files import read_collections_file, read_wallets_file
+from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.store.labels import ids_from

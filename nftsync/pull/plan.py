@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from nftsync.errors import InputError
-from nftsync.pull.collections_file import name_collections
 from nftsync.pull.reads import TokenTask, WalletTask
-from nftsync.records import normalize_uuid
-from nftsync.sent_files import Row, SentFile, read_sent_file
 from nftsync.store import runs
+from nftsync.store.contracts import names_that_differ, store_file_names
 from nftsync.store.database import over_keys
 from nftsync.store.mirror import Mirror
 from nftsync.store.wallets import (
@@ -31,65 +27,17 @@ from nftsync.times import format_time, now
 __all__ = [
     "SyncRequest",
     "begin",
-    "read_wallets_file",
+    "name_collections",
     "register_all",
     "unread_tokens",
     "unread_wallets",
 ]
 
 
-#: A wallets file's columns, and what else they may be called: as in the tables.
-_COLUMNS = {"wallet_id": (), "label": ("wallet_label",), "group": ("wallet_group",)}
 #: Tokens that are looked up at once.
 _STEP = 2_000
-#: Wallets that one transaction registers; about 15 ms. More would keep the inbox waiting.
+#: Wallets or names that one transaction registers; about 15 ms. More would keep the inbox waiting.
 _REGISTERED_AT_ONCE = 2_000
-
-
-def read_wallets_file(source: Path | Literal["-"]) -> list[WalletLine]:
-    """Read a wallets file.
-
-    Args:
-        source: the file, or `-` for standard input.
-
-    Returns:
-        Its wallets in their order, each once; of a wallet named twice the last line counts.
-
-    Raises:
-        InputError: it cannot be read, names no wallet, or a line is unusable; the text says which.
-    """
-    file = read_sent_file(source, "wallets file")
-    rows = file.rows(_COLUMNS)
-    lines = _plain(file) if rows is None else rows
-    found = (
-        WalletLine(
-            _wallet_id(cells.get("wallet_id", ""), file.name, line),
-            cells.get("label"),
-            cells.get("group"),
-        )
-        for line, cells in lines
-    )
-    wallets = {wallet.wallet_id: wallet for wallet in found}
-    if not wallets:
-        raise InputError(f"the wallets file {file.name} names no wallet")
-    return list(wallets.values())
-
-
-def _plain(file: SentFile) -> Iterator[Row]:
-    """One id a line; a spreadsheet may have put quotes around it and separators behind it."""
-    for number, line in enumerate(file.lines, start=1):
-        wallet_id = line.partition("#")[0].strip(' \t\xa0",;')
-        if wallet_id:
-            yield Row(number, {"wallet_id": wallet_id})
-
-
-def _wallet_id(text: str, name: str, line: int) -> str:
-    try:
-        return normalize_uuid(text, "wallet id")
-    except InputError as error:
-        more = re.search("[,;\t]", text) or line == 1
-        advice = "; if lines have more than ids, the first names them: wallet_id,label,group"
-        raise InputError(f"{name}, line {line}: {error}{advice if more else ''}") from None
 
 
 class SyncRequest(NamedTuple):
@@ -171,6 +119,14 @@ def register_all(mirror: Mirror, wallets: Sequence[WalletLine]) -> None:
         with mirror.transaction() as transaction:
             step = wallets[start : start + _REGISTERED_AT_ONCE]
             register(transaction.connection, step, now())
+
+
+def name_collections(mirror: Mirror, names: Mapping[str, str]) -> None:
+    """Call contracts what the file calls them, in short transactions; the others lose its names."""
+    changes = names_that_differ(mirror.connection, names)
+    for start in range(0, len(changes), _REGISTERED_AT_ONCE):
+        with mirror.transaction() as transaction:
+            store_file_names(transaction.connection, changes[start : start + _REGISTERED_AT_ONCE])
 
 
 def unread_wallets(connection: sqlite3.Connection, run: runs.Run) -> Iterator[WalletTask]:

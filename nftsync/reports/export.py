@@ -1,4 +1,4 @@
-"""The whole database as files: each public table and view, or one copy of it, all of one moment."""
+"""Each public table and view as a file, or all in one workbook, all of one moment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import base64
 import csv
 import hashlib
 import io
-import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -22,13 +21,13 @@ from nftsync import __version__, frames
 from nftsync.errors import StoreError
 from nftsync.frames._files import note, rows_of
 from nftsync.frames._workbook import Sheet, check_fits, workbook
-from nftsync.store.catalog import TABLES, ColumnKind, columns_of
-from nftsync.store.database import explained
+from nftsync.store.catalog import TABLES, columns_of
+from nftsync.store.columns import ColumnKind
 from nftsync.store.present import known_time
 from nftsync.store.schema import reading
 from nftsync.text import counted, neutralized, progress_bar
 from nftsync.times import now
-from nftsync.whole_files import create_private, whole_directory, whole_file
+from nftsync.whole_files import create_private, whole_directory
 
 __all__ = [
     "ExportFormat",
@@ -37,7 +36,6 @@ __all__ = [
     "write_csv",
     "write_export",
     "write_parquet",
-    "write_snapshot",
 ]
 
 ExportFormat: TypeAlias = Literal["parquet", "csv", "xlsx"]
@@ -71,7 +69,7 @@ class ExportedFile(msgspec.Struct, kw_only=True, omit_defaults=True):
         name: of the file.
         rows: how many it has.
         columns: their names, in order.
-        kinds: what each of them holds (`nftsync.store.catalog.ColumnKind`), which CSV cannot say.
+        kinds: what each of them holds (`nftsync.store.columns.ColumnKind`), which CSV cannot say.
         sha256: of its bytes.
         sheet: which sheet of the file, if that is a workbook.
     """
@@ -363,44 +361,3 @@ def _cells(kind: ColumnKind, values: tuple[Any, ...]) -> Sequence[Any]:
     elif kind not in {"text", "amount"}:
         return values
     return [None if value is None else neutralized(value) for value in values]
-
-
-#: Pages that are copied between two looks at the progress bar and at Ctrl-C; some 8 MB.
-_STEP = 2_000
-
-
-def write_snapshot(
-    database: Path, file: Path, *, progress: bool | None = None, step: int = _STEP
-) -> int:
-    """Copy a database as it is at one moment, while others may go on writing it.
-
-    The copy has no write-ahead log and is readable by its owner only. It appears under its name
-    once it is whole.
-
-    Args:
-        database: what to copy.
-        file: where to; its folder is made where it is missing.
-        progress: show a progress bar; None shows it on a terminal.
-        step: pages that are copied at once.
-
-    Returns:
-        The copy's size in bytes.
-
-    Raises:
-        InputError: `file` is there already.
-        StoreError: the database cannot be read, or the copy cannot be written.
-    """
-    file = Path(os.path.abspath(file))  # noqa: PTH100 - a link at its place is not followed
-    with reading(database) as source, whole_file(file) as partial, explained(file):
-        bar = progress_bar("Copying", 0, unit="pages", shown=progress)
-
-        def show(_: int, remaining: int, total: int) -> None:
-            bar.total = total
-            bar.update(total - remaining - bar.n)
-
-        with closing(bar), closing(sqlite3.connect(partial, isolation_level=None)) as target:
-            # The source's open read transaction holds the moment: however often a writer commits
-            # meanwhile, the copy need not begin again.
-            source.backup(target, pages=step, progress=show)
-            target.execute("PRAGMA journal_mode = DELETE").fetchone()
-        return partial.stat().st_size

@@ -7,128 +7,45 @@ may change; nothing of it is printed or exported.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
+
+from nftsync.store.columns import (
+    ADDRESS,
+    AMOUNT,
+    CHAIN_ID,
+    COLLECTION,
+    COMPARED,
+    CONTRACT,
+    GROUP,
+    LABEL,
+    LAST_READ,
+    LEDGER,
+    LOGGED,
+    METADATA_COLUMNS,
+    MIRROR,
+    RECORD,
+    RUN_ID,
+    SENT,
+    TOKEN_ID,
+    WALLET_ID,
+    WEBHOOK,
+    WEBHOOK_ID,
+    Column,
+    amount,
+    count,
+    flag,
+    ours,
+    text,
+    time,
+    uuid,
+)
 
 __all__ = [
     "AS_OF_COLUMNS",
     "TABLES",
-    "Column",
-    "ColumnKind",
     "Table",
     "columns_of",
 ]
-
-#: What a column holds. `time` is text in the stored form, `amount` an exact decimal as sent.
-ColumnKind: TypeAlias = Literal["text", "time", "amount", "integer", "flag", "real", "bytes"]
-
-
-class Column(NamedTuple):
-    """A public column.
-
-    Attributes:
-        kind: what it holds.
-        unit: what is counted or measured; blank for a name or text.
-        meaning: what it says.
-        source: the section and field of the provider's document, or how nftsync came to it.
-        always: it is never missing; said of integers only.
-    """
-
-    kind: ColumnKind
-    unit: str
-    meaning: str
-    source: str
-    always: bool = False
-
-
-BALANCE = "provider's document, NFT token balance: "
-RECORD = "provider's document, Token: "
-METADATA = "provider's document, TokenMetadata: "
-WEBHOOK = "provider's document, Webhook: "
-MIRROR = "nftsync: "
-
-
-def _text(meaning: str, source: str, unit: str = "") -> Column:
-    return Column("text", unit, meaning, source)
-
-
-def _ours(meaning: str, how: str, unit: str = "") -> Column:
-    return Column("text", unit, meaning, MIRROR + how)
-
-
-def _metadata(field: str, meaning: str, unit: str = "", kind: ColumnKind = "text") -> Column:
-    return Column(kind, unit, meaning, METADATA + field)
-
-
-def _flag(meaning: str, how: str) -> Column:
-    return Column("flag", "", meaning, MIRROR + how)
-
-
-def _id(meaning: str, source: str) -> Column:
-    return Column("text", "UUID", meaning, source)
-
-
-def _time(meaning: str, how: str) -> Column:
-    return Column("time", "UTC", meaning, MIRROR + how)
-
-
-def _amount(meaning: str) -> Column:
-    return Column("amount", "tokens", meaning, f"{BALANCE}amount")
-
-
-def _count(unit: str, meaning: str, how: str) -> Column:
-    return Column("integer", unit, meaning, MIRROR + how, always=True)
-
-
-_LOGGED = "when the read that found it was stored; never decreases"
-_SENT = "the clock when the request was sent"
-_LEDGER = "the run's own count"
-_COMPARED = f"{MIRROR}compared with the read before"
-_LAST_READ = "how the last read went: never, ok, incomplete or failed"
-
-_WALLET_ID = _id("the wallet", "provider's document, GET nft-balances: walletId")
-_LABEL = _ours("a name of the wallet for people", "the wallets file, or `nftsync wallets label`")
-_GROUP = _ours("a group of wallets for people", "the wallets file")
-_TOKEN_ID = _id("the token", f"{BALANCE}tokenId, {RECORD}id")
-_AMOUNT = _amount("how much is held")
-_RUN_ID = Column("integer", "", "the run whose read found it", f"{MIRROR}row of sync_runs")
-_WEBHOOK_ID = _id("one of the webhooks that caused the read; missing: a sync did", f"{WEBHOOK}id")
-
-_ADDRESS = _text(
-    "the token's contract; `0x` and 40 hex digits are one whatever their case",
-    f"{RECORD}contractAddress",
-)
-_CONTRACT = _text(
-    "the contract in one spelling, to group by: `0x` and 40 hex digits in lower case",
-    f"{RECORD}contractAddress",
-)
-_COLLECTION = _ours(
-    "what the contract is called; its short address where it has no name", "table contracts"
-)
-_CHAIN_ID = _text(
-    "the token's id on the chain; text, as it may be too long for a number",
-    f"{RECORD}blockchainTokenId",
-)
-_METADATA = {
-    "name": _metadata("name", "the token's name"),
-    "description": _metadata("description", "the token's description"),
-    "image": _metadata("image", "address of its image", "URL"),
-    "animation_url": _metadata("animationUrl", "address of a film, sound or page", "URL"),
-    "external_url": _metadata("externalUrl", "address of a page about it", "URL"),
-    "background_color": _metadata(
-        "backgroundColor", "a color; the document does not say how it is written"
-    ),
-    "edition_id": _metadata(
-        "editionId", "the token's number in its series, 0 included", kind="integer"
-    ),
-    "total_edition": _metadata(
-        "totalEdition", "how many the series has, as claimed", "tokens", "integer"
-    ),
-    "creator_name": _metadata("creatorName", "who made it, as claimed"),
-    "creator_image_url": _metadata("creatorImageUrl", "address of the maker's image", "URL"),
-    "creator_external_page_url": _metadata(
-        "creatorExternalPageUrl", "address of the maker's page", "URL"
-    ),
-}
 
 
 class Table(NamedTuple):
@@ -177,46 +94,46 @@ _WITH_NAMES = f"{_BY_WALLET} LEFT JOIN contracts c ON c.contract = t.contract"
 TABLES: dict[str, Table] = {
     "wallets": Table(
         {
-            "wallet_id": _WALLET_ID,
-            "label": _LABEL,
-            "wallet_group": _GROUP,
-            "tracked": _flag("whether syncs read the wallet", "`nftsync wallets`"),
-            "first_seen_at": _time("when it became known", "when it was first stored"),
-            "synced_at": _time("start of the last complete read", _SENT),
-            "status": _ours(_LAST_READ, "the last read"),
-            "error": _ours("why it failed or is incomplete; missing: neither", "the last read"),
+            "wallet_id": WALLET_ID,
+            "label": LABEL,
+            "wallet_group": GROUP,
+            "tracked": flag("whether syncs read the wallet", "`nftsync wallets`"),
+            "first_seen_at": time("when it became known", "when it was first stored"),
+            "synced_at": time("start of the last complete read", SENT),
+            "status": ours(LAST_READ, "the last read"),
+            "error": ours("why it failed or is incomplete; missing: neither", "the last read"),
         },
         order="wallet_no",
         rows="wallets",
     ),
     "tokens": Table(
         {
-            "token_id": _TOKEN_ID,
-            "organization_id": _id(
+            "token_id": TOKEN_ID,
+            "organization_id": uuid(
                 "the organization that owns the token", f"{RECORD}organizationId"
             ),
-            "contract_address": _ADDRESS,
-            "contract": _CONTRACT,
-            "blockchain_token_id": _CHAIN_ID,
-            **_METADATA,
-            "extra": _text(
+            "contract_address": ADDRESS,
+            "contract": CONTRACT,
+            "blockchain_token_id": CHAIN_ID,
+            **METADATA_COLUMNS,
+            "extra": text(
                 "every field without a column, and values of a wrong type, as a JSON object;"
                 " metadata's under `metadata`",
                 "provider's document, Token and TokenMetadata: fields beyond those shown",
                 "JSON",
             ),
-            "first_seen_at": _time("when it became known", "when it was first stored"),
-            "updated_at": _time("when the metadata last changed", _LOGGED),
+            "first_seen_at": time("when it became known", "when it was first stored"),
+            "updated_at": time("when the metadata last changed", LOGGED),
         },
         order="token_no",
         rows="tokens",
     ),
     "contracts": Table(
         {
-            "contract": _CONTRACT,
-            "contract_address": _text("the same, as it was first sent", f"{RECORD}contractAddress"),
-            "name": _ours("what it is called; missing: nobody knows", "see `name_source`"),
-            "name_source": _ours(
+            "contract": CONTRACT,
+            "contract_address": text("the same, as it was first sent", f"{RECORD}contractAddress"),
+            "name": ours("what it is called; missing: nobody knows", "see `name_source`"),
+            "name_source": ours(
                 "given (`nftsync collections label`), file (the collections file) or guessed (what"
                 " nearly all its tokens' names share); missing: it has no name",
                 "the first of these that there is",
@@ -227,11 +144,11 @@ TABLES: dict[str, Table] = {
     ),
     "balances": Table(
         {
-            "wallet_id": _WALLET_ID,
-            "token_id": _TOKEN_ID,
-            "amount": _AMOUNT,
-            "first_seen_at": _time("since when the wallet lists the token", _LOGGED),
-            "updated_at": _time("when the amount last changed", _LOGGED),
+            "wallet_id": WALLET_ID,
+            "token_id": TOKEN_ID,
+            "amount": AMOUNT,
+            "first_seen_at": time("since when the wallet lists the token", LOGGED),
+            "updated_at": time("when the amount last changed", LOGGED),
         },
         order="b.wallet_no, b.token_no",
         base="balance_rows",
@@ -240,18 +157,18 @@ TABLES: dict[str, Table] = {
     ),
     "balance_changes": Table(
         {
-            "change_id": _count("", "number of the change; grows", "given when it was stored"),
-            "wallet_id": _WALLET_ID,
-            "token_id": _TOKEN_ID,
-            "old_amount": _amount("how much was held before; missing: it was not listed"),
-            "new_amount": _amount("how much is held since; missing: it is no longer listed"),
-            "observed_at": _time("when the change was seen, at the latest", _LOGGED),
-            "baseline": _flag(
+            "change_id": count("", "number of the change; grows", "given when it was stored"),
+            "wallet_id": WALLET_ID,
+            "token_id": TOKEN_ID,
+            "old_amount": amount("how much was held before; missing: it was not listed"),
+            "new_amount": amount("how much is held since; missing: it is no longer listed"),
+            "observed_at": time("when the change was seen, at the latest", LOGGED),
+            "baseline": flag(
                 "whether it comes of the wallet's first read, so is nothing that happened then",
                 "the first read of the wallet that was stored",
             ),
-            "run_id": _RUN_ID,
-            "webhook_id": _WEBHOOK_ID,
+            "run_id": RUN_ID,
+            "webhook_id": WEBHOOK_ID,
         },
         order="change_id",
         base="balance_change_rows",
@@ -260,13 +177,13 @@ TABLES: dict[str, Table] = {
     ),
     "token_changes": Table(
         {
-            "change_id": _count("", "number of the change; grows", "given when it was stored"),
-            "token_id": _TOKEN_ID,
-            "before": _text("the columns that changed, as they were", _COMPARED, "JSON"),
-            "after": _text("the columns that changed, as they became", _COMPARED, "JSON"),
-            "observed_at": _time("when the change was seen, at the latest", _LOGGED),
-            "run_id": _RUN_ID,
-            "webhook_id": _WEBHOOK_ID,
+            "change_id": count("", "number of the change; grows", "given when it was stored"),
+            "token_id": TOKEN_ID,
+            "before": text("the columns that changed, as they were", COMPARED, "JSON"),
+            "after": text("the columns that changed, as they became", COMPARED, "JSON"),
+            "observed_at": time("when the change was seen, at the latest", LOGGED),
+            "run_id": RUN_ID,
+            "webhook_id": WEBHOOK_ID,
         },
         order="change_id",
         base="token_change_rows",
@@ -275,14 +192,14 @@ TABLES: dict[str, Table] = {
     ),
     "wallet_states": Table(
         {
-            "wallet_id": _WALLET_ID,
-            "first_read_at": _time("first read that found this state", _SENT),
-            "last_read_at": _time("last read that found the same", _SENT),
-            "reads": _count("reads", "how many reads found this state", "counted when stored"),
-            "body_sha256": _ours(
+            "wallet_id": WALLET_ID,
+            "first_read_at": time("first read that found this state", SENT),
+            "last_read_at": time("last read that found the same", SENT),
+            "reads": count("reads", "how many reads found this state", "counted when stored"),
+            "body_sha256": ours(
                 "digest of the first of those answers", "SHA-256 of the body", "hex"
             ),
-            "run_id": _RUN_ID,
+            "run_id": RUN_ID,
         },
         order="state_id",
         base="wallet_state_rows",
@@ -291,27 +208,27 @@ TABLES: dict[str, Table] = {
     ),
     "sync_runs": Table(
         {
-            "run_id": _count("", "number of the run; grows", "given when it began"),
-            "kind": _ours("sync or replay", "the command that ran"),
-            "status": _ours(
+            "run_id": count("", "number of the run; grows", "given when it began"),
+            "kind": ours("sync or replay", "the command that ran"),
+            "status": ours(
                 "running, ok, partial (some failed or were incomplete), failed or interrupted",
                 "how it ended; running may also mean that it was killed",
             ),
-            "started_at": _time("when the run began", "the clock"),
-            "finished_at": _time("when it ended; missing: it has not", "the clock"),
-            "wallets_total": _count("wallets", "how many it is done with", _LEDGER),
-            "wallets_ok": _count("wallets", "read wholly", _LEDGER),
-            "wallets_unchanged": _count("wallets", "of those, with nothing new", _LEDGER),
-            "wallets_failed": _count("wallets", "not read, or not wholly", _LEDGER),
-            "tokens_added": _count("tokens", "seen for the first time", _LEDGER),
-            "tokens_changed": _count("tokens", "whose metadata changed", _LEDGER),
-            "balances_added": _count("balances", "newly listed", _LEDGER),
-            "balances_changed": _count("balances", "listed with another amount", _LEDGER),
-            "balances_removed": _count("balances", "no longer listed", _LEDGER),
-            "requests": _count("requests", "HTTP requests, retries included", _LEDGER),
-            "retries": _count("requests", "of those, repeats", _LEDGER),
+            "started_at": time("when the run began", "the clock"),
+            "finished_at": time("when it ended; missing: it has not", "the clock"),
+            "wallets_total": count("wallets", "how many it is done with", LEDGER),
+            "wallets_ok": count("wallets", "read wholly", LEDGER),
+            "wallets_unchanged": count("wallets", "of those, with nothing new", LEDGER),
+            "wallets_failed": count("wallets", "not read, or not wholly", LEDGER),
+            "tokens_added": count("tokens", "seen for the first time", LEDGER),
+            "tokens_changed": count("tokens", "whose metadata changed", LEDGER),
+            "balances_added": count("balances", "newly listed", LEDGER),
+            "balances_changed": count("balances", "listed with another amount", LEDGER),
+            "balances_removed": count("balances", "no longer listed", LEDGER),
+            "requests": count("requests", "HTTP requests, retries included", LEDGER),
+            "retries": count("requests", "of those, repeats", LEDGER),
             "seconds": Column("real", "seconds", "how long it took", f"{MIRROR}the clock"),
-            "error": _ours("why the whole run ended early; missing: it did not", "the run itself"),
+            "error": ours("why the whole run ended early; missing: it did not", "the run itself"),
         },
         order="run_id",
         rows="sync_runs",
@@ -319,35 +236,35 @@ TABLES: dict[str, Table] = {
     ),
     "webhooks": Table(
         {
-            "webhook_id": _id(
+            "webhook_id": uuid(
                 "the webhook; of a quarantined one `q-` and a digest", f"{WEBHOOK}id"
             ),
-            "organization_id": _id("the organization it was sent to", f"{WEBHOOK}organizationId"),
-            "action": _text("what happened to the object", f"{WEBHOOK}action"),
-            "resource_type": _text("the kind of the object", f"{WEBHOOK}resourceType"),
-            "resource_id": _id("the object", f"{WEBHOOK}resourceId"),
-            "created_at_utc": _text(
+            "organization_id": uuid("the organization it was sent to", f"{WEBHOOK}organizationId"),
+            "action": text("what happened to the object", f"{WEBHOOK}action"),
+            "resource_type": text("the kind of the object", f"{WEBHOOK}resourceType"),
+            "resource_id": uuid("the object", f"{WEBHOOK}resourceId"),
+            "created_at_utc": text(
                 "when the provider made it, as the provider sent it", f"{WEBHOOK}createdAtUtc"
             ),
-            "changes": _text(
+            "changes": text(
                 "what changed, if the provider says; a hint, never taken for a fact",
                 f"{WEBHOOK}changes",
                 "JSON",
             ),
             "body": Column("bytes", "", "the raw bytes; missing: emptied", f"{MIRROR}as it came"),
-            "received_at": _time("when it first came", "the receiver's clock"),
-            "state": _ours(
+            "received_at": time("when it first came", "the receiver's clock"),
+            "state": ours(
                 "pending, running, done, failed (tried again), dead (attempts used up), unrouted or"
                 " quarantined",
                 "replay decides",
             ),
-            "attempts": _count("attempts", "failed reads of its object", "counted by replay"),
-            "next_attempt_at": _time("when it is due; missing: not any more", "set by replay"),
-            "last_error": _ours(
+            "attempts": count("attempts", "failed reads of its object", "counted by replay"),
+            "next_attempt_at": time("when it is due; missing: not any more", "set by replay"),
+            "last_error": ours(
                 "why the last attempt failed, or why it is quarantined", "replay, or the receiver"
             ),
-            "finished_at": _time("when it was settled", "the clock"),
-            "deliveries": _count("deliveries", "how often it came", "counted by the receiver"),
+            "finished_at": time("when it was settled", "the clock"),
+            "deliveries": count("deliveries", "how often it came", "counted by the receiver"),
             "run_id": Column("integer", "", "the run that settled it", f"{MIRROR}row of sync_runs"),
         },
         order="rowid",
@@ -356,10 +273,10 @@ TABLES: dict[str, Table] = {
     ),
     "resources": Table(
         {
-            "resource_type": _text("the kind of the object", f"{WEBHOOK}resourceType"),
-            "resource_id": _id("the object", f"{WEBHOOK}resourceId"),
-            "body": _ours("what the read returned", "the follow-up read", "JSON"),
-            "fetched_at": _time("start of that read", _SENT),
+            "resource_type": text("the kind of the object", f"{WEBHOOK}resourceType"),
+            "resource_id": uuid("the object", f"{WEBHOOK}resourceId"),
+            "body": ours("what the read returned", "the follow-up read", "JSON"),
+            "fetched_at": time("start of that read", SENT),
         },
         order="rowid",
         rows="resources",
@@ -367,27 +284,27 @@ TABLES: dict[str, Table] = {
     ),
     "holdings": Table(
         {
-            "wallet_id": _WALLET_ID,
-            "wallet_label": _LABEL,
-            "wallet_group": _GROUP,
-            "token_id": _TOKEN_ID,
-            "contract_address": _ADDRESS,
-            "contract": _CONTRACT,
-            "collection": _COLLECTION,
-            "blockchain_token_id": _CHAIN_ID,
-            "amount": _AMOUNT,
-            **_METADATA,
-            "held_since": _time(
+            "wallet_id": WALLET_ID,
+            "wallet_label": LABEL,
+            "wallet_group": GROUP,
+            "token_id": TOKEN_ID,
+            "contract_address": ADDRESS,
+            "contract": CONTRACT,
+            "collection": COLLECTION,
+            "blockchain_token_id": CHAIN_ID,
+            "amount": AMOUNT,
+            **METADATA_COLUMNS,
+            "held_since": time(
                 "start of the present stretch of amounts above zero; missing: none is held",
                 "when the change that began it was stored",
             ),
-            "balance_updated_at": _time("when the amount last changed", _LOGGED),
-            "token_updated_at": _time("when the token's metadata last changed", _LOGGED),
-            "wallet_synced_at": _time(
+            "balance_updated_at": time("when the amount last changed", LOGGED),
+            "token_updated_at": time("when the token's metadata last changed", LOGGED),
+            "wallet_synced_at": time(
                 "start of the wallet's last complete read; with `as_of`, as `confirmed_before`",
-                _SENT,
+                SENT,
             ),
-            "wallet_status": _ours(_LAST_READ, "the row of `wallets`, as it is today"),
+            "wallet_status": ours(LAST_READ, "the row of `wallets`, as it is today"),
         },
         order="b.wallet_no, b.token_no",
         base="balance_rows",
@@ -408,13 +325,13 @@ TABLES: dict[str, Table] = {
 
 #: What holdings as of a time have besides.
 AS_OF_COLUMNS: dict[str, Column] = {
-    "confirmed_before": _time(
+    "confirmed_before": time(
         "only with `as_of`: the read before that time that shows this state", "wallet_states"
     ),
-    "confirmed_after": _time(
+    "confirmed_after": time(
         "only with `as_of`: the read after that time; missing: none yet", "wallet_states"
     ),
-    "certainty": _ours(
+    "certainty": ours(
         "only with `as_of`: bracketed (the same was read before and after), gap (it changed in"
         " between) or open (no read since)",
         "wallet_states",

@@ -14,7 +14,7 @@ from inbox.inbox_world import Inbox, body_of
 
 import nftsync
 from nftsync.cli import nftsync as nftsync_command
-from nftsync.reports.export import write_snapshot
+from nftsync.reports.snapshot import write_snapshot
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World

@@ -16,7 +16,7 @@ from worlds import Outcome
 
 from nftsync import frames
 from nftsync.errors import InputError, StoreError
-from nftsync.reports.export import write_snapshot
+from nftsync.reports.snapshot import write_snapshot
 
 
 def dump(database: Path) -> list[str]:

@@ -14,7 +14,8 @@ from real_data import DATA, Slice, needs_data
 
 import nftsync
 from nftsync import charts, frames
-from nftsync.pull.collections_file import name_collections, read_collections_file
+from nftsync.pull.list_files import read_collections_file
+from nftsync.pull.plan import name_collections
 from nftsync.reports.export import write_export
 from nftsync.store.mirror import Mirror
 

@@ -1,4 +1,4 @@
-"""Lists that people keep in editors and spreadsheets: text and CSV, as Excel writes it too."""
+"""Lists that people keep of wallets and collections: text and CSV, as Excel writes it too."""
 
 from __future__ import annotations
 
@@ -11,8 +11,16 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from nftsync.errors import InputError
+from nftsync.records import normalize_uuid
+from nftsync.store.contracts import contract_key
+from nftsync.store.wallets import WalletLine
 
-__all__ = ["Row", "SentFile", "read_sent_file"]
+__all__ = ["ListFile", "Row", "read_collections_file", "read_list_file", "read_wallets_file"]
+
+#: A wallets file's columns, and what else they may be called: as in the tables.
+_WALLET = {"wallet_id": (), "label": ("wallet_label",), "group": ("wallet_group",)}
+#: Those of a collections file.
+_COLLECTION = {"contract_address": ("contract", "address"), "name": ("collection", "label")}
 
 
 class Row(NamedTuple):
@@ -27,7 +35,7 @@ class Row(NamedTuple):
     cells: dict[str, str]
 
 
-class SentFile(NamedTuple):
+class ListFile(NamedTuple):
     """A file of text.
 
     Attributes:
@@ -126,7 +134,7 @@ class SentFile(NamedTuple):
             ) from error
 
 
-def read_sent_file(source: Path | Literal["-"], what: str) -> SentFile:
+def read_list_file(source: Path | Literal["-"], what: str) -> ListFile:
     """Read a file that somebody made with an editor or a spreadsheet.
 
     UTF-8 and UTF-16 are read, with a byte order mark or without. Other encodings cannot be told
@@ -145,7 +153,7 @@ def read_sent_file(source: Path | Literal["-"], what: str) -> SentFile:
         content = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
     except OSError as error:
         raise InputError(f"cannot read the {what} {name}: {error.strerror}") from error
-    return SentFile(what, name, _decoded(content, f"the {what} {name}"))
+    return ListFile(what, name, _decoded(content, f"the {what} {name}"))
 
 
 #: What Excel's own files begin with: those of today (zip), and those of before 2007.
@@ -210,3 +218,81 @@ def _records(lines: list[str], separator: str, first: int) -> Iterator[tuple[int
     for cells in csv.reader(fed(), delimiter=separator, skipinitialspace=True, strict=True):
         yield begins or 0, cells
         begins = None
+
+
+def read_wallets_file(source: Path | Literal["-"]) -> list[WalletLine]:
+    """Read a wallets file.
+
+    Args:
+        source: the file, or `-` for standard input.
+
+    Returns:
+        Its wallets in their order, each once; of a wallet named twice the last line counts.
+
+    Raises:
+        InputError: it cannot be read, names no wallet, or a line is unusable; the text says which.
+    """
+    file = read_list_file(source, "wallets file")
+    rows = file.rows(_WALLET)
+    lines = _plain(file) if rows is None else rows
+    found = (
+        WalletLine(
+            _wallet_id(cells.get("wallet_id", ""), file.name, line),
+            cells.get("label"),
+            cells.get("group"),
+        )
+        for line, cells in lines
+    )
+    wallets = {wallet.wallet_id: wallet for wallet in found}
+    if not wallets:
+        raise InputError(f"the wallets file {file.name} names no wallet")
+    return list(wallets.values())
+
+
+def _plain(file: ListFile) -> Iterator[Row]:
+    """One id a line; a spreadsheet may have put quotes around it and separators behind it."""
+    for number, line in enumerate(file.lines, start=1):
+        wallet_id = line.partition("#")[0].strip(' \t\xa0",;')
+        if wallet_id:
+            yield Row(number, {"wallet_id": wallet_id})
+
+
+def _wallet_id(text: str, name: str, line: int) -> str:
+    try:
+        return normalize_uuid(text, "wallet id")
+    except InputError as error:
+        more = re.search("[,;\t]", text) or line == 1
+        advice = "; if lines have more than ids, the first names them: wallet_id,label,group"
+        raise InputError(f"{name}, line {line}: {error}{advice if more else ''}") from None
+
+
+def read_collections_file(path: Path) -> dict[str, str]:
+    """Read a collections file.
+
+    Args:
+        path: CSV with the columns `contract_address` and `name`.
+
+    Returns:
+        Names by address, each contract once: of one that is named twice the last line counts. A
+        contract whose name is blank has none.
+
+    Raises:
+        InputError: it cannot be read, is no such table, or a line is unusable; the text says which.
+    """
+    file = read_list_file(path, "collections file")
+    rows = file.rows(_COLLECTION)
+    if rows is None:
+        raise InputError(
+            f"the first line of the collections file {file.name} must name its columns:"
+            " contract_address,name"
+        )
+    names: dict[str, str] = {}
+    line = 0
+    for line, cells in rows:
+        if "contract_address" not in cells:
+            raise InputError(f"{file.name}, line {line}: a name without a contract_address")
+        if "name" in cells:
+            names[contract_key(cells["contract_address"])] = cells["name"]
+    if line and not names:
+        raise InputError(f"the collections file {file.name} names no collection")
+    return names

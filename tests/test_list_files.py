@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nftsync.errors import InputError
-from nftsync.sent_files import Row, SentFile, read_sent_file
+from nftsync.pull.list_files import ListFile, Row, read_list_file
 
 COLUMNS = {"wallet_id": (), "label": ("wallet_label",), "group": ()}
 #: How people and programs write the names of these columns.
@@ -34,7 +34,7 @@ CELL = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(",;\t\
 
 
 def rows_of(text: str) -> list[Row]:
-    rows = SentFile("wallets file", "w.csv", text).rows(COLUMNS)
+    rows = ListFile("wallets file", "w.csv", text).rows(COLUMNS)
     assert rows is not None
     return list(rows)
 
@@ -71,7 +71,7 @@ def test_what_a_spreadsheet_wrote_is_read_whatever_its_form(
         writer.writerow([*row, *blank])
     path = tmp_path_factory.getbasetemp() / "wallets.csv"
     path.write_bytes(ENCODINGS[encoding](text.getvalue()))
-    found = read_sent_file(path, "wallets file").rows(COLUMNS)
+    found = read_list_file(path, "wallets file").rows(COLUMNS)
     assert found is not None
     kept = [[re.sub("\r\n?", "\n", cell).strip() for cell in row] for row in rows]
     expected = [{k: v for k, v in zip(order, row, strict=True) if v} for row in kept]
@@ -84,7 +84,7 @@ def test_any_text_is_a_table_or_none_or_refused_in_one_line(text: str) -> None:
         rows: list[Row] = []
         problem = ""
         try:
-            rows += SentFile("wallets file", "w.csv", content).rows(COLUMNS) or ()
+            rows += ListFile("wallets file", "w.csv", content).rows(COLUMNS) or ()
         except InputError as error:
             problem = str(error)
         assert len(problem.splitlines()) <= 1
@@ -102,7 +102,7 @@ def test_rows_know_their_line_and_comments_end_where_quotes_begin() -> None:
     assert rows_of("sep=;\r\nWallet ID;Label\r\n1;a,b\r\n") == [
         Row(3, {"wallet_id": "1", "label": "a,b"})
     ]
-    assert SentFile("wallets file", "w.csv", "1;2\n").rows(COLUMNS) is None
+    assert ListFile("wallets file", "w.csv", "1;2\n").rows(COLUMNS) is None
 
 
 @pytest.mark.parametrize(
@@ -154,5 +154,5 @@ def test_what_is_no_such_text_is_said_with_what_to_do(
     path = tmp_path / "w.csv"
     path.write_bytes(content)
     with pytest.raises(InputError) as raised:
-        read_sent_file(path, "wallets file")
+        read_list_file(path, "wallets file")
     assert str(raised.value).startswith(f"the wallets file {path} {problem}")
