@@ -234,7 +234,7 @@ def window_start(db: Path, days: int = 30) -> pd.Timestamp:
     now = pd.Timestamp.now("UTC").floor("s")
     runs = frames.runs(db)
     first = runs.loc[runs["kind"] == "sync", "finished_at"].min()
-    return now if pd.isna(first) else max(first.ceil("s"), now - pd.Timedelta(days=days))
+    return now if pd.isna(first) else max(first, now - pd.Timedelta(days=days))
 
 
 #: Pictures stand in rows, and are no larger than this.

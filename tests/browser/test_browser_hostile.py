@@ -36,7 +36,7 @@ for read in (frames.tokens, frames.wallets, frames.changes, frames.token_changes
 """,
     """
 display(frames.freshness(), frames.quality(), frames.holding_ages())
-display(frames.diff(None, '2020-01-01', '2030-01-01'))
+display(frames.diff(None, '2020-01-01'))
 """,
     """
 for measure in (frames.concentration, frames.overlap, frames.editions):
@@ -47,7 +47,7 @@ for name in charts.__all__:
     display(getattr(charts, name)())
 """,
     "nftsync.gallery(holdings.drop_duplicates('token_id'))",
-    "nftsync.sync(wallets=['<img src onerror=alert(1)>'])",
+    "nftsync.sync(wallets=['<img src onerror=alert(1)> of nobody'])",
 )
 _GALLERY = 7
 #: A name and a contract, short enough to be shown whole.
