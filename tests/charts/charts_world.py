@@ -47,7 +47,8 @@ class World:
         old = self.amounts.get((wallet, token))
         if old == new:
             return
-        first = self.first.setdefault(wallet, seen) == seen
+        # A first read finds what is listed; it takes nothing away and changes nothing.
+        first = self.first.setdefault(wallet, seen) == seen and old is None
         self.build.change(wallet, token, old, new, seen, baseline=int(first))
         if not (old is not None and old.strip("0")):
             self.since[wallet, token] = seen
