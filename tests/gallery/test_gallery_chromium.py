@@ -86,7 +86,7 @@ def saved(opened: Callable[[str], Page]) -> Show:
 
 def output(opened: Callable[[str], Page], gallery: Gallery) -> Page:
     """Show a gallery as a trusted notebook does."""
-    page = opened(f"<!doctype html><body>{gallery._repr_html_()}")
+    page = opened(f"<!doctype html><meta charset=utf-8><body>{gallery._repr_html_()}")
     expect(page.frame_locator("iframe").locator("#status")).not_to_be_empty()
     return page
 
@@ -116,7 +116,7 @@ def ran(page: Page, record: Record) -> list[str]:
 def test_the_signs_are_seen_where_a_script_does_run(
     opened: Callable[[str], Page], record: Record
 ) -> None:
-    page = opened(f"<!doctype html><p>{HOSTILE_TEXTS[0]}</p>")
+    page = opened(f"<!doctype html><meta charset=utf-8><p>{HOSTILE_TEXTS[0]}</p>")
     page.wait_for_load_state()
     assert ran(page, record) == ["1", "ran", "ran"]
 
@@ -434,7 +434,7 @@ def test_the_page_follows_the_system_and_the_frame_jupyterlabs_theme(
 ) -> None:
     gallery = nftsync.gallery(many(2))
     system = saved(gallery)
-    lab = opened(f"<!doctype html><body>{gallery._repr_html_()}")
+    lab = opened(f"<!doctype html><meta charset=utf-8><body>{gallery._repr_html_()}")
     for scheme, colour in COLOURS.items():
         system.emulate_media(color_scheme=scheme)
         expect(system.locator("body")).to_have_css("background-color", colour)
@@ -454,7 +454,7 @@ def test_a_table_stands_where_the_style_and_the_frame_are_taken_out(
     rows[0] |= {"image": f"{provider.url}/good.svg", "amount_text": "7", "edition_id": 3}
     html = nftsync.gallery(frame(rows), base_url=provider.url)._repr_html_()
     stripped = re.sub(r"<(style|iframe)\b.*?</\1>", "", html, flags=re.DOTALL)
-    page = opened(f"<!doctype html>{stripped}")
+    page = opened(f"<!doctype html><meta charset=utf-8>{stripped}")
     lines = page.get_by_role("table").get_by_role("row")
     expect(lines).to_have_count(1 + 24)
     assert lines.nth(1).inner_text().split("\t")[1:] == ["Piece 0", "#3", "7", "", ""]
