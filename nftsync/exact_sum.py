@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from pluggy import HookimplMarker
 
-__all__ = ["ExactSum", "amount_key", "exact", "prepare_connection", "register"]
+__all__ = ["ExactSum", "amount_key", "exact", "is_zero", "prepare_connection", "register"]
 
 #: What SQLite hands to a function.
 _Value: TypeAlias = str | int | float | bytes | None
@@ -27,6 +27,11 @@ def exact(amount: _Value) -> int | None:
             return int(amount)
         return None
     return amount if isinstance(amount, int) else None
+
+
+def is_zero(amount: str) -> bool:
+    """Whether a balance of this amount is no holding: one or more `0` and nothing else."""
+    return amount != "" and not amount.strip("0")
 
 
 class ExactSum:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEEPEST_JSON",
+    "MISSING",
     "counted",
     "header_problem",
     "http_url",
@@ -31,6 +32,8 @@ __all__ = [
     "without_controls",
 ]
 
+#: What stands where a value is missing or blank, in what is shown.
+MISSING = "–"
 
 #: What must not reach a screen: controls (a terminal obeys them), line and paragraph separators,
 #: marks that turn the direction of what follows, characters without width, and surrogates.

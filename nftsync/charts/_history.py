@@ -16,7 +16,7 @@ from nftsync.frames import holdings_over_time as read_over_time
 from nftsync.frames import wallets
 from nftsync.frames._columns import Moment, stored_time
 from nftsync.frames._given import Given, need_columns
-from nftsync.frames._over_time import floored, microseconds_of
+from nftsync.frames._over_time import DAY, floored, microseconds_of, ticks_of
 from nftsync.frames._source import Numbers, Store, reading
 from nftsync.frames._tables import WalletIds
 from nftsync.store.labels import given_wallets
@@ -178,8 +178,7 @@ def holdings_over_time(
 def _tick(db: Store, since: Moment) -> int:
     """A time that a caller gave, in microseconds since 1970."""
     with reading(db) as source:
-        stored = stored_time(source, since, "start")
-    return int(np.datetime64(stored[:-1], "us").astype(int))
+        return ticks_of(stored_time(source, since, "start"))
 
 
 def _standing(log: pd.DataFrame, times: Ticks) -> npt.NDArray[np.int64]:
@@ -240,13 +239,12 @@ def _first_reads(log: pd.DataFrame, begin: int, *, on_line: bool) -> list[dict[s
 
 
 _CAME_AND_WENT = "Arrivals and departures"
-_DAY = 86_400_000_000
-_UNITS = {"day": _DAY, "hour": _DAY // 24, "minute": 60_000_000, "second": 1_000_000}
+_UNITS = {"day": DAY, "hour": DAY // 24, "minute": 60_000_000, "second": 1_000_000}
 
 #: Periods to choose from; the last for logs of centuries.
 _SECONDS = (1, 5, 15, 60, 300, 900, 3_600, 10_800, 21_600)
 _PERIODS = tuple(1_000_000 * each for each in _SECONDS) + tuple(
-    _DAY * each for each in (1, 7, 28, 364, 3_640)
+    DAY * each for each in (1, 7, 28, 364, 3_640)
 )
 _MOST_BARS_CHOSEN, _BARS_PER_TIME = 60, 4
 
@@ -312,7 +310,7 @@ def arrivals_and_departures(
             "type": "date",
             "range": plotted(start + np.array([-1, bins + 1]) * period),
             # Bars of days stand at noon, which nobody needs to read.
-            **({"tickformat": "%-d %b<br>%Y"} if period >= _DAY else {}),
+            **({"tickformat": "%-d %b<br>%Y"} if period >= DAY else {}),
         },
         y={"title": {"text": f"holdings per {named}"}},
         barmode="relative",
@@ -340,7 +338,7 @@ def _given_movements(db: Given, exclude: WalletIds, since: Moment | None) -> pd.
 def _fitting_period(times: Ticks) -> int:
     """A period for some distinct times: a day for one, else little shorter than they are apart."""
     if len(times) == 1:
-        return _DAY
+        return DAY
     most = min(_MOST_BARS_CHOSEN, _BARS_PER_TIME * len(times))
     few = (one for one in _PERIODS if _bins(int(times[0]), int(times[-1]), one) <= most)
     return next(few, _PERIODS[-1])

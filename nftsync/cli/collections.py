@@ -9,6 +9,7 @@ import click
 from nftsync.cli.common import (
     json_option,
     open_existing,
+    pages_of,
     print_json_rows,
     print_table,
     say,
@@ -42,17 +43,12 @@ def collections(settings: Settings, *, as_json: bool) -> None:
       nftsync collections label 0x06012c8cf97BEaD5deAe237070F9587f8E7A266d "Salt Harbours"
     """
     from nftsync import frames
-    from nftsync.frames._files import rows_of
 
     frame = frames.collections(settings.database)
     frame = frame[frame["contract"].notna()]
     columns = ("contract", "contract_address", "collection", "name_source")
     counts = ("tokens", "held", "holders")
-    rows = [
-        dict(zip((*columns, *counts), row, strict=True))
-        for page in rows_of(frame, (*columns, *counts))
-        for row in page
-    ]
+    rows = [row for page in pages_of(frame, (*columns, *counts)) for row in page]
     for row in rows:
         called, source = row.pop("collection"), row.pop("name_source")
         row |= {"name": None if source is None else called, "name_source": source}

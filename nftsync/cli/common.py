@@ -14,6 +14,8 @@ import click
 from nftsync.text import visible
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from nftsync.store.mirror import Mirror
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "named",
     "one_line",
     "open_existing",
+    "pages_of",
     "print_json",
     "print_json_rows",
     "print_table",
@@ -140,6 +143,14 @@ def named(wallet_id: str, label: str | None) -> str:
 def say(text: str) -> None:
     """Tell the person at the terminal something that is not the result."""
     click.echo(text, err=True)
+
+
+def pages_of(frame: pd.DataFrame, columns: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
+    """Some columns of a frame as `print_json_rows` and `print_table` take rows, some at a time."""
+    from nftsync.frames._files import rows_of
+
+    for rows in rows_of(frame, columns):
+        yield [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def print_json(value: Any) -> None:

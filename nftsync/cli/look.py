@@ -16,6 +16,7 @@ from nftsync.cli.common import (
     limit_option,
     named,
     one_line,
+    pages_of,
     print_json,
     print_json_rows,
     print_table,
@@ -111,12 +112,9 @@ def table_of(holdings: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _pages(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
-    from nftsync.frames._files import rows_of
     from nftsync.store.catalog import columns_of
 
-    columns = list(columns_of("holdings", as_of="certainty" in frame))
-    for rows in rows_of(frame, columns):
-        yield [dict(zip(columns, row, strict=True)) for row in rows]
+    return pages_of(frame, list(columns_of("holdings", as_of="certainty" in frame)))
 
 
 def _line(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,21 +145,18 @@ def find(settings: Settings, text: tuple[str, ...], *, limit: int, as_json: bool
     wallets by label or group; the last word may be a beginning. Of ids and addresses six
     characters do, or the two ends. What is called just so comes first.
 
-    
+    \b
     Examples:
       nftsync find salt harbours
       nftsync find treas
       nftsync find 0x06012c8cf97BEaD5deAe237070F9587f8E7A266d --json
     """
     from nftsync import frames
-    from nftsync.frames._files import rows_of
 
     with _said_by_frames() as said:
         frame = frames.find(settings.database, " ".join(text), limit=limit or _ALL)
     columns = list(frame.columns)
-    pages = (
-        [dict(zip(columns, row, strict=True)) for row in rows] for rows in rows_of(frame, columns)
-    )
+    pages = pages_of(frame, columns)
     if as_json:
         print_json_rows(pages)
     elif not frame.empty:

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.errors import InputError
-from nftsync.exact_sum import exact
+from nftsync.exact_sum import exact, is_zero
 from nftsync.frames._columns import coded, run_starts, shown, text
 from nftsync.frames._source import Numbers
 
@@ -24,7 +24,6 @@ __all__ = [
     "Exact",
     "amount_columns",
     "approximate",
-    "is_zero",
     "sums_in_each",
 ]
 
@@ -38,11 +37,6 @@ def approximate(amount: str) -> float:
         return math.nan
     value = float(amount)
     return value if math.isfinite(value) else math.nan
-
-
-def is_zero(amount: str) -> bool:
-    """Whether a balance of this amount is no holding: one or more `0` and nothing else."""
-    return amount != "" and not amount.strip("0")
 
 
 #: What a frame's exact columns are to be: always Python integers, or never. None: as they fit.

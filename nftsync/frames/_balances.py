@@ -26,6 +26,7 @@ from nftsync.frames._columns import (
     text,
     times,
 )
+from nftsync.frames._contracts import is_contract
 from nftsync.frames._source import (
     IN_JSON,
     Numbers,
@@ -38,7 +39,6 @@ from nftsync.frames._source import (
 )
 from nftsync.frames._tables import wallet_names
 from nftsync.frames._tokens import NAMING, read_tokens
-from nftsync.store.contracts import is_hex_address
 
 __all__ = [
     "GREATEST",
@@ -212,8 +212,7 @@ def read_balances(source: Source, wallets: Numbers | None, contract: str | None)
     if wallets is not None:
         where, parameters = f"WHERE wallet_no {IN_JSON}", (as_json(wallets),)
     elif contract is not None:
-        same = "= ? COLLATE NOCASE" if is_hex_address(contract) else "= ?"
-        where = f"WHERE token_no IN (SELECT token_no FROM tokens WHERE contract_address {same})"  # noqa: S608
+        where = f"WHERE token_no IN (SELECT token_no FROM tokens WHERE {is_contract(contract)})"  # noqa: S608
         parameters = (contract,)
     wallet, token, amount, both = source.columns(
         f"SELECT wallet_no, token_no, amount, {_BOTH_TIMES}"  # noqa: S608

@@ -13,18 +13,17 @@ import pandas as pd
 
 from nftsync.errors import InputError
 from nftsync.frames._columns import shown
-from nftsync.text import visible, without_controls
+from nftsync.text import MISSING, visible, without_controls
 
-__all__ = ["brief"]
-
-#: What stands where a value is missing or blank.
-_MISSING = "–"
+__all__ = ["IDS_NAMED", "brief"]
 
 #: Names, and the columns of the ids that they name, of which the first that is there counts.
-_IDS = {
+IDS_NAMED = {
     "wallet_label": ("wallet_id",),
     "label": ("wallet_id",),
     "collection": ("contract", "contract_address"),
+    "collection_a": ("contract_a",),
+    "collection_b": ("contract_b",),
     "name": ("token_id",),
     "counterparty_label": ("counterparty_wallet_id",),
 }
@@ -142,7 +141,7 @@ class _Column:
         if self._numbers is not None and not missing.any():
             return self._numbers.array
         values = self.shown()
-        values[missing] = _MISSING
+        values[missing] = MISSING
         texts = all(isinstance(value, str | None) for value in self.values)
         return pd.array(values, dtype="str") if texts else values
 
@@ -225,7 +224,7 @@ def _order(names: Sequence[Hashable], columns: Sequence[_Column]) -> list[int]:
         return None if found in empty else found
 
     first = []
-    for name, ids in _IDS.items():
+    for name, ids in IDS_NAMED.items():
         named = place(name)
         of = next((each for each in map(place, ids) if each is not None), None)
         if named is not None and of is not None:

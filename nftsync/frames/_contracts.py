@@ -26,6 +26,7 @@ __all__ = [
     "contract_groups",
     "contract_keys",
     "has_names",
+    "is_contract",
     "name_sources",
     "names_contract",
 ]
@@ -45,6 +46,12 @@ def names_contract(addresses: pa.Array, contract: str) -> npt.NDArray[np.bool_]:
     codes, distinct = coded(addresses)
     same = pc.equal(contract_keys(distinct), contract_key(contract))
     return np.append(same.to_numpy(zero_copy_only=False), False)[codes]
+
+
+def is_contract(contract: str) -> str:
+    """A condition on rows of tokens; its parameter is the contract, as `chosen_contract` has it."""
+    collation = " COLLATE NOCASE" if is_hex_address(contract) else ""
+    return f"contract_address = ?{collation}"
 
 
 def contract_groups(addresses: pa.Array) -> tuple[Numbers, pa.Array]:

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.errors import InputError
-from nftsync.frames._amounts import is_zero
+from nftsync.exact_sum import is_zero
 from nftsync.frames._columns import TEXT, coded, first_of_each
 from nftsync.frames._contracts import collections_of, contract_groups, contract_keys
 from nftsync.frames._holdings import read_holdings

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 
 from nftsync.frames._columns import Moment, shown, stored_time
-from nftsync.frames._contracts import chosen_contract
+from nftsync.frames._contracts import chosen_contract, is_contract
 from nftsync.frames._source import IN_JSON, Parameters, Source
 from nftsync.frames._tables import WalletIds, wallet_ids
-from nftsync.store.contracts import is_hex_address
 from nftsync.text import counted
 
 __all__ = ["why_nothing"]
@@ -61,8 +60,7 @@ def why_nothing(
             " so there may have been holdings"
         )
     if (contract := chosen_contract(source, contract)) is not None:
-        same = "= ? COLLATE NOCASE" if is_hex_address(contract) else "= ?"
-        query = f"SELECT 1 FROM tokens WHERE contract_address {same} LIMIT 1"  # noqa: S608
+        query = f"SELECT 1 FROM tokens WHERE {is_contract(contract)} LIMIT 1"  # noqa: S608
         if not any(source.rows(query, (contract,))):
             return f"no token that is known is of contract {shown(contract)}"
     return None

@@ -34,7 +34,7 @@ from nftsync.frames._tables import WalletIds, wallet_numbers
 from nftsync.text import counted
 from nftsync.times import parse_duration
 
-__all__ = ["BY", "floored", "holdings_over_time", "microseconds_of"]
+__all__ = ["BY", "DAY", "floored", "holdings_over_time", "microseconds_of", "ticks_of"]
 
 #: By the column that names groups: the table that has it, and what it is called there.
 BY = {
@@ -45,9 +45,10 @@ BY = {
     "wallet_group": ("wallet", "wallet_group"),
 }
 
-_DAY = 86_400_000_000
+#: In microseconds.
+DAY = 86_400_000_000
 #: 1970 began on a Thursday; weeks begin on Mondays.
-_MONDAY = 4 * _DAY
+_MONDAY = 4 * DAY
 _SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
 #: Rows that a grid of groups and periods may have.
 _MOST_ROWS = 10_000_000
@@ -168,7 +169,7 @@ def holdings_over_time(
             steps.group[:], names = _groups(source, by, {"wallet": wallets, "token": tokens})
     if not len(steps.at):
         return _frame(steps, names, amounts)
-    first = int(steps.at.min()) if begins is None else _ticks(begins)
+    first = int(steps.at.min()) if begins is None else ticks_of(begins)
     if first > ends:
         return _frame(steps.rows(np.arange(0)), names, amounts)
     steps = _begun(steps, first)
@@ -224,7 +225,7 @@ def _last_read(source: Source, until: str | None) -> int:
     known = max((time for time in next(source.rows(_LAST_READ)) if time is not None), default=None)
     if known is None:
         return 0
-    return _ticks(known if until is None else min(known, until))
+    return ticks_of(known if until is None else min(known, until))
 
 
 def _groups(source: Source, by: str, of: dict[str, Numbers]) -> tuple[Numbers, dict[str, pa.Array]]:
@@ -318,9 +319,10 @@ def microseconds_of(every: str | timedelta) -> int:
 
 def floored(tick: int, period: int) -> int:
     """Where the period of a time begins; weeks begin on Mondays."""
-    zero = _MONDAY if period % (7 * _DAY) == 0 else 0
+    zero = _MONDAY if period % (7 * DAY) == 0 else 0
     return (tick - zero) // period * period + zero
 
 
-def _ticks(stored: str) -> int:
+def ticks_of(stored: str) -> int:
+    """A time in the stored form, in microseconds since 1970."""
     return int(np.datetime64(stored[:-1], "us").astype(np.int64))

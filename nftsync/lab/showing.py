@@ -13,7 +13,7 @@ from nftsync import settings
 from nftsync.errors import NftsyncError, SettingsError
 from nftsync.lab.notebook import provider_address
 from nftsync.provider.images import DEFAULT_GATEWAY, image_address
-from nftsync.text import counted, without_controls
+from nftsync.text import MISSING, counted, without_controls
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,21 +61,8 @@ def show_chart(figure: Figure) -> None:
     _display({**bundle, "text/html": page})
 
 
-#: What stands where a value is missing.
-_MISSING = "–"
-
 #: Characters of a text that are shown.
 _WIDTH = 120
-
-#: By the column that names something: its ids, which stand there where a name is missing.
-_STAND_IN = {
-    "wallet_label": ("wallet_id",),
-    "label": ("wallet_id",),
-    "name": ("token_id",),
-    "collection": ("contract", "contract_address"),
-    "collection_a": ("contract_a",),
-    "collection_b": ("contract_b",),
-}
 
 
 def show_table(frame: pd.DataFrame, most: int = 10, *, none: str = "None.") -> None:
@@ -88,6 +75,7 @@ def show_table(frame: pd.DataFrame, most: int = 10, *, none: str = "None.") -> N
         none: what to say of a frame without rows.
     """
     from nftsync.frames import brief
+    from nftsync.frames._brief import IDS_NAMED
 
     if frame.empty:
         _display_html(f"<p>{escape(none)}</p>")
@@ -97,7 +85,7 @@ def show_table(frame: pd.DataFrame, most: int = 10, *, none: str = "None.") -> N
     rows = brief(
         head.assign(**{name: lengths[name].map(lasting) for name in lengths}), width=_WIDTH
     )
-    named = [ids for names, ids in _STAND_IN.items() if names in rows.columns]
+    named = [ids for names, ids in IDS_NAMED.items() if names in rows.columns]
     rows = rows.drop(columns=chain(*named), errors="ignore")
     shown = [_texts(rows[name]) for name in rows.columns]
     numeric = [_are_numbers(head[name]) for name in rows.columns]
@@ -139,14 +127,14 @@ def _text(value: Any) -> str:
     import pandas as pd
 
     if pd.isna(value):
-        return _MISSING
+        return MISSING
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.3g}"
-    return without_controls(str(value)) or _MISSING
+    return without_controls(str(value)) or MISSING
 
 
 #: From the longest: seconds, and what so many are called.
@@ -158,7 +146,7 @@ def lasting(age: pd.Timedelta) -> str:
     import pandas as pd
 
     if pd.isna(age):
-        return _MISSING
+        return MISSING
     seconds = int(age.total_seconds())
     for size, unit in _AGES:
         if seconds >= size:

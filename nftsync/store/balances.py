@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from nftsync.exact_sum import is_zero
 from nftsync.records import Applied, TokenRead, WalletRead
 from nftsync.store.database import over_keys, write_rows
 from nftsync.store.tokens import Token, TokenBatch
@@ -167,14 +168,12 @@ class Batch:
             before = held.pop(token.no, None) if held else None
             if before is None:
                 added += 1
-                since = None if _is_zero(amount) else at
+                since = None if is_zero(amount) else at
                 self._added.append((no, token.no, amount, since, at, at))
                 changes.append((no, token.no, None, amount, *tail))
             elif before[0] != amount:
                 since = before[1] or at
-                self._updated.append(
-                    (amount, None if _is_zero(amount) else since, at, no, token.no)
-                )
+                self._updated.append((amount, None if is_zero(amount) else since, at, no, token.no))
                 changes.append((no, token.no, before[0], amount, *tail))
         changed = len(changes) - first - added
         if read.outcome != "ok" or not held:
@@ -257,7 +256,3 @@ class Batch:
             " (SELECT wallet_no FROM balance_rows WHERE token_no = ?)": self._tokens.stale,
         }
         write_rows(self._connection, rows)
-
-
-def _is_zero(amount: str) -> bool:
-    return amount != "" and not amount.strip("0")

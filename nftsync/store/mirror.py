@@ -18,6 +18,7 @@ from nftsync.records import Applied, ObjectRead, SequenceNumbers, TokenRead, Wal
 from nftsync.store.balances import Batch
 from nftsync.store.contracts import take_in_contracts
 from nftsync.store.database import BUSY_SECONDS, Checkpoints, begin_immediate, explained
+from nftsync.store.present import last_observed
 from nftsync.store.schema import open_store
 from nftsync.times import now
 
@@ -242,12 +243,7 @@ def _sequence_numbers(connection: sqlite3.Connection) -> SequenceNumbers:
 
 def _observation_time(connection: sqlite3.Connection, at: str) -> str:
     """A time, or the last stored one where the clock has fallen behind it."""
-    stored = connection.execute(
-        "SELECT (SELECT observed_at FROM balance_change_rows ORDER BY change_id DESC LIMIT 1),"
-        " (SELECT observed_at FROM token_change_rows ORDER BY change_id DESC LIMIT 1),"
-        " (SELECT observed_at FROM wallet_state_rows ORDER BY state_id DESC LIMIT 1)"
-    ).fetchone()
-    return max(at, *(moment or "" for moment in stored))
+    return max(at, last_observed(connection) or "")
 
 
 def _each_object_once(

@@ -6,15 +6,21 @@ import sqlite3
 
 from nftsync.times import begun
 
-__all__ = ["known_time"]
+__all__ = ["known_time", "last_observed"]
 
-#: The latest times that were stored, each of a log in which they never decrease, or of few rows.
-_LATEST = """
+#: The last times in the logs, in which they never decrease.
+_OBSERVED = """
     SELECT (SELECT observed_at FROM balance_change_rows ORDER BY change_id DESC LIMIT 1),
         (SELECT observed_at FROM token_change_rows ORDER BY change_id DESC LIMIT 1),
-        (SELECT observed_at FROM wallet_state_rows ORDER BY state_id DESC LIMIT 1),
-        (SELECT max(finished_at) FROM sync_runs), (SELECT max(synced_at) FROM wallets)
+        (SELECT observed_at FROM wallet_state_rows ORDER BY state_id DESC LIMIT 1)
 """
+#: Other times that were stored, of few rows.
+_READ = "SELECT (SELECT max(finished_at) FROM sync_runs), (SELECT max(synced_at) FROM wallets)"
+
+
+def last_observed(database: sqlite3.Connection | sqlite3.Cursor) -> str | None:
+    """The last time in the logs, in the stored form; None: they are empty."""
+    return max((time for time in database.execute(_OBSERVED).fetchone() if time), default=None)
 
 
 def known_time(database: sqlite3.Connection | sqlite3.Cursor, moment: str) -> str:
@@ -32,6 +38,7 @@ def known_time(database: sqlite3.Connection | sqlite3.Cursor, moment: str) -> st
     """
 
     def latest() -> str | None:
-        return max((time for time in database.execute(_LATEST).fetchone() if time), default=None)
+        times = (last_observed(database), *database.execute(_READ).fetchone())
+        return max((time for time in times if time), default=None)
 
     return begun(moment, latest)
