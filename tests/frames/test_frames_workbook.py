@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import gc
+import shutil
 import stat
+import subprocess
 import warnings
 from datetime import UTC, datetime
 from pathlib import Path
@@ -130,6 +133,28 @@ def test_any_frame_is_read_as_it_was(
         if heading not in {"amount", "time"}:
             assert unescape(shown[2] or "") == (text or "")
         assert all(cell.data_type != "f" for cell in row)
+
+
+@pytest.mark.skipif(not shutil.which("soffice"), reason="LibreOffice Calc is not installed")
+def test_libreoffice_keeps_each_digit_and_runs_nothing(tmp_path: Path) -> None:
+    told = ["=1+1", "+1+1", "-2+3", "@SUM(1;1)", '=HYPERLINK("http://127.0.0.1/";"here")']
+    frame = pd.DataFrame({"amount": [UINT256, *range(1, len(told))], "name": told})
+    frames.save(frame, tmp_path / "held.xlsx")
+    subprocess.run(
+        [
+            "soffice",
+            f"-env:UserInstallation={(tmp_path / 'profile').as_uri()}",
+            *("--headless", "--convert-to", "csv", "--outdir", tmp_path, tmp_path / "held.xlsx"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    with (tmp_path / "held.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows == [
+        ["amount", "name"],
+        *([str(a), n] for a, n in zip(frame["amount"], told, strict=True)),
+    ]
 
 
 def test_what_a_cell_cannot_hold_is_cut_and_says_so(tmp_path: Path) -> None:
