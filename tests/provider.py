@@ -195,9 +195,10 @@ class Provider:
         with self._lock:
             return [seen for seen in self.seen if path is None or seen.path == path]
 
-    def wait_for(self, count: int, seconds: float = 10.0) -> None:
+    def wait_for(self, count: int) -> None:
+        """Wait for so many requests, for as long as a busy machine may take."""
         with self._arrived:
-            assert self._arrived.wait_for(lambda: len(self.seen) >= count, seconds)
+            assert self._arrived.wait_for(lambda: len(self.seen) >= count, 240)
 
     # How it works -------------------------------------------------------------------------------
 

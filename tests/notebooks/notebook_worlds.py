@@ -76,10 +76,14 @@ def execute(
 
 
 def text_of(output: Any) -> str:
-    """An output as text: what it printed, or the HTML it shows."""
+    """An output as text: what it printed, or the HTML it shows, without what makes it move."""
     if output.output_type == "stream":
         return str(output.text)
-    return str(output.data.get("text/html", output.data.get("text/plain", "")))
+    shown = str(output.data.get("text/html", output.data.get("text/plain", "")))
+    return _SCRIPT.sub("", shown)  # plotly's is of megabytes
+
+
+_SCRIPT = re.compile(r"<script\b.*?</script>", re.DOTALL)
 
 
 def texts_of(page: str) -> list[str]:

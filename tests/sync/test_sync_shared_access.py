@@ -75,17 +75,19 @@ def test_an_urgent_reader_gets_its_answers_while_a_sync_waits_for_every_slot(
         running = thread.submit(
             sync_wallets, database, config, request(MANY), access=access, stopped=stopped
         )
-        lying.wait_for(3)
-        for number in range(10):
-            while access.limiter.waiting < 8:
-                time.sleep(0.001)
-            before = len(lying.requests())
-            urgent.token(token(number), Effort())
-            paths = [seen.path for seen in lying.requests()[before:]]
-            # A busy machine lets some go first, but never the eight that were in line before it.
-            assert f"/v1/tokens/{token(number)}" in paths[:8]
-        stopped.set()
-        assert running.result(30).status == "interrupted"
+        try:
+            lying.wait_for(3)
+            for number in range(10):
+                while access.limiter.waiting < 8:
+                    time.sleep(0.001)
+                before = len(lying.requests())
+                urgent.token(token(number), Effort())
+                paths = [seen.path for seen in lying.requests()[before:]]
+                # A busy machine lets some go first, but never all eight in line before it.
+                assert f"/v1/tokens/{token(number)}" in paths[:8]
+        finally:
+            stopped.set()
+        assert running.result().status == "interrupted"
 
 
 @pytest.mark.parametrize(("shared", "count"), [(False, MANY), (True, 20)])
@@ -110,10 +112,12 @@ def test_a_stop_from_another_thread_ends_a_sync_that_the_provider_keeps_waiting(
             access=access,
             stopped=stopped,
         )
-        lying.wait_for(13)
-        assert not running.done()
-        stopped.set()
-        result = running.result(20)
+        try:
+            lying.wait_for(13)
+            assert not running.done()
+        finally:
+            stopped.set()  # or a test that fails would wait for ever
+        result = running.result()
     assert (result.status, result.wallets.ok, result.failures) == ("interrupted", 5, [])
     lying.always(one_token_each)
     again = sync_wallets(database, config, request(count, resume=True), progress=False)
