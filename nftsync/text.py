@@ -26,6 +26,7 @@ __all__ = [
     "nests_too_deeply",
     "neutralized",
     "progress_bar",
+    "short_id",
     "toml_key",
     "toml_string",
     "visible",
@@ -208,3 +209,15 @@ def interruptible() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def short_id(text: str, more: int = 0) -> str:
+    """An id or an address by its two ends: `8d1cc10a…66aa`, `0x8f4f…8e63`; whole where it is short.
+
+    Args:
+        text: what may be shown.
+        more: how many times four characters more of each end are wanted.
+    """
+    head, tail = (6, 4) if text.startswith("0x") else (8, 4)
+    head, tail = head + 4 * more, tail + 4 * more
+    return text if len(text) <= max(20, head + tail) else f"{text[:head]}…{text[-tail:]}"

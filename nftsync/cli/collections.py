@@ -8,24 +8,34 @@ import click
 
 from nftsync.cli.common import (
     json_option,
+    limit_option,
     open_existing,
     pages_of,
     print_json_rows,
-    print_table,
     say,
+    say_left_out,
     with_settings,
 )
+from nftsync.cli.tables import Column, print_table, wide_option
 
 if TYPE_CHECKING:
     from nftsync.settings import Settings
 
 __all__ = ["collections"]
 
+_TABLE = (
+    *(Column("name", "name"), Column("contract", "contract", "key")),
+    *(Column("named by", "name_source"), Column("tokens", "tokens", "number")),
+    *(Column("held", "held", "number"), Column("holders", "holders", "number")),
+)
+
 
 @click.group(invoke_without_command=True)
 @with_settings("database")
-@json_option("Print the collections as JSON.")
-def collections(settings: Settings, *, as_json: bool) -> None:
+@limit_option("Rows of the table; 0 shows all.", 50)
+@wide_option
+@json_option("Print all collections as JSON.")
+def collections(settings: Settings, *, limit: int, wide: bool, as_json: bool) -> None:
     """List the contracts with their names; name one.
 
     \b
@@ -55,7 +65,8 @@ def collections(settings: Settings, *, as_json: bool) -> None:
     if as_json:
         print_json_rows([rows])
     elif rows:
-        print_table(rows, ("name", "name_source", "contract", *counts))
+        print_table([rows[:limit] if limit else rows], _TABLE, wide=wide)
+        say_left_out(limit, len(rows), "collections")
     else:
         say("No collections yet; `nftsync sync` reads wallets, and what they hold.")
 

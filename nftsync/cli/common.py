@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from nftsync.text import visible
 
@@ -28,8 +28,8 @@ __all__ = [
     "pages_of",
     "print_json",
     "print_json_rows",
-    "print_table",
     "say",
+    "say_left_out",
     "shown_option",
     "visible",
     "with_settings",
@@ -53,9 +53,6 @@ _FLAGS: dict[str, tuple[tuple[str, ...], str, str]] = {
 #: What commands that read the provider take.
 PROVIDER = ("base_url", "concurrency", "timeout", "retries", "rate_limit")
 
-#: Columns of characters; a table takes what it needs of it.
-_WIDE = 10_000
-
 
 def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command the flags of these settings and `--config`, and pass it `settings`.
@@ -72,8 +69,10 @@ def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
             given = context.meta.setdefault(__name__, {})  # a subcommand's is its group's
             given.update((name, value) for name, value in own.items() if value is not None)
             if context.invoked_subcommand is not None:
-                if early := [f"--{name.removeprefix('as_')}" for name in values if values[name]]:
-                    raise click.UsageError(f"put {early[0]} after the subcommand's name")
+                for name in values:
+                    if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+                        flag = name.removeprefix("as_")
+                        raise click.UsageError(f"put --{flag} after the subcommand's name")
                 return None
             from nftsync import settings
 
@@ -145,11 +144,18 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
+def say_left_out(limit: int, count: int, what: str, *, newest: bool = False) -> None:
+    """Say how much a table left out, and how to see all of it."""
+    if 0 < limit < count:
+        shown = f"{'The newest ' if newest else ''}{limit:,} of {count:,} {what}"
+        say(f"{shown}; all with --limit 0, or with --json.")
+
+
 def pages_of(frame: pd.DataFrame, columns: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
-    """Some columns of a frame as `print_json_rows` and `print_table` take rows, some at a time."""
+    """Some columns of a frame as `print_json_rows` and `print_table` take them, some at a time."""
     from nftsync.frames._files import rows_of
 
-    for rows in rows_of(frame, columns):
+    for rows in rows_of(frame, columns, step=1_000):
         yield [dict(zip(columns, row, strict=True)) for row in rows]
 
 
@@ -176,35 +182,3 @@ def print_json_rows(pages: Iterable[Iterable[Mapping[str, Any]]]) -> None:
             click.echo(lead + b"\n" + b",\n".join(lines), nl=False)
             lead = b","
     click.echo(b"[]" if lead == b"[" else b"\n]")
-
-
-def print_table(
-    rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, title: str | None = None
-) -> None:
-    """Draw a table as wide as the terminal; not on a terminal, as wide as it needs.
-
-    Ids are never cut, so that they can be copied.
-
-    Args:
-        rows: a mapping per row; None and missing values are shown as nothing.
-        columns: the keys to show, in order; they are the headings too.
-        title: above the table.
-    """
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for place, column in enumerate(columns):
-        is_id = column.endswith("_id") and column not in {"change_id", "run_id"}
-        width = max([36, *(len(line[place]) for line in cells)]) if is_id else None
-        table.add_column(column, overflow="fold", no_wrap=is_id, min_width=width)
-    for line in cells:
-        table.add_row(*map(Text, line))
-    Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE).print(table)
-
-
-def _cell(value: Any) -> str:
-    return "" if value is None else visible(str(value))

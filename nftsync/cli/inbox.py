@@ -16,11 +16,12 @@ from nftsync.cli.common import (
     open_existing,
     print_json,
     print_json_rows,
-    print_table,
     say,
+    say_left_out,
     visible,
     with_settings,
 )
+from nftsync.cli.tables import Column, print_table, wide_option
 from nftsync.errors import InputError
 from nftsync.store import STATES
 
@@ -33,8 +34,16 @@ __all__ = ["inbox", "print_webhook", "webhook_as_json"]
 
 #: What the table shows of a webhook, and how much is listed where `--limit` or `--json` gives all.
 _SHOWN = (
-    *("webhook_id", "state", "received_at", "resource_type", "resource_id", "action"),
-    *("attempts", "deliveries", "next_attempt_at", "last_error"),
+    Column("received", "received_at", "time"),
+    Column("state", "state"),
+    Column("type", "resource_type"),
+    Column("object", "resource_id", "id"),
+    Column("action", "action"),
+    Column("attempts", "attempts", "number"),
+    Column("deliveries", "deliveries", "number"),
+    Column("next attempt", "next_attempt_at", "time"),
+    Column("webhook", "webhook_id", "key"),
+    Column("last error", "last_error", "message"),
 )
 _TABLE_ROWS = 50
 _CHANGES_LISTED = 10
@@ -45,6 +54,7 @@ def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
     command = json_option(
         "Print them as JSON, without the bodies; all of them unless --limit is given."
     )(command)
+    command = wide_option(command)
     command = limit_option(
         f"Only the newest; 0 shows all. The table shows {_TABLE_ROWS} without it.", None
     )(command)
@@ -82,7 +92,9 @@ def list_webhooks(settings: Settings, **which: Any) -> None:
     _list(settings.database, **which)
 
 
-def _list(database: Path, *, state: str | None, limit: int | None, as_json: bool) -> None:
+def _list(
+    database: Path, *, state: str | None, limit: int | None, wide: bool, as_json: bool
+) -> None:
     from nftsync.reports.logs import InboxView
 
     most = None if not limit else min(limit, 2**63 - 1)
@@ -96,9 +108,9 @@ def _list(database: Path, *, state: str | None, limit: int | None, as_json: bool
         if not numbers:
             say("No webhooks." if state is None else f"No webhooks are {state}.")
             return
-        print_table((row for page in view.pages(numbers, state) for row in page), _SHOWN)
-        if most is not None and len(numbers) == most and (count := view.count(state)) > most:
-            say(f"The newest {most:,} of {count:,}; all with --limit 0, or with --json.")
+        print_table(view.pages(numbers, state), _SHOWN, wide=wide)
+        if most is not None and len(numbers) == most:
+            say_left_out(most, view.count(state), "webhooks", newest=True)
 
 
 @inbox.command("show")

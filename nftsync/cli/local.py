@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from nftsync.cli.common import one_line, print_table, say, shown_option
-from nftsync.cli.look import table_of
+from nftsync.cli.common import one_line, say, shown_option
+from nftsync.cli.look import HOLDING, holdings_of
+from nftsync.cli.tables import Column, print_table
 from nftsync.sandbox import GREATEST_TIME_SCALE
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ __all__ = ["demo", "notebook", "sandbox"]
 
 
 _SHOWN = 15
+_CHANGE = (
+    *(Column("wallet", "wallet"), Column("name", "name")),
+    *(Column("before", "before", "number"), Column("after", "after", "number")),
+)
 
 
 @click.command()
@@ -59,10 +64,10 @@ def demo(database: str | None) -> None:
         " most."
     )
     click.echo(f"\nWhat changed ({len(result.changes)} balances, each through a webhook):")
-    print_table(result.changes, ("wallet", "name", "before", "after"))
+    print_table([result.changes], _CHANGE)
     click.echo(f"Who holds what ({len(result.holdings):,} holdings, one each of {_SHOWN} wallets):")
     sample = result.holdings.drop_duplicates("wallet_id", keep="last").head(_SHOWN)
-    print_table(table_of(sample), ("wallet", "name", "edition", "amount", "held since"))
+    print_table(holdings_of(sample), HOLDING)
     shown = one_line(str(path))
     run, file = _program(), shlex.quote(shown)
     click.echo(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,11 @@ from nftsync.cli.common import (
     pages_of,
     print_json,
     print_json_rows,
-    print_table,
     say,
+    say_left_out,
     with_settings,
 )
+from nftsync.cli.tables import Column, print_table, wide_option, wrapped
 from nftsync.errors import NftsyncWarning
 
 if TYPE_CHECKING:
@@ -35,17 +36,48 @@ if TYPE_CHECKING:
 
 __all__ = ["changes", "evidence", "export", "find", "holdings", "snapshot"]
 
-#: What the table of changes shows.
-_CHANGE = (
-    *("change_id", "observed_at", "wallet_label", "wallet_id", "name", "token_id"),
-    *("old_amount", "new_amount", "baseline"),
-)
-
 #: More than anybody reads.
 _ALL = 100_000
 
-#: What the table of evidence shows of a holding.
-_HOLDING = ("token_id", "contract_address", "blockchain_token_id", "name", "amount", "held_since")
+_WALLET = Column("wallet", "wallet_id", "id", name="wallet_label")
+_TOKEN = Column("name", "token_id", "id", name="name")
+_CHAIN_ID = Column("chain id", "blockchain_token_id", "id")
+_HELD = (
+    _TOKEN,
+    Column("amount", "amount", "number"),
+    Column("collection", "contract_address", "id", name="collection"),
+    Column("held since", "held_since", "time"),
+)
+#: What the tables show, the answer first.
+HOLDING = (_WALLET, *_HELD, Column("edition", "edition"), _CHAIN_ID)
+_CERTAINTY = Column("certainty", "certainty")
+_CHANGE = (
+    Column("observed", "observed_at", "time"),
+    _WALLET,
+    _TOKEN,
+    Column("before", "old_amount", "number"),
+    Column("after", "new_amount", "number"),
+    Column("seen by", "seen_by"),
+    Column("change", "change_id", "number"),
+)
+_FOUND = (
+    Column("kind", "kind"),
+    Column("name", "name"),
+    Column("id", "id", "key"),
+    Column("collection", "collection"),
+    Column("holders", "holders", "number"),
+    Column("tokens", "tokens", "number"),
+)
+_READ = (
+    Column("first read", "first_read_at", "time"),
+    Column("last read", "last_read_at", "time"),
+    Column("reads", "reads", "number"),
+    Column("run", "run_id", "number"),
+    Column("run is", "run_status"),
+    Column("run began", "run_started_at", "time"),
+    Column("run ended", "run_finished_at", "time"),
+    Column("SHA-256 of the answer", "body_sha256", "key"),
+)
 
 
 @click.command()
@@ -56,9 +88,10 @@ _HOLDING = ("token_id", "contract_address", "blockchain_token_id", "name", "amou
 )
 @click.option("--as-of", metavar="TIME", help="As it was known at this time, metadata included.")
 @limit_option("Rows of the table; 0 shows all.", 50)
+@wide_option
 @json_option("Print all holdings as JSON.")
 def holdings(
-    settings: Settings, *, as_of: str | None, limit: int, as_json: bool, **which: Any
+    settings: Settings, *, as_of: str | None, limit: int, wide: bool, as_json: bool, **which: Any
 ) -> None:
     """Show who holds what.
 
@@ -89,10 +122,9 @@ def holdings(
             say("Nothing is held.")
     else:
         shown = frame.head(limit) if limit else frame
-        lines = table_of(shown)
-        print_table(lines, list(lines[0]))
-        if len(shown) < len(frame):
-            say(f"{len(shown):,} of {len(frame):,} holdings; all with --limit 0, or with --json.")
+        columns = HOLDING if as_of is None else (*HOLDING, _CERTAINTY)
+        print_table(holdings_of(shown), columns, wide=wide)
+        say_left_out(limit, len(frame), "holdings")
 
 
 @contextmanager
@@ -106,9 +138,16 @@ def _said_by_frames() -> Iterator[list[str]]:
     said += [line[:1].upper() + line[1:] for line in lines]
 
 
-def table_of(holdings: pd.DataFrame) -> list[dict[str, Any]]:
-    """What a table shows of holdings."""
-    return [_line(row) for page in _pages(holdings) for row in page]
+def holdings_of(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
+    """A frame of holdings as tables take rows, some at a time."""
+    columns = (*HOLDING, _CERTAINTY)
+    wanted = {*(column.key for column in columns), *(column.name for column in columns)}
+    wanted |= {"edition_id", "total_edition"}
+    for page in pages_of(frame, [str(name) for name in frame if name in wanted]):
+        for row in page:
+            number, total = row["edition_id"], row["total_edition"]
+            row["edition"] = number if total is None else f"{number or ''} of {total}".lstrip()
+        yield page
 
 
 def _pages(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
@@ -117,28 +156,15 @@ def _pages(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
     return pages_of(frame, list(columns_of("holdings", as_of="certainty" in frame)))
 
 
-def _line(row: Mapping[str, Any]) -> dict[str, Any]:
-    since = row["held_since"]
-    number, total = row["edition_id"], row["total_edition"]
-    edition = [] if number is None else [str(number)]
-    line = {
-        "wallet": row["wallet_label"] or row["wallet_id"],
-        "collection": row["collection"],
-        "chain id": row["blockchain_token_id"],
-        "name": row["name"],
-        "edition": " ".join(edition if total is None else [*edition, f"of {total}"]),
-        "amount": row["amount"],
-        "held since": since and f"{since[:19]}Z",
-    }
-    return line | {"certainty": row["certainty"]} if "certainty" in row else line
-
-
 @click.command()
 @click.argument("text", nargs=-1, required=True, metavar="TEXT...")
 @with_settings("database")
 @limit_option("Rows at most, the best; 0 shows all.", 20)
+@wide_option
 @json_option("Print what was found as JSON.")
-def find(settings: Settings, text: tuple[str, ...], *, limit: int, as_json: bool) -> None:
+def find(
+    settings: Settings, text: tuple[str, ...], *, limit: int, wide: bool, as_json: bool
+) -> None:
     """Find tokens, collections and wallets by name.
 
     Tokens are found by words of their name, creator or description, collections by their name,
@@ -160,7 +186,7 @@ def find(settings: Settings, text: tuple[str, ...], *, limit: int, as_json: bool
     if as_json:
         print_json_rows(pages)
     elif not frame.empty:
-        print_table([row for page in pages for row in page], columns)
+        print_table(pages, _FOUND, wide=wide)
     for line in said:
         say(line)
 
@@ -176,6 +202,7 @@ def find(settings: Settings, text: tuple[str, ...], *, limit: int, as_json: bool
 )
 @click.option("--follow", is_flag=True, help="Wait for more; print each change as a line of JSON.")
 @limit_option("Rows of the table, the newest; 0 shows all.", 50)
+@wide_option
 @json_option("Print all these changes as JSON.")
 def changes(
     settings: Settings,
@@ -184,6 +211,7 @@ def changes(
     after: int | None,
     follow: bool,
     limit: int,
+    wide: bool,
     as_json: bool,
 ) -> None:
     """Show the log of balance changes, the oldest first.
@@ -221,20 +249,24 @@ def changes(
         elif as_json:
             print_json_rows(feed.read(start, until=feed.newest()))
         else:
-            _show_changes(feed, start, limit)
+            _show_changes(feed, start, limit, wide=wide)
 
 
-def _show_changes(feed: ChangeFeed, after: int, limit: int) -> None:
+def _show_changes(feed: ChangeFeed, after: int, limit: int, *, wide: bool) -> None:
     count = feed.count(after)
     if not count:
         say("No changes.")
         return
-    rows = feed.newest_page(after, min(limit or count, count))
-    for row in rows:
-        row["baseline"] = "first read" if row["baseline"] else ""
-    print_table(rows, _CHANGE)
-    if len(rows) < count:
-        say(f"The newest {len(rows):,} of {count:,} changes; all with --limit 0, or with --json.")
+    pages = [feed.newest_page(after, limit)] if limit else feed.read(after)
+    print_table((_seen_by(page) for page in pages), _CHANGE, wide=wide)
+    say_left_out(limit, count, "changes", newest=True)
+
+
+def _seen_by(page: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    for row in page:
+        through = "sync" if row["webhook_id"] is None else "webhook"
+        row["seen_by"] = "first read" if row["baseline"] else through
+    return page
 
 
 def _wait_while_read(seconds: float) -> Callable[[], bool]:
@@ -250,8 +282,9 @@ def _wait_while_read(seconds: float) -> Callable[[], bool]:
 @click.argument("wallet", metavar="WALLET")
 @with_settings("database")
 @click.option("--at", required=True, metavar="TIME", help="The time in question.")
+@wide_option
 @json_option("Print it as JSON.")
-def evidence(settings: Settings, wallet: str, *, at: str, as_json: bool) -> None:
+def evidence(settings: Settings, wallet: str, *, at: str, wide: bool, as_json: bool) -> None:
     """Tell what a wallet held at a time, and how that is known.
 
     \b
@@ -277,18 +310,21 @@ def evidence(settings: Settings, wallet: str, *, at: str, as_json: bool) -> None
     if as_json:
         print_json(found)
     else:
-        _show_evidence(found)
+        _show_evidence(found, wide=wide)
 
 
-def _show_evidence(found: Evidence) -> None:
+def _show_evidence(found: Evidence, *, wide: bool) -> None:
     name = named(found.wallet_id, found.label)
-    click.echo(f"{name} at {found.at}: {found.certainty}\n\n{found.statement}\n")
+    click.echo(f"{name} at {found.at}: {found.certainty}\n\n{wrapped(found.statement)}\n")
     if found.holdings:
-        print_table(found.holdings, _HOLDING, title=f"Holdings ({len(found.holdings):,})")
+        click.echo(f"Holdings ({len(found.holdings):,})\n")
+        print_table([found.holdings], (*_HELD, _CHAIN_ID), wide=wide)
+        click.echo()
     else:
         click.echo("No holdings.\n")
     if found.reads:
-        print_table(found.reads, list(found.reads[0]), title="Reads around that time")
+        click.echo("Reads around that time\n")
+        print_table([found.reads], _READ, wide=wide)
 
 
 @click.command()

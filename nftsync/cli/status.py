@@ -16,10 +16,10 @@ from nftsync.cli.common import (
     named,
     one_line,
     print_json,
-    print_table,
     say,
     with_settings,
 )
+from nftsync.cli.tables import Column, print_table, wide_option
 
 if TYPE_CHECKING:
     from nftsync.reports.status import Check, StalestWallet, Status
@@ -35,7 +35,15 @@ _DURATIONS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _ATTEMPTS = 2
 
 #: What is listed of a route.
-_ROUTE = ("type", "kind", "path", "holders", "wallets", "tokens", "at_most_every", "source")
+_ROUTE = (
+    *(Column("type", "type", "key"), Column("kind", "kind"), Column("path", "path", "key")),
+    *(Column("at most every", "at_most_every"), Column("holders too", "holders")),
+    *(Column("wallets", "wallets"), Column("tokens", "tokens"), Column("source", "source")),
+)
+_SETTING = (
+    *(Column("setting", "setting", "key"), Column("source", "source", "key")),
+    Column("value", "value", "message"),
+)
 
 
 @click.command()
@@ -144,7 +152,7 @@ def check(settings: Settings, wallet: str | None) -> int:
 
     wallet_id = None if wallet is None else ids_from(settings.database, wallet)[0]
     heads = ("setting", "value", "source")
-    print_table((dict(zip(heads, line, strict=True)) for line in describe(settings)), heads)
+    print_table([[dict(zip(heads, line, strict=True)) for line in describe(settings)]], _SETTING)
     failed = 0
     for verdict, what, message in _checks(settings, wallet_id):
         click.echo(f"{verdict:<8} {what}: {one_line(message)}")
@@ -176,8 +184,9 @@ def _checks(settings: Settings, wallet_id: str | None) -> Iterator[Check]:
 
 @click.group(invoke_without_command=True)
 @with_settings("database")
+@wide_option
 @json_option("Print them as JSON.")
-def routes(settings: Settings, *, as_json: bool) -> None:
+def routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
     """Show which read follows which webhook; suggest more.
 
     Without a subcommand it lists the routes in force. Types other than Token, Nft and Wallet need a
@@ -188,18 +197,19 @@ def routes(settings: Settings, *, as_json: bool) -> None:
       nftsync routes
       nftsync routes suggest
     """
-    _list_routes(settings, as_json=as_json)
+    _list_routes(settings, wide=wide, as_json=as_json)
 
 
 @routes.command("list")
 @with_settings()
+@wide_option
 @json_option("Print them as JSON.")
-def list_routes(settings: Settings, *, as_json: bool) -> None:
+def list_routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
     """List the routes in force: what `nftsync routes` does by itself."""
-    _list_routes(settings, as_json=as_json)
+    _list_routes(settings, wide=wide, as_json=as_json)
 
 
-def _list_routes(settings: Settings, *, as_json: bool) -> None:
+def _list_routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
     import msgspec
 
     from nftsync.provider.routes import merged
@@ -219,7 +229,7 @@ def _list_routes(settings: Settings, *, as_json: bool) -> None:
         for row in rows:
             row["holders"] = "yes" if row["holders"] else None
             row["wallets"], row["tokens"] = ", ".join(row["wallets"]), ", ".join(row["tokens"])
-        print_table(rows, _ROUTE)
+        print_table([rows], _ROUTE, wide=wide)
 
 
 def _duration(value: timedelta | None) -> str | None:

@@ -9,13 +9,17 @@ import click
 from nftsync.cli.common import (
     PROVIDER,
     json_option,
+    limit_option,
     one_line,
     open_existing,
     print_json,
-    print_table,
+    print_json_rows,
     say,
+    say_left_out,
     with_settings,
 )
+from nftsync.cli.tables import Column, print_table, wide_option
+from nftsync.store import WALLET_STATUSES
 
 if TYPE_CHECKING:
     from nftsync.pull.result import SyncResult
@@ -23,9 +27,17 @@ if TYPE_CHECKING:
 
 __all__ = ["sync", "wallets"]
 
-
 #: Failures shown to a person; `--json` and `nftsync wallets` show all.
 _SHOWN = 20
+
+#: What the table of wallets shows.
+_WALLET = (
+    *(Column("label", "label"), Column("wallet", "wallet_id", "key")),
+    *(Column("group", "wallet_group"), Column("status", "status")),
+    *(Column("last read", "synced_at", "time"), Column("known since", "first_seen_at", "time")),
+    *(Column("tracked", "read"), Column("error", "error", "message")),
+)
+_YES_NO = ("no", "yes")
 
 
 @click.command()
@@ -98,23 +110,54 @@ def _say_what_failed(result: SyncResult) -> None:
 
 @click.group(invoke_without_command=True)
 @with_settings("database")
-@json_option("Print the wallets as JSON.")
-def wallets(settings: Settings, *, as_json: bool) -> None:
+@click.option(
+    "--status",
+    type=click.Choice(WALLET_STATUSES),
+    metavar="STATUS",
+    help="Only those whose last read went so: never, ok, incomplete or failed.",
+)
+@click.option("--group", metavar="GROUP", help="Only those of this group.")
+@limit_option("Rows of the table; 0 shows all.", 50)
+@wide_option
+@json_option("Print all these wallets as JSON.")
+def wallets(
+    settings: Settings,
+    *,
+    status: str | None,
+    group: str | None,
+    limit: int,
+    wide: bool,
+    as_json: bool,
+) -> None:
     """List the known wallets; add, label, or stop reading them.
 
     \b
     Examples:
       nftsync wallets
+      nftsync wallets --status failed
       nftsync wallets add 8d1cc10a-7fbf-42e7-b58d-5110899866aa
       nftsync wallets label 8d1cc10a-7fbf-42e7-b58d-5110899866aa "Treasury"
     """
     from nftsync.store.wallets import list_wallets
 
-    rows = list_wallets(settings.database)
+    known = list_wallets(settings.database)
+    rows = [
+        row
+        for row in known
+        if status in (None, row["status"]) and group in (None, row["wallet_group"])
+    ]
     if as_json:
-        print_json(rows)
+        print_json_rows([rows])
     elif rows:
-        print_table(rows, list(rows[0]))
+        shown = rows[:limit] if limit else rows
+        print_table(
+            [[{**row, "read": _YES_NO[row["tracked"]]} for row in shown]], _WALLET, wide=wide
+        )
+        say_left_out(limit, len(rows), "wallets")
+    elif known:
+        groups = sorted({row["wallet_group"] for row in known} - {None})
+        named = f"; groups are: {', '.join(map(one_line, groups))}" if group and groups else ""
+        say(f"No wallet of the {len(known):,} known ones is so{named}.")
     else:
         say("No wallets yet; add some with `nftsync wallets add ID`.")
 

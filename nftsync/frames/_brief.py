@@ -13,7 +13,7 @@ import pandas as pd
 
 from nftsync.errors import InputError
 from nftsync.frames._columns import shown
-from nftsync.text import MISSING, visible, without_controls
+from nftsync.text import MISSING, short_id, visible, without_controls
 
 __all__ = ["IDS_NAMED", "brief"]
 
@@ -37,8 +37,6 @@ _ID = re.compile(
     "0x[0-9a-f]{40}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?:q-)?[0-9a-f]{64}", re.IGNORECASE
 )
 _OF_IDS = re.compile("contract(?:_.+)?|.+_id", re.DOTALL)
-#: The characters of an id that is not cut.
-_SHORT = 20
 
 
 def brief(frame: pd.DataFrame, *, width: int = 48) -> pd.DataFrame:
@@ -195,21 +193,13 @@ def _short_ids(columns: Iterable[_Column]) -> dict[str, str]:
     ids = {_key(column.values[place]) for column in columns for place in column.ids}
     more = dict.fromkeys(ids, 0)
     while True:
-        found = {text: _ends(text, more[text]) for text in ids}
+        found = {text: visible(short_id(text, more[text])) for text in ids}
         often = Counter(found.values())
         alike = [text for text in ids if often[found[text]] > 1 and found[text] != visible(text)]
         if not alike:
             return found
         for text in alike:
             more[text] += 1
-
-
-def _ends(text: str, more: int) -> str:
-    head, tail = (6, 4) if text.startswith("0x") else (8, 4)
-    head, tail = head + 4 * more, tail + 4 * more
-    if len(text) <= max(_SHORT, head + tail):
-        return visible(text)
-    return visible(f"{text[:head]}…{text[-tail:]}")
 
 
 def _order(names: Sequence[Hashable], columns: Sequence[_Column]) -> list[int]:

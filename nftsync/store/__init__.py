@@ -8,3 +8,6 @@ WebhookState: TypeAlias = Literal[
 ]
 
 STATES: tuple[WebhookState, ...] = get_args(WebhookState)
+
+#: How the last read of a wallet went.
+WALLET_STATUSES = ("never", "ok", "incomplete", "failed")

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import io
 import json
+import re
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -31,9 +32,9 @@ def test_the_newest_come_first_of_a_state_or_of_all(inbox: Inbox, command: Comma
     assert command("inbox", "--json").out == "[]\n"
     inbox.fill(60)
     done = command("inbox")
-    shown = [line.split()[0] for line in done.out.splitlines() if "0000000e" in line]
+    shown = re.findall(r"0000000e-\S+", done.out)
     assert shown == [webhook(number) for number in range(59, 9, -1)]
-    assert done.err == "The newest 50 of 60; all with --limit 0, or with --json.\n"
+    assert done.err == "The newest 50 of 60 webhooks; all with --limit 0, or with --json.\n"
     assert command("inbox", "list").out == done.out
     everything = command("inbox", "--limit", 0)
     assert (everything.out.count("0000000e-"), everything.err) == (60, "")
@@ -42,7 +43,9 @@ def test_the_newest_come_first_of_a_state_or_of_all(inbox: Inbox, command: Comma
     for words in (["inbox"], ["inbox", "list"]):
         dead = command(*words, "--state", "dead", "--json").json
         assert [row["webhook_id"] for row in dead] == [webhook(3), webhook(1)]
-    assert command("inbox", "--state", "dead", "--limit", 1).err.startswith("The newest 1 of 2;")
+    assert command("inbox", "--state", "dead", "--limit", 1).err.startswith(
+        "The newest 1 of 2 webhooks;"
+    )
     nothing = command("inbox", "--state", "unrouted")
     assert (nothing.code, nothing.out, nothing.err) == (0, "", "No webhooks are unrouted.\n")
     assert command("inbox", "--state", "gone").code == 2

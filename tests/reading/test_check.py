@@ -59,8 +59,8 @@ def test_each_setting_is_shown_with_its_source_and_no_secret_ever(
     provider.always(reply(status=401))
     done = command("check", "-d", site.database, "--base-url", provider.url)
     shown = [" ".join(line.split()) for line in done.out.splitlines()]
-    assert f"database {site.database} flag --database" in shown
-    assert "webhook_secret set environment NFTSYNC_WEBHOOK_SECRET" in shown
+    assert f"database flag --database {site.database}" in shown
+    assert "webhook_secret environment NFTSYNC_WEBHOOK_SECRET set" in shown
     for secret in (SECRET, "tok-4711", "key-4711"):
         assert secret not in done.out + done.err
 

@@ -216,7 +216,7 @@ def test_changes_as_json_are_the_rows_of_the_view_from_a_time_on(
 
 def test_the_table_of_changes_shows_the_newest(site: Site, command: Command) -> None:
     done = command("changes", "-d", site.database, "--limit", 2)
-    ids = [line.split()[0] for line in done.out.splitlines() if line.strip()][2:]
+    ids = [line.split()[-1] for line in done.out.splitlines()[2:]]
     assert ids == ["19", "20"]
     assert done.err == "The newest 2 of 20 changes; all with --limit 0, or with --json.\n"
     assert command("changes", "-d", site.database, "--limit", 0).err == ""

@@ -1,0 +1,230 @@
+"""Tables for people: in a terminal as wide as it is, everywhere else whole."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from shutil import get_terminal_size
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import click
+
+from nftsync.text import MISSING, short_id, visible
+
+__all__ = ["Column", "Kind", "print_table", "table_lines", "wide_option", "wrapped"]
+
+#: What a column holds. An `id` is cut to its two ends, a `time` to seconds, a `text` to whole
+#: words; a `key`, which other commands take, and a `number` are not cut, nor is a `message`, the
+#: last column, which takes as many lines as it needs.
+Kind: TypeAlias = Literal["text", "id", "key", "time", "number", "message"]
+_Row: TypeAlias = Mapping[str, Any]
+
+_GAP = 2
+_INDENT = 4
+#: What a text is cut to before columns go to another line, and a message before it does.
+_NARROWEST: dict[Kind, int] = {"text": 14, "message": 24}
+#: The longest number that is not cut: 19 digits are 63 bits, and some more.
+_DIGITS = 24
+
+
+class Column(NamedTuple):
+    """A column of a table.
+
+    Attributes:
+        heading: what stands above it.
+        key: of its values in a row.
+        kind: of its values.
+        name: the key of a name that stands in its place where there is one; a table that is whole
+            has a column for each.
+    """
+
+    heading: str
+    key: str
+    kind: Kind = "text"
+    name: str | None = None
+
+
+wide_option = click.option(
+    "--wide", is_flag=True, help="Ids, times and texts whole, however wide the table becomes."
+)
+
+
+def print_table(
+    pages: Iterable[Iterable[_Row]], columns: Sequence[Column], *, wide: bool = False
+) -> None:
+    """Print a table that fits the terminal; elsewhere, or if it is to be wide, one that is whole.
+
+    Args:
+        pages: rows, some at a time; the first page decides how wide columns are.
+        columns: what it shows of a row, what answers the question first.
+        wide: whether it is whole in a terminal too.
+    """
+    for lines in table_lines(pages, columns, None if wide else _terminal_width()):
+        click.echo("\n".join(lines))
+
+
+def wrapped(text: str) -> str:
+    """A text with lines as long as the terminal's; elsewhere as it is."""
+    width = _terminal_width()
+    return text if width is None else click.wrap_text(text, width)
+
+
+def _terminal_width() -> int | None:
+    return get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def table_lines(
+    pages: Iterable[Iterable[_Row]], columns: Sequence[Column], width: int | None
+) -> Iterator[list[str]]:
+    """The lines of a table, a page of rows at a time, the headings first.
+
+    Args:
+        pages: as `print_table` has them.
+        columns: as `print_table` has them.
+        width: the columns of characters that there are: ids, times and texts are cut, and columns
+            that find no room go on below, so that none is lost. None: a row is a line, and whole.
+    """
+    shown = [*columns] if width is not None else [*chain(*map(_whole, columns))]
+    texts = [_writer(column, width) for column in shown]
+    written = ([[text(row) for text in texts] for row in page] for page in pages)
+    first = next(written, [])
+    layout = _Layout(shown, first, width)
+    yield layout.head()
+    for page in chain([first], written):
+        if page:
+            yield [line for cells in page for line in layout.lines(cells)]
+
+
+def _whole(column: Column) -> Iterator[Column]:
+    if column.name is None:
+        yield column
+    else:
+        yield Column(column.heading, column.name)
+        yield Column(column.key.replace("_", " "), column.key, column.kind)
+
+
+def _writer(column: Column, width: int | None) -> Callable[[_Row], str]:
+    """What turns a row into the text of its cell."""
+    _, key, kind, name = column
+    # Even on a line of its own more would not be seen whole.
+    longest = {"id": 0, "number": _DIGITS, "key": (width or 0) - _INDENT}.get(kind)
+
+    def text(row: _Row) -> str:
+        called = None if name is None else row[name]
+        value = row[key] if called is None else called
+        shown = MISSING if value is None else visible(str(value)) or MISSING
+        if width is None or called is not None:
+            return shown
+        if kind == "time":
+            return shown[:19].replace("T", " ")
+        return shown if longest is None or len(shown) <= longest else short_id(shown)
+
+    return text
+
+
+class _Layout:
+    """Where each column stands: on which of a row's lines, and how wide.
+
+    Args:
+        columns: all of them.
+        first: the cells of the rows that decide.
+        width: the terminal's, or None to cut nothing and keep a row on a line.
+    """
+
+    def __init__(
+        self, columns: Sequence[Column], first: Sequence[Sequence[str]], width: int | None
+    ) -> None:
+        self._columns = columns
+        # Where a name stands, it is cut as a name; an id in its place is short enough.
+        self._kinds = ["text" if column.name else column.kind for column in columns]
+        self._widths = [
+            max([_length(column.heading), *(_length(row[place]) for row in first)])
+            for place, column in enumerate(columns)
+        ]
+        self._bands = [[*range(len(columns))]]
+        self._cuts = width is not None
+        if width is not None:
+            self._fit(width)
+
+    def _fit(self, width: int) -> None:
+        """Put columns on as few lines as do with texts cut; then use what room is left."""
+        natural = self._widths
+        least = [
+            min(each, _NARROWEST.get(kind, each))
+            for each, kind in zip(natural, self._kinds, strict=True)
+        ]
+        self._bands, room = [[]], width
+        for place, needed in enumerate(least):
+            if needed > room and self._bands[-1]:
+                self._bands.append([])
+                room = width - _INDENT
+            self._bands[-1].append(place)
+            room -= needed + _GAP
+        self._widths = least
+        for number, band in enumerate(self._bands):
+            room = width - bool(number) * _INDENT + _GAP - sum(least[each] + _GAP for each in band)
+            wanting = sorted(band, key=lambda place: natural[place] - least[place])
+            for so_far, place in enumerate(wanting):
+                share = max(room, 0) // (len(wanting) - so_far)
+                more = min(natural[place] - least[place], share)
+                least[place] += more
+                room -= more
+
+    def head(self) -> list[str]:
+        """The headings, and a rule below them."""
+        lines = [*self.lines([column.heading for column in self._columns])]
+        ends = (sum(self._widths[place] + _GAP for place in band) for band in self._bands)
+        return [*lines, "─" * (max(ends) - _GAP)]
+
+    def lines(self, cells: Sequence[str]) -> Iterator[str]:
+        """The lines of a row."""
+        for number, band in enumerate(self._bands):
+            if number and all(self._says_nothing(place, cells[place]) for place in band):
+                continue
+            line = " " * (bool(number) * _INDENT)
+            below: list[str] = []
+            for place in band:
+                text, width, kind = cells[place], self._widths[place], self._kinds[place]
+                if self._cuts and _length(text) > width:
+                    if kind == "text":
+                        text = _words(text, width)
+                    elif kind == "message":
+                        text, *more = _message(text, width)
+                        below = [" " * _length(line) + each for each in more]
+                space = " " * (width - _length(text))
+                line += (space + text if kind == "number" else text + space) + " " * _GAP
+            yield line.rstrip()
+            yield from below
+
+    def _says_nothing(self, place: int, text: str) -> bool:
+        return text == MISSING and self._kinds[place] == "message"
+
+
+def _length(text: str) -> int:
+    """The columns of characters that a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _message(text: str, width: int) -> list[str]:
+    """The lines of a text; only a word that is longer than a line is broken."""
+    from rich.console import Console
+    from rich.text import Text
+
+    return [str(line).rstrip() for line in Text(text).wrap(Console(), width)]
+
+
+def _words(text: str, width: int) -> str:
+    """The first words of a text; of a word that is too long, its two ends."""
+    from rich.cells import set_cell_size
+
+    begun = set_cell_size(text, width - 1).rstrip()
+    words = begun if text[len(begun) :].startswith(" ") else begun.rpartition(" ")[0]
+    if words.strip():
+        return f"{words.rstrip()}…"
+    tail = text.split(" ", 1)[0][-4:]
+    return f"{set_cell_size(text, width - 1 - _length(tail)).rstrip()}…{tail}"
