@@ -29,6 +29,7 @@ import pandas as pd
 from benchmarks.figure import Figure
 from benchmarks.weekly_syncs import add_weeks
 from nftsync import frames
+from nftsync.store.contracts import take_in_contracts
 from nftsync.store.schema import open_store
 from nftsync.times import format_time
 
@@ -108,6 +109,7 @@ def fill(
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 1)",
         token_rows(tokens, chance),
     )
+    take_in_contracts(connection, 0, tokens)
     connection.executemany(
         "INSERT INTO wallets (wallet_id, label, first_seen_at, synced_at, status, wallet_no)"
         " VALUES (?, ?, ?, ?, 'ok', ?)",

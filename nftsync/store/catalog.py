@@ -311,7 +311,7 @@ TABLES: dict[str, Table] = {
         rows=_WITH_NAMES,
         names={
             "contract_address": "t.contract_address",
-            "contract": "t.contract",
+            "contract": "coalesce(c.contract, t.contract)",
             "collection": "coalesce(c.collection, t.contract_short)",
             "name": "t.name",
             "wallet_label": "w.label",

@@ -18,9 +18,11 @@ CREATE TABLE contracts (
     names_seen TEXT
 ) STRICT;
 
--- One spelling to group by. What follows a NUL is not looked at, so bytes are counted.
+-- One spelling to group by. What follows a NUL is not looked at, so bytes are counted. Most are
+-- lower case already, and their digits need no look, which takes ten times as long.
 ALTER TABLE tokens ADD COLUMN contract TEXT GENERATED ALWAYS AS (iif(
-    length(CAST(contract_address AS BLOB)) = 42 AND substr(contract_address, 1, 2) IN ('0x', '0X')
+    contract_address <> lower(contract_address) AND length(CAST(contract_address AS BLOB)) = 42
+        AND substr(contract_address, 1, 2) IN ('0x', '0X')
         AND ltrim(substr(contract_address, 3), '0123456789abcdefABCDEF') = '',
     lower(contract_address), contract_address
 )) VIRTUAL;
@@ -30,9 +32,11 @@ ALTER TABLE tokens ADD COLUMN contract_short TEXT GENERATED ALWAYS AS (iif(
 )) VIRTUAL;
 
 DROP VIEW holdings;
+-- Ordered as it lies on disk: else SQLite reads it by the index of tokens, a look-up for each row.
 CREATE VIEW holdings AS
 SELECT w.wallet_id, w.label AS wallet_label, w.wallet_group,
-    t.token_id, t.contract_address, t.contract, coalesce(c.collection, t.contract_short) AS collection,
+    t.token_id, t.contract_address, coalesce(c.contract, t.contract) AS contract,
+    coalesce(c.collection, t.contract_short) AS collection,
     t.blockchain_token_id, b.amount,
     t.name, t.description, t.image, t.animation_url, t.external_url, t.background_color,
     t.edition_id, t.total_edition,
@@ -42,4 +46,5 @@ SELECT w.wallet_id, w.label AS wallet_label, w.wallet_group,
 FROM balance_rows b
 JOIN wallets w USING (wallet_no)
 JOIN tokens t USING (token_no)
-LEFT JOIN contracts c ON c.contract = t.contract;
+LEFT JOIN contracts c ON c.contract = t.contract
+ORDER BY b.wallet_no, b.token_no;
