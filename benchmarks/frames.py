@@ -205,20 +205,28 @@ def timed(name: str, path: Path) -> float:
     return measured(lambda: TIMED[name](path, one), CALLS)
 
 
-def in_turn(cases: list[tuple[str, Path]], rounds: int) -> dict[tuple[str, Path], float]:
-    """The median seconds of each case; every round measures all, each in a process of its own.
+def apart(name: str, path: Path) -> float:
+    """`timed`, in a process of its own.
 
     In one process they would share memory: what one gives back to the system, the next has to get
     from there again, which here takes as long as half the work.
     """
+    command = [sys.executable, "-m", "benchmarks.frames", "--time", name]
+    done = subprocess.run(
+        [*command, "--database", str(path)], capture_output=True, text=True, check=True
+    )
+    return float(done.stdout)
+
+
+def in_turn(
+    cases: list[tuple[str, Path]], rounds: int, *, small: bool
+) -> dict[tuple[str, Path], float]:
+    """The median seconds of each case; every round measures all, a small one but the first here."""
     times: dict[tuple[str, Path], list[float]] = {case: [] for case in cases}
     for _ in range(rounds):
         for name, path in cases:
-            command = [sys.executable, "-m", "benchmarks.frames", "--time", name]
-            done = subprocess.run(
-                [*command, "--database", str(path)], capture_output=True, text=True, check=True
-            )
-            times[name, path].append(float(done.stdout))
+            measure = timed if small and times[cases[0]] else apart
+            times[name, path].append(measure(name, path))
     return {case: statistics.median(each) for case, each in times.items()}
 
 
@@ -249,14 +257,15 @@ def figures(*, small: bool = False) -> list[Figure]:
         shutil.copyfile(path, year)
         add_weeks(year, weeks, 0.02)
         grown = (year.stat().st_size - path.stat().st_size) / (wallets * 20)
-        found = figures_of(path, year, rounds, f"after {weeks} weekly syncs, 2 % changed each")
+        after = f"after {weeks} weekly syncs, 2 % changed each"
+        found = figures_of(path, year, rounds, after, small=small)
     return [
         *found,
         Figure(f"what such a database of {weeks} weeks has grown by", f"{grown:.0f} bytes/balance"),
     ]
 
 
-def figures_of(path: Path, year: Path, rounds: int, after: str) -> list[Figure]:
+def figures_of(path: Path, year: Path, rounds: int, after: str, *, small: bool) -> list[Figure]:
     """Measure two databases in turn.
 
     Args:
@@ -264,10 +273,10 @@ def figures_of(path: Path, year: Path, rounds: int, after: str) -> list[Figure]:
         year: the same with a history since.
         rounds: how often.
         after: what that history is, in words.
+        small: most of it in this process.
     """
-    took = in_turn(
-        [(name, path) for name in TIMED] + [(name, year) for name in TIMED_LATER], rounds
-    )
+    cases = [(name, path) for name in TIMED] + [(name, year) for name in TIMED_LATER]
+    took = in_turn(cases, rounds, small=small)
     now, later = took["holdings", path], took["holdings", year]
     single = max(took["one wallet", path], took["one wallet", year])
     return [

@@ -111,7 +111,7 @@ def refresh(url: str, database: Path, wallet: str) -> float:
         if status != 200:
             raise SystemExit(f"a webhook was answered {status}")
         while connection.execute(newest).fetchone() == before:
-            if time.perf_counter() - began > 10:
+            if time.perf_counter() - began > 60:
                 raise SystemExit("a webhook changed nothing")
             time.sleep(0.001)
     return time.perf_counter() - began

@@ -17,6 +17,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
+from worlds import PATIENCE
+
 MakeClient = Callable[..., Any]
 """Makes a client of the test's provider; arguments are those of `Client`."""
 
@@ -198,7 +200,7 @@ class Provider:
     def wait_for(self, count: int) -> None:
         """Wait for so many requests, for as long as a busy machine may take."""
         with self._arrived:
-            assert self._arrived.wait_for(lambda: len(self.seen) >= count, 240)
+            assert self._arrived.wait_for(lambda: len(self.seen) >= count, PATIENCE)
 
     # How it works -------------------------------------------------------------------------------
 

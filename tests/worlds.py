@@ -11,6 +11,9 @@ import msgspec
 
 from nftsync.sandbox.world import World
 
+#: Seconds that a busy machine may take for what is sure to come; a limit for what never does.
+PATIENCE = 240.0
+
 
 class Outcome(NamedTuple):
     """What a command came to, and what it printed."""

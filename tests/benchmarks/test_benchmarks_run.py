@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from worlds import PATIENCE
 
 from benchmarks.report import BEGIN, DOCUMENT, END, NAMES, Rows, rows_in
 
@@ -44,7 +45,7 @@ def test_a_benchmark_runs(name: str, tmp_path: Path) -> None:
         env=env | {"TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from docs_pages import ROOT
-from worlds import listed
+from worlds import PATIENCE, listed
 
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
@@ -61,7 +61,7 @@ class Session:
             env=self._environment,
             capture_output=True,
             text=True,
-            timeout=300,  # far more than it takes: other work may load the machine
+            timeout=PATIENCE,
         )
         assert ran.returncode == 0, f"{script}\n{ran.stdout}\n{ran.stderr}"
         pairs = kept.read_text().split("\0")[:-1]
@@ -113,7 +113,7 @@ class Session:
         while self._servers:
             server = self._servers.pop()
             server.send_signal(signal.SIGINT)
-            server.communicate(timeout=30)
+            server.communicate(timeout=PATIENCE)
             assert server.returncode == 0
 
 
@@ -126,7 +126,7 @@ def hand_over(
     taker, giver = sorted(wallets or others[-2:], key=lambda wallet: len(held(world, wallet)))
     webhook_ids = provider.sandbox.transfer(giver, taker, next(iter(held(world, giver))), 1)
     assert webhook_ids
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         while time.monotonic() < deadline:
             rows = connection.execute("SELECT webhook_id, state FROM webhooks").fetchall()

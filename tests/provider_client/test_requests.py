@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from provider import MakeClient, Peer, balances, entry, head, raw, reply, token, wallet
+from worlds import PATIENCE
 
 import nftsync
 from nftsync.errors import AccessRefused, ReadError, SettingsError, UnusableAnswer
@@ -97,7 +98,7 @@ def test_each_thread_keeps_one_connection_a_refusal_too(provider, make_client):
     together = threading.Barrier(4)
 
     def read(number: int) -> None:
-        together.wait(10)
+        together.wait(PATIENCE)
         for _ in range(10):
             client.balances(wallet(number), Effort())
 
@@ -123,7 +124,7 @@ def test_a_connection_that_the_provider_has_closed_is_replaced_without_a_retry(
     provider.always(answer_and_close, reply(EMPTY))
     client, effort = make_client(), Effort()
     client.balances(wallet(1), effort)
-    assert closed.wait(10)
+    assert closed.wait(PATIENCE)
     client.balances(wallet(1), effort)
     assert (provider.connections, effort.requests, effort.retries) == (2, 2, 0)
 
@@ -156,7 +157,7 @@ def test_the_token_command_runs_once_at_the_start_and_once_after_a_401_for_16_th
     provider.always(lambda peer: accepting(accepted[0])(peer))
 
     def read(number: int) -> Effort:
-        together.wait(30)
+        together.wait(PATIENCE)
         effort = Effort()
         client.balances(wallet(number), effort)
         return effort

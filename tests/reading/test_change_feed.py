@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from mirrored_site import Site
+from worlds import PATIENCE
 
 from nftsync.reports.logs import ChangeFeed
 from nftsync.store.catalog import TABLES
@@ -108,7 +109,7 @@ def test_follow_prints_a_line_of_json_per_change_and_goes_on_with_new_ones(
     site.sync(giver)
     later = json.loads(following.stdout.readline())
     following.send_signal(signal.SIGINT)
-    out, err = following.communicate(timeout=30)
+    out, err = following.communicate(timeout=PATIENCE)
     assert [change["change_id"] for change in first] == [19, 20]
     assert [name for name in later if name in CHANGE_COLUMNS] == CHANGE_COLUMNS
     assert {"wallet_label", "name"} <= set(later)
@@ -125,6 +126,6 @@ def test_follow_ends_quietly_when_nobody_reads_it_any_more(site: Site, process: 
     assert following.stdout is not None
     following.stdout.readline()
     following.stdout.close()
-    assert following.wait(timeout=30) == 0
+    assert following.wait(timeout=PATIENCE) == 0
     assert following.stderr is not None
     assert following.stderr.read() == ""

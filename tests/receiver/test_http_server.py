@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from receiver_world import Running, body, raw
+from worlds import PATIENCE
 
 from nftsync.errors import InputError
 from nftsync.wsgi import HttpServer, Listener
@@ -83,7 +84,7 @@ class Slow:
 
     def __call__(self, _: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
         self.entered.release()
-        assert self.go.wait(20)
+        assert self.go.wait(PATIENCE)
         start_response("200 OK", [("Content-Length", str(len(self.reply)))])
         return [self.reply]
 
@@ -94,7 +95,7 @@ def test_a_stop_lets_requests_in_work_finish_refuses_others_and_cuts_off_half_se
     with connect(server) as working, connect(server) as half, connect(server) as idle:
         working.sendall(REQUEST)
         half.sendall(REQUEST[:-4])
-        assert app.entered.acquire(timeout=20)
+        assert app.entered.acquire(timeout=PATIENCE)
         stopping = threading.Thread(target=server.close)
         stopping.start()
         refused = b"HTTP/1.1 200"
@@ -158,7 +159,7 @@ def test_more_clients_than_descriptors_wait_and_bring_no_flood_of_errors() -> No
 @pytest.mark.skipif(sys.platform != "linux", reason="how much it has is asked of Linux")
 def test_where_it_may_not_start_its_threads_one_line_says_so() -> None:
     with limited("RLIMIT_AS", 100_000_000) as process:
-        said, errors = process.communicate(timeout=60)
+        said, errors = process.communicate(timeout=PATIENCE)
     assert "can't start new thread" in said
     assert said.count("\n") == 1
     assert "Traceback" not in errors

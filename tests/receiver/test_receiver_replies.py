@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 from receiver_world import SECRET, Running, body, headers, raw
+from worlds import PATIENCE
 
 from nftsync.errors import InputError, SettingsError
 from nftsync.provider.webhooks import HEADER, sign
@@ -208,7 +209,7 @@ def test_replay_is_woken_by_what_is_new_alone(run: Callable[..., Running]) -> No
     receiver = run(on_stored=woken.release)
     content = body()
     receiver.post(content)
-    assert woken.acquire(timeout=10)
+    assert woken.acquire(timeout=PATIENCE)
     receiver.post(content)
     receiver.post(b"unusable")
     receiver.client.get("/readyz")

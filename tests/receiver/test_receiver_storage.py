@@ -12,6 +12,7 @@ from queue import SimpleQueue
 
 import pytest
 from receiver_world import Running, body
+from worlds import PATIENCE
 
 from nftsync.provider.webhooks import Webhook, read_webhook
 from nftsync.receiver.committer import Committer
@@ -105,7 +106,7 @@ def test_who_serves_learns_once_that_the_writer_broke(run: Callable[..., Running
 
     receiver = run(on_stored=on_stored, on_broken=told.put)
     assert receiver.post(body()) == 200
-    assert told.get(timeout=20) is broken
+    assert told.get(timeout=PATIENCE) is broken
     while receiver.client.get("/healthz").status_code == 200:
         pass
     assert receiver.post(body()) == 503

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 from provider import Peer, Provider, Sender, balances, entry, reply, token, uuid, wallet
+from worlds import PATIENCE
 
 import nftsync
 from nftsync.provider.client import ClientConfig
@@ -239,7 +240,7 @@ class Following:
     def end(self) -> None:
         self._stopped.set()
         self.wake.set()
-        self._running.result(20)
+        self._running.result(PATIENCE)
 
 
 def hold(place: Place, provider: Provider, count: int) -> None:

@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 from provider import Provider, balances, entry, reply, silence, token, uuid, wallet
 from replay_world import OK, Gate, Place, in_time, path_of, settled
+from worlds import PATIENCE
 
 from nftsync.provider.routes import Route
 from nftsync.replay.config import Timing
@@ -131,7 +132,7 @@ def test_a_locked_database_and_a_full_disk_delay_and_lose_nothing(
     provider.on(path_of(1), gate)
     place.receive("Wallet", wallet(1))
     with place.following(timing=Timing(restart=0.05, renew=0.05, busy=0.2)) as following:
-        assert gate.arrived.wait(10)
+        assert gate.arrived.wait(PATIENCE)
         with closing(sqlite3.connect(place.database, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             gate.go_on.set()

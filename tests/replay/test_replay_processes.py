@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from provider import Peer, Provider, entry, reply, token, uuid, wallet
 from replay_world import NOTHING, OK, Gate, Place, path_of, wait_until, wallets
-from worlds import Outcome, listed, mirrored, replayed
+from worlds import PATIENCE, Outcome, listed, mirrored, replayed
 
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
@@ -24,7 +24,7 @@ def test_two_replays_share_a_backlog(place: Place, provider: Provider) -> None:
     command = place.command("replay", "--json")
     wait_until(lambda: provider.requests())
     here = place.replay()
-    out, err = command.communicate(timeout=60)
+    out, err = command.communicate(timeout=PATIENCE)
     assert command.returncode == 0, err
     there = json.loads(out)
     assert there["done"] + here.done == 600
@@ -43,7 +43,7 @@ def test_replay_beside_a_sync_of_the_same_wallets(place: Place) -> None:
         sync = place.command("sync", "--json", *ours)
         wait_until(lambda: place.run("SELECT 1 FROM sync_runs"))
         result = place.replay()
-        synced = sync.communicate(timeout=60)
+        synced = sync.communicate(timeout=PATIENCE)
     assert sync.returncode == 0, synced
     assert (result.done, result.failed) == (40, 0)
     assert mirrored(place.database) == listed(server.world) == replayed(place.database)
@@ -60,10 +60,10 @@ def test_ctrl_c_gives_back_what_is_not_done_and_exits_130(place: Place, provider
     place.receive("Whatever", uuid(1))
     place.run("UPDATE webhooks SET last_error = 'earlier'")
     process = place.command("replay")
-    assert stuck.arrived.wait(20)
+    assert stuck.arrived.wait(PATIENCE)
     wait_until(lambda: place.states().get("done") == 20)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     assert "20 done" in out
     assert "Interrupted" in err
@@ -81,9 +81,9 @@ def test_what_a_killed_replay_had_is_done_by_the_next(place: Place, provider: Pr
     provider.always(stuck)
     place.receive("Wallet", *wallets(20))
     process = place.command("replay")
-    assert stuck.arrived.wait(20)
+    assert stuck.arrived.wait(PATIENCE)
     process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE)
     provider.always(OK)
     place.receive("Wallet", wallet(0), wallet(20))
     assert place.replay().done == 1  # the lease of the killed one still stands

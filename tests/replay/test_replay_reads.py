@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from provider import Peer, Provider, balances, entry, reply, token, uuid, wallet
 from replay_world import NOTHING, OURS, THEIRS, Gate, Place, path_of, settled, wallets
+from worlds import PATIENCE
 
 from nftsync.provider.routes import Route
 
@@ -124,7 +125,7 @@ def test_a_webhook_during_its_objects_read_causes_another(place: Place, provider
     provider.on(path_of(1), gate, reply(balances(entry(token(1), "2"))))
     names = place.receive("Wallet", wallet(1))
     with place.following() as following:
-        assert gate.arrived.wait(10)
+        assert gate.arrived.wait(PATIENCE)
         names += place.receive("Wallet", wallet(1))
         following.wake.set()
         assert place.webhook(names[1])["state"] == "pending"

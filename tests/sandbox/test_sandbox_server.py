@@ -10,6 +10,7 @@ import threading
 
 import httpx
 import pytest
+from worlds import PATIENCE
 
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
@@ -50,7 +51,7 @@ def test_the_command_serves_until_a_signal_and_exits_0():
         wallets = httpx.get(f"{url}/sandbox/wallets", trust_env=False).json()
         assert f"nftsync sync --base-url {url} {wallets[0]}" in hint
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=PATIENCE)
     assert len(wallets) == 2
     assert (process.returncode, output, errors) == (0, "", "")
 

@@ -25,6 +25,7 @@ from webhook_receiver import (
     finished,
     wait_until,
 )
+from worlds import PATIENCE
 
 from nftsync.errors import InputError
 from nftsync.sandbox.generator import generate
@@ -47,7 +48,7 @@ def command(*arguments: str, notes: int = 3, **options: Any) -> Iterator[tuple[A
             yield process, said.split()[0], said
         finally:
             process.kill()
-            process.communicate(timeout=30)
+            process.communicate(timeout=PATIENCE)
 
 
 def answers(world: World) -> dict[str, object]:

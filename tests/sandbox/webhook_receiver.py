@@ -9,6 +9,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self
 
+from worlds import PATIENCE
+
 from nftsync.sandbox.server import SandboxServer
 
 SECRET = "s3cret-ключ-🔑"
@@ -78,7 +80,7 @@ class Receiver(ThreadingHTTPServer):
     def wait_for(self, count: int) -> list[Received]:
         """What came, once it is so many or more."""
         with self._came:
-            assert self._came.wait_for(lambda: len(self.got) >= count, 30), self.got
+            assert self._came.wait_for(lambda: len(self.got) >= count, PATIENCE), self.got
             return list(self.got)
 
     def add(self, received: Received) -> int:

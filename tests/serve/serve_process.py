@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from worlds import PATIENCE
 
 from nftsync.provider.webhooks import HEADER, sign
 from nftsync.sandbox.server import SandboxServer
@@ -25,8 +26,6 @@ from nftsync.store.schema import open_store
 
 SECRET = "a-secret-that-never-shows"
 ORGANIZATION = "00000000-0000-4000-8000-00000000000a"
-#: Seconds; what takes longer will not come.
-PATIENCE = 240.0  # seconds; a busy machine comes to it too
 
 
 def free_port() -> int:

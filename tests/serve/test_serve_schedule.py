@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 from provider import Peer, Provider, balances, entry, reply, token, wallet
 from serve_process import (
+    PATIENCE,
     assert_settled,
     configure,
     query,
@@ -64,7 +65,7 @@ def scheduled(database: Path, every: timedelta, sync: RunSync) -> Iterator[None]
         thread.join()
 
 
-def is_due(database: Path) -> bool:
+def is_due(database: Path, seconds: float = PATIENCE) -> bool:
     """Whether a schedule of an hour that begins now syncs at once, and not in some minutes."""
     due = threading.Event()
 
@@ -73,7 +74,7 @@ def is_due(database: Path) -> bool:
         raise InputError("not in this test")
 
     with scheduled(database, timedelta(hours=1), sync):
-        return due.wait(1.0)
+        return due.wait(seconds)
 
 
 def move_back(database: Path, seconds: int) -> None:
@@ -97,9 +98,9 @@ def test_it_is_due_where_none_was_made_and_an_interval_after_the_last_began(
     assert is_due(database)
     wallets = provider.world.wallets()
     nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
-    assert not is_due(database)
+    assert not is_due(database, 1.0)
     move_back(database, 3_590)
-    assert not is_due(database)
+    assert not is_due(database, 1.0)
     move_back(database, 11)
     assert is_due(database)
 
@@ -138,7 +139,7 @@ def test_it_goes_on_after_syncs_that_could_not_be_made(
     open_store(database).close()
     with scheduled(database, timedelta(milliseconds=50), sync):
         for _ in range(5):
-            assert begun.acquire(timeout=30)
+            assert begun.acquire(timeout=PATIENCE)
     assert {status for _, status, _ in runs(database)} == {"ok"}
 
 
@@ -293,7 +294,7 @@ def test_a_full_sync_counts_as_one_though_webhooks_had_some_wallets_read_meanwhi
         )
         ledger = "SELECT wallets_total, wallets_ok FROM sync_runs WHERE kind = 'sync'"
         assert query(database, ledger) == [(MANY, MANY)]
-        assert not is_due(database)
+        assert not is_due(database, 1.0)
         assert server.stop() == 0
     assert_settled(database)
 

@@ -23,7 +23,7 @@ from serve_process import (
     webhook,
 )
 from serve_process import command as command_line
-from worlds import Outcome, listed, mirrored
+from worlds import PATIENCE, Outcome, listed, mirrored
 
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
@@ -137,7 +137,7 @@ def test_a_database_in_a_folder_that_may_not_be_written_is_refused(tmp_path: Pat
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 1, done.stderr
     assert done.stderr.startswith("nftsync: ")

@@ -26,6 +26,7 @@ from serve_process import (
     wait_until,
     webhook,
 )
+from worlds import PATIENCE
 
 WALLET = "00000000-0000-4000-8000-000000000001"
 
@@ -151,7 +152,7 @@ def test_it_ends_by_itself_and_says_why_when_a_part_of_it_breaks(tmp_path: Path)
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 1
     assert "nobody foresaw this" in done.stderr

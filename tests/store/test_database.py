@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from worlds import PATIENCE
 
 from nftsync.store.database import Checkpoints, connect_writer
 from nftsync.store.mirror import Mirror
@@ -68,7 +69,7 @@ def log_salts(database: Path) -> bytes:
 
 
 def wait_until(moved: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not moved():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from worlds import listed, mirrored, replayed
+from worlds import PATIENCE, listed, mirrored, replayed
 
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
@@ -61,7 +61,7 @@ def start(
 def resumed(server: SandboxServer, database: Path) -> dict[str, Any]:
     """`--resume` reads the rest under the same run number, and says so."""
     process = start(server, database, "--resume")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err.decode()
     result: dict[str, Any] = msgspec.json.decode(out)
     assert (result["run_id"], result["status"]) == (1, "ok")
@@ -147,7 +147,7 @@ def test_a_sync_whose_reading_process_is_killed_never_says_ok_with_a_wallet_unre
     process = start(slow_provider, database, "--wallets-file", wallets_file)
     wait_for_rows(database, after, process)
     kill_readers(process, number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     status, read = the_run(database)
     assert b"Traceback" not in err
     assert (process.returncode, status) in {(0, "ok"), (1, "failed")}, err.decode()
@@ -170,7 +170,7 @@ def test_a_sync_whose_reading_processes_are_all_killed_fails_and_is_resumed(
     while process.poll() is None:
         kill_readers(process, signal.SIGKILL)
         time.sleep(0.02)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     status, read = the_run(database)
     assert (process.returncode, status) == (1, "failed"), err.decode()
     assert 50 < read < WALLETS
@@ -197,7 +197,7 @@ def test_a_signal_to_the_whole_group_interrupts_a_sync(
     process = start(slow_provider, database, "--wallets-file", wallets_file)
     wait_for_rows(database, after, process)
     os.killpg(process.pid, number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     status, read = the_run(database)
     assert (process.returncode, status) == (130, "interrupted"), err.decode()
     result = msgspec.json.decode(out)

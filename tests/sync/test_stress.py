@@ -10,7 +10,7 @@ from contextlib import closing
 from itertools import cycle
 from pathlib import Path
 
-from worlds import listed, mirrored, replayed
+from worlds import PATIENCE, listed, mirrored, replayed
 
 import nftsync
 from nftsync import frames
@@ -67,7 +67,7 @@ def test_readers_and_writers_in_two_processes_lose_nothing(
             if writer.done():
                 break
         writer.result()
-    assert other.wait(60) == 0
+    assert other.wait(PATIENCE) == 0
     last = frames.holdings(database, wallet="99999999-9999-4999-8999-999999999999")
     assert set(last["amount"]) == {79}
     assert len(last) == 20
