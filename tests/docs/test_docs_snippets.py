@@ -66,7 +66,9 @@ def test_data(runner: Runner, history: History):
     assert set(frame.certainty) == {"bracketed", "gap"}
     held = {token for wallet, token, _ in rows if wallet == EXAMPLES[0]}
     assert held == set(
-        re.findall(r"[0-9a-f-]{36}", str(evidence).split("Reads")[0].split("Holdings")[1])
+        re.findall(
+            r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b", str(evidence).split("Reads")[0].split("Holdings")[1]
+        )
     )
     assert held != set(frames.holdings(history.database, wallet=EXAMPLES[0])["token_id"])
 
