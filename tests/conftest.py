@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,13 @@ def own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in os.environ:
         if name.startswith(("NFTSYNC_", "SSL_CERT_")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def one_day() -> None:
+    """No midnight (UTC) while a test speaks of today: one that is near is waited for."""
+    while datetime.now(UTC).strftime("%H:%M") >= "23:58":
+        time.sleep(1)
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def test_only_what_other_programs_read_is_not_run():
     }
 
 
-def test_readme(runner: Runner):
+def test_readme(one_day: None, runner: Runner):
     """From an empty folder, from top to bottom."""
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     # What has just been read is known today; the start of the comparison was long ago.

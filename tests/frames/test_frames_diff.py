@@ -179,7 +179,7 @@ def test_a_time_to_come_is_refused(small_database: Path) -> None:
         assert frames.diff(small_database, start).empty
 
 
-def test_days_are_whole_and_today_has_come_so_far(build: Builder) -> None:
+def test_days_are_whole_and_today_has_come_so_far(one_day: None, build: Builder) -> None:
     """`7d` is an instant; a day is its start where something begins, else its end."""
     clock = datetime.now(UTC)
     ago = (clock - START).total_seconds()

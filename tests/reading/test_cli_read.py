@@ -185,7 +185,7 @@ def test_an_empty_file_is_no_database_to_read(command: Command, tmp_path: Path) 
 
 
 def test_changes_as_json_are_the_rows_of_the_view_from_a_time_on(
-    site: Site, command: Command
+    one_day: None, site: Site, command: Command
 ) -> None:
     site.world.remove(site.ids[0], site.held(site.ids[0])[0])
     site.sync()
