@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import warnings
 from base64 import b64encode
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -20,10 +19,18 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from nftsync import settings
-from nftsync.errors import InputError, SettingsError
-from nftsync.lab.gallery_cards import Cards, Column, Images, Shown, cards_of, clean, shown_of
-from nftsync.provider.images import DEFAULT_GATEWAY, origin
+from nftsync.errors import InputError
+from nftsync.lab.gallery_cards import (
+    Cards,
+    Column,
+    Images,
+    Shown,
+    cards_of,
+    clean,
+    configured_images,
+    shown_of,
+)
+from nftsync.provider.images import origin
 from nftsync.store.contracts import short_address
 from nftsync.whole_files import whole_file
 
@@ -31,8 +38,8 @@ __all__ = ["Gallery", "gallery"]
 
 _TITLE = "NFTs"
 _MOST_PAGE_SIZE = 500
-#: NFTs in a notebook unless the caller says otherwise: the notebook keeps them, about 1 MB.
-_IN_NOTEBOOK = 20_000
+#: NFTs in a notebook unless the caller says otherwise: the notebook keeps them, about 8 MB.
+_IN_NOTEBOOK = 200_000
 
 
 class Gallery:
@@ -120,7 +127,7 @@ def gallery(
         title: the heading.
         page_size: NFTs shown at a time, 1 to 500.
         limit: NFTs that the page holds and searches at most, the first; it says so. None: all in a
-            saved page, the first 20,000 in a notebook.
+            saved page, the first 200,000 in a notebook.
         hide_zero: leave out rows with an amount of 0.
         pictures_first: show NFTs with a picture before others; None: unless the frame was sorted,
             by which its index is no longer ascending.
@@ -142,32 +149,18 @@ def gallery(
     _check("page_size", page_size, _MOST_PAGE_SIZE)
     if limit is not None:
         _check("limit", limit, None)
-    gateway, provider = ipfs_gateway, base_url
-    if gateway is None or provider is None:
-        configured = _image_sources()
-        gateway, provider = gateway or configured[0], provider or configured[1]
-    for url in (gateway, provider):
+    if ipfs_gateway is None or base_url is None:
+        configured = configured_images()
+        ipfs_gateway = ipfs_gateway or configured.gateway
+        base_url = base_url or configured.provider
+    images = Images(ipfs_gateway, base_url)
+    for url in images:
         if url is not None:
             origin(url)
-    images = Images(gateway, provider)
     frame = holdings if isinstance(holdings, pd.DataFrame) else read_holdings(holdings)
     shown = shown_of(frame, images, hide_zero=hide_zero, pictures_first=pictures_first)
     heading = _TITLE if title is None else clean(title, 200) or _TITLE
     return Gallery(shown, title=heading, page_size=page_size, limit=limit)
-
-
-def _image_sources() -> tuple[str, str | None]:
-    """The configured IPFS gateway and provider; a warning and the defaults if they are unusable."""
-    try:
-        configured = settings.load()
-        for url in (configured.ipfs_gateway, configured.base_url):
-            if url is not None:
-                origin(url)
-    except (SettingsError, InputError) as error:
-        # Some images may be missing for it, but the NFTs are there to be shown.
-        warnings.warn(f"gallery without settings: {error}", stacklevel=3)
-        return DEFAULT_GATEWAY, None
-    return configured.ipfs_gateway, configured.base_url
 
 
 ADVICE = "filter the frame, or raise limit, to see others"

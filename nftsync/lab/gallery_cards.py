@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from nftsync.errors import InputError
-from nftsync.provider.images import ImageAddress, image_address
+from nftsync import settings
+from nftsync.errors import InputError, SettingsError
+from nftsync.provider.images import DEFAULT_GATEWAY, ImageAddress, image_address, origin
 from nftsync.store.contracts import short_address
 from nftsync.text import without_controls
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Cards", "Column", "Images", "Shown", "cards_of", "clean", "shown_of"]
+__all__ = [
+    "Cards",
+    "Column",
+    "Images",
+    "Shown",
+    "addresses",
+    "cards_of",
+    "clean",
+    "configured_images",
+    "shown_of",
+]
 
 
 #: Most texts: nothing in them needs a closer look.
@@ -74,6 +86,20 @@ class Images(NamedTuple):
 
     gateway: str
     provider: str | None
+
+
+def configured_images() -> Images:
+    """The configured IPFS gateway and provider; a warning and the defaults if they are unusable."""
+    try:
+        configured = settings.load()
+        for url in (configured.ipfs_gateway, configured.base_url):
+            if url is not None:
+                origin(url)
+    except (SettingsError, InputError) as error:
+        # Some images may be missing for it, but the NFTs are there to be shown.
+        warnings.warn(f"gallery without settings: {error}", stacklevel=3)
+        return Images(DEFAULT_GATEWAY, None)
+    return Images(configured.ipfs_gateway, configured.base_url)
 
 
 @dataclass(frozen=True)
@@ -145,7 +171,7 @@ def shown_of(
     if pictures_first is None:
         pictures_first = frame.index.is_monotonic_increasing
     if pictures_first:
-        without = [address.url is None for address in _addresses(frame, images)]
+        without = [address.url is None for address in addresses(frame, images)]
         frame = frame.iloc[sorted(range(len(frame)), key=without.__getitem__)]
     return Shown(frame, images, zeros, pictures_first)
 
@@ -173,9 +199,9 @@ def _read(frame: pd.DataFrame, images: Images) -> dict[str, Column]:
     totals = _each(_integer, frame, "total_edition")
     columns["editions"] = [None if text == "0" else text for text in totals]
     columns["held"] = _each(_moment, frame, "held_since")
-    addresses = _addresses(frame, images)
-    columns["image"] = [address.url for address in addresses]
-    columns["problem"] = [address.problem for address in addresses]
+    found = addresses(frame, images)
+    columns["image"] = [address.url for address in found]
+    columns["problem"] = [address.problem for address in found]
     return columns
 
 
@@ -232,8 +258,8 @@ def _moment(value: Any) -> str | None:
     return clean(value, 40)
 
 
-def _addresses(frame: pd.DataFrame, images: Images) -> list[ImageAddress]:
-    """Where each image may be loaded from, or what is wrong with its address."""
+def addresses(frame: pd.DataFrame, images: Images) -> list[ImageAddress]:
+    """Where each image of the column `image` may be loaded from, or what is wrong with it."""
 
     def address(cell: Any) -> ImageAddress:
         if not str(cell).strip():

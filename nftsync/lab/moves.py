@@ -18,6 +18,10 @@ _NEEDS_TOO = ("counterparty_wallet_id", "counterparty_label", "changed_at")
 def moves(diff: pd.DataFrame) -> pd.DataFrame:
     """What a comparison of two times says, for eyes: a transfer between two wallets is one line.
 
+    Transfers are inferred. Beyond the pairs that `diff` tells, they are those of one wallet with
+    several: what it lost of a token is what they gained in all, or the other way round, and no
+    other of the rows is of that token. Where several lost and several gained, nobody can tell.
+
     Args:
         diff: as `frames.diff` returns it, all rows or some of them.
 
@@ -33,18 +37,22 @@ def moves(diff: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     need_columns(diff, (*_NEEDS, *_NEEDS_TOO), "frames.diff")
+    rows = list(diff[[*_NEEDS, *_NEEDS_TOO]].itertuples(index=False))
+    amounts = [_moved(row) for row in rows]
+    shared, stood_for = _shared(rows, amounts)
     lines: dict[object, dict[str, Any]] = {}
-    for place, row in enumerate(diff[[*_NEEDS, *_NEEDS_TOO]].itertuples(index=False)):
-        amount, gained = _moved(row)
+    for place, (row, (amount, gained)) in enumerate(zip(rows, amounts, strict=True)):
+        if place in stood_for:
+            continue
         own = _called(row.wallet_label, row.wallet_id)
-        other = _called(row.counterparty_label, row.counterparty_wallet_id)
+        other = _counterparty(row) or shared.get(place)
         ends = {"from": other, "to": own} if gained else {"from": own, "to": other}
         what = "transfer" if other is not None else row.kind.replace("_", " ")
         if what == "changed" and amount is not None:
             what = "arrived" if gained else "left"
         # Of the two rows of a transfer the later one stays.
         pair = frozenset((row.wallet_id, row.counterparty_wallet_id))
-        key = place if other is None else (row.token_id, pair, ends["to"], amount)
+        key = place if place in shared or other is None else (row.token_id, pair, amount)
         lines[key] = {"place": place, "amount": amount, **ends, "what": what}
     table = pd.DataFrame(
         list(lines.values()), columns=["place", "amount", "from", "to", "what"], dtype=object
@@ -72,7 +80,37 @@ def _moved(row: Any) -> tuple[int | None, bool]:
     after = 0 if row.kind == "left" else row.after
     if pd.isna(before) or pd.isna(after):
         return None, row.kind != "left"
-    return abs(int(after) - int(before)), after > before
+    return abs(int(after) - int(before)), bool(after > before)
+
+
+def _shared(
+    rows: list[Any], amounts: list[tuple[int | None, bool]]
+) -> tuple[dict[int, str], set[int]]:
+    """Find what one wallet gave to several, or several gave to one, of a token.
+
+    What it lost is then the sum of what they gained (or the other way round), and nobody else lost
+    or gained any: each of theirs is a transfer, and its own row says nothing beyond them.
+
+    Returns:
+        The one wallet, by the places of the rows of the several; and the places of its rows.
+    """
+    sides: dict[str, tuple[list[int], list[int]]] = {}
+    for place, (row, (amount, gained)) in enumerate(zip(rows, amounts, strict=True)):
+        if row.kind != "first_seen" and amount is not None and _counterparty(row) is None:
+            sides.setdefault(row.token_id, ([], []))[gained].append(place)
+    shared: dict[int, str] = {}
+    stood_for: set[int] = set()
+    for both in sides.values():
+        few, several = sorted(both, key=len)
+        if len(few) == 1 and amounts[few[0]][0] == sum(amounts[each][0] or 0 for each in several):
+            one = rows[few[0]]
+            shared |= dict.fromkeys(several, _called(one.wallet_label, one.wallet_id) or "")
+            stood_for.add(few[0])
+    return shared, stood_for
+
+
+def _counterparty(row: Any) -> str | None:
+    return _called(row.counterparty_label, row.counterparty_wallet_id)
 
 
 def _called(label: Any, wallet_id: Any) -> str | None:
@@ -82,8 +120,8 @@ def _called(label: Any, wallet_id: Any) -> str | None:
     return wallet_id if isinstance(wallet_id, str) else None
 
 
-def captions(moved: pd.DataFrame) -> list[str]:
-    """What to say of each line of `moves` below a picture: `from Auctions to Treasury`."""
+def captions(moved: pd.DataFrame) -> list[list[str]]:
+    """What to say of each line of `moves` below a picture: `from Auctions`, `to Treasury`."""
     from nftsync.frames import brief
 
     shown, known = brief(moved[["from", "to"]]), moved[["from", "to"]].notna()
@@ -95,4 +133,4 @@ def captions(moved: pd.DataFrame) -> list[str]:
         for side in ("from", "to")
         if side in shown.columns
     ]
-    return [" ".join(filter(None, both)) for both in zip(*sides, strict=True)]
+    return [list(filter(None, both)) for both in zip(*sides, strict=True)]

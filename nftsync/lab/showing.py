@@ -9,10 +9,9 @@ from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nftsync import settings
-from nftsync.errors import NftsyncError, SettingsError
+from nftsync.errors import NftsyncError
+from nftsync.lab.gallery_cards import addresses, configured_images
 from nftsync.lab.notebook import provider_address
-from nftsync.provider.images import DEFAULT_GATEWAY, image_address
 from nftsync.text import MISSING, counted, without_controls
 
 if TYPE_CHECKING:
@@ -25,12 +24,26 @@ __all__ = [
     "lasting",
     "show_chart",
     "show_figures",
+    "show_heading",
     "show_pictures",
     "show_table",
     "window_start",
 ]
 
 _MIMETYPE = "plotly_mimetype"
+
+#: plotly draws as wide as the window, which paper would cut off; pixels that A4 and Letter have.
+_PRINTED = """
+const drawn = (width) => document.querySelectorAll(".js-plotly-plot").forEach(
+  (chart) => Plotly.relayout(chart, {width: width, autosize: width === null}));
+window.addEventListener("beforeprint", () => drawn(620));
+window.addEventListener("afterprint", () => drawn(null));
+"""
+_ON_PAPER = """@media print {
+  h2 { break-after: avoid }
+  .js-plotly-plot, .nftsync-pictures > div, tr { break-inside: avoid }
+  .nftsync-table td { white-space: normal !important }
+}"""
 
 
 def begin_charts() -> None:
@@ -43,7 +56,8 @@ def begin_charts() -> None:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise NftsyncError("charts need plotly: pip install 'nftsync[notebook]'") from error
-    _display({"text/html": f"<script>{get_plotlyjs()}</script>"})
+    script = f"<script>{get_plotlyjs()}\n{_PRINTED}</script>"
+    _display({"text/html": f"{script}<style>{_ON_PAPER}</style>"})
 
 
 def show_chart(figure: Figure) -> None:
@@ -57,12 +71,29 @@ def show_chart(figure: Figure) -> None:
     import plotly.io
 
     bundle = plotly.io.renderers[_MIMETYPE].to_mimebundle(figure.to_dict())
-    page = figure.to_html(full_html=False, include_plotlyjs=False, include_mathjax=False)
+    page = figure.to_html(
+        full_html=False,
+        include_plotlyjs=False,
+        include_mathjax=False,
+        default_height=f"{figure.layout.height or _HEIGHT}px",
+    )
     _display({**bundle, "text/html": page})
+
+
+#: plotly's own, of a figure that says none; pixels.
+_HEIGHT = 450
+
+
+def show_heading(what: str, answer: str) -> None:
+    """Show a heading that answers: `What changed: 71 transfers`."""
+    _display_html(f"<h2>{escape(what)}: {escape(without_controls(answer))}</h2>")
 
 
 #: Characters of a text that are shown.
 _WIDTH = 120
+#: Characters of a cell that stays on one line: times, ids, most names.
+_UNBROKEN = 24
+_NO_BREAK = "; white-space: nowrap"
 
 
 def show_table(frame: pd.DataFrame, most: int = 10, *, none: str = "None.") -> None:
@@ -101,7 +132,7 @@ def _are_numbers(column: pd.Series) -> bool:
 
 
 def _table(heads: list[str], columns: list[list[str]], right: list[bool], size: str = "") -> str:
-    """An HTML table; texts on the left, numbers on the right."""
+    """An HTML table; texts on the left, numbers on the right. A narrow window scrolls it."""
     sides = [f"text-align: {'right' if each else 'left'}{size}" for each in right]
     head = "".join(
         f'<th style="{side}">{escape(name)}</th>' for side, name in zip(sides, heads, strict=True)
@@ -109,13 +140,14 @@ def _table(heads: list[str], columns: list[list[str]], right: list[bool], size: 
     rows = "".join(
         "<tr>"
         + "".join(
-            f'<td style="{side}">{escape(cell)}</td>'
+            f'<td style="{side}{_NO_BREAK if len(cell) <= _UNBROKEN else ""}">{escape(cell)}</td>'
             for side, cell in zip(sides, cells, strict=True)
         )
         + "</tr>\n"
         for cells in zip(*columns, strict=True)
     )
-    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody>\n</table>"
+    table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody>\n</table>"
+    return f'<div class="nftsync-table" style="overflow-x: auto">{table}</div>'
 
 
 def _texts(column: pd.Series) -> list[str]:
@@ -225,53 +257,44 @@ def window_start(db: Path, days: int = 30) -> pd.Timestamp:
     return now if pd.isna(first) else max(first, now - pd.Timedelta(days=days))
 
 
-#: Pictures stand in rows, and are no larger than this.
-_PICTURE = "width: 150px; height: 150px; object-fit: cover; border-radius: 6px"
-_CARD = "display: inline-block; width: 150px; margin: 0 14px 14px 0; vertical-align: top"
+#: Pictures stand in rows; eight, as many as are shown, fill them at most widths.
+_CARD = "display: inline-block; width: 140px; margin: 0 10px 14px 0; vertical-align: top"
+_SIZE = "width: 140px; height: 140px; border-radius: 6px"
+_TILE = f"{_SIZE}; position: relative; box-sizing: border-box; padding: 8px; background: #8883"
+_PICTURE = f"{_SIZE}; position: absolute; inset: 0; object-fit: cover; background: Canvas"
+_LINE = "font-size: 0.85em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap"
 
 
-def show_pictures(frame: pd.DataFrame, db: Path, most: int = 10) -> None:
-    """Show the pictures of some NFTs in a row, each with its name and a line about it.
+def show_pictures(frame: pd.DataFrame, db: Path, most: int = 8) -> None:
+    """Show the pictures of some NFTs in a row, each with its name and lines about it.
 
-    Pictures come from where the gallery takes them, and are not part of the page.
+    Pictures come from where the gallery takes them, and are not part of the page. NFTs without one
+    that may be shown are left out.
 
     Args:
-        frame: has `token_id`, `name` and `image`, and in `about` the line below the name.
+        frame: has `token_id`, `name` and `image`, and in `about` the lines below the name.
         db: the database that they are in; the pictures of its provider may be shown.
         most: how many are shown, the first of the frame.
     """
-    try:
-        gateway = settings.load().ipfs_gateway
-    except SettingsError:
-        gateway = DEFAULT_GATEWAY
-    provider = provider_address(db)
-    nfts = frame.drop_duplicates("token_id").head(most)
+    from nftsync.frames import brief
+
+    images = configured_images()._replace(provider=provider_address(db))
+    nfts = frame.drop_duplicates("token_id")
+    nfts = nfts.assign(url=[address.url for address in addresses(nfts, images)])
+    nfts = nfts[nfts["url"].notna()].head(most)
+    if nfts.empty:
+        return
+    # Where there is no name the id stands there.
+    names = _texts(brief(nfts[["name", "token_id"]], width=_WIDTH)["name"])
     shown = [
-        f'<div style="{_CARD}">{_picture(image, gateway, provider)}<br>'
-        f"<b><bdi>{escape(name)}</bdi></b><br>"
-        f"<bdi>{escape(about)}</bdi></div>"
-        for image, name, about in zip(
-            nfts["image"],
-            _texts(nfts["name"].fillna("Unnamed")),
-            _texts(nfts["about"]),
-            strict=True,
-        )
+        f'<div style="{_CARD}"><div style="{_TILE}">The picture did not load.'
+        f'<img src="{escape(url)}" alt="" style="{_PICTURE}" referrerpolicy="no-referrer"'
+        f' onerror="this.remove()"></div><b><bdi>{escape(name)}</bdi></b>'
+        + "".join(f'<div style="{_LINE}"><bdi>{escape(line)}</bdi></div>' for line in about)
+        + "</div>"
+        for url, name, about in zip(nfts["url"], names, nfts["about"], strict=True)
     ]
-    if shown:
-        _display_html(f"<div>{''.join(shown)}</div>")
-
-
-def _picture(address: object, gateway: str, provider: str | None) -> str:
-    url, problem = None, None
-    if isinstance(address, str) and address.strip():
-        url, problem = image_address(address, ipfs_gateway=gateway, provider=provider)
-    if url is None:
-        why = "No picture" if problem is None else f"Not shown: {problem}"
-        return f'<div style="{_PICTURE}; background: #8883">{escape(why)}</div>'
-    return (
-        f'<img src="{escape(url)}" alt="" style="{_PICTURE}" loading="lazy"'
-        ' referrerpolicy="no-referrer">'
-    )
+    _display_html(f'<div class="nftsync-pictures">{"".join(shown)}</div>')
 
 
 def _display_html(page: str) -> None:

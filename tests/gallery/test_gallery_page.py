@@ -210,8 +210,11 @@ def test_saving_writes_the_whole_page_or_says_why_not_and_leaves_the_older(tmp_p
     assert gallery.save(tmp_path / "new" / "gallery.html").is_file()
 
 
-def test_a_saved_page_holds_all_and_a_notebook_a_part_and_both_stay_small() -> None:
+def test_a_saved_page_holds_all_and_a_notebook_a_part_and_both_stay_small(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rows = 30_000
+    monkeypatch.setattr("nftsync.lab.gallery._IN_NOTEBOOK", 20_000)
     given = many(rows).assign(
         image=[f"https://images.example/collection/{number}.png" for number in range(rows)],
         description=[f"Number {number}: {'a long story. ' * 50}" for number in range(rows)],

@@ -127,8 +127,7 @@ class Run:
                 outputs = self.outputs[f"{name}-{ident}"]
                 if not (outputs or marked) and name == "5-report":
                     continue
-                (output,) = outputs
-                figure = output.data[PLOTLY]
+                figure = outputs[0].data[PLOTLY]
                 marks = [trace for trace in figure["data"] if trace.keys() & {"x", "y", "z"}]
                 assert bool(marks) == marked, (name, ident)
                 assert figure["layout"]["title"]["text"]
