@@ -11,48 +11,53 @@ READY_BENCH := $(VENV_BENCH)/.ready
 # What is compiled is kept, whatever the shell says: hundreds of processes start in a test run.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint format types imports compiled tests constraints bench clean
+.PHONY: help demo notebook test lint format types imports compiled tests constraints bench clean
 
-demo: $(READY)
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+
+demo: $(READY)  ## the whole product at work, with nothing to configure
 	$(BIN)/nftsync demo
 
-test: $(READY_DEV)
+notebook: $(READY)  ## JupyterLab on your database, else on the demo's; Ctrl-C ends it
+	$(BIN)/nftsync notebook
+
+test: $(READY_DEV)  ## every check: format, lint, types, import rules, tests, notebooks
 	$(MAKE) --jobs=2 lint imports compiled
 	$(MAKE) --jobs=2 tests types
 
-lint: $(READY_DEV)
+lint: $(READY_DEV)  ## format, lint and the figures of the docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python -m benchmarks.counts
 
-format: $(READY_DEV)
+format: $(READY_DEV)  ## write all files as lint wants them
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-types: $(READY_DEV)
+types: $(READY_DEV)  ## mypy
 	$(BIN)/mypy
 
-imports: $(READY_DEV)
+imports: $(READY_DEV)  ## which room may import which
 	$(BIN)/lint-imports
 
 # Once, instead of by each process that runs tests.
 compiled: $(READY_DEV)
 	$(BIN)/pytest --collect-only --quiet > $(VENV)/collected || { cat $(VENV)/collected; exit 1; }
 
-tests: $(READY_DEV)
+tests: $(READY_DEV)  ## pytest
 	$(BIN)/pytest -n 6 --dist worksteal  # many tests wait rather than work
 
-constraints: $(BIN)/uv
+constraints: $(BIN)/uv  ## the newest versions that go together, for every check
 	{ echo '# The versions that every check runs on; made anew by `make constraints`.'; \
 	  $(BIN)/uv pip compile --quiet --universal --no-header --no-annotate --upgrade \
 	    --python-version 3.11 --all-extras --group dev pyproject.toml; } > constraints.new
 	mv constraints.new constraints.txt
 
-# `make bench ONLY=frames`, or several names, runs just these.
-bench: $(READY_DEV) $(READY_BENCH)
+bench: $(READY_DEV) $(READY_BENCH)  ## what docs/performance.md shows; ONLY="frames sync" for some
 	$(BIN)/python -m benchmarks $(ONLY)
 
-clean:
+clean:  ## take away all that was set up
 	rm -rf $(VENV) $(VENV_BENCH) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 # uv resolves and installs in seconds what takes pip a minute; it comes from pip itself.
@@ -65,7 +70,7 @@ $(BIN)/uv:
 
 $(READY): pyproject.toml constraints.txt | $(BIN)/uv
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python \
-		--constraint constraints.txt --editable .
+		--constraint constraints.txt --editable '.[notebook]'
 	touch $@
 
 $(READY_DEV): $(READY)
