@@ -65,17 +65,19 @@ def demo(database: str | None) -> None:
     )
     click.echo(f"\nWhat changed ({len(result.changes)} balances, each through a webhook):")
     print_table([result.changes], _CHANGE)
-    click.echo(f"Who holds what ({len(result.holdings):,} holdings, one each of {_SHOWN} wallets):")
+    click.echo(
+        f"\nWho holds what ({len(result.holdings):,} holdings, one each of {_SHOWN} wallets):"
+    )
     sample = result.holdings.drop_duplicates("wallet_id", keep="last").head(_SHOWN)
     print_table(holdings_of(sample), HOLDING)
     shown = one_line(str(path))
     run, file = _program(), shlex.quote(shown)
     click.echo(
-        "What next:\n"
+        "\nWhat next:\n"
         f"  All of it (--json for scripts):  {run} holdings -d {file}\n"
         f"  The log of changes:              {run} changes -d {file}\n"
         f"  The webhooks that came:          {run} inbox -d {file}\n"
-        f"  Parquet, CSV or Excel files:     {run} export DIR -d {file}\n"
+        f"  Parquet, CSV or Excel files:     {run} export exports/demo -d {file}\n"
         "  In Python:                       from nftsync import frames\n"
         f'                                   frames.holdings("{shown}")\n'
         f"  Notebooks, with the pictures:    {run} notebook -d {file}\n"

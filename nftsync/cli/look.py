@@ -146,7 +146,8 @@ def holdings_of(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
     for page in pages_of(frame, [str(name) for name in frame if name in wanted]):
         for row in page:
             number, total = row["edition_id"], row["total_edition"]
-            row["edition"] = number if total is None else f"{number or ''} of {total}".lstrip()
+            of = f"{'' if number is None else number} of {total}".lstrip()
+            row["edition"] = of if total else number or None
         yield page
 
 

@@ -22,8 +22,9 @@ _Row: TypeAlias = Mapping[str, Any]
 
 _GAP = 2
 _INDENT = 4
-#: What a text is cut to before columns go to another line, and a message before it does.
-_NARROWEST: dict[Kind, int] = {"text": 14, "message": 24}
+#: What texts may be cut to: to the first, lest columns need another line, else to as much as does.
+_NARROWEST, _NARROWEST_MESSAGE = 14, 24
+_CUTS = (60, 48, 36, 28, 20, _NARROWEST)
 #: The longest number that is not cut: 19 digits are 63 bits, and some more.
 _DIGITS = 24
 
@@ -148,28 +149,39 @@ class _Layout:
             self._fit(width)
 
     def _fit(self, width: int) -> None:
-        """Put columns on as few lines as do with texts cut; then use what room is left."""
+        """Put columns on as few lines as do with texts cut, then cut as little as that allows."""
         natural = self._widths
-        least = [
-            min(each, _NARROWEST.get(kind, each))
-            for each, kind in zip(natural, self._kinds, strict=True)
-        ]
-        self._bands, room = [[]], width
-        for place, needed in enumerate(least):
-            if needed > room and self._bands[-1]:
-                self._bands.append([])
-                room = width - _INDENT
-            self._bands[-1].append(place)
-            room -= needed + _GAP
-        self._widths = least
+        fewest = len(self._packed(_NARROWEST, width))
+        cuts = (min(each, width - _INDENT) for each in _CUTS)
+        most = next(each for each in cuts if len(self._packed(each, width)) == fewest)
+        self._bands = self._packed(most, width)
+        widths = self._widths = self._cut(most)
         for number, band in enumerate(self._bands):
-            room = width - bool(number) * _INDENT + _GAP - sum(least[each] + _GAP for each in band)
-            wanting = sorted(band, key=lambda place: natural[place] - least[place])
+            room = width - bool(number) * _INDENT + _GAP - sum(widths[each] + _GAP for each in band)
+            wanting = sorted(band, key=lambda place: natural[place] - widths[place])
             for so_far, place in enumerate(wanting):
                 share = max(room, 0) // (len(wanting) - so_far)
-                more = min(natural[place] - least[place], share)
-                least[place] += more
+                more = min(natural[place] - widths[place], share)
+                widths[place] += more
                 room -= more
+
+    def _cut(self, most: int) -> list[int]:
+        """How wide columns are when texts are cut to this; a message needs some room more."""
+        limits = {"text": most, "message": max(most, _NARROWEST_MESSAGE)}
+        kinds = zip(self._widths, self._kinds, strict=True)
+        return [min(width, limits.get(kind, width)) for width, kind in kinds]
+
+    def _packed(self, most: int, width: int) -> list[list[int]]:
+        """The columns of each line when texts are cut to this."""
+        bands: list[list[int]] = [[]]
+        room = width
+        for place, needed in enumerate(self._cut(most)):
+            if needed > room and bands[-1]:
+                bands.append([])
+                room = width - _INDENT
+            bands[-1].append(place)
+            room -= needed + _GAP
+        return bands
 
     def head(self) -> list[str]:
         """The headings, and a rule below them."""

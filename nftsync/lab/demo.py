@@ -104,7 +104,7 @@ class DemoResult(NamedTuple):
     seconds: list[float]
     webhooks: dict[str, int]
     holdings: pd.DataFrame
-    changes: list[dict[str, str]]
+    changes: list[dict[str, str | None]]
 
 
 def run_demo(
@@ -155,7 +155,7 @@ def run_demo(
     with closing(connect_reader(database)) as connection:
         webhooks = dict(connection.execute("SELECT state, count(*) FROM webhooks GROUP BY state"))
         rows = connection.execute(
-            "SELECT w.label, t.name, coalesce(c.old_amount, '-'), coalesce(c.new_amount, '-')"
+            "SELECT w.label, t.name, c.old_amount, c.new_amount"
             " FROM balance_changes c JOIN wallets w USING (wallet_id)"
             " JOIN tokens t USING (token_id) WHERE c.webhook_id IS NOT NULL ORDER BY c.change_id"
         )

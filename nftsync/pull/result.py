@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from nftsync.store.runs import Run, RunStatus
+from nftsync.text import counted
 
 __all__ = ["BalanceCounts", "Failure", "SyncResult", "TokenCounts", "WalletCounts"]
 
@@ -144,10 +145,11 @@ class SyncResult(_Named, frozen=True):
         """The result in two lines for a person."""
         w, t, b = self.wallets, self.tokens, self.balances
         failed = f", {w.failed:,} failed" if w.failed else ""
-        retried = f" ({self.retries:,} retries)" if self.retries else ""
+        retried = f" ({self.retries:,} repeated)" if self.retries else ""
         return (
-            f"Run {self.run_id}: {self.status}. {w.ok:,} wallets read, {w.unchanged:,} of them "
-            f"unchanged{failed}; {self.requests:,} requests{retried} in {self.seconds:.1f} s.\n"
+            f"Run {self.run_id}: {self.status}. {counted(w.ok, 'wallet')} read, {w.unchanged:,} "
+            f"unchanged{failed}; {counted(self.requests, 'request')}{retried} in"
+            f" {self.seconds:.1f} s.\n"
             f"Balances: {b.added:,} added, {b.changed:,} changed, {b.removed:,} removed. "
             f"Tokens: {t.added:,} new, {t.changed:,} changed."
         )
