@@ -283,9 +283,12 @@ def _wait_while_read(seconds: float) -> Callable[[], bool]:
 @click.argument("wallet", metavar="WALLET")
 @with_settings("database")
 @click.option("--at", required=True, metavar="TIME", help="The time in question.")
+@limit_option("Rows of the table of holdings; 0 shows all.", 50)
 @wide_option
 @json_option("Print it as JSON.")
-def evidence(settings: Settings, wallet: str, *, at: str, wide: bool, as_json: bool) -> None:
+def evidence(
+    settings: Settings, wallet: str, *, at: str, limit: int, wide: bool, as_json: bool
+) -> None:
     """Tell what a wallet held at a time, and how that is known.
 
     \b
@@ -311,15 +314,16 @@ def evidence(settings: Settings, wallet: str, *, at: str, wide: bool, as_json: b
     if as_json:
         print_json(found)
     else:
-        _show_evidence(found, wide=wide)
+        _show_evidence(found, limit, wide=wide)
 
 
-def _show_evidence(found: Evidence, *, wide: bool) -> None:
+def _show_evidence(found: Evidence, limit: int, *, wide: bool) -> None:
     name = named(found.wallet_id, found.label)
     click.echo(f"{name} at {found.at}: {found.certainty}\n\n{wrapped(found.statement)}\n")
     if found.holdings:
         click.echo(f"Holdings ({len(found.holdings):,})\n")
-        print_table([found.holdings], (*_HELD, _CHAIN_ID), wide=wide)
+        print_table([found.holdings[: limit or None]], (*_HELD, _CHAIN_ID), wide=wide)
+        say_left_out(limit, len(found.holdings), "holdings")
         click.echo()
     else:
         click.echo("No holdings.\n")

@@ -20,6 +20,7 @@ from nftsync.cli.common import (
     with_settings,
 )
 from nftsync.cli.tables import Column, print_table, wide_option
+from nftsync.text import counted
 
 if TYPE_CHECKING:
     from nftsync.reports.status import Check, StalestWallet, Status
@@ -117,7 +118,8 @@ def _run(run: Mapping[str, Any] | None, at: str) -> str:
     if run is None:
         return "never"
     text = f"{run['status']}, {_ago(age_seconds(run['started_at'], at))} (run "
-    text += f"{run['run_id']}: {run['wallets_ok']:,} wallets ok, {run['wallets_failed']:,} failed)"
+    read = counted(run["wallets_ok"], "wallet")
+    text += f"{run['run_id']}: {read} ok, {run['wallets_failed']:,} failed)"
     return text if run["error"] is None else f"{text}: {run['error']}"
 
 

@@ -23,7 +23,7 @@ _Row: TypeAlias = Mapping[str, Any]
 _GAP = 2
 _INDENT = 4
 #: What texts may be cut to: to the first, lest columns need another line, else to as much as does.
-_NARROWEST, _NARROWEST_MESSAGE = 14, 24
+_NARROWEST, _NARROWEST_MESSAGE = 14, 16
 _CUTS = (60, 48, 36, 28, 20, _NARROWEST)
 #: The longest number that is not cut: 19 digits are 63 bits, and some more.
 _DIGITS = 24

@@ -42,7 +42,7 @@
   }
 
   function short(text) {
-    return text.length > 20 ? `${text.slice(0, 8)}…${text.slice(-6)}` : text;
+    return text.length > 20 ? `${text.slice(0, 8)}…${text.slice(-4)}` : text;
   }
 
   /** A contract by its two ends, as everywhere in nftsync. */
