@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,6 +32,23 @@ def one_day() -> None:
     """No midnight (UTC) while a test speaks of today: one that is near is waited for."""
     while datetime.now(UTC).strftime("%H:%M") >= "23:58":
         time.sleep(1)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 3 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    try:
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], capture_output=True
+        ).returncode
+    except FileNotFoundError:
+        mounted = 1
+    if mounted != 0:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ _COMMANDS = {
     "status": ("status", "Show counts, freshness, the last runs and the backlog."),
     "export": ("look", "Write each table and view to a file, all of one moment."),
     "snapshot": ("look", "Copy the database while others go on writing it."),
+    "backup": ("backup", "Copy the database with its date, and keep the newest copies."),
     "check": ("status", "Show each setting and its source, and try them."),
     "notebook": ("local", "Open JupyterLab on the notebooks, with this database."),
     "sandbox": ("local", "Play the provider on this machine, to try things on."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -19,7 +20,12 @@ _STEP = 2_000
 
 
 def write_snapshot(
-    database: Path, file: Path, *, progress: bool | None = None, step: int = _STEP
+    database: Path,
+    file: Path,
+    *,
+    progress: bool | None = None,
+    step: int = _STEP,
+    check: Callable[[Path], None] | None = None,
 ) -> int:
     """Copy a database as it is at one moment, while others may go on writing it.
 
@@ -31,6 +37,7 @@ def write_snapshot(
         file: where to; its folder is made where it is missing.
         progress: show a progress bar; None shows it on a terminal.
         step: pages that are copied at once.
+        check: looks at the whole copy before it has its name; what it raises leaves none.
 
     Returns:
         The copy's size in bytes.
@@ -52,4 +59,6 @@ def write_snapshot(
             # meanwhile, the copy need not begin again.
             source.backup(target, pages=step, progress=show)
             target.execute("PRAGMA journal_mode = DELETE").fetchone()
+        if check is not None:
+            check(partial)
         return partial.stat().st_size

@@ -156,7 +156,7 @@ def test_bad_input_is_a_usage_error(site: Site, command: Command) -> None:
             ("export", "out"),
         ),
         ("evidence", STRANGER, "--at", "2026-01-01"),
-        *(("snapshot", "copy.db"), ("wallets", "untrack", STRANGER)),
+        *(("snapshot", "copy.db"), ("backup", "copies"), ("wallets", "untrack", STRANGER)),
         ("wallets", "label", STRANGER, "Ann"),
         *(("inbox",), ("inbox", "show", STRANGER), ("inbox", "requeue", STRANGER)),
         *(("inbox", "requeue", "--state", "dead"), ("inbox", "prune", "--older-than", "1d")),

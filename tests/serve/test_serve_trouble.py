@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -54,22 +53,6 @@ def test_a_database_locked_for_long_is_503_and_then_all_goes_on(
     assert query(synced, "SELECT DISTINCT deliveries FROM webhooks") == [(1,)]
     assert mirrored(synced) == replayed(synced) == listed(provider.world)
     assert_settled(synced)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 3 MiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], capture_output=True
-    )
-    if mounted.returncode != 0:
-        pytest.skip("no file system can be mounted here")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def test_a_full_disk_is_503_and_then_receiving_and_replay_go_on(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -79,21 +78,6 @@ def test_two_syncs_of_one_database_do_not_run_at_once(
         done = command("sync", held, "--base-url", provider.url, "-d", database)
         assert_one_line(done, 75, "another sync")
     sync(provider, database, [held])
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path):
-    """A file system of its own with little room."""
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("only root can mount a small file system")
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", str(folder)]
-    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
 
 
 def test_a_full_disk_stops_the_sync_and_a_later_one_goes_on(
