@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from nftsync.errors import NftsyncWarning
 from nftsync.text import visible
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ __all__ = [
     "pages_of",
     "print_json",
     "print_json_rows",
+    "said_by_frames",
     "say",
     "say_left_out",
     "shown_option",
@@ -137,6 +140,17 @@ def one_line(text: str) -> str:
 def named(wallet_id: str, label: str | None) -> str:
     """A wallet as a person knows it."""
     return wallet_id if label is None else f"{one_line(label)} ({wallet_id})"
+
+
+@contextmanager
+def said_by_frames() -> Iterator[list[str]]:
+    """What frames warn of during a block, each as one line."""
+    said: list[str] = []
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", NftsyncWarning)
+        yield said
+    lines = [one_line(str(each.message)) for each in told if each.category is NftsyncWarning]
+    said += [line[:1].upper() + line[1:] for line in lines]
 
 
 def say(text: str) -> None:

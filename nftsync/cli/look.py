@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,26 +12,24 @@ from nftsync.cli.common import (
     json_option,
     limit_option,
     named,
-    one_line,
     pages_of,
     print_json,
     print_json_rows,
+    said_by_frames,
     say,
     say_left_out,
     with_settings,
 )
 from nftsync.cli.tables import Column, print_table, wide_option, wrapped
-from nftsync.errors import NftsyncWarning
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from nftsync.reports.evidence import Evidence
-    from nftsync.reports.export import ExportFormat
     from nftsync.reports.logs import ChangeFeed
     from nftsync.settings import Settings
 
-__all__ = ["changes", "evidence", "export", "find", "holdings", "snapshot"]
+__all__ = ["changes", "evidence", "find", "holdings"]
 
 #: More than anybody reads.
 _ALL = 100_000
@@ -111,7 +106,7 @@ def holdings(
     """
     from nftsync import frames
 
-    with _said_by_frames() as said:
+    with said_by_frames() as said:
         frame = frames.holdings(settings.database, as_of=as_of, **which)
     for line in said:
         say(line)
@@ -125,17 +120,6 @@ def holdings(
         columns = HOLDING if as_of is None else (*HOLDING, _CERTAINTY)
         print_table(holdings_of(shown), columns, wide=wide)
         say_left_out(limit, len(frame), "holdings")
-
-
-@contextmanager
-def _said_by_frames() -> Iterator[list[str]]:
-    """What frames warn of during a block, each as one line."""
-    said: list[str] = []
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always", NftsyncWarning)
-        yield said
-    lines = [one_line(str(each.message)) for each in told if each.category is NftsyncWarning]
-    said += [line[:1].upper() + line[1:] for line in lines]
 
 
 def holdings_of(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
@@ -180,7 +164,7 @@ def find(
     """
     from nftsync import frames
 
-    with _said_by_frames() as said:
+    with said_by_frames() as said:
         frame = frames.find(settings.database, " ".join(text), limit=limit or _ALL)
     columns = list(frame.columns)
     pages = pages_of(frame, columns)
@@ -330,71 +314,3 @@ def _show_evidence(found: Evidence, limit: int, *, wide: bool) -> None:
     if found.reads:
         click.echo("Reads around that time\n")
         print_table([found.reads], _READ, wide=wide)
-
-
-@click.command()
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@with_settings("database")
-@click.option(
-    "--format",
-    "file_format",
-    type=click.Choice(["parquet", "csv", "xlsx"]),
-    default="parquet",
-    show_default=True,
-    help="Of the files.",
-)
-@click.option("--as-of", metavar="TIME", help="What was known at this time.")
-def export(
-    settings: Settings, directory: Path, *, file_format: ExportFormat, as_of: str | None
-) -> None:
-    """Write each table and view to a file, all of one moment.
-
-    A manifest comes with them. DIR must be new, or empty; it appears once it is whole, for its
-    owner's eyes only. Amounts are text, as no machine type holds them all. CSV cells that a
-    spreadsheet would run as a formula get a single quote in front; webhook bodies are base64 there.
-
-    With --format xlsx: one Excel workbook, nftsync.xlsx, with a sheet for each of them, behind one
-    that explains all columns. A sheet holds 1,048,575 rows; what has more is refused.
-
-    With --as-of: balances, holdings and tokens as they were known then, and the logs up to then;
-    wallets as they are today. TIME is ISO 8601, in UTC where it has no offset, today, yesterday, or
-    7d (ago); of a day, its end.
-
-    \b
-    Examples:
-      nftsync export exports/today
-      nftsync export audit-2025 --format csv --as-of 2025-12-31
-      nftsync export for-finance --format xlsx
-    """
-    from nftsync.reports.export import write_export
-    from nftsync.times import parse_time
-
-    moment = None if as_of is None else parse_time(as_of, "end")
-    with _said_by_frames() as said:
-        manifest = write_export(settings.database, directory, file_format=file_format, as_of=moment)
-    rows = sum(file.rows for file in manifest.files)
-    files = {file.name for file in manifest.files}
-    what = f"{len(files)} files" if len(files) > 1 else files.pop()
-    say(f"{what} with {rows:,} rows, and manifest.json, in {directory}")
-    for line in said:
-        say(line)
-
-
-@click.command()
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-@with_settings("database")
-def snapshot(settings: Settings, file: Path) -> None:
-    """Copy the database while others go on writing it.
-
-    The copy is of one moment, and one file that opens anywhere, from a read-only directory too.
-    FILE must not exist; it appears once it is whole, and only its owner may read it.
-
-    \b
-    Examples:
-      nftsync snapshot for-ann.db
-      nftsync holdings --database for-ann.db
-    """
-    from nftsync.reports.snapshot import write_snapshot
-
-    size = write_snapshot(settings.database, file)
-    say(f"{file}: {size / 1e6:,.1f} MB")
