@@ -89,11 +89,14 @@ class ReadError(NftsyncError):
             for: true of 401, 403, 429 and 5xx (also where it asks to wait too long), and where no
             whole answer came; false of 404 and other 4xx, of redirects and of unusable answers, one
             that ends too early included: those are about the object that was asked for.
+        passing: whether another attempt may go well: true of 429 and 5xx, of broken connections
+            and of an answer that ends too early.
     """
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.passing = status is not None and (status == 429 or status >= 500)
         self.provider_down = status is not None and (status in {401, 403, 429} or status >= 500)
 
 
@@ -111,19 +114,16 @@ class NoConnection(ReadError):
     def __init__(self, message: str, *, connected: bool = True) -> None:
         super().__init__(message)
         self.connected = connected
-        self.provider_down = True
+        self.provider_down = self.passing = True
 
 
 class ProxyFailed(NoConnection):
-    """The proxy could not be reached, or refused; the text names it and where it was configured.
-
-    Attributes:
-        final: asking it again has no point, as with a wrong password.
-    """
+    """The proxy could not be reached, or refused; the text names it and where it was configured."""
 
     def __init__(self, message: str, *, final: bool = False) -> None:
+        """Say why; `final`: asking it again has no point, as with a wrong password."""
         super().__init__(message, connected=False)
-        self.final = final
+        self.passing = not final
 
 
 class UnusableAnswer(ReadError):

@@ -90,6 +90,7 @@ class _Read(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         effort: what it cost.
         webhook_id: a webhook that caused it.
         provider_down: it failed because the provider is unreachable or refuses everybody.
+        passing: it failed in a way that may pass: another try may go well.
         status: the HTTP status of the response that it failed with, if one came.
     """
 
@@ -100,6 +101,7 @@ class _Read(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     effort: Effort = msgspec.field(default_factory=Effort)
     webhook_id: str | None = None
     provider_down: bool = False
+    passing: bool = False
     status: int | None = None
 
 

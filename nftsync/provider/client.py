@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from collections.abc import Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, cast
 from urllib.parse import urlencode
 
 import msgspec
@@ -31,7 +31,9 @@ from nftsync.records import Content, Effort, Entry, normalize_uuid
 if TYPE_CHECKING:
     from nftsync.provider.transport import Network, Response
 
-__all__ = ["Access", "Balances", "CircuitBreaker", "Client", "ClientConfig"]
+__all__ = ["Access", "Balances", "Call", "CircuitBreaker", "Client", "ClientConfig"]
+
+_T = TypeVar("_T")
 
 #: Pages of one wallet; a cursor that never ends is a fault, not a large wallet.
 _MOST_PAGES = 10_000
@@ -169,6 +171,36 @@ class CircuitBreaker:
                 )
 
 
+class Call(Generic[_T]):
+    """A read under way, made by whoever iterates it: up to its result, or to the next wait.
+
+    Iterating gives the seconds to wait before each repeat; `yield from` gives the result. So many
+    reads can wait while few threads read. Who reads just one object asks for the `result`.
+    """
+
+    def __init__(self, steps: Generator[float, None, _T], sleep: Callable[[float], None]) -> None:
+        """Begin nothing yet; `sleep` is how `result` waits."""
+        self._steps = steps
+        self._sleep = sleep
+
+    def __iter__(self) -> Generator[float, None, _T]:
+        return self._steps
+
+    def result(self) -> _T:
+        """Make the read, and wait in this thread.
+
+        Raises:
+            ReadError: it failed for good.
+            Stopped: the client was stopped.
+        """
+        while True:
+            try:
+                wait = next(self._steps)
+            except StopIteration as done:
+                return cast(_T, done.value)
+            self._sleep(wait)
+
+
 class Client:
     """Reads one provider from any number of threads, each over a connection of its own.
 
@@ -223,7 +255,7 @@ class Client:
         *,
         etag: str | None = None,
         known_digest: str | None = None,
-    ) -> Balances:
+    ) -> Call[Balances]:
         """Read a wallet's balances (provider's document, GET .../nft-balances).
 
         Args:
@@ -231,14 +263,10 @@ class Client:
             effort: where the requests are counted.
             etag: the validator of the answer the mirror holds; not used with paging.
             known_digest: that answer's digest; the same body is not decoded again.
-
-        Raises:
-            ReadError: it failed for good.
-            Stopped: the client was stopped.
         """
         path = f"/v1/wallets/{normalize_uuid(wallet_id, 'wallet id')}/nft-balances"
         if self._paging is not None:
-            return self._paged_list(path, effort, self._paging, known_digest)
+            return self._call(self._paged_list(path, effort, self._paging, known_digest))
 
         def read(response: Response) -> Balances:
             if response.status == 304:
@@ -250,22 +278,20 @@ class Client:
             page = decode_wallet(response.body, known_fields=self._ignore_fields)
             return Balances(each_token_once(page.entries), digest, new_etag, page.unknown_field)
 
-        return self._exchange.call("GET", path, effort, read, etag=etag if known_digest else None)
+        etag = etag if known_digest else None
+        return self._call(self._exchange.call("GET", path, effort, read, etag=etag))
 
-    def token(self, token_id: str, effort: Effort) -> Content:
-        """Read a single token (provider's document, GET /v1/tokens/{tokenId}).
-
-        Raises:
-            ReadError: it failed for good.
-            Stopped: the client was stopped.
-        """
+    def token(self, token_id: str, effort: Effort) -> Call[Content]:
+        """Read a single token (provider's document, GET /v1/tokens/{tokenId})."""
         token_id = normalize_uuid(token_id, "token id")
         path = f"/v1/tokens/{token_id}"
-        return self._exchange.call(
-            "GET", path, effort, lambda response: decode_token(response.body, token_id)
+        return self._call(
+            self._exchange.call(
+                "GET", path, effort, lambda response: decode_token(response.body, token_id)
+            )
         )
 
-    def object(self, path: str, effort: Effort) -> bytes:
+    def object(self, path: str, effort: Effort) -> Call[bytes]:
         """Read any object (provider's document, Follow-up read of a webhook's object).
 
         Args:
@@ -278,13 +304,11 @@ class Client:
 
         Raises:
             InputError: the path cannot be sent.
-            ReadError: it failed for good.
-            Stopped: the client was stopped.
         """
         if _PATH.fullmatch(path) is None:
             raise InputError(f"{path[:80]!r} is no encoded path: nothing was asked for")
-        return self._exchange.call(
-            "GET", path, effort, lambda response: check_object(response.body)
+        return self._call(
+            self._exchange.call("GET", path, effort, lambda response: check_object(response.body))
         )
 
     def configure_webhooks(self, changes: Mapping[str, Any]) -> None:
@@ -298,11 +322,14 @@ class Client:
         """
         path = "/api/organization/v1/current-organization/webhook-config"
         body = msgspec.json.encode(changes)
-        self._exchange.call("PATCH", path, Effort(), lambda _: None, body=body)
+        self._call(self._exchange.call("PATCH", path, Effort(), lambda _: None, body=body)).result()
+
+    def _call(self, steps: Generator[float, None, _T]) -> Call[_T]:
+        return Call(steps, self._slots.sleep)
 
     def _paged_list(
         self, path: str, effort: Effort, paging: Paging, known_digest: str | None
-    ) -> Balances:
+    ) -> Generator[float, None, Balances]:
         entries: list[Entry] = []
         digest = hashlib.sha256()
         unknown = cursor = None
@@ -317,7 +344,7 @@ class Client:
                     response.body, known_fields=self._ignore_fields, cursor_field=paging.next
                 )
 
-            body, page = self._exchange.call("GET", path + query, effort, read)
+            body, page = yield from self._exchange.call("GET", path + query, effort, read)
             digest.update(hashlib.sha256(body).digest())
             entries += page.entries
             unknown = unknown or page.unknown_field

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Generator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
+from http import HTTPStatus
 from typing import TypeVar
 
 import httpx
-import tenacity
 
 from nftsync import __version__
-from nftsync.errors import AccessRefused, NoConnection, ProxyFailed, ReadError, UnusableAnswer
+from nftsync.errors import (
+    AccessRefused,
+    NoConnection,
+    ProxyFailed,
+    ReadError,
+    Stopped,
+    UnusableAnswer,
+)
 from nftsync.provider.client import Access, CircuitBreaker, ClientConfig
 from nftsync.provider.rate_limiter import Slots
 from nftsync.provider.transport import Response, Transports
-from nftsync.provider.wire import CutShort
 from nftsync.records import Effort
 
 __all__ = ["Exchange", "retry_after"]
@@ -27,12 +34,19 @@ _T = TypeVar("_T")
 #: A `Retry-After` beyond this fails the read instead of holding everything up.
 _LONGEST_PAUSE = 300.0
 _LONGEST_WAIT = 30.0
+_MOST_DOUBLED = 30  # times; beyond that it is longer than the longest wait, or no wait at all
+#: So many attempts in a row that failed mean that the provider answers nobody.
+_ALL_FAIL = 500
 #: Seconds; what is longer is no limit, and more than the clock's functions take.
 _LONGEST_TIMEOUT = 86_400.0
 
 
 class _WaitTooLong(ReadError):
     """The provider asks to wait for longer than anybody would."""
+
+    def __init__(self, message: str, *, status: int) -> None:
+        super().__init__(message, status=status)
+        self.passing = False
 
 
 class Exchange:
@@ -53,19 +67,10 @@ class Exchange:
         self._slots = slots
         self._breaker = breaker
         self._first_wait = config.first_wait
+        self._attempts = config.attempts
+        self._failed_in_a_row = 0
         self.transports = Transports(
             network, min(config.timeout, _LONGEST_TIMEOUT), config.max_bytes, slots.stopped
-        )
-        # On top of the shared pause, or all threads would be back at once.
-        growing = tenacity.wait_exponential(
-            multiplier=config.first_wait, max=_LONGEST_WAIT
-        ) + tenacity.wait_random(0, config.first_wait)
-        self._retrying = tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(config.attempts),
-            retry=tenacity.retry_if_exception(_may_be_mended),
-            wait=growing,
-            sleep=slots.sleep,
-            reraise=True,
         )
 
     def call(
@@ -77,14 +82,17 @@ class Exchange:
         *,
         etag: str | None = None,
         body: bytes | None = None,
-    ) -> _T:
+    ) -> Generator[float, None, _T]:
         """Send a request until an attempt gives a response that `read` can use, or none is left.
+
+        Yields the seconds to wait before each repeat, so that whoever waits needs no thread for it.
+        `Stopped` thrown in there ends the read with what the last attempt failed with.
 
         Args:
             method: the HTTP method.
             path: path and query below the base address, already encoded.
             effort: where the requests are counted.
-            read: makes the result of a response; what it raises is final, but for `CutShort`.
+            read: makes the result of a response.
             etag: sent as `If-None-Match`; `read` then sees 304 responses too.
             body: a JSON body.
 
@@ -94,17 +102,73 @@ class Exchange:
         """
         send = partial(self._send, effort, method, self._base_url + path, etag, body)
         before = effort.requests
-
-        def attempt() -> _T:
-            response = self._authorized(send)
-            if response.status != 304 or etag is None:
-                self._check(response)
-            return read(response)
-
+        attempt = 0
         try:
-            return self._retrying(attempt)
+            while True:
+                attempt += 1
+                try:
+                    return self._attempt(send, read, conditional=etag is not None)
+                except ReadError as error:
+                    failed = error
+                if failed.passing and attempt < self._attempts:
+                    wait = self._hold(self._wait_after(attempt), failed.status)
+                    try:
+                        yield wait
+                        continue
+                    except Stopped:
+                        pass
+                if attempt > 1:
+                    failed.args = (f"{failed} (after {attempt} attempts)",)
+                raise failed
         finally:
             effort.retries += max(0, effort.requests - before - 1)
+
+    def _attempt(
+        self,
+        send: Callable[[], tuple[Response, int]],
+        read: Callable[[Response], _T],
+        *,
+        conditional: bool,
+    ) -> _T:
+        try:
+            response = self._authorized(send)
+            if response.status != 304 or not conditional:
+                self._check(response)
+            result = read(response)
+        except ReadError as error:
+            self._failed_in_a_row = self._failed_in_a_row + 1 if error.passing else 0
+            raise
+        self._failed_in_a_row = 0
+        return result
+
+    def _wait_after(self, attempt: int) -> float:
+        """Seconds between an attempt that failed and the next, the first of them being number 1.
+
+        They grow and are jittered, on top of the shared pause, or all would be back at once.
+        """
+        growing = self._first_wait * 2.0 ** min(attempt - 1, _MOST_DOUBLED)
+        return min(growing, _LONGEST_WAIT) + self._jitter()
+
+    def _jitter(self) -> float:
+        return random.uniform(0.0, self._first_wait)  # noqa: S311
+
+    def _hold(self, wait: float, status: int | None) -> float:
+        """Hold the thread up where a repeat alone would not slow us down; return what is left.
+
+        A 429 is about all that we ask for, and so is a provider that answers nobody: were only the
+        objects to wait, the next ones would be asked for just as fast.
+
+        Raises:
+            Stopped: the client was stopped.
+        """
+        held = 0.0
+        if status == 429:
+            held = wait
+        elif self._failed_in_a_row >= _ALL_FAIL:
+            held = min(wait, self._first_wait + self._jitter())
+        if held:
+            self._slots.sleep(held)
+        return wait - held
 
     def _authorized(self, send: Callable[[], tuple[Response, int]]) -> Response:
         response, generation = send()
@@ -150,7 +214,7 @@ class Exchange:
         """Pass a 200 (or another success without content of interest); refuse all else.
 
         Raises:
-            ReadError: for good, or for now; see `_may_be_mended`.
+            ReadError: for good, or for now.
         """
         status = response.status
         if 200 <= status < 300:
@@ -160,16 +224,16 @@ class Exchange:
         if status == 407 and self._proxy is not None:
             raise ProxyFailed(f"the proxy {self._proxy} refused: 407", final=True)
         if status == 429 or status >= 500:
-            wait = retry_after(response.headers.get("retry-after"))
+            wait, told = retry_after(response.headers.get("retry-after")), _named(status)
             if wait is not None and wait > _LONGEST_PAUSE:
                 raise _WaitTooLong(
-                    f"the provider answered {status} and asks to wait {wait:.0f} s, more than "
+                    f"the provider answered {told} and asks to wait {wait:.0f} s, more than "
                     f"{_LONGEST_PAUSE:.0f} s",
                     status=status,
                 )
             if wait is not None or status == 429:
                 self._slots.pause(self._first_wait if wait is None else wait)
-            raise ReadError(f"the provider answered {status}", status=status)
+            raise ReadError(f"the provider answered {told}", status=status)
         if status == 304:
             problem = "304: not modified, though it was not asked for that"
         elif 300 <= status < 400:
@@ -180,13 +244,12 @@ class Exchange:
         raise kind(f"the provider answered {problem}", status=status)
 
 
-def _may_be_mended(error: BaseException) -> bool:
-    """Whether another attempt may go well."""
-    if isinstance(error, AccessRefused | _WaitTooLong):
-        return False
-    if isinstance(error, ProxyFailed):
-        return not error.final
-    return isinstance(error, CutShort) or (isinstance(error, ReadError) and error.provider_down)
+def _named(status: int) -> str:
+    """A status and what it is called: in our words, as the provider's may be anything."""
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)
 
 
 def retry_after(value: str | None) -> float | None:

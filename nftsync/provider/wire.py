@@ -37,6 +37,10 @@ _Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 class CutShort(UnusableAnswer):
     """The body ends before its JSON does; another try may bring the rest."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.passing = True
+
 
 class _Metadata(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
     name: str | None = None

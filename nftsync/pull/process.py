@@ -27,7 +27,8 @@ import msgspec
 
 from nftsync.errors import CutOff, SettingsError
 from nftsync.provider.client import ClientConfig
-from nftsync.pull.reads import Pool, Read, Reader, Task
+from nftsync.pull.pool import Pool
+from nftsync.pull.reads import Read, Reader, Task
 from nftsync.records import SequenceNumbers
 
 __all__ = ["Process", "child_main"]

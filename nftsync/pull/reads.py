@@ -6,13 +6,13 @@ import sqlite3
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar, cast
+from collections.abc import Generator, Sequence
+from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar
 
 import msgspec
 
-from nftsync.errors import ReadError, Stopped
-from nftsync.provider.client import Access, Client, ClientConfig
+from nftsync.errors import ReadError
+from nftsync.provider.client import Client
 from nftsync.records import Effort, ObjectRead, SequenceNumbers, TokenRead, WalletRead
 from nftsync.store.database import over_keys
 from nftsync.times import now
@@ -21,7 +21,6 @@ __all__ = [
     "AnyRead",
     "AnyTask",
     "ObjectTask",
-    "Pool",
     "Read",
     "Reader",
     "RemovalGuard",
@@ -86,8 +85,12 @@ def afresh(read: Read) -> Task:
     return WalletTask(read.wallet_id) if isinstance(read, WalletRead) else TokenTask(read.token_id)
 
 
-def read(client: Client, numbers: SequenceNumbers, task: AnyTask) -> AnyRead:
+def read(
+    client: Client, numbers: SequenceNumbers, task: AnyTask
+) -> Generator[float, None, AnyRead]:
     """Make a read; that it failed is an outcome, not an exception.
+
+    Yields the seconds to wait before each repeat. `Stopped` thrown in there makes it a failed read.
 
     Raises:
         InputError: the path of an object cannot be sent.
@@ -99,14 +102,14 @@ def read(client: Client, numbers: SequenceNumbers, task: AnyTask) -> AnyRead:
     fields["outcome"] = "ok"
     try:
         if isinstance(task, WalletTask):
-            fields |= _wallet_fields(client, task, effort)
+            fields |= yield from _wallet_fields(client, task, effort)
         elif isinstance(task, TokenTask):
-            fields["content"] = client.token(task.token_id, effort)
+            fields["content"] = yield from client.token(task.token_id, effort)
         else:
-            fields["body"] = client.object(task.path, effort).decode()
+            fields["body"] = (yield from client.object(task.path, effort)).decode()
     except ReadError as error:
         fields |= {"outcome": "failed", "error": str(error), "status": error.status}
-        fields["provider_down"] = error.provider_down
+        fields |= {"provider_down": error.provider_down, "passing": error.passing}
     if isinstance(task, WalletTask):
         return WalletRead(wallet_id=task.wallet_id, **fields)
     if isinstance(task, TokenTask):
@@ -114,8 +117,12 @@ def read(client: Client, numbers: SequenceNumbers, task: AnyTask) -> AnyRead:
     return ObjectRead(resource_type=task.resource_type, resource_id=task.resource_id, **fields)
 
 
-def _wallet_fields(client: Client, task: WalletTask, effort: Effort) -> dict[str, Any]:
-    found = client.balances(task.wallet_id, effort, etag=task.etag, known_digest=task.digest)
+def _wallet_fields(
+    client: Client, task: WalletTask, effort: Effort
+) -> Generator[float, None, dict[str, Any]]:
+    found = yield from client.balances(
+        task.wallet_id, effort, etag=task.etag, known_digest=task.digest
+    )
     fields: dict[str, Any] = {"digest": found.digest, "etag": found.etag}
     if found.entries is None:
         return fields | {"outcome": "unchanged"}
@@ -234,91 +241,6 @@ class Reader(ABC, Generic[_Task, _Read]):
 
 def _weight(read: AnyRead) -> int:
     return 1 + len(read.entries) if isinstance(read, WalletRead) else 1
-
-
-class Pool(Reader[_Task, _Read]):
-    """A fixed number of threads of this process: `[Task, Read]`, or with objects `[AnyTask, …]`.
-
-    The threads are daemons: nobody who stops them waits for a provider that does not answer.
-    """
-
-    def __init__(
-        self,
-        config: ClientConfig,
-        numbers: SequenceNumbers,
-        threads: int,
-        access: Access | None = None,
-        *,
-        urgent: bool = False,
-    ) -> None:
-        """Start the threads.
-
-        Args:
-            config: how to read the provider.
-            numbers: where each read takes its number.
-            threads: how many.
-            access: rate limit and credentials shared with others; None for its own.
-            urgent: these reads go before those of others that share the access and are not.
-
-        Raises:
-            SettingsError: the client cannot be made so.
-        """
-        super().__init__()
-        self._client = Client(config, access, urgent=urgent)
-        self._numbers = numbers
-        self._tasks: deque[_Task] = deque()
-        for number in range(threads):
-            name = f"nftsync-fetch-{number}"
-            threading.Thread(target=self._work, name=name, daemon=True).start()
-
-    @property
-    def reason(self) -> str | None:
-        """Why going on has no point, or None."""
-        return self._client.breaker.reason
-
-    def submit(self, tasks: Sequence[_Task]) -> None:
-        """Queue tasks, each of an object that is not being read."""
-        super().submit(tasks)
-        with self._lock:
-            self._tasks.extend(tasks)
-            self._may_read.notify(len(tasks))
-
-    def withdraw(self) -> list[_Task]:
-        """Take back the tasks that no thread has begun."""
-        with self._lock:
-            tasks = list(self._tasks)
-            self._tasks.clear()
-            for task in tasks:
-                del self._unread[subject_of(task)]
-            return tasks
-
-    def stop(self) -> None:
-        """Begin no more reads, and abandon those under way; what has been read can be taken."""
-        self._client.stop()
-        self._end()
-        with self._lock:
-            self._unread.clear()
-
-    def close(self) -> None:
-        """Stop, and close the connections."""
-        self.stop()
-        self._client.close()
-
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                self._may_read.wait_for(
-                    lambda: self._ended or (self._tasks and not self._is_full())
-                )
-                if self._ended:
-                    return
-                task = self._tasks.popleft()
-            try:
-                self._put([cast(_Read, read(self._client, self._numbers, task))])
-            except Stopped:
-                self._end()
-            except Exception as error:  # noqa: BLE001 - raised again by take()
-                self._end(error)
 
 
 #: So many wallets that held something, in a row, and none between them that still does.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -14,8 +14,9 @@ from pathlib import Path
 from nftsync.errors import CutOff, SettingsError, StoreError
 from nftsync.provider.client import Access, ClientConfig
 from nftsync.pull.plan import SyncRequest, begin, unread_tokens, unread_wallets
+from nftsync.pull.pool import Pool
 from nftsync.pull.process import Process
-from nftsync.pull.reads import Pool, Read, Reader, RemovalGuard, Subject, Task, afresh, subject_of
+from nftsync.pull.reads import Read, Reader, RemovalGuard, Subject, Task, afresh, subject_of
 from nftsync.pull.result import Failure, SyncResult
 from nftsync.records import Applied, WalletRead
 from nftsync.store import runs
@@ -103,6 +104,8 @@ class _SyncRun:
     _resumable: bool = False
     _unwritten: int = 0
     _waited: bool = False
+    _well: int = 0
+    _given_up: list[Task] = field(default_factory=list)
     _failures: dict[Subject, Failure] = field(default_factory=dict)
     _stale: Counter[Subject] = field(default_factory=Counter)
     _batch: BatchSize = field(default_factory=BatchSize)
@@ -146,30 +149,45 @@ class _SyncRun:
             self._mirror.index_tokens()
 
     def _read_all(self, what: str, planned: int, tasks: Iterator[Task]) -> None:
-        """Feed the reader and write what it brings, until nothing is left.
+        """Read all of one kind; what was given up on is tried once more at the end.
 
         Raises:
             CutOff: the reader is done, and not all that was planned has been written.
         """
-        reader, counts = self._reader, self._run.counts
-        done = counts.wallets_ok if what == "wallets" else 0
-        unplanned = planned - done
-        more = True
+        done = self._run.counts.wallets_ok if what == "wallets" else 0
+        self._well, self._given_up = 0, []
         with progress_bar(what, planned, unit=what, done=done, shown=self._progress) as bar:
-            while not self._over and (more or not reader.idle):
-                if more and (room := reader.room):
-                    step = list(islice(tasks, room))
-                    more = len(step) == room
-                    self._submit(step)
-                    unplanned -= len(step)
-                    if not more and what == "wallets":  # others have read the rest since it began
-                        self._run.counts.add_unchanged(unplanned)
-                        bar.update(unplanned)
-                bar.update(self._take())
-                if not more and reader.idle and not self._over:
-                    self._write(self._guard.accept())
+            if what == "wallets":
+                tasks = self._less_read_meanwhile(tasks, planned - done, bar.update)
+            self._feed(tasks, bar.update)
+            # A provider that is down as a whole needs no second helping.
+            if len(self._given_up) <= self._well:
+                self._feed(iter(self._given_up), lambda _: None)
+            while not self._over and self._write(self._guard.accept()):
+                self._feed(iter(()), lambda _: None)
         if self._unwritten and not self._over:
             raise CutOff(f"{self._unwritten:,} {what} were not read; run again with --resume")
+
+    def _less_read_meanwhile(
+        self, tasks: Iterator[Task], planned: int, tell: Callable[[int], object]
+    ) -> Iterator[Task]:
+        """Pass wallets on; those that others have read since the run began count as read."""
+        for task in tasks:
+            planned -= 1
+            yield task
+        self._run.counts.add_unchanged(planned)
+        tell(planned)
+
+    def _feed(self, tasks: Iterator[Task], tell: Callable[[int], object]) -> None:
+        """Feed the reader and write what it brings, until nothing is left; `tell` how many."""
+        reader = self._reader
+        more = True
+        while not self._over and (more or not reader.idle):
+            if more and (room := reader.room):
+                step = list(islice(tasks, room))
+                more = len(step) == room
+                self._submit(step)
+            tell(self._take())
 
     def _submit(self, tasks: Sequence[Task]) -> None:
         self._reader.submit(tasks)
@@ -194,6 +212,7 @@ class _SyncRun:
             if self._waited:
                 transaction.index_tokens(_INDEX_BESIDE)
             counts = self._run.counts.with_applied(applied)
+            self._recount(counts, applied)
             counts.seconds = self._seconds()
             runs.save_counts(transaction.connection, self._run.run_id, counts)
         self._run.counts = counts
@@ -201,8 +220,7 @@ class _SyncRun:
         entries = sum(len(x.entries) if isinstance(x, WalletRead) else 1 for x in reads)
         self._batch.learn(entries, self._mirror.lock_seconds)
         for each in applied:
-            if each.result in {"failed", "incomplete"}:
-                self._note_failure(each.read)
+            self._note(each)
         # Unconditional, as what they knew is gone.
         stale = [x.read for x in applied if x.result == "stale" and not self._over]
         self._submit([afresh(read) for read in stale])
@@ -213,6 +231,24 @@ class _SyncRun:
         subject = subject_of(applied.read)
         self._stale[subject] += 1
         return applied if self._stale[subject] <= _MOST_STALE else applied._replace(result="failed")
+
+    def _recount(self, counts: runs.Counts, all_applied: Sequence[Applied]) -> None:
+        """Count what was tried once more as what it came to now, and its request as a repeat."""
+        for applied in all_applied:
+            if applied.result != "stale" and subject_of(applied.read) in self._failures:
+                counts.retries += min(1, applied.read.effort.requests)
+                counts.wallets_failed -= isinstance(applied.read, WalletRead)
+
+    def _note(self, applied: Applied) -> None:
+        """Keep what failed, and what may go well when it is tried once more."""
+        read = applied.read
+        before = self._failures.pop(subject_of(read), None) if applied.result != "stale" else None
+        if applied.result in {"failed", "incomplete"}:
+            self._note_failure(read)
+            if before is None and read.passing and read.provider_down:
+                self._given_up.append(afresh(read))
+        elif applied.result != "stale":
+            self._well += 1
 
     def _note_failure(self, read: Read) -> None:
         error = read.error or "other reads of it kept overtaking this one"

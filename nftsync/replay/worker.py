@@ -13,7 +13,8 @@ from typing import Self
 
 from nftsync.errors import SettingsError
 from nftsync.provider.routes import Route
-from nftsync.pull.reads import AnyRead, AnyTask, Pool, subject_of
+from nftsync.pull.pool import Pool
+from nftsync.pull.reads import AnyRead, AnyTask, subject_of
 from nftsync.records import Applied, ObjectRead, WalletRead
 from nftsync.replay.breaker import CircuitBreaker
 from nftsync.replay.config import COUNTS, ReplayConfig

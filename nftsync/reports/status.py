@@ -239,7 +239,7 @@ def check_provider(client: Client, base_url: str, wallet_id: str | None) -> Iter
         yield Check("skipped", "API", "no wallet to read; name one: nftsync check WALLET")
         return
     try:
-        answer = client.balances(wallet_id, Effort())
+        answer = client.balances(wallet_id, Effort()).result()
     except NftsyncError as error:
         yield Check("FAILED", "API", f"wallet {wallet_id}: {error}{_advice(error)}")
         return

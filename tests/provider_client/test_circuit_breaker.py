@@ -51,7 +51,7 @@ def test_a_client_reports_what_its_requests_met(provider, make_client):
     def fails(times: int = 1) -> None:
         for number in range(times):
             with pytest.raises(ReadError):
-                client.token(token(number), Effort())
+                client.token(token(number), Effort()).result()
 
     provider.always(reply(status=404))
     fails()
@@ -67,7 +67,7 @@ def test_an_answer_too_large_to_be_read_is_an_answer(provider, make_client):
     tell(client.breaker, *["x"] * 49)
     provider.always(reply(b"x" * 100_000))
     with pytest.raises(ReadError):
-        client.balances(wallet(1), Effort())
+        client.balances(wallet(1), Effort()).result()
     assert tell(client.breaker, "x") == [False]
 
 
@@ -75,6 +75,6 @@ def test_a_401_that_a_new_token_mends_is_no_refusal(provider, make_client):
     client = make_client(token_command="echo x")
     for number in range(25):
         provider.always(reply(status=401), reply(balances()))
-        client.balances(wallet(number), Effort())
+        client.balances(wallet(number), Effort()).result()
     assert len(provider.requests()) == 50
     assert client.breaker.reason is None

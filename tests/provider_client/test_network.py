@@ -122,7 +122,7 @@ def test_over_tls_the_proxy_sees_a_tunnel_that_is_kept_and_no_request(
         ca_file=certificates.ca,
     )
     for number in range(3):
-        assert client.balances(wallet(number), Effort()).entries
+        assert client.balances(wallet(number), Effort()).result().entries
     assert proxy.asked == [f"CONNECT {HOST}:{secure.port}"]
     assert "proxy-authorization" not in secure.requests()[0].headers
 
@@ -135,7 +135,7 @@ def test_behind_a_proxy_a_certificate_that_nobody_trusts_is_refused_at_each_atte
     client = make_client(base_url=named(secure), proxy=proxy.address, attempts=3)
     effort = Effort()
     with pytest.raises(NoConnection, match="CERTIFICATE_VERIFY_FAILED"):
-        client.balances(wallet(1), effort)
+        client.balances(wallet(1), effort).result()
     assert effort == Effort(3, 2)
     assert len(proxy.asked) == 3
 
@@ -171,7 +171,7 @@ def test_a_proxy_that_refuses_is_named_without_its_password_and_asked_once(
     given = proxy.with_credentials("me:wrong")
     client = make_client(base_url=url, proxy=given, proxy_source="file x", timeout=5.0)
     with pytest.raises(ProxyFailed) as caught:
-        client.balances(wallet(1), Effort())
+        client.balances(wallet(1), Effort()).result()
     assert str(caught.value).startswith(f"the proxy {proxy.address} (from file x) refused: 407")
     assert caught.value.provider_down
     assert "wrong" not in repr(caught.value.__context__)
@@ -184,7 +184,7 @@ def test_a_proxy_that_is_not_there_is_named_and_tried_again(make_client, run):
     client = make_client(proxy=f"127.0.0.1:{port}", attempts=3, proxy_source="environment X")
     effort = Effort()
     with pytest.raises(NoConnection) as caught:
-        client.balances(wallet(1), effort)
+        client.balances(wallet(1), effort).result()
     where = f"http://127.0.0.1:{port} (from environment X)"
     assert str(caught.value).startswith(f"no connection to the proxy {where}: ")
     assert effort == Effort(3, 2)
@@ -197,7 +197,7 @@ def test_a_gateway_that_the_proxy_cannot_reach_is_tried_again(proxy, make_client
     proxy.credentials, proxy.refuse_with = None, 502
     client = make_client(base_url="https://x.test", proxy=proxy.address, attempts=2)
     with pytest.raises(ProxyFailed, match="refused: 502"):
-        client.balances(wallet(1), Effort())
+        client.balances(wallet(1), Effort()).result()
     assert len(proxy.asked) == 2
 
 
@@ -226,7 +226,7 @@ def test_a_proxy_over_tls_and_a_provider_over_tls_within(secure, certificates, m
         client = make_client(
             base_url=named(secure), proxy=proxy.address, ca_file=certificates.ca, attempts=1
         )
-        assert client.balances(wallet(1), Effort()).entries
+        assert client.balances(wallet(1), Effort()).result().entries
         assert proxy.asked == [f"CONNECT {HOST}:{secure.port}"]
 
 
@@ -235,7 +235,7 @@ def test_a_proxy_over_tls_and_a_provider_over_tls_within(secure, certificates, m
 
 def test_a_certificate_of_nobody_that_is_trusted_is_refused(secure, make_client):
     with pytest.raises(NoConnection, match=r"^no connection: .*certificate"):
-        make_client(base_url=secure.url, attempts=1).balances(wallet(1), Effort())
+        make_client(base_url=secure.url, attempts=1).balances(wallet(1), Effort()).result()
     assert secure.requests() == []
 
 
@@ -259,10 +259,10 @@ def test_a_response_over_tls_may_drip_and_its_connection_is_kept(secure, certifi
     secure.always(parts, reply(GOOD), stalls)
     client = make_client(base_url=secure.url, ca_file=certificates.ca, timeout=2.0, attempts=1)
     for number in range(2):
-        assert client.balances(wallet(number), Effort()).entries
+        assert client.balances(wallet(number), Effort()).result().entries
     assert secure.connections == 1
     with pytest.raises(NoConnection, match=r"^no whole answer within 2 s$"):
-        client.balances(wallet(1), Effort())
+        client.balances(wallet(1), Effort()).result()
 
 
 def test_a_handshake_that_takes_too_long_is_no_connection(make_client):
@@ -270,7 +270,7 @@ def test_a_handshake_that_takes_too_long_is_no_connection(make_client):
         url = f"https://127.0.0.1:{mute.getsockname()[1]}"
         client = make_client(base_url=url, timeout=0.6, attempts=1)
         with pytest.raises(NoConnection, match=r"^no connection: .*timed out"):
-            client.balances(wallet(1), Effort())
+            client.balances(wallet(1), Effort()).result()
 
 
 def test_a_client_certificate_is_shown(certificates, make_client):
@@ -284,9 +284,9 @@ def test_a_client_certificate_is_shown(certificates, make_client):
         given = {"base_url": strict.url, "ca_file": certificates.ca, "attempts": 1}
         for certificate, key in (alone, (certificates.client, None)):
             client = make_client(**given, client_certificate=certificate, client_key=key)
-            assert client.balances(wallet(1), Effort()).entries
+            assert client.balances(wallet(1), Effort()).result().entries
         with pytest.raises(NoConnection):
-            make_client(**given).balances(wallet(1), Effort())
+            make_client(**given).balances(wallet(1), Effort()).result()
 
 
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "NFTSYNC_CA_FILE", "NFTSYNC_CLIENT_CERTIFICATE"])

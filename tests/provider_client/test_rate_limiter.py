@@ -106,7 +106,9 @@ def test_no_more_than_that_are_in_flight_at_once(provider, make_client, at_once)
 
     provider.always(answer)
     with ThreadPoolExecutor(12) as threads:
-        list(threads.map(lambda n: clients[n % 2].balances(wallet(n), Effort()), range(60)))
+        list(
+            threads.map(lambda n: clients[n % 2].balances(wallet(n), Effort()).result(), range(60))
+        )
     assert most <= at_once
     assert len(provider.requests()) == 60
 
@@ -118,9 +120,9 @@ def test_a_slot_is_free_while_a_request_waits_for_its_next_try(provider, make_cl
     retrying = make_client(limiter=limiter, first_wait=60.0)
     other = make_client(limiter=limiter)
     with ThreadPoolExecutor(1) as threads:
-        waits = threads.submit(retrying.balances, wallet(1), Effort())
+        waits = threads.submit(retrying.balances(wallet(1), Effort()).result)
         provider.wait_for(1)
-        assert other.balances(wallet(2), Effort()).entries == []
+        assert other.balances(wallet(2), Effort()).result().entries == []
         retrying.stop()
         assert isinstance(waits.exception(30), Stopped)
 
@@ -132,9 +134,9 @@ def test_a_failed_request_gives_its_slot_back_and_a_new_token_takes_no_second_on
     client = make_client(limiter=RateLimiter(at_once=1), token_command="echo x")
     for _ in range(3):
         with pytest.raises(ReadError):
-            client.balances(wallet(1), Effort())
+            client.balances(wallet(1), Effort()).result()
     provider.always(reply(status=401), GOOD)
-    assert client.balances(wallet(1), Effort()).entries == []
+    assert client.balances(wallet(1), Effort()).result().entries == []
 
 
 @pytest.mark.parametrize("pause", [False, True])
@@ -184,9 +186,9 @@ def test_clients_of_one_access_share_the_token_and_not_the_circuit_breaker(provi
     with Client(config, access) as one, Client(config, access, urgent=True) as other:
         for number in range(20):
             with pytest.raises(AccessRefused):
-                one.balances(wallet(number), Effort())
+                one.balances(wallet(number), Effort()).result()
         with pytest.raises(AccessRefused):
-            other.balances(wallet(2), Effort())
+            other.balances(wallet(2), Effort()).result()
         assert runs.read_text() == "x\n"
         assert one.breaker.reason is not None
         assert other.breaker.reason is None

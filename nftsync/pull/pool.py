@@ -1,0 +1,128 @@
+"""Threads that read: each takes what is due, and a read that waits for its repeat needs none."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator, Sequence
+from typing import TypeAlias, TypeVar, cast
+
+from nftsync.errors import Stopped
+from nftsync.provider.client import Access, Client, ClientConfig
+from nftsync.pull.reads import AnyRead, AnyTask, Reader, read, subject_of
+from nftsync.pull.turns import Turns
+from nftsync.records import SequenceNumbers
+
+__all__ = ["Pool"]
+
+_Task = TypeVar("_Task", bound=AnyTask)
+_Read = TypeVar("_Read", bound=AnyRead)
+#: A read that has been begun; see `read`.
+_Reading: TypeAlias = Generator[float, None, AnyRead]
+
+
+class Pool(Reader[_Task, _Read]):
+    """A fixed number of threads of this process: `[Task, Read]`, or with objects `[AnyTask, …]`.
+
+    The threads are daemons: nobody who stops them waits for a provider that does not answer.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        numbers: SequenceNumbers,
+        threads: int,
+        access: Access | None = None,
+        *,
+        urgent: bool = False,
+    ) -> None:
+        """Start the threads.
+
+        Args:
+            config: how to read the provider.
+            numbers: where each read takes its number.
+            threads: how many.
+            access: rate limit and credentials shared with others; None for its own.
+            urgent: these reads go before those of others that share the access and are not.
+
+        Raises:
+            SettingsError: the client cannot be made so.
+        """
+        super().__init__()
+        self._client = Client(config, access, urgent=urgent)
+        self._turns: Turns[_Task, _Reading] = Turns(lambda task: read(self._client, numbers, task))
+        for number in range(threads):
+            name = f"nftsync-fetch-{number}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    @property
+    def reason(self) -> str | None:
+        """Why going on has no point, or None."""
+        return self._client.breaker.reason
+
+    def submit(self, tasks: Sequence[_Task]) -> None:
+        """Queue tasks, each of an object that is not being read."""
+        super().submit(tasks)
+        with self._lock:
+            self._turns.add(tasks)
+            self._may_read.notify(len(tasks))
+
+    def withdraw(self) -> list[_Task]:
+        """Take back the tasks that no thread has begun."""
+        with self._lock:
+            tasks = self._turns.withdraw()
+            for task in tasks:
+                del self._unread[subject_of(task)]
+            return tasks
+
+    def stop(self) -> None:
+        """Begin no more reads, and abandon those under way; what has been read can be taken.
+
+        A read that waits for its repeat has been answered: it comes out as failed with that.
+        """
+        self._client.stop()
+        self._end()
+        with self._lock:
+            waiting = self._turns.withdraw_postponed()
+            self._unread.clear()
+        for reading in waiting:
+            try:
+                reading.throw(Stopped("stopped"))
+            except StopIteration as done:
+                self._put([done.value])
+
+    def close(self) -> None:
+        """Stop, and close the connections."""
+        self.stop()
+        self._client.close()
+
+    def _work(self) -> None:
+        while (reading := self._take_turn()) is not None:
+            try:
+                wait = next(reading)
+            except StopIteration as done:
+                self._put([cast(_Read, done.value)])
+            except Stopped:
+                self._end()
+            except Exception as error:  # noqa: BLE001 - raised again by take()
+                self._end(error)
+            else:
+                with self._lock:
+                    self._turns.postpone(reading, time.monotonic() + wait)
+
+    def _take_turn(self) -> _Reading | None:
+        """Wait for something to read; None: nothing more will be."""
+        with self._lock:
+            while not self._ended:
+                wait = None
+                if not self._is_full():
+                    now = time.monotonic()
+                    reading = self._turns.take(now)
+                    due = self._turns.next_due
+                    if reading is not None:
+                        if due is not None:  # so that, while this is read, another sees to the next
+                            self._may_read.notify()
+                        return reading
+                    wait = None if due is None else due - now
+                self._may_read.wait(wait)
+            return None
