@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +11,7 @@ from nftsync.cli.common import (
     PROVIDER,
     json_option,
     limit_option,
+    named,
     one_line,
     open_existing,
     print_json,
@@ -20,15 +22,18 @@ from nftsync.cli.common import (
 )
 from nftsync.cli.tables import Column, print_table, wide_option
 from nftsync.store import WALLET_STATUSES
+from nftsync.text import counted, short_id
 
 if TYPE_CHECKING:
-    from nftsync.pull.result import SyncResult
+    from pathlib import Path
+
+    from nftsync.pull.result import Failure, SyncResult
     from nftsync.settings import Settings
 
 __all__ = ["sync", "wallets"]
 
-#: Failures shown to a person; `--json` and `nftsync wallets` show all.
-_SHOWN = 20
+#: Kinds of failures that are told to a person, and examples of each; `--json` has all.
+_KINDS, _EXAMPLES = 20, 3
 
 #: What the table of wallets shows.
 _WALLET = (
@@ -66,7 +71,7 @@ def sync(
 
     Reads the named wallets; none named, those of the wallets file; no file, every tracked wallet.
     WALLET is an id, or a label that one wallet of the database has. Wallets that fail don't hold up
-    the others: they are listed, and the exit code is 1.
+    the others: they are tried once more at the end, then listed, and the exit code is 1.
 
     \b
     Examples:
@@ -91,21 +96,52 @@ def sync(
         print_json(result.as_dict())
     else:
         click.echo(result.summary())
-    _say_what_failed(result)
+    _say_what_failed(result, settings.database)
     if result.status == "interrupted":
         say("Interrupted; what was fetched is saved. Go on with: nftsync sync --resume")
     return {"ok": 0, "interrupted": 130}.get(result.status, 1)
 
 
-def _say_what_failed(result: SyncResult) -> None:
+def _say_what_failed(result: SyncResult, database: Path) -> None:
+    """Tell errors of one kind once, with how many there are and whose they are for example."""
+    from nftsync.pull.result import of_one_kind
+    from nftsync.store.wallets import labels_and_statuses
+
     if result.error is not None:
         say(f"nftsync: {one_line(result.error)}")
         return
-    for failure in result.failures[:_SHOWN]:
-        what = failure.wallet_id if failure.token_id is None else f"token {failure.token_id}"
-        say(f"nftsync: {what}: {one_line(failure.error)}")
-    if len(result.failures) > _SHOWN:
-        say(f"nftsync: and {len(result.failures) - _SHOWN:,} more; see `nftsync wallets`")
+    kinds = of_one_kind(result.failures)
+    examples = [failure.wallet_id for kind in kinds[:_KINDS] for failure in kind[:_EXAMPLES]]
+    known = labels_and_statuses(database, examples) if examples else {}
+    for kind in kinds[:_KINDS]:
+        error = one_line(kind[0].error)
+        if len(kind) == 1:
+            say(f"nftsync: {_whose(kind[0], known, whole=True)}: {error}")
+        else:
+            what = counted(len(kind), "token" if kind[0].token_id else "wallet")
+            shown = ", ".join(_whose(each, known, whole=False) for each in kind[:_EXAMPLES])
+            say(f"nftsync: {what}: {error}: {shown}{_rest_of(kind, known)}")
+    if (more := len(kinds) - _KINDS) > 0:
+        say(f"nftsync: and {counted(more, 'other error')}; all with --json")
+
+
+def _whose(failure: Failure, known: Mapping[str, tuple[str | None, str]], *, whole: bool) -> str:
+    """Whose failure it is: a token's, or a wallet's, by its label where it has one."""
+    if failure.token_id is not None:
+        return f"token {failure.token_id}" if whole else short_id(failure.token_id)
+    label, _ = known.get(failure.wallet_id, (None, ""))
+    return (
+        named(failure.wallet_id, label) if whole else one_line(label or short_id(failure.wallet_id))
+    )
+
+
+def _rest_of(kind: Sequence[Failure], known: Mapping[str, tuple[str | None, str]]) -> str:
+    """Where the failures are that are not told."""
+    if len(kind) <= _EXAMPLES:
+        return ""
+    _, status = known.get(kind[0].wallet_id, (None, "failed"))
+    listed = "" if kind[0].token_id else f" or `nftsync wallets --status {status}`"
+    return f", …; all with --json{listed}"
 
 
 @click.group(invoke_without_command=True)

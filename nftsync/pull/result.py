@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from html import escape
 from typing import Any
@@ -11,11 +12,13 @@ import msgspec
 from nftsync.store.runs import Run, RunStatus
 from nftsync.text import counted
 
-__all__ = ["BalanceCounts", "Failure", "SyncResult", "TokenCounts", "WalletCounts"]
+__all__ = ["BalanceCounts", "Failure", "SyncResult", "TokenCounts", "WalletCounts", "of_one_kind"]
 
 
 #: How many failures Jupyter shows.
 _SHOWN = 20
+#: What differs between errors of one kind: where in an answer it was, and for how long to wait.
+_PLACE = re.compile(r"(?<=\[)\d+(?=\])|(?<=byte )\d+|(?<=to wait )\d+")
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -57,6 +60,15 @@ class Failure(_Named, frozen=True, omit_defaults=True):
     wallet_id: str
     error: str
     token_id: str | None = None
+
+
+def of_one_kind(failures: Iterable[Failure]) -> list[list[Failure]]:
+    """Failures that say the same of wallets, or of tokens, together; the most frequent first."""
+    kinds: dict[tuple[bool, str], list[Failure]] = {}
+    for failure in failures:
+        key = failure.token_id is None, _PLACE.sub("", failure.error)
+        kinds.setdefault(key, []).append(failure)
+    return sorted(kinds.values(), key=len, reverse=True)
 
 
 class SyncResult(_Named, frozen=True):

@@ -23,6 +23,7 @@ __all__ = [
     "holders_of",
     "known_tokens",
     "label_wallet",
+    "labels_and_statuses",
     "list_wallets",
     "numbers_of",
     "register",
@@ -122,6 +123,13 @@ def list_wallets(path: Path) -> list[dict[str, Any]]:
     with reading(path) as connection:
         rows = connection.execute(wallets.select()).fetchall()
     return [dict(zip(wallets.columns, row, strict=True)) for row in rows]
+
+
+def labels_and_statuses(path: Path, wallet_ids: Sequence[str]) -> dict[str, tuple[str | None, str]]:
+    """What wallets are called, if anything, and how their last reads went."""
+    query = "SELECT wallet_id, label, status FROM json_each(?) JOIN wallets ON wallet_id = value"
+    with reading(path) as connection:
+        return {row[0]: row[1:] for row in over_keys(connection, query, wallet_ids)}
 
 
 def label_wallet(connection: sqlite3.Connection, wallet_id: str, label: str) -> None:
