@@ -36,7 +36,7 @@ http {{
     server {{ listen 127.0.0.1:{port} backlog=512; {locations} }}
 }}
 """
-AT_ONCE = "root {folder}/www;"
+AT_ONCE = "root {folder}/www; location / {{ try_files $uri ={missing}; }}"
 AFTER_A_WHILE = """
 location / {{ echo_sleep {delay}; echo_exec /files$uri; }}
 location /files/ {{ internal; alias {folder}/www/; }}
@@ -83,6 +83,7 @@ def static_provider(
     delay: float = 0.0,
     count: bool = False,
     changing: bool = False,
+    missing: int = 404,
 ) -> Iterator[Provider]:
     """Serve what `write_world` wrote.
 
@@ -92,6 +93,7 @@ def static_provider(
         delay: seconds before each answer.
         count: note the bytes of each body, for `Provider.sent`.
         changing: files may change meanwhile, so that nothing about them is remembered.
+        missing: the status for a wallet that has no file; not with a delay.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -114,12 +116,12 @@ def static_provider(
                 etag="on" if etag else "off",
                 files=files,
                 cache="off" if changing else f"max={files // 2} inactive=600s",
-                locations=locations.format(folder=folder, delay=delay),
+                locations=locations.format(folder=folder, delay=delay, missing=missing),
             )
         )
         command, name = [nginx, "-c", str(config)], "nginx"
     else:
-        options = [str(delay), "etag" if etag else "", str(log) if count else ""]
+        options = [str(delay), "etag" if etag else "", str(log) if count else "", str(missing)]
         command = [sys.executable, "-m", "benchmarks.provider", str(folder / "www"), str(port)]
         command, name = command + options, "asyncio"
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
@@ -141,6 +143,7 @@ class _Static(asyncio.Protocol):
     delay: float
     etags: bool
     log: Path | None
+    missing: bytes
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -162,7 +165,7 @@ class _Static(asyncio.Protocol):
         try:
             body = path.read_bytes()
         except OSError:
-            status = b"404 Not Found"
+            status = b"%s Missing" % self.missing
         if self.etags and body:
             seen = path.stat()
             etag = b'"%x-%x"' % (seen.st_mtime_ns, seen.st_size)
@@ -177,9 +180,9 @@ class _Static(asyncio.Protocol):
                 file.write(f"{len(body)}\n")
 
 
-async def _serve(root: str, port: str, delay: str, etags: str, log: str) -> None:
+async def _serve(root: str, port: str, delay: str, etags: str, log: str, missing: str) -> None:
     _Static.root, _Static.delay, _Static.etags = Path(root), float(delay), bool(etags)
-    _Static.log = Path(log) if log else None
+    _Static.log, _Static.missing = Path(log) if log else None, missing.encode()
     server = await asyncio.get_running_loop().create_server(_Static, "127.0.0.1", int(port))
     await server.serve_forever()
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import nftsync
 
-__all__ = ["Ran", "installed", "ours", "peer", "peers_python"]
+__all__ = ["Ran", "installed", "ours", "ours_until_stored", "peer", "peers_python"]
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / "benchmarks/peers"
@@ -50,6 +50,12 @@ def ours(
     return _run(sys.executable, "ours", arguments, memory=memory)
 
 
+def ours_until_stored(base: str, wallets: Path, database: Path, count: int, retries: int) -> Ran:
+    """The same, timed until so many wallets are stored, though others fail."""
+    arguments = [base, str(wallets), str(database), str(count), str(retries)]
+    return _run(sys.executable, "ours_until_stored", arguments)
+
+
 def peer(name: str, *arguments: str | Path) -> Ran:
     """A script of `benchmarks/peers`."""
     return _run(peers_python(), name, [str(argument) for argument in arguments])
@@ -70,7 +76,7 @@ def installed(package: str) -> bool:
 def _run(python: str, name: str, arguments: list[str], *, memory: bool = False) -> Ran:
     # Settings of whoever runs this, or a file above the working directory, must not count.
     env = {key: value for key, value in os.environ.items() if not key.startswith("NFTSYNC_")}
-    if name == "ours":
+    if name.startswith("ours"):
         env["PYTHONPATH"] = str(Path(nftsync.__file__).resolve().parent.parent)
     peak = 0
     with tempfile.TemporaryFile() as said, tempfile.TemporaryDirectory() as folder:

@@ -15,7 +15,7 @@ from nftsync.store.mirror import Mirror
 
 HEAVY = {
     *("flask", "httpcore", "httpx", "msgspec", "numpy", "pandas", "plotly", "prometheus_client"),
-    *("pyarrow", "rich", "sqlite3", "sqlite_utils", "tenacity", "tqdm", "waitress"),
+    *("pyarrow", "rich", "sqlite3", "sqlite_utils", "tqdm", "waitress"),
 }
 #: Runs the command line and shows what it has loaded when it ends.
 RUN = """

@@ -36,7 +36,7 @@ _LONGEST_PAUSE = 300.0
 _LONGEST_WAIT = 30.0
 _MOST_DOUBLED = 30  # times; beyond that it is longer than the longest wait, or no wait at all
 #: So many attempts in a row that failed mean that the provider answers nobody.
-_ALL_FAIL = 500
+_ALL_FAIL = 2_000
 #: Seconds; what is longer is no limit, and more than the clock's functions take.
 _LONGEST_TIMEOUT = 86_400.0
 
@@ -109,7 +109,7 @@ class Exchange:
                 try:
                     return self._attempt(send, read, conditional=etag is not None)
                 except ReadError as error:
-                    failed = error
+                    failed = error.with_traceback(None)  # a read that waits keeps no frames
                 if failed.passing and attempt < self._attempts:
                     wait = self._hold(self._wait_after(attempt), failed.status)
                     try:

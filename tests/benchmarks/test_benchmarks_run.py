@@ -19,6 +19,7 @@ TARGETS = {
     "startup": 2,
     "frames": 5,
     "sync": 7,
+    "failing": 1,
     "growth": 3,
     "receiver": 2,
     "sandbox": 1,

@@ -61,6 +61,7 @@ def _settings(run: Run) -> list[str]:
 def _provider(run: Run, command: Callable[..., Outcome]) -> list[str]:
     answers = [
         *(fake.reply(status=401), fake.reply(status=404), fake.reply(status=429), fake.silence()),
+        fake.reply(status=500),
         fake.reply(status=302, location="https://example.com"),
         fake.reply(b"<html>hello</html>"),
         fake.reply(fake.balances(nextCursor="abc")),
