@@ -111,14 +111,16 @@ def _say_what_failed(result: SyncResult, database: Path) -> None:
         say(f"nftsync: {one_line(result.error)}")
         return
     kinds = of_one_kind(result.failures)
-    examples = [failure.wallet_id for kind in kinds[:_KINDS] for failure in kind[:_EXAMPLES]]
-    known = labels_and_statuses(database, examples) if examples else {}
+    failed = [failure.wallet_id for failure in result.failures]
+    known = labels_and_statuses(database, failed) if failed else {}
     for kind in kinds[:_KINDS]:
         error = one_line(kind[0].error)
         if len(kind) == 1:
             say(f"nftsync: {_whose(kind[0], known, whole=True)}: {error}")
         else:
             what = counted(len(kind), "token" if kind[0].token_id else "wallet")
+            # Those with labels first, as they say more, whatever order they failed in.
+            kind.sort(key=lambda each: (not known.get(each.wallet_id, (None,))[0], each.wallet_id))
             shown = ", ".join(_whose(each, known, whole=False) for each in kind[:_EXAMPLES])
             say(f"nftsync: {what}: {error}: {shown}{_rest_of(kind, known)}")
     if (more := len(kinds) - _KINDS) > 0:

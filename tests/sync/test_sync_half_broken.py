@@ -229,7 +229,8 @@ def test_ctrl_c_while_everything_waits_for_its_repeat(lying: Provider, tmp_path:
     result = json.loads(out)
     assert (process.returncode, result["status"]) == (130, "interrupted")
     assert result["wallets"]["ok"] == 5
-    assert attempts(lying).total() - 4 <= result["requests"] <= attempts(lying).total()
+    asked = attempts(lying).total()  # those of the four reads in flight are not counted
+    assert asked - 4 * 5 <= result["requests"] <= asked
     lying.always(one_token_each)
     done = subprocess.run([*command, "--resume"], capture_output=True, check=True)
     again = json.loads(done.stdout)
@@ -256,9 +257,8 @@ def test_errors_of_one_kind_are_told_once(
     assert done.code == 1
     first, second, third = done.err.splitlines()
     assert first.startswith("nftsync: 6 wallets: the provider answered 500 Internal Server Error: ")
-    assert "Treasury" in first or "0000000a…" in first
-    assert first.count("…") == first.count("0000000a…") + 1
-    assert first.endswith(", …; all with --json or `nftsync wallets --status failed`")
+    rest = ", …; all with --json or `nftsync wallets --status failed`"
+    assert first.endswith(f": Treasury, 0000000a…0001, 0000000a…0002{rest}")
     assert second.startswith("nftsync: 2 wallets: $.nftTokenBalances[")
     assert third.startswith("nftsync: Cold")
     assert f"({wallet(8)}): the provider answered 404" in third
