@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
 
@@ -41,6 +43,9 @@ _COMMANDS = {
     "sandbox": ("local", "Play the provider on this machine, to try things on."),
 }
 
+_STDOUT, _STDERR = 1, 2
+_CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
+
 #: Exit codes beside 0 and 1, which scripts rely on.
 _USAGE, _SYNC_RUNNING, _INTERRUPTED = 2, 75, 130
 
@@ -48,6 +53,16 @@ _USAGE, _SYNC_RUNNING, _INTERRUPTED = 2, 75, 130
 class _LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(_COMMANDS)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as unknown:  # it knows the near ones of loaded commands only
+            raise click.NoSuchCommand(
+                unknown.command_name, possibilities=_COMMANDS, ctx=ctx
+            ) from None
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
@@ -82,10 +97,22 @@ def nftsync() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit with what it returns; what was raised on purpose becomes one line."""
+    _take_the_place_of_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # what the terminal's encoding lacks is escaped
             stream.reconfigure(errors="backslashreplace")
     sys.exit(_run(arguments))
+
+
+def _take_the_place_of_what_is_closed() -> None:
+    """Let what is printed into a closed stream be lost, and no file get the stream's number."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(number, True)
+    os.close(number)
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123 - till the process ends
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+        click.echo("nftsync: standard output is closed; results are lost", err=True)
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -95,7 +122,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         if any("\udc80" <= letter <= "\udcff" for word in given for letter in word):
             raise InputError("an argument is not UTF-8 text")
         with nftsync.make_context("nftsync", given) as context:
-            return int(nftsync.invoke(context) or 0)
+            code = int(nftsync.invoke(context) or 0)
+            sys.stdout.flush()
+            return code
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.ClickException as error:
@@ -104,10 +133,16 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("nftsync: interrupted", err=True)
         return _INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has gone, as `head` does; keep Python from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except OSError as error:
+        # What else may fail with files is an NftsyncError by now. Python flushes once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
+        if isinstance(error, BrokenPipeError):  # whoever read has gone, as `head` does
+            return 0
+        if error.filename is not None or error.errno not in _CANNOT_WRITE:
+            raise
+        with suppress(OSError):
+            click.echo(f"nftsync: cannot write the output: {error.strerror}", err=True)
+        return 1
     except NftsyncError as error:
         click.echo(f"nftsync: {one_line(str(error))}", err=True)
         if isinstance(error, SyncRunning):

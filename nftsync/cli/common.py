@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import shlex
+import shutil
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PROVIDER",
+    "again",
     "json_option",
     "limit_option",
     "named",
@@ -30,6 +34,7 @@ __all__ = [
     "pages_of",
     "print_json",
     "print_json_rows",
+    "program",
     "said_by_frames",
     "say",
     "say_left_out",
@@ -79,6 +84,9 @@ def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
                 return None
             from nftsync import settings
 
+            for name, near in settings.unknown_variables():
+                meant = f"; did you mean {near}?" if near else "; `nftsync check` lists them all"
+                say(f"nftsync: {one_line(name)} is no setting{meant}")
             flags = {name: value for name, value in given.items() if name != "config"}
             file = Path(given["config"]) if "config" in given else None
             return command(*args, settings=settings.load(flags, config=file), **values)
@@ -130,6 +138,24 @@ def open_existing(database: Path) -> Iterator[Mirror]:
         connect_reader(database).close()
         with Mirror(database) as mirror:
             yield mirror
+
+
+def again(*words: str) -> str:
+    """A command with the flags that this one was given, as it can be typed into the same shell."""
+    given = click.get_current_context().meta.get(__name__, {})
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+    return shlex.join([*shlex.split(program()), *words, *flags])
+
+
+def program() -> str:
+    """How to call this program from the shell that called it."""
+    called = Path(sys.argv[0])
+    if called.name != "nftsync":
+        return f"{shlex.quote(one_line(sys.executable))} -m nftsync"
+    found = shutil.which("nftsync")
+    if found is not None and called.exists() and called.samefile(found):
+        return "nftsync"
+    return shlex.quote(one_line(sys.argv[0]))
 
 
 def one_line(text: str) -> str:

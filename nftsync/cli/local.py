@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import statistics
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from nftsync.cli.common import one_line, say, shown_option
+from nftsync.cli.common import one_line, program, say, shown_option
 from nftsync.cli.look import HOLDING, holdings_of
 from nftsync.cli.tables import Column, print_table
 from nftsync.sandbox import GREATEST_TIME_SCALE
@@ -71,7 +69,7 @@ def demo(database: str | None) -> None:
     sample = result.holdings.drop_duplicates("wallet_id", keep="last").head(_SHOWN)
     print_table(holdings_of(sample), HOLDING)
     shown = one_line(str(path))
-    run, file = _program(), shlex.quote(shown)
+    run, file = program(), shlex.quote(shown)
     click.echo(
         "\nWhat next:\n"
         f"  All of it (--json for scripts):  {run} holdings -d {file}\n"
@@ -83,17 +81,6 @@ def demo(database: str | None) -> None:
         f"  Notebooks, with the pictures:    {run} notebook -d {file}\n"
         f"  A provider to try things on:     {run} sandbox"
     )
-
-
-def _program() -> str:
-    """How to call this program from the shell that called it."""
-    called = Path(sys.argv[0])
-    if called.name != "nftsync":
-        return f"{shlex.quote(one_line(sys.executable))} -m nftsync"
-    found = shutil.which("nftsync")
-    if found is not None and called.exists() and called.samefile(found):
-        return "nftsync"
-    return shlex.quote(one_line(sys.argv[0]))
 
 
 @click.command()

@@ -9,6 +9,7 @@ import click
 
 from nftsync.cli.common import (
     PROVIDER,
+    again,
     json_option,
     limit_option,
     named,
@@ -98,7 +99,7 @@ def sync(
         click.echo(result.summary())
     _say_what_failed(result, settings.database)
     if result.status == "interrupted":
-        say("Interrupted; what was fetched is saved. Go on with: nftsync sync --resume")
+        say(f"Interrupted; what was fetched is saved. Go on with: {again('sync', '--resume')}")
     return {"ok": 0, "interrupted": 130}.get(result.status, 1)
 
 

@@ -14,6 +14,7 @@ import os
 import re
 import tomllib
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -37,6 +38,7 @@ __all__ = [
     "load",
     "require_base_url",
     "settings_file",
+    "unknown_variables",
 ]
 
 
@@ -275,6 +277,20 @@ def database_and_source(
 def settings_file(config: Path | None = None) -> Path | None:
     """Return the file that `load` reads, or None."""
     return _file(config, os.environ, _here(None))
+
+
+def unknown_variables(environ: Mapping[str, str] | None = None) -> list[tuple[str, str | None]]:
+    """Variables that look like settings and are none, each with the nearest that is one, if any."""
+    known = [_FILE_VARIABLE]
+    for key in KEYS:
+        if key.variable is not None:
+            known += [key.variable, f"{key.variable}_FILE"] if key.secret else [key.variable]
+    given = os.environ if environ is None else environ
+    return [
+        (name, next(iter(get_close_matches(name, known, n=1, cutoff=0.8)), None))
+        for name in given
+        if name.startswith("NFTSYNC_") and name not in known
+    ]
 
 
 def require_base_url(settings: Settings) -> str:

@@ -278,6 +278,10 @@ def sync_lock(database: Path) -> Iterator[None]:
         try:
             lock.acquire()
         except filelock.Timeout:
+            if not Path(lock.lock_file).exists():
+                raise StoreError(
+                    f"cannot make {lock.lock_file}; name a --database where files may be made"
+                ) from None
             raise SyncRunning(
                 f"another sync holds {database}; wait for it to end, or use another --database"
             ) from None
