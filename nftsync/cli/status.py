@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -135,13 +135,13 @@ def _ago(seconds: float | None) -> str:
 
 @click.command()
 @click.argument("wallet", required=False, metavar="[WALLET]")
-@with_settings("database", *PROVIDER)
+@with_settings("database", "wallets_file", *PROVIDER)
 def check(settings: Settings, wallet: str | None) -> int:
     """Show each setting and its source, and try them.
 
-    Reads the balances of WALLET (an id, or a label that the database knows), or of the first
-    tracked wallet, to try the API, and stores nothing. Secrets are not shown. Exits with 1 when
-    something FAILED.
+    Reads the balances of WALLET (an id, or a label that the database knows), or of the first wallet
+    of the wallets file, else of the first tracked one, to try the API, and stores nothing. Secrets
+    are not shown. Exits with 1 when something FAILED.
 
     \b
     Examples:
@@ -170,6 +170,7 @@ def _checks(settings: Settings, wallet_id: str | None) -> Iterator[Check]:
 
     yield look.Check("ok", "settings", "each is of the right form")
     yield look.check_database(settings.database)
+    first_listed = yield from _check_lists(settings)
     try:
         config = client_config(replace(settings, retries=min(settings.retries, _ATTEMPTS)))
         client = Client(config)
@@ -180,8 +181,34 @@ def _checks(settings: Settings, wallet_id: str | None) -> Iterator[Check]:
             if wallet_id is None:
                 with suppress(NftsyncError):  # the line on the database says what is wrong with it
                     wallet_id = look.first_tracked_wallet(settings.database)
+                wallet_id = first_listed or wallet_id
             yield from look.check_provider(client, config.base_url, wallet_id)
     yield look.check_secret(settings.webhook_secret)
+
+
+def _check_lists(settings: Settings) -> Generator[Check, None, str | None]:
+    """Read the lists that a sync reads; returns the first wallet that is listed, if any is."""
+    from nftsync.errors import NftsyncError
+    from nftsync.pull.list_files import read_collections_file, read_wallets_file
+    from nftsync.reports.status import Check
+
+    first = None
+    if settings.wallets_file == "-":
+        yield Check("skipped", "wallets file", "standard input is left for the sync")
+    elif settings.wallets_file is not None:
+        try:
+            lines = read_wallets_file(settings.wallets_file)
+            first = lines[0].wallet_id if lines else None
+            yield Check("ok", "wallets file", f"{settings.wallets_file}: {len(lines):,} wallets")
+        except NftsyncError as error:
+            yield Check("FAILED", "wallets file", str(error))
+    if settings.collections_file is not None:
+        try:
+            names = read_collections_file(settings.collections_file)
+            yield Check("ok", "collections file", f"{settings.collections_file}: {len(names):,}")
+        except NftsyncError as error:
+            yield Check("FAILED", "collections file", str(error))
+    return first
 
 
 @click.group(invoke_without_command=True)

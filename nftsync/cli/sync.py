@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["sync", "wallets"]
 
 #: Kinds of failures that are told to a person, and examples of each; `--json` has all.
+_UNKNOWN = "the provider answered 404: it knows no such object"
 _KINDS, _EXAMPLES = 20, 3
 
 #: What the table of wallets shows.
@@ -124,6 +125,8 @@ def _say_what_failed(result: SyncResult, database: Path) -> None:
             kind.sort(key=lambda each: (not known.get(each.wallet_id, (None,))[0], each.wallet_id))
             shown = ", ".join(_whose(each, known, whole=False) for each in kind[:_EXAMPLES])
             say(f"nftsync: {what}: {error}: {shown}{_rest_of(kind, known)}")
+    if any(_UNKNOWN in kind[0].error for kind in kinds):
+        say("nftsync: to read no more what it does not know: nftsync wallets untrack WALLET...")
     if (more := len(kinds) - _KINDS) > 0:
         say(f"nftsync: and {counted(more, 'other error')}; all with --json")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Callable, Generator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -61,6 +62,9 @@ class Exchange:
     ) -> None:
         network = access.network
         self._base_url = str(network.base_url).rstrip("/")
+        # The paths of the provider's document begin with it.
+        twice = re.search(r"/v1(/|$)", self._base_url)
+        self._twice = "; base_url has a /v1, which paths begin with: leave it out" if twice else ""
         self._host = network.base_url.netloc.decode("ascii")
         self._proxy = network.proxy
         self._auth = access.auth
@@ -239,7 +243,9 @@ class Exchange:
         elif 300 <= status < 400:
             problem = f"{status}, a redirect, which is not followed; is base_url right?"
         else:
-            problem = "404: it knows no such object" if status == 404 else str(status)
+            problem = str(status)
+            if status == 404:
+                problem = f"404: it knows no such object{self._twice}"
         kind = UnusableAnswer if status < 400 else ReadError
         raise kind(f"the provider answered {problem}", status=status)
 

@@ -269,7 +269,7 @@ def test_an_unreachable_provider_stops_the_run(sync: Sync, query: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
     result = sync([wallet(number) for number in range(5_000)], base_url=url)
-    assert "50 requests in a row got no connection (no connection: " in str(result.error)
+    assert "50 requests in a row got no connection (no connection to " in str(result.error)
     assert 50 <= result.requests < 5_000
     assert query("SELECT status, error FROM sync_runs") == [("failed", result.error)]
 
