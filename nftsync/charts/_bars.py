@@ -298,6 +298,8 @@ def holding_ages(
     buckets = frame["bucket"].cat.categories.tolist()
     counts = frame.groupby(["censored", "bucket"], observed=False).size().unstack(fill_value=0)
     counts = counts.reindex([False, True], fill_value=0)
+    total, before = int(counts.to_numpy().sum()), int(counts.loc[True].sum())
+    of_which = "all" if before == total else f"of which {before:,}"
     traces = [
         {
             "type": "bar",
@@ -319,8 +321,7 @@ def holding_ages(
     return _look.figure(
         traces,
         _AGES,
-        subtitle=f"{counted(counts.to_numpy().sum(), 'holding')}, of which"
-        f" {counts.loc[True].sum():,} were there at their wallet's first read",
+        subtitle=f"{counted(total, 'holding')}, {of_which} were there at their wallet's first read",
         x={"title": {"text": "held for"}, "type": "category", "showgrid": False},
         y={"title": {"text": "holdings (wallet and token)"}, "rangemode": "tozero"},
         barmode="stack",

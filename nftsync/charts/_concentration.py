@@ -154,12 +154,13 @@ def concentration(
         _curve(frame[places == place], f"{label}: Gini {ginis[place]:.3f}", hover, look)
         for place, (label, hover, look) in enumerate(zip(labels, hovers, _look.LOOKS, strict=False))
     ]
-    of = f"{len(shown):,} of {len(sizes):,}" if len(sizes) > len(shown) else "all"
+    of = "all" if len(sizes) == len(shown) else f"the {len(shown):,} with the most holders of"
+    what = "collections" if by in {"contract", "contract_address"} else f"{by.replace('_', ' ')}s"
     inside = {"xref": "paper", "yref": "paper", "yanchor": "top"}
     return _look.figure(
         [_equality(), *curves],
         _TITLE,
-        subtitle=f"{of} groups by {by.replace('_', ' ')}, those with the most holders",
+        subtitle=f"{of} {len(sizes):,} {what}",
         x={"title": {"text": "share of the holders, the smallest first (%)"}, "range": [0, 100]},
         y={"title": {"text": "share of the amount they hold (%)"}, "range": [0, 101]},
         height=520,

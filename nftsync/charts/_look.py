@@ -256,7 +256,7 @@ def empty_figure(title: str, missing: str) -> go.Figure:
         "y": 0.5,
         "font": {"size": 15},
     }
-    return figure([], title, x=hidden, y=hidden, annotations=[says], height=260)
+    return figure([], title, x=hidden, y=hidden, annotations=[says], height=180)
 
 
 def _graph_objects() -> Any:
@@ -275,8 +275,10 @@ def _template() -> dict[str, Any]:
     axis = {
         "automargin": True,
         "color": GREY,
+        "exponentformat": "none",
         "gridcolor": _FAINT,
         "linecolor": GREY,
+        "separatethousands": True,
         "ticks": "outside",
         "tickcolor": _FAINT,
         "title": {"standoff": 10, "font": {"size": 13}},

@@ -31,6 +31,8 @@ _TICK_TEXTS = (
     *("1 ms", "10 ms", "100 ms", "1 s", "10 s", "1 min", "10 min"),
     *("1 h", "10 h", "1 day", "10 days", "100 days", "10 years"),
 )
+#: How many times the least lag the greatest may be for ticks at 2 and 5, too.
+_SHORT_SPAN = 1_000
 _POINTS = 500
 _PERCENTILES = (50, 90, 99)
 _WAITING = ("pending", "running", "failed")
@@ -81,8 +83,7 @@ def webhook_lag(db: Given = None) -> go.Figure:
         x={
             "title": {"text": "lag (logarithmic)"},
             "type": "log",
-            "tickvals": _TICKS,
-            "ticktext": _TICK_TEXTS,
+            **_ticks(np.concatenate((arriving, working))),
         },
         y={"title": {"text": "share of webhooks (%)"}, "range": [0, 103]},
     )
@@ -170,7 +171,7 @@ def _shares(name: str, look: tuple[str, str], lags: Numbers) -> list[dict[str, A
     ranks = np.unique(np.linspace(1, len(lags), _POINTS).round().astype(np.int64))
     marked = lags[[max(1, -(-len(lags) * share // 100)) - 1 for share in _PERCENTILES]]
     values = [_duration(int(lag)) for lag in marked]
-    named = zip(("median", "p90", "p99"), values, strict=True)
+    named = zip(("half", "90 %", "99 %"), values, strict=True)
     shares = _look.line(
         name,
         look,
@@ -184,7 +185,7 @@ def _shares(name: str, look: tuple[str, str], lags: Numbers) -> list[dict[str, A
     marks = {
         "type": "scatter",
         "mode": "markers",
-        "name": f"{name}: " + ", ".join(f"{which} {value}" for which, value in named),
+        "name": f"{name}: " + ", ".join(f"{which} within {value}" for which, value in named),
         "x": _drawn(marked),
         "y": list(_PERCENTILES),
         "hovertext": [
@@ -196,6 +197,16 @@ def _shares(name: str, look: tuple[str, str], lags: Numbers) -> list[dict[str, A
         "legendgroup": name,
     }
     return [shares, marks]
+
+
+def _ticks(lags: Numbers) -> dict[str, Any]:
+    """Ticks of the axis: a few for any span, and ones between them where it is short."""
+    ticks = dict(zip(_TICKS, _TICK_TEXTS, strict=True))
+    drawn = _drawn(lags)
+    if drawn and max(drawn) <= _SHORT_SPAN * min(drawn):
+        between = (times * tick for tick in _TICKS[:4] for times in (2, 5))
+        ticks |= {tick: _duration(round(tick * 1e6)) for tick in between}
+    return {"tickvals": list(ticks), "ticktext": list(ticks.values())}
 
 
 def _drawn(lags: Numbers) -> list[float]:

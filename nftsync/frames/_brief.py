@@ -158,7 +158,7 @@ def _seconds(column: pd.Series) -> pd.Series:
     if isinstance(column.dtype, pd.DatetimeTZDtype):
         values = column.dt.tz_convert("UTC").dt.tz_localize(None)
     if column.dtype.kind == "M":
-        texts = np.char.replace(np.datetime_as_string(values.to_numpy("M8[s]")), "T", " ").tolist()
+        texts = [text.replace("T", " ") for text in np.datetime_as_string(values.to_numpy("M8[s]"))]
     else:
         texts = [str(each) for each in values.dt.floor("s")]
     return pd.Series(texts, dtype=object).where(values.notna().to_numpy(), None)

@@ -134,8 +134,7 @@ def _names(source: Source, where: str, parameters: tuple[str | None, ...], *, mo
         (*parameters, most),
     )
     return "; ".join(
-        (f"{_short(label)} ({wallet})" if label else wallet)
-        + (f": {_short(error)}" if error else "")
+        (_short(label) if label else wallet) + (f": {_short(error)}" if error else "")
         for label, wallet, error in rows
     )
 

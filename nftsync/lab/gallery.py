@@ -245,6 +245,8 @@ def _part(name: str) -> str:
 
 
 _HEIGHT = 720
+#: Of one without cards: what it says.
+_LOW = 240
 _ROWS = 24
 _MOST_NAME = 60
 _HEADINGS = ("image", "name", "edition", "amount", "collection", "wallet")
@@ -265,7 +267,7 @@ def output(page: str, cards: Cards, *, title: str, advice: str) -> str:
     return (
         f'<div id="{name}">\n<style>\n{_style(name)}</style>\n'
         f'<iframe hidden title="{escape(title)}" sandbox="allow-scripts" width="100%" '
-        f"height=\"{_HEIGHT}\" srcdoc='{document}'></iframe>\n"
+        f"height=\"{_HEIGHT if len(cards) else _LOW}\" srcdoc='{document}'></iframe>\n"
         f"{_table(cards, title, advice)}</div>"
     )
 

@@ -1,8 +1,15 @@
-"""How IPython shows frames once `%load_ext nftsync` was run: each row on one line."""
+"""What `%load_ext nftsync` makes of frames and of what they warn of: a line each."""
 
 from __future__ import annotations
 
+import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import click
+
+from nftsync.errors import NftsyncWarning
+from nftsync.text import visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,13 +24,14 @@ _CLASSES = "nftsync-rows tex2jax_ignore mathjax_ignore"
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Let all frames show a line a row; what `%load_ext nftsync` calls.
+    """Let all frames show a line a row, and warn in a line; what `%load_ext nftsync` calls.
 
     Frames themselves stay as they are. Those of a kind that shows itself in its own way still do.
     """
     import pandas as pd
 
     _formatter(shell).for_type(pd.DataFrame, _html)
+    warnings.showwarning = partial(_tell, warnings.showwarning)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
@@ -31,12 +39,24 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     import pandas as pd
 
     _formatter(shell).pop(pd.DataFrame, None)
+    telling: Any = warnings.showwarning
+    if isinstance(telling, partial) and telling.func is _tell:
+        (warnings.showwarning,) = telling.args
 
 
 def _formatter(shell: InteractiveShell) -> Any:
     """What makes pages of what is shown."""
     display: Any = shell.display_formatter
     return display.formatters["text/html"]
+
+
+def _tell(others: Any, message: Warning | str, category: type[Warning], *where: Any) -> None:
+    """Say what nftsync warns of, without the line of code that it is about."""
+    if issubclass(category, NftsyncWarning):
+        text = visible(str(message))
+        click.echo(f"{text[:1].upper()}{text[1:]}.")
+    else:
+        others(message, category, *where)
 
 
 def _html(frame: pd.DataFrame) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from html import escape
 from itertools import chain
@@ -13,6 +15,7 @@ from nftsync.errors import NftsyncError
 from nftsync.lab.gallery_cards import addresses, configured_images
 from nftsync.lab.notebook import provider_address
 from nftsync.text import MISSING, counted, without_controls
+from nftsync.times import parse_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,10 +123,21 @@ def show_table(frame: pd.DataFrame, most: int = 10, *, none: str = "None.") -> N
     rows = rows.drop(columns=chain(*named), errors="ignore")
     shown = [_texts(rows[name]) for name in rows.columns]
     numeric = [_are_numbers(head[name]) for name in rows.columns]
-    table = _table([str(name).replace("_", " ") for name in rows.columns], shown, numeric)
+    heads = [_HEADS.get(name, str(name).replace("_", " ")) for name in rows.columns]
+    table = _table(heads, shown, numeric)
     rest = len(frame) - len(rows)
     more = f"<p>{rest:,} more rows are not shown.</p>" if rest else ""
     _display_html(table + more)
+
+
+#: What people call what a column names, by name or id.
+_HEADS = {
+    "wallet_label": "wallet",
+    "label": "wallet",
+    "wallet_id": "wallet",
+    "name": "NFT",
+    "token_id": "NFT",
+}
 
 
 def _are_numbers(column: pd.Series) -> bool:
@@ -135,7 +149,8 @@ def _table(heads: list[str], columns: list[list[str]], right: list[bool], size: 
     """An HTML table; texts on the left, numbers on the right. A narrow window scrolls it."""
     sides = [f"text-align: {'right' if each else 'left'}{size}" for each in right]
     head = "".join(
-        f'<th style="{side}">{escape(name)}</th>' for side, name in zip(sides, heads, strict=True)
+        f'<th style="{side}{_NO_BREAK}">{escape(name)}</th>'
+        for side, name in zip(sides, heads, strict=True)
     )
     rows = "".join(
         "<tr>"
@@ -151,8 +166,18 @@ def _table(heads: list[str], columns: list[list[str]], right: list[bool], size: 
 
 
 def _texts(column: pd.Series) -> list[str]:
-    """A column's values as people read them."""
-    return [_text(value) for value in column.astype(object)]
+    """A column's values as people read them; shares are in percent."""
+    part = re.fullmatch("(?:.+_)?share", str(column.name)) is not None
+    return [
+        _percent(value) if part and isinstance(value, float) else _text(value)
+        for value in column.astype(object)
+    ]
+
+
+def _percent(share: float) -> str:
+    if math.isnan(share):
+        return MISSING
+    return "<0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
 
 
 def _text(value: Any) -> str:
@@ -165,7 +190,7 @@ def _text(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:,.3g}"
+        return "<0.001" if 0 < value < 0.0005 else f"{value:,.3f}"
     return without_controls(str(value)) or MISSING
 
 
@@ -237,19 +262,27 @@ def _trouble(counts: pd.Series) -> dict[str, object]:
     return {name: total for name, total in sums.items() if total}
 
 
-def window_start(db: Path, days: int = 30) -> pd.Timestamp:
-    """So many days ago, or the end of the first sync where that is later: nothing was known before.
+def window_start(db: Path, start: str | None = None, *, days: int = 30) -> pd.Timestamp:
+    """When what is compared begins, as one moment: a bare date would be a start here, an end there.
 
     Args:
         db: the database.
+        start: the time as text, a date for its start; None for so many days ago, or the end of the
+            first sync where that is later: nothing was known before.
         days: how many.
 
     Returns:
-        The time; that of the call where there was no sync yet.
+        The time; that of the call where neither was given nor there was a sync yet.
+
+    Raises:
+        InputError: the text is no time.
     """
     import pandas as pd
 
     from nftsync import frames
+
+    if start is not None:
+        return pd.Timestamp(parse_time(start))
 
     now = pd.Timestamp.now("UTC").floor("s")
     runs = frames.runs(db)

@@ -125,7 +125,8 @@ def test_frames_of_any_shape() -> None:
     assert list(frames.brief(double).columns) == list(double.columns)
     pivot = held.pivot_table(values="amount", columns=["wallet_id", "group"], aggfunc="sum")
     assert frames.brief(pivot).columns.nlevels == pivot.columns.nlevels
-    for empty in (pd.DataFrame(), held.iloc[:0], held[[]]):
+    times = pd.DataFrame({"at": pd.to_datetime([], utc=True), "age": pd.to_timedelta([])})
+    for empty in (pd.DataFrame(), held.iloc[:0], held[[]], times):
         shown = frames.brief(empty)
         assert shown.shape == empty.shape
     # Numbers stay numbers, also beside a mark; what is given is not changed.

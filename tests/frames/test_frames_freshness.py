@@ -91,7 +91,7 @@ def test_tracked_wallets_by_how_they_were_read(build: Builder) -> None:
     assert found["oldest wallet read"] == (3, time(20), oldest)
     count, since, detail = found["wallets never read"]
     assert (count, since) == (5, time(1))
-    assert detail.startswith(f"New Vault\\x1b[2J\\x202e ({wallet_id(1)}); {wallet_id(6)}: xxx")
+    assert detail.startswith(f"New Vault\\x1b[2J\\x202e; {wallet_id(6)}: xxx")
     assert detail.endswith("…; 2 more")
     assert found["failed wallets"][:2] == (5, time(20))
     assert wallet_id(5) not in found["failed wallets"][2]

@@ -28,7 +28,7 @@ SHOWN = {
     ("1-first-look", "gallery"): ["Freshly Minted"],
     ("1-first-look", "holdings"): ["Treasury"],
     ("1-first-look", "sync"): ["41"],
-    ("2-what-changed", "figures"): ["transfers", "arrived"],
+    ("2-what-changed", "figures"): ["transfers", "other arrivals"],
     ("2-what-changed", "gallery"): ["Freshly Minted"],
     ("2-what-changed", "moves"): ["transfer", "arrived", "Freshly Minted"],
     ("2-what-changed", "log"): ["Treasury", "Freshly Minted"],
@@ -96,7 +96,10 @@ def assert_charts_say_what_tables_do(run: Run) -> None:
 
 def test_on_an_empty_database_nothing_fails(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(empty, monkeypatch)
-    run.assert_quiet("nothing is known yet")
+    run.assert_quiet()
+    for name in ("1-first-look", "3-collections-and-holders"):
+        assert "Nothing is known yet: no read has been stored;" in run.shown(name, "open")
+    assert "What we hold: nothing is known yet" in run.shown("5-report", "holdings")
     run.assert_draws(marked=False)
     assert run.without_a_value() == []
     assert "Nothing has moved." in run.shown("2-what-changed", "moves")

@@ -1,12 +1,14 @@
-"""`%load_ext nftsync`: frames show a line a row, and only that changes."""
+"""`%load_ext nftsync`: frames show a line a row and warn in a line, and only that changes."""
 
 from __future__ import annotations
+
+import warnings
 
 import pandas as pd
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from nftsync import frames
+from nftsync import NftsyncWarning, frames
 
 
 def test_rows_do_not_wrap_and_nothing_in_them_acts() -> None:
@@ -32,6 +34,19 @@ def test_rows_do_not_wrap_and_nothing_in_them_acts() -> None:
         assert html(frame) is None
     shell.extension_manager.unload_extension("nftsync")
     assert html(frame) == before
+
+
+def test_what_nftsync_warns_of_is_a_line_and_other_warnings_stay(
+    capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    shell = InteractiveShell()
+    shell.extension_manager.load_extension("nftsync")
+    warnings.warn("nothing is\x1b[2J known", NftsyncWarning, stacklevel=1)
+    warnings.warn("another", UserWarning, stacklevel=1)
+    shell.extension_manager.unload_extension("nftsync")
+    warnings.warn("nothing is found", NftsyncWarning, stacklevel=1)
+    assert capsys.readouterr() == ("Nothing is\\x1b[2J known.\n", "")
+    assert [str(each.message) for each in recwarn] == ["another", "nothing is found"]
 
 
 @pytest.fixture(autouse=True)

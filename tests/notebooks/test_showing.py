@@ -41,6 +41,7 @@ def test_a_table_has_one_mark_for_what_is_missing_and_names_before_ids(shown: li
                 "wallet_label": pd.Series([HOSTILE, None, " "], dtype="str"),
                 "amount": pd.Series([1234567, None, 2**256 - 1], dtype=object),
                 "share": [0.123456, None, 1.0],
+                "hhi": [0.0004, None, 12.5],
                 "run": pd.Series([1, None, 3], dtype="Int64"),
                 "age": pd.to_timedelta(["1.5s", None, "3 days"]),
             }
@@ -50,6 +51,7 @@ def test_a_table_has_one_mark_for_what_is_missing_and_names_before_ids(shown: li
     assert "<script" not in page
     texts = texts_of(page)
     assert {HOSTILE, "2026-01-31 23:59:59", "1,234,567", f"{2**256 - 1:,}", "–"} <= set(texts)
+    assert {"wallet", "12.3 %", "100.0 %", "<0.001", "12.500"} <= set(texts)
     assert not {"", "nan", "None", "NaT", "<NA>"} & set(texts)
     assert sum(text.startswith(("1aaaaaaa", "2aaaaaaa")) for text in texts) >= 2
 
