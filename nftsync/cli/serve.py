@@ -60,9 +60,9 @@ def serve(settings: Settings, *, no_replay: bool, sync_every: str | None, **list
 
     Takes signed webhooks, answers once they are on disk, and works them off as they come. Needs the
     webhook secret (NFTSYNC_WEBHOOK_SECRET, or a file named by NFTSYNC_WEBHOOK_SECRET_FILE);
-    `nftsync webhook-config` tells the provider where to send them. Logs JSON lines to stderr.
-    GET /healthz and /readyz tell how it is. SIGTERM or Ctrl-C lets requests in flight finish and
-    ends it with 0.
+    `nftsync webhook-config` tells the provider where to send them. Logs to stderr, in JSON lines
+    where that is no terminal. GET /healthz and /readyz tell how it is. SIGTERM or Ctrl-C lets
+    requests in flight finish and ends it with 0.
 
     \b
     Examples:
@@ -72,12 +72,12 @@ def serve(settings: Settings, *, no_replay: bool, sync_every: str | None, **list
     """
     import logging
 
+    from nftsync.daemon.log import log_lines, unblock_stderr
     from nftsync.daemon.serve import serve as run
-    from nftsync.receiver.telemetry import log_json_lines, unblock_stderr
 
     config = _config(settings, no_replay=no_replay, sync_every=sync_every, **listening)
     unblock_stderr()
-    handler = log_json_lines()
+    handler = log_lines()
     try:
         run(config, _announce)
     finally:

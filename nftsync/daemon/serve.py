@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from nftsync.daemon.figures import Freshness
 from nftsync.daemon.schedule import keep_syncing
 from nftsync.receiver import close_app, create_app
 from nftsync.receiver.telemetry import Metrics, serve_metrics
@@ -160,6 +161,7 @@ def _start(config: ServeConfig, parts: Receiving, stack: ExitStack) -> None:
     )
     stack.callback(close_app, app)
     if config.metrics_port is not None:
+        metrics.registry.register(Freshness(config.database, config.sync_every))
         stack.callback(serve_metrics(metrics, config.metrics_port))
     stack.callback(parts.stop)
     server = stack.enter_context(HttpServer(app, Listener(config.host, config.port)))

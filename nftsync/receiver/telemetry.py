@@ -1,18 +1,11 @@
-"""What the receiver and the replay beside it count, for Prometheus."""
+"""What the receiver and the replay beside it count, and what waits, for Prometheus."""
 
 from __future__ import annotations
 
-import atexit
-import io
-import logging
-import os
 import sqlite3
-import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, make_wsgi_app
 from prometheus_client.core import GaugeMetricFamily
@@ -24,148 +17,7 @@ from nftsync.store import STATES
 from nftsync.store.database import connect_reader
 from nftsync.wsgi import HttpServer, Listener
 
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-
-__all__ = ["Backlog", "Metrics", "log_json_lines", "serve_metrics", "unblock_stderr"]
-
-_log = logging.getLogger("nftsync.receiver")
-
-_LINES_A_SECOND = 10
-#: Bytes that wait to be written to stderr; what comes after them is dropped.
-_WAITING = 256 * 1024
-#: How long the end of the process waits until they are written.
-_LAST_SECONDS = 1.0
-
-
-def unblock_stderr() -> None:
-    """Let no write to `sys.stderr` wait, from here to the end of the process."""
-    try:
-        descriptor = sys.stderr.fileno()
-    except (AttributeError, io.UnsupportedOperation):  # it is closed, or in memory
-        return
-    pipe = _Unblocked(descriptor)
-    encoding, errors = sys.stderr.encoding, sys.stderr.errors
-    sys.stderr = io.TextIOWrapper(pipe, encoding, errors, write_through=True)
-    atexit.register(pipe.finish)
-
-
-def log_json_lines(level: int = logging.INFO, stream: TextIO | None = None) -> logging.Handler:
-    """Write the log of the whole process as JSON lines.
-
-    Args:
-        level: what is logged at least.
-        stream: where to; standard error if None.
-
-    Returns:
-        The handler, for whoever wants to take it off again.
-    """
-    from pythonjsonlogger.json import JsonFormatter
-
-    handler = logging.StreamHandler(stream or sys.stderr)
-    names = {"levelname": "level", "name": "logger"}
-    formatter = JsonFormatter(
-        "%(levelname)s %(name)s %(message)s", timestamp="time", rename_fields=names
-    )
-    handler.setFormatter(formatter)
-    # What anybody can cause: refused webhooks, which have a sender, and what waitress makes of a
-    # request's bytes.
-    handler.addFilter(_Bounded(lambda record: hasattr(record, "remote")))
-    handler.addFilter(_Bounded(lambda record: record.name.startswith("waitress")))
-    root = logging.getLogger()
-    root.addHandler(handler)
-    root.setLevel(level)
-    # Each request of the follow-up reads would be a line, with its URL.
-    for name in ("httpx", "httpcore"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    # Every worker busy is what a wait for the disk looks like, and no news.
-    logging.getLogger("waitress.queue").setLevel(logging.ERROR)
-    return handler
-
-
-class _Bounded(logging.Filter):
-    """Lets so many records a second of one kind pass, and all of the others."""
-
-    def __init__(self, is_one: Callable[[logging.LogRecord], bool]) -> None:
-        super().__init__()
-        self._is_one = is_one
-        self._lock = threading.Lock()
-        self._second = self._lines = self._suppressed = 0
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if not self._is_one(record):
-            return True
-        with self._lock:
-            second = int(record.created)
-            self._lines = 1 if second != self._second else self._lines + 1
-            self._second = second
-            if self._lines > _LINES_A_SECOND:
-                self._suppressed += 1
-                return False
-            if self._suppressed:
-                vars(record)["suppressed"], self._suppressed = self._suppressed, 0
-            return True
-
-
-class _Unblocked(io.RawIOBase):
-    """What a thread writes on to a descriptor, so that nobody waits for whoever reads it.
-
-    The thread takes no lock of a stream's: Python could not end while one is held.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._changed = threading.Condition()
-        self._texts: list[bytes] = []
-        self._waiting = self._dropped = 0
-        self._finished = False
-        self._thread = threading.Thread(target=self._run, name="nftsync-stderr", daemon=True)
-        self._thread.start()
-
-    def write(self, data: ReadableBuffer, /) -> int:
-        text = bytes(data)
-        with self._changed:
-            if self._waiting < _WAITING or threading.current_thread() is self._thread:
-                self._texts.append(text)
-                self._waiting += len(text)
-                self._changed.notify()
-            else:
-                self._dropped += text.count(b"\n")
-        return len(text)
-
-    def writable(self) -> bool:
-        return True
-
-    def isatty(self) -> bool:
-        return os.isatty(self._descriptor)
-
-    def finish(self) -> None:
-        """Wait until all is written, but not for long."""
-        with self._changed:
-            self._finished = True
-            self._changed.notify()
-        self._thread.join(_LAST_SECONDS)
-
-    def _run(self) -> None:
-        dropped = 0
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._texts or self._finished)
-                texts, self._texts, self._waiting = self._texts, [], 0
-                dropped, self._dropped = dropped + self._dropped, 0
-            if not texts:
-                return
-            text = b"".join(texts)
-            try:
-                while text:
-                    text = text[os.write(self._descriptor, text) :]
-            except OSError:  # its reader has gone, or the disk is full
-                dropped += text.count(b"\n")
-                continue
-            if dropped:
-                _log.warning("log lines were dropped", extra={"dropped": dropped})
-                dropped = 0
-
+__all__ = ["Backlog", "Metrics", "serve_metrics"]
 
 # `done` is left out: it grows for ever, and so would the time to count it.
 _WAITING_STATES = tuple(state for state in STATES if state != "done")
@@ -189,9 +41,14 @@ class Backlog(Collector):
         waiting = GaugeMetricFamily(
             "nftsync_inbox_webhooks", "Webhooks that are not done, by state.", labels=["state"]
         )
+        oldest = GaugeMetricFamily(
+            "nftsync_inbox_oldest_seconds",
+            "Time since the oldest webhook of each state was received; 0 when there is none.",
+            labels=["state"],
+        )
         age = GaugeMetricFamily(
             "nftsync_inbox_oldest_pending_seconds",
-            "Time since the oldest pending webhook was received; 0 when there is none.",
+            "The same of the pending ones.",
         )
         with suppress(NftsyncError, sqlite3.Error):
             with closing(connect_reader(self._database)) as connection:
@@ -199,10 +56,12 @@ class Backlog(Collector):
                 rows = connection.execute(_COUNTS).fetchall()
             found = {state: (count, seconds) for state, count, seconds in rows}
             for state in _WAITING_STATES:
-                waiting.add_metric([state], found.get(state, (0, 0))[0])
-            age.add_metric([], max(0.0, found.get("pending", (0, 0.0))[1]))
-        yield waiting
-        yield age
+                count, seconds = found.get(state, (0, 0.0))
+                waiting.add_metric([state], count)
+                oldest.add_metric([state], max(0.0, seconds))
+                if state == "pending":
+                    age.add_metric([], max(0.0, seconds))
+        yield from (waiting, oldest, age)
 
 
 _OUTCOMES: dict[Outcome, str] = {

@@ -9,6 +9,7 @@ import select
 import shlex
 import signal
 import socket
+from datetime import timedelta
 from pathlib import Path
 
 import click
@@ -18,8 +19,10 @@ from docs_runner import Runner
 from docs_session import EXAMPLES, hand_over
 
 from nftsync.cli import nftsync
+from nftsync.daemon.figures import Freshness
 from nftsync.receiver.telemetry import Backlog, Metrics
 from nftsync.sandbox.server import SandboxServer
+from nftsync.store.schema import open_store
 
 PAGE = ROOT / "docs" / "operations.md"
 
@@ -139,12 +142,18 @@ def test_schedules_have_five_fields():
         assert re.match(r"(?:[\d*/]+ +){5}cd /srv/nftsync && \.venv/bin/nftsync ", line), line
 
 
-def test_each_metric_is_described():
+def test_each_metric_is_described_and_no_other_is_named(tmp_path: Path):
+    database = tmp_path / "nftsync.db"
+    open_store(database).close()
     (table,) = [table for table in tables(read(PAGE)) if table[0][0] == "metric"]
-    families = [*Metrics().registry.collect(), *Backlog(Path("missing.db")).collect()]
+    collectors = [Metrics().registry, Backlog(database), Freshness(database, timedelta(hours=6))]
+    families = [family for each in collectors for family in each.collect()]
     names = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
     assert {row[0].strip("`") for row in table[1:]} == names
-    assert set(re.findall(r"\bnftsync_[a-z_]+", read(PAGE))) <= names
+    rules = read(ROOT / "docs" / "alerts.yml")
+    assert set(re.findall(r"\bnftsync_[a-z_]+", read(PAGE) + rules)) <= names
+    (alerts,) = [table for table in tables(read(PAGE)) if table[0][0] == "alert"]
+    assert [row[0].strip("`") for row in alerts[1:]] == re.findall(r"- alert: (\w+)", rules)
 
 
 def test_each_described_log_message_is_logged_somewhere():

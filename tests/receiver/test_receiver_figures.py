@@ -14,7 +14,7 @@ from contextlib import closing
 import pytest
 from receiver_world import Running, body
 
-from nftsync.receiver.telemetry import log_json_lines
+from nftsync.daemon.log import log_lines
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def log() -> Iterator[io.StringIO]:
     stream = io.StringIO()
     root = logging.getLogger()
     level = root.level
-    handler = log_json_lines(logging.DEBUG, stream)
+    handler = log_lines(logging.DEBUG, stream)
     yield stream
     root.removeHandler(handler)
     root.setLevel(level)

@@ -56,8 +56,17 @@ def wait_until(condition: Callable[[], object], what: object = "it") -> None:
 
 
 def query(database: Path, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect(database, timeout=30)) as connection:
+    with closing(sqlite3.connect(database, timeout=30)) as connection, connection:
         return connection.execute(statement, parameters).fetchall()
+
+
+def scraped(port: int) -> dict[str, float]:
+    """What a `serve` tells Prometheus, by metric and labels."""
+    text = httpx.get(
+        f"http://127.0.0.1:{port}/metrics", trust_env=False, verify=False, timeout=30
+    ).text
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
 def states(database: Path) -> dict[str, str]:

@@ -8,6 +8,7 @@ import httpx
 from serve_process import (
     SECRET,
     free_port,
+    scraped,
     serving,
     states,
     wait_until,
@@ -19,14 +20,6 @@ from nftsync.sandbox.server import SandboxServer
 
 NOBODY = "00000000-0000-4000-8000-0000000000ff"
 PREVIOUS = "the-secret-before-it"
-
-
-def metrics(port: int) -> dict[str, float]:
-    text = httpx.get(
-        f"http://127.0.0.1:{port}/metrics", trust_env=False, verify=False, timeout=30
-    ).text
-    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
 def test_counters_move_with_the_traffic_and_no_secret_is_logged(
@@ -56,8 +49,8 @@ def test_counters_move_with_the_traffic_and_no_secret_is_logged(
         assert server.get("/webhooks") == 405
         assert server.get("/metrics") == 404
         wait_until(lambda: not {"pending", "running"} & set(states(synced).values()))
-        wait_until(lambda: metrics(port)['nftsync_replay_webhooks_total{state="done"}'] == 5)
-        figures = metrics(port)
+        wait_until(lambda: scraped(port)['nftsync_replay_webhooks_total{state="done"}'] == 5)
+        figures = scraped(port)
         assert server.stop() == 0
     expected = {
         "nftsync_webhooks_received_total": 12,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import pty
+import re
 import signal
 import socket
 import subprocess
@@ -189,3 +191,40 @@ def test_requests_that_the_server_itself_fails_at_take_a_bounded_part_of_the_log
         assert server.stop() == 0
     by_second = Counter(line["time"][:19] for line in server.lines if line["logger"] == "waitress")
     assert all(count <= 20 for count in by_second.values()), by_second
+
+
+def test_on_a_terminal_its_lines_are_for_people(tmp_path: Path) -> None:
+    terminal, theirs = pty.openpty()
+    hostile = b'{"id": "\\u001b[2J", "x": 0}'
+    port = free_port()
+    with subprocess.Popen(
+        command("serve", "-d", tmp_path / "nftsync.db", "--port", port, "--no-replay"),
+        env=environment(),
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        said = b""
+
+        def says(text: bytes) -> bool:
+            nonlocal said
+            said += os.read(terminal, 4096)
+            return text in said
+
+        wait_until(lambda: says(b"serving"))
+        assert post(f"http://127.0.0.1:{port}/webhooks", hostile) == 200
+        assert post(f"http://127.0.0.1:{port}/webhooks", b"{}", "another secret") == 401
+        wait_until(lambda: says(b"refused"))
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: says(b"stopped"))
+        assert process.wait(timeout=PATIENCE) == 0
+    os.close(terminal)
+    lines = said.decode().splitlines()
+    head = r"[0-2]\d:[0-5]\d:[0-5]\dZ (INFO   |WARNING) "
+    assert lines[0].endswith("Ctrl-C ends it.") or lines[1].endswith("Ctrl-C ends it.")
+    logged = [line for line in lines if "Ctrl-C" not in line]
+    assert all(re.match(head, line) for line in logged), logged
+    refused = next(line for line in logged if "refused a webhook" in line)
+    assert "reason wrong, remote 127.0.0.1, bytes 2" in refused
+    assert "\x1b" not in said.decode()

@@ -1,0 +1,173 @@
+"""How fresh the mirror is, for Prometheus, read from the database: it holds after a restart."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from nftsync.errors import NftsyncError
+from nftsync.store.database import connect_reader
+
+__all__ = ["Freshness"]
+
+_WALLET_STATUSES = ("never", "ok", "incomplete", "failed")
+_ENDED_AS = ("ok", "partial", "failed", "interrupted")
+
+#: A wallet that was never read is as old as our knowledge of it.
+_STALEST = "SELECT min(coalesce(synced_at, first_seen_at)) FROM wallets WHERE tracked"
+_WALLETS = "SELECT status, count(*) FROM wallets WHERE tracked GROUP BY status"
+_SYNC = """
+    SELECT started_at, finished_at, status, seconds FROM sync_runs
+    WHERE reads_all AND finished_at IS NOT NULL AND status IN ({}) ORDER BY started_at DESC LIMIT 1
+"""
+_LAST_SYNC = _SYNC.format(", ".join(f"'{status}'" for status in _ENDED_AS))
+_GOOD_SYNC = _SYNC.format("'ok'")
+#: As the schedule counts: one that left out wallets that fail was made, too.
+_MADE_SYNC = _SYNC.format("'ok', 'partial'")
+_DATABASE_MADE = "SELECT min(applied_at) FROM _sqlite_migrations"
+_WEBHOOK = "SELECT received_at FROM webhooks ORDER BY webhook_no {} LIMIT 1"
+_CHANGES = """
+    SELECT coalesce(max(change_id), ?1),
+        count(*) FILTER (WHERE baseline),
+        count(*) FILTER (WHERE NOT baseline AND webhook_id IS NULL),
+        count(*) FILTER (WHERE NOT baseline AND webhook_id IS NOT NULL),
+        count(*) FILTER (WHERE NOT baseline AND webhook_id IS NULL AND observed_at > ?2)
+    FROM balance_change_rows WHERE change_id > ?1
+"""
+
+
+class Freshness(Collector):
+    """Reads the database whenever the figures are asked for; none while it cannot be read.
+
+    Args:
+        database: the database.
+        every: from the start of one full sync to the next; None: none are scheduled.
+    """
+
+    def __init__(self, database: Path, every: timedelta | None) -> None:
+        self._database = database
+        self._every = every
+        # The log of changes only grows, so of millions each is counted once.
+        self._counting = threading.Lock()
+        self._counted_to = 0
+        self._changes = [0, 0, 0, 0]
+
+    def collect(self) -> Iterator[Metric]:
+        """Give the figures, all of one moment."""
+        found: list[Metric] = []
+        with suppress(NftsyncError, sqlite3.Error), closing(connect_reader(self._database)) as db:
+            db.execute("PRAGMA busy_timeout = 1000")
+            db.execute("BEGIN DEFERRED")
+            moment = datetime.now(UTC)
+            found += [*_wallets(db, moment), *_syncs(db), *self._count_changes(db)]
+            found.append(_last_webhook(db, moment))
+            if self._every is not None:
+                found.append(_overdue(db, moment, self._every))
+        yield from found
+
+    def _count_changes(self, connection: sqlite3.Connection) -> Iterator[Metric]:
+        with self._counting:
+            first = _time(connection, _WEBHOOK.format("ASC")) or "9999"
+            self._counted_to, *more = connection.execute(
+                _CHANGES, (self._counted_to, first)
+            ).fetchone()
+            self._changes = [sum(pair) for pair in zip(self._changes, more, strict=True)]
+            *by_source, untold = self._changes
+        changes = CounterMetricFamily(
+            "nftsync_changes", "Changes of balances in the log, by source.", labels=["source"]
+        )
+        for source, count in zip(("first read", "sync", "webhook"), by_source, strict=True):
+            changes.add_metric([source], count)
+        yield changes
+        yield CounterMetricFamily(
+            "nftsync_changes_untold",
+            "Changes that a sync found although webhooks came before.",
+            value=untold,
+        )
+
+
+def _wallets(connection: sqlite3.Connection, moment: datetime) -> Iterator[Metric]:
+    wallets = GaugeMetricFamily("nftsync_wallets", "Tracked wallets, by status.", labels=["status"])
+    counts = dict(connection.execute(_WALLETS).fetchall())
+    for status in _WALLET_STATUSES:
+        wallets.add_metric([status], counts.get(status, 0))
+    yield wallets
+    yield _gauge(
+        "nftsync_stalest_wallet_age_seconds",
+        "Time since the least recently read tracked wallet was read.",
+        _age(_time(connection, _STALEST), moment),
+    )
+
+
+def _syncs(connection: sqlite3.Connection) -> Iterator[Metric]:
+    status = GaugeMetricFamily(
+        "nftsync_last_sync_status", "1 for how the last full sync ended.", labels=["status"]
+    )
+    row = connection.execute(_LAST_SYNC).fetchone()
+    _, ended, last, seconds = row or (None, None, None, None)
+    for each in _ENDED_AS:
+        status.add_metric([each], each == last)
+    yield status
+    yield _gauge("nftsync_last_sync_seconds", "How long the last full sync took.", seconds)
+    yield _gauge(
+        "nftsync_last_sync_timestamp_seconds", "When the last full sync ended.", _unix(ended)
+    )
+    good = connection.execute(_GOOD_SYNC).fetchone()
+    yield _gauge(
+        "nftsync_last_good_sync_timestamp_seconds",
+        "When the last full sync ended in which no wallet failed.",
+        _unix(good and good[1]),
+    )
+
+
+def _overdue(connection: sqlite3.Connection, moment: datetime, every: timedelta) -> Metric:
+    made = connection.execute(_MADE_SYNC).fetchone()
+    if made is None:
+        began = _time(connection, _DATABASE_MADE)
+        due = moment if began is None else datetime.fromisoformat(began)
+    else:
+        started, ended = map(datetime.fromisoformat, made[:2])
+        due = max(started + every, ended)  # also where one takes longer than that
+    return _gauge(
+        "nftsync_sync_overdue_seconds",
+        "For how long a full sync has been due that none has come to an end since.",
+        max(0.0, (moment - due).total_seconds()),
+    )
+
+
+def _last_webhook(connection: sqlite3.Connection, moment: datetime) -> Metric:
+    return _gauge(
+        "nftsync_last_webhook_age_seconds",
+        "Time since the last new webhook was received.",
+        _age(_time(connection, _WEBHOOK.format("DESC")), moment),
+    )
+
+
+def _gauge(name: str, text: str, value: float | None) -> Metric:
+    """A figure, or none where it is not known."""
+    family = GaugeMetricFamily(name, text)
+    if value is not None:
+        family.add_metric([], value)
+    return family
+
+
+def _time(connection: sqlite3.Connection, query: str) -> str | None:
+    row = connection.execute(query).fetchone()
+    return None if row is None else row[0]
+
+
+def _unix(at: str | None) -> float | None:
+    return None if at is None else datetime.fromisoformat(at).timestamp()
+
+
+def _age(at: str | None, moment: datetime) -> float | None:
+    if at is None:
+        return None
+    return max(0.0, (moment - datetime.fromisoformat(at)).total_seconds())
