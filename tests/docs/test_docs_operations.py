@@ -9,10 +9,13 @@ import select
 import shlex
 import signal
 import socket
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
 import click
+import provider as fake
 import pytest
 from docs_pages import PAGES, ROOT, Block, blocks, read, tables
 from docs_runner import Runner
@@ -66,6 +69,7 @@ def server(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> ServerRunner:
         session.replace["9787"] = str(listener.getsockname()[1])
     session.replace["/etc/nftsync"] = str(session.folder / "etc")
     (session.folder / "wallets.csv").write_text("\n".join(EXAMPLES))
+    (session.folder / "etc").mkdir()
     return ServerRunner(session, monkeypatch)
 
 
@@ -74,7 +78,7 @@ def test_the_page_leads_through_a_server_s_life(server: ServerRunner, provider: 
     for block in blocks(PAGE):
         if "--follow" in block.text:
             assert " has left " in _first_line(server, block.text, provider)
-        elif block.language in {"sh", "toml", "python"}:
+        elif block.language in {"sh", "toml", "csv", "python"}:
             server.run(block)
             if server.receives:
                 hand_over(provider, server.database)
@@ -136,10 +140,48 @@ def test_units_are_read_as_systemd_reads_them(block: Block):
     assert all(f"export {variable}=/etc/nftsync/{name}\n" in page for variable, name in used)
 
 
-def test_schedules_have_five_fields():
-    crontabs = [b.text for b in blocks(PAGE) if b.mark == "not run: a crontab"]
-    for line in "".join(crontabs).splitlines():
-        assert re.match(r"(?:[\d*/]+ +){5}cd /srv/nftsync && \.venv/bin/nftsync ", line), line
+SCHEDULED = [
+    line
+    for page in PAGES
+    for block in blocks(page)
+    if block.mark == "not run: a crontab"
+    for line in block.text.splitlines()
+]
+
+
+def test_schedules_do_their_work_with_the_little_that_cron_hands_on(server: ServerRunner):
+    """A command a line, and no variable of whoever wrote it."""
+    site = server.session.folder
+    (site / ".venv" / "bin").mkdir(parents=True)
+    (site / ".venv" / "bin" / "nftsync").symlink_to(Path(sys.executable).parent / "nftsync")
+    (site / "etc" / "token").write_text("the-token")
+    commands = {}
+    for line in SCHEDULED:
+        found = re.fullmatch(r"(?:[\d*/]+ +){5}(cd /srv/nftsync && .*?bin/nftsync (\w+).*)", line)
+        assert found, line
+        commands[found[2]] = server.session.replaced(found[1].replace("/srv/nftsync", str(site)))
+    cron = {"HOME": str(site), "LOGNAME": "nftsync", "SHELL": "/bin/sh", "PATH": "/usr/bin:/bin"}
+    with fake.Provider() as provider:
+        for each in EXAMPLES:
+            provider.holds(each, fake.entry(fake.token(1)))
+        (settings,) = [block for block in blocks(PAGE) if "# /srv/nftsync/" in block.text]
+        server.session.replace["https://api.example.com"] = provider.url
+        server.run(settings)
+        for name in sorted(commands, key=["sync", "replay", "inbox", "status", "backup"].index):
+            ran = subprocess.run(
+                ["/bin/sh", "-c", commands[name]], cwd="/", env=cron, capture_output=True, text=True
+            )
+            logs = "".join(file.read_text() for file in site.glob("*.log"))
+            assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", ""), logs
+        tokens = {seen.headers["authorization"] for seen in provider.requests()}
+    assert tokens == {"Bearer the-token"}
+    assert len([*(site / "backups").glob("nftsync-*.db")]) == 1
+    (site / "data" / "nftsync.db").unlink()
+    for name in ("status", "backup"):  # what fails is printed, so that cron mails it
+        ran = subprocess.run(
+            ["/bin/sh", "-c", commands[name]], cwd="/", env=cron, capture_output=True, text=True
+        )
+        assert "there is no database" in ran.stdout + ran.stderr
 
 
 def test_each_metric_is_described_and_no_other_is_named(tmp_path: Path):

@@ -27,7 +27,7 @@ def test_only_what_other_programs_read_is_not_run():
         "not run: stays open until Ctrl-C",
         "not run: systemd units",
         "not run: a web server's configuration",
-        "not run: alert rules of Prometheus",
+        "not run: as root",
         "not run: Litestream's configuration",
     }
 
