@@ -174,7 +174,7 @@ def progress_bar(
     Returns:
         A tqdm bar: `update(n)` and `close()`.
     """
-    in_notebook = "ipykernel" in sys.modules and not sys.stderr.isatty()
+    in_notebook = _is_notebook() and not sys.stderr.isatty()
     if in_notebook and shown is not False and find_spec("ipywidgets"):
         from tqdm.notebook import tqdm
     else:
@@ -183,6 +183,12 @@ def progress_bar(
     return tqdm(
         desc=label, total=total, unit=f" {unit}", initial=done, disable=hidden, dynamic_ncols=True
     )
+
+
+def _is_notebook() -> bool:
+    """Whether this process is a notebook's kernel: what merely imports one is none."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 @contextmanager

@@ -255,7 +255,7 @@ def test_errors_of_one_kind_are_told_once(
     asked = ("sync", "--base-url", lying.url, "-d", database, "--wallets-file", "wallets.csv")
     done = command(*asked, "--retries", "1")
     assert done.code == 1
-    first, second, third = done.err.splitlines()
+    first, second, third, advice = done.err.splitlines()
     assert first.startswith("nftsync: 6 wallets: the provider answered 500 Internal Server Error: ")
     rest = ", …; all with --json or `nftsync wallets --status failed`"
     assert first.endswith(f": Treasury, 0000000a…0001, 0000000a…0002{rest}")
@@ -263,6 +263,7 @@ def test_errors_of_one_kind_are_told_once(
     assert third.startswith("nftsync: Cold")
     assert f"({wallet(8)}): the provider answered 404" in third
     assert "\x1b" not in third
+    assert advice.endswith("nftsync wallets untrack WALLET...")
     listed = command("wallets", "--status", "failed", "--json", "-d", database).json
     assert len(listed) == 9
     assert len(command(*asked, "--retries", "1", "--json").json["failures"]) == 9
