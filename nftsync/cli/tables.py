@@ -20,7 +20,7 @@ __all__ = ["Column", "Kind", "print_table", "table_lines", "wide_option", "wrapp
 Kind: TypeAlias = Literal["text", "id", "key", "time", "number", "message"]
 _Row: TypeAlias = Mapping[str, Any]
 
-_GAP = 2
+_GAP, _BETWEEN = 2, "  "
 _INDENT = 4
 #: What texts may be cut to: to the first, lest columns need another line, else to as much as does.
 _NARROWEST, _NARROWEST_MESSAGE = 14, 16
@@ -147,6 +147,15 @@ class _Layout:
         self._cuts = width is not None
         if width is not None:
             self._fit(width)
+        #: Of each line: what stands before it, its columns, whether it goes if they say nothing.
+        self._plan = [
+            (
+                " " * (bool(number) * _INDENT),
+                [(place, self._widths[place], self._kinds[place]) for place in band],
+                number > 0 and all(self._kinds[place] == "message" for place in band),
+            )
+            for number, band in enumerate(self._bands)
+        ]
 
     def _fit(self, width: int) -> None:
         """Put columns on as few lines as do with texts cut, then cut as little as that allows."""
@@ -191,31 +200,31 @@ class _Layout:
 
     def lines(self, cells: Sequence[str]) -> Iterator[str]:
         """The lines of a row."""
-        for number, band in enumerate(self._bands):
-            if number and all(self._says_nothing(place, cells[place]) for place in band):
+        for indent, band, may_go in self._plan:
+            if may_go and all(cells[place] == MISSING for place, *_ in band):
                 continue
-            line = " " * (bool(number) * _INDENT)
+            parts: list[str] = []
             below: list[str] = []
-            for place in band:
-                text, width, kind = cells[place], self._widths[place], self._kinds[place]
-                if self._cuts and _length(text) > width:
+            for place, width, kind in band:
+                text = cells[place]
+                length = len(text) if text.isascii() else _length(text)
+                if length > width and self._cuts:
                     if kind == "text":
                         text = _words(text, width)
                     elif kind == "message":
+                        before = " " * _length(indent + _BETWEEN.join([*parts, ""]))
                         text, *more = _message(text, width)
-                        below = [" " * _length(line) + each for each in more]
-                space = " " * (width - _length(text))
-                line += (space + text if kind == "number" else text + space) + " " * _GAP
-            yield line.rstrip()
+                        below = [before + each for each in more]
+                    length = _length(text)
+                space = " " * (width - length)
+                parts.append(space + text if kind == "number" else text + space)
+            yield (indent + _BETWEEN.join(parts)).rstrip()
             yield from below
-
-    def _says_nothing(self, place: int, text: str) -> bool:
-        return text == MISSING and self._kinds[place] == "message"
 
 
 def _length(text: str) -> int:
     """The columns of characters that a text takes."""
-    if text.isascii():
+    if text.replace("…", "").replace(MISSING, "").isascii():
         return len(text)
     from rich.cells import cell_len
 

@@ -243,7 +243,8 @@ class _Link:
     ) -> None:
         self._proxy = network.proxy
         # Without what may stand before an @.
-        self._where = f"{network.base_url.scheme}://{network.base_url.netloc.decode('ascii')}"
+        where = f"{network.base_url.scheme}://{network.base_url.netloc.decode('ascii')}"
+        self._none = f"no connection to {where}"
         self._connect = partial(
             httpx.HTTPTransport,
             verify=network.tls,
@@ -330,14 +331,11 @@ class _Link:
                 f"the proxy {self._proxy} refused: {error}", final=str(error)[:1] == "4"
             )
         if isinstance(error, UnicodeError):  # out of the resolver, for a label too long
-            return NoConnection(
-                f"no connection to {self._where}: that is no host name", connected=False
-            )
+            return NoConnection(f"{self._none}: that is no host name", connected=False)
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
             if self._proxy is not None and self._socket is None:
                 return ProxyFailed(f"no connection to the proxy {self._proxy}: {_say(error)}")
-            what = f"no connection to {self._where}: {_say(error)}"
-            return NoConnection(what + _next_step(str(error)), connected=False)
+            return NoConnection(f"{self._none}: {_say(error)}", connected=False)
         if self._is_cut or error is None:
             return NoConnection(f"no whole answer within {self._timeout:g} s")
         if isinstance(error, httpx.LocalProtocolError):  # whose text may show a secret
@@ -391,14 +389,11 @@ def _gzip(content_encoding: str) -> Any:
     return zlib.decompressobj(zlib.MAX_WBITS | 16)
 
 
-def _next_step(why: str) -> str:
-    """What to do about a connection that could not be made, where its error shows that."""
-    if "WRONG_VERSION_NUMBER" in why or "record layer failure" in why:
-        return "; does it speak http, and not https? base_url says which"
-    if "certificate verify failed" in why:
-        return "; ca_file names a file of whom to trust"
-    return ""
-
-
 def _say(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    """What went wrong, and what to do about it where the error shows that."""
+    why = str(error) or type(error).__name__
+    if "WRONG_VERSION_NUMBER" in why or "record layer failure" in why:
+        why += "; does it speak http, and not https? base_url says which"
+    if "certificate verify failed" in why:
+        why += "; ca_file names a file of whom to trust"
+    return why
