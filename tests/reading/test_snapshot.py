@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from mirrored_site import Site
-from worlds import Outcome
+from worlds import PATIENCE, Outcome
 
 from nftsync import frames
 from nftsync.errors import InputError, StoreError
@@ -70,10 +70,10 @@ def test_a_file_that_appears_meanwhile_is_kept(
 
 def test_a_copy_taken_while_others_write_is_of_one_moment(site: Site, tmp_path: Path) -> None:
     """A writer adds to two tables in each transaction; a copy never has one without the other."""
-    stop, commits = threading.Event(), 0
+    stop, begun = threading.Event(), threading.Event()
 
     def write() -> None:
-        nonlocal commits
+        commits = 0
         with closing(sqlite3.connect(site.database, isolation_level=None, timeout=30)) as writer:
             while not stop.is_set():
                 writer.execute("BEGIN IMMEDIATE")
@@ -90,10 +90,12 @@ def test_a_copy_taken_while_others_write_is_of_one_moment(site: Site, tmp_path: 
                     (name,),
                 )
                 writer.execute("COMMIT")
+                begun.set()
 
     thread = threading.Thread(target=write)
     thread.start()
     try:
+        assert begun.wait(PATIENCE)
         for number in range(5):
             copy = tmp_path / f"copy{number}.db"
             write_snapshot(site.database, copy, step=1)
@@ -105,7 +107,6 @@ def test_a_copy_taken_while_others_write_is_of_one_moment(site: Site, tmp_path: 
     finally:
         stop.set()
         thread.join()
-    assert commits > 0
 
 
 def test_what_goes_wrong_leaves_nothing_behind(
