@@ -13,11 +13,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from nftsync.errors import NftsyncError
+from nftsync.store import WALLET_STATUSES
 from nftsync.store.database import connect_reader
+from nftsync.store.schema import made_at
 
 __all__ = ["Freshness"]
 
-_WALLET_STATUSES = ("never", "ok", "incomplete", "failed")
 _ENDED_AS = ("ok", "partial", "failed", "interrupted")
 
 #: A wallet that was never read is as old as our knowledge of it.
@@ -31,7 +32,6 @@ _LAST_SYNC = _SYNC.format(", ".join(f"'{status}'" for status in _ENDED_AS))
 _GOOD_SYNC = _SYNC.format("'ok'")
 #: As the schedule counts: one that left out wallets that fail was made, too.
 _MADE_SYNC = _SYNC.format("'ok', 'partial'")
-_DATABASE_MADE = "SELECT min(applied_at) FROM _sqlite_migrations"
 _WEBHOOK = "SELECT received_at FROM webhooks ORDER BY webhook_no {} LIMIT 1"
 _CHANGES = """
     SELECT coalesce(max(change_id), ?1),
@@ -96,7 +96,7 @@ class Freshness(Collector):
 def _wallets(connection: sqlite3.Connection, moment: datetime) -> Iterator[Metric]:
     wallets = GaugeMetricFamily("nftsync_wallets", "Tracked wallets, by status.", labels=["status"])
     counts = dict(connection.execute(_WALLETS).fetchall())
-    for status in _WALLET_STATUSES:
+    for status in WALLET_STATUSES:
         wallets.add_metric([status], counts.get(status, 0))
     yield wallets
     yield _gauge(
@@ -130,7 +130,7 @@ def _syncs(connection: sqlite3.Connection) -> Iterator[Metric]:
 def _overdue(connection: sqlite3.Connection, moment: datetime, every: timedelta) -> Metric:
     made = connection.execute(_MADE_SYNC).fetchone()
     if made is None:
-        began = _time(connection, _DATABASE_MADE)
+        began = made_at(connection)
         due = moment if began is None else datetime.fromisoformat(began)
     else:
         started, ended = map(datetime.fromisoformat, made[:2])

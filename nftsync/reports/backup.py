@@ -19,7 +19,7 @@ import filelock
 from nftsync.errors import InputError, StoreError
 from nftsync.reports.snapshot import write_snapshot
 from nftsync.store.database import explained
-from nftsync.store.schema import reading
+from nftsync.store.schema import made_at, reading
 
 __all__ = ["Backup", "write_backup"]
 
@@ -107,9 +107,7 @@ class _Names(NamedTuple):
     @classmethod
     def of(cls, database: Path) -> _Names:
         with reading(database) as connection:
-            (made,) = connection.execute(
-                "SELECT min(applied_at) FROM _sqlite_migrations"
-            ).fetchone()
+            made = made_at(connection)
         origin = f"{database.resolve()}\n{made}".encode(errors="surrogateescape")
         return cls(database.stem, hashlib.sha256(origin).hexdigest()[:6])
 

@@ -24,7 +24,7 @@ from nftsync.store.database import (
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-__all__ = ["check_schema", "open_store", "opened", "reading"]
+__all__ = ["check_schema", "made_at", "open_store", "opened", "reading"]
 
 
 #: The name under which sqlite-utils notes in `_sqlite_migrations` what has been applied.
@@ -92,6 +92,13 @@ def check_schema(connection: sqlite3.Connection, path: Path | str) -> int:
             "or name another --database"
         )
     return len(applied)
+
+
+def made_at(connection: sqlite3.Connection) -> str | None:
+    """When the database was made, in sqlite-utils' form of a time; None: it is empty."""
+    made: str | None
+    (made,) = connection.execute("SELECT min(applied_at) FROM _sqlite_migrations").fetchone()
+    return made
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
