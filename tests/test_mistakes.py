@@ -20,6 +20,7 @@ from worlds import Outcome
 import nftsync
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
+from nftsync.store.database import sync_lock
 
 STRANGER = "00000000-0000-4000-8000-000000000001"
 
@@ -77,12 +78,9 @@ TYPED = [
     ("holdings --wallet Twins", 2, "2 wallets are called 'Twins'; name one by its id"),
     ("evidence Nobody --at today", 2, "neither a wallet id (a UUID) nor the label"),
     ("evidence Treasury", 2, "Missing option '--at'"),
-    (f"holdings --wallet {STRANGER}", 0, "`nftsync wallets` lists those that are known"),
     ("holdings --wallet 8d1cc10a-7fbf", 2, "neither a wallet id (a UUID) nor the label"),
     ("holdings --contract Harborr", 2, "there is no collection or contract 'Harborr'"),
-    (f"holdings --contract 0x{1:040}", 0, "No token that is known is of contract"),
     ("holdings --as-of 2999-01-01", 2, "is in the future"),
-    ("holdings --as-of 2000-01-01", 0, "the first read that was stored is of"),
     ("holdings --as-of 31.01.2026", 2, "is not a time; write 2026-01-31"),
     ("changes --since soon", 2, "is not a time; write 2026-01-31"),
     ("changes --since 2999-01-01", 2, "is in the future"),
@@ -114,6 +112,17 @@ TYPED = [
     ("holdings -d other.db", 1, "other.db"),
     ("holdings -d cut.db", 1, "damaged"),
     (f"sync --base-url URL -d /proc/nfts.db {STRANGER}", 1, "name a --database"),
+    ("holdings --as-of 2000-01-01", 0, "ask for a time from then on"),
+    (f"holdings --wallet {STRANGER}", 0, f"`nftsync sync {STRANGER}` reads others"),
+    (f"holdings --contract 0x{2:040}", 0, "`nftsync collections` lists those that are known"),
+    (f"evidence {STRANGER} --at today", 2, f"`nftsync sync {STRANGER}` reads it from now on"),
+    ("changes --limit 99999999999999999999", 2, "--limit"),
+    ("holdings -d pipe.db", 1, "is a pipe or a device, not a database; name a file"),
+    (f"sync --base-url URL -d pipe.db {STRANGER}", 1, "is a pipe or a device"),
+    (f"sync --base-url URL -d loop.db {STRANGER}", 1, "Too many levels of symbolic links"),
+    (f"sync --base-url URL -d / {STRANGER}", 1, "/ is a folder, not a database; name a file"),
+    ("check --base-url URL -d loop.db", 1, "FAILED   database: cannot use"),
+    ("check --base-url URL -d pipe.db", 1, "FAILED   database: "),
     ("holdings --config none.toml", 2, "cannot read"),
     ("holdings --config unknown.toml", 2, "the nearest one is 'base_url'"),
     ("holdings --config broken.toml", 2, "broken.toml is not TOML: line 1"),
@@ -129,6 +138,9 @@ def test_what_was_typed_is_answered_with_what_to_do(
     (folder / "text.db").write_text("wallet_id\n" * 100)
     (folder / "unknown.toml").write_text('base-ur = "https://api.example.com"\n')
     (folder / "broken.toml").write_text("base_url = https://api.example.com\n")
+    if not (folder / "pipe.db").exists():
+        os.mkfifo(folder / "pipe.db")
+        (folder / "loop.db").symlink_to("loop.db")
     (folder / "cut.db").write_bytes((folder / "nfts.db").read_bytes()[:9_000])
     with closing(sqlite3.connect(folder / "other.db")) as other:
         other.execute("CREATE TABLE IF NOT EXISTS songs (title)")
@@ -137,6 +149,14 @@ def test_what_was_typed_is_answered_with_what_to_do(
     if "sync" in words and "--retries" not in words:
         words += ["--retries", "1"]
     answered(command(*words), code, says)
+
+
+def test_check_tells_of_a_sync_that_is_running(
+    place: Place, command: Callable[..., Outcome]
+) -> None:
+    with sync_lock(place.folder / "nfts.db"):
+        answered(command("check", "--base-url", place.url), 0, "; a sync is running, and another")
+    assert "a sync is running" not in command("check", "--base-url", place.url).out
 
 
 def answered(done: Outcome, code: int, says: str) -> None:
@@ -153,6 +173,7 @@ SURROUNDED = [
     ({"NFTSYNC_API_TOKEN_FILE": "none.txt"}, "status", 2, "cannot read"),
     ({"NFTSYNC_WEBHOOK_SECRET": " "}, "serve --base-url URL", 2, "webhook_secret"),
     ({"NFTSYNC_TOKEN_COMMAND": "false"}, "sync --base-url URL Treasury", 2, "run it by hand"),
+    ({"NFTSYNC_TOKEN_COMMAND": "false"}, "check --base-url URL -d new.db", 1, "run it by hand"),
     ({"NFTSYNC_PROXY": "http://127.0.0.1:1"}, "sync --base-url URL Treasury", 1, "to the proxy"),
     ({"NFTSYNC_CA_FILE": "none.pem"}, "sync --base-url https://x.example Treasury", 2, "ca_file"),
     ({"NFTSYNC_CONFIG": "none.toml"}, "status", 2, "cannot read"),

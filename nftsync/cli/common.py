@@ -111,7 +111,7 @@ def limit_option(text: str, default: int | None) -> Callable[[Callable[..., Any]
     """Give a command `--limit`."""
     return click.option(
         "--limit",
-        type=click.IntRange(min=0),
+        type=click.IntRange(min=0, max=2**63 - 1),
         default=default,
         show_default=default is not None,
         metavar="N",

@@ -48,7 +48,11 @@ def why_nothing(
         named = [label or wallet_id for wallet_id, label in known] or ids
         whose = f" of wallet {named[0]}" if len(ids) == 1 else f" of {counted(len(ids), 'wallet')}"
         if not known:
-            return f"nothing is known{whose}; `nftsync wallets` lists those that are known"
+            one = ids[0] if len(ids) == 1 else "ID..."
+            return (
+                f"nothing is known{whose}; `nftsync wallets` lists those that are known,"
+                f" `nftsync sync {one}` reads others"
+            )
         which = f"WHERE wallet_no IN (SELECT wallet_no FROM wallets WHERE wallet_id {IN_JSON})"  # noqa: S608
     first = next(source.rows(_FIRST.format(which=which), parameters * 2))[0]
     if first is None:
@@ -57,10 +61,13 @@ def why_nothing(
     if moment is not None and moment < first:
         return (
             f"nothing is known{whose} of {moment}: the first read that was stored is of {first},"
-            " so there may have been holdings"
+            " so there may have been holdings; ask for a time from then on"
         )
     if (contract := chosen_contract(source, contract)) is not None:
         query = f"SELECT 1 FROM tokens WHERE {is_contract(contract)} LIMIT 1"  # noqa: S608
         if not any(source.rows(query, (contract,))):
-            return f"no token that is known is of contract {shown(contract)}"
+            return (
+                f"no token that is known is of contract {shown(contract)};"
+                " `nftsync collections` lists those that are known"
+            )
     return None

@@ -228,6 +228,7 @@ class Client:
         access = access or config.access()
         self.breaker = CircuitBreaker()
         self._slots = Slots(access.limiter, urgent=urgent)
+        self._auth = access.auth
         self._exchange = Exchange(config, access, self._slots, self.breaker)
         self.proxy = None if access.network.proxy is None else str(access.network.proxy)
         self._ignore_fields = frozenset(config.ignore_fields)
@@ -238,6 +239,14 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def sign_in(self) -> None:
+        """Get the token now and not with the first request; the provider is not asked.
+
+        Raises:
+            SettingsError: the token command failed.
+        """
+        self._auth.headers()
 
     def stop(self) -> None:
         """Send no more requests, and end those under way; their calls raise `Stopped`."""

@@ -76,7 +76,10 @@ def find_evidence(path: Path | str, wallet: str, at: str) -> Evidence:
             "SELECT wallet_no, label FROM wallets WHERE wallet_id = ?", (wallet_id,)
         ).fetchone()
         if known_as is None:
-            raise InputError(f"wallet {wallet_id} is not known here; see `nftsync wallets`")
+            raise InputError(
+                f"wallet {wallet_id} is not known here; `nftsync wallets` lists those that are,"
+                f" `nftsync sync {wallet_id}` reads it from now on"
+            )
         number, label = known_as
         at = known_time(connection, at)
         known, reads, unproven = _states_around(connection, number, at)

@@ -18,7 +18,13 @@ from nftsync import __version__
 from nftsync.errors import AccessRefused, NftsyncError, NoConnection, ProxyFailed, ReadError
 from nftsync.records import Effort
 from nftsync.store.catalog import TABLES
-from nftsync.store.database import BUSY_SECONDS, connect_reader, explained
+from nftsync.store.database import (
+    BUSY_SECONDS,
+    connect_reader,
+    explained,
+    is_syncing,
+    refuse_what_is_no_file,
+)
 from nftsync.store.schema import check_schema, reading
 
 if TYPE_CHECKING:
@@ -183,6 +189,7 @@ def check_database(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> Check:
 
 
 def _look_at_database(path: Path, busy_seconds: float) -> tuple[Verdict, str]:
+    refuse_what_is_no_file(path)
     if not path.exists():
         nearest = next(folder for folder in path.absolute().parents if folder.exists())
         if nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK):
@@ -205,7 +212,8 @@ def _look_at_database(path: Path, busy_seconds: float) -> tuple[Verdict, str]:
     if report != "ok":
         problem = f"{path} is damaged ({report}); restore a copy, or name another --database"
         return "FAILED", problem
-    return "ok", f"{path} is whole and takes writes"
+    running = "; a sync is running, and another would not start (exit code 75)"
+    return "ok", f"{path} is whole and takes writes{running * is_syncing(path)}"
 
 
 def first_tracked_wallet(path: Path) -> str | None:
@@ -236,6 +244,11 @@ def check_provider(client: Client, base_url: str, wallet_id: str | None) -> Iter
     if client.proxy is not None:
         yield Check("ok", "proxy", f"through {client.proxy}")
     if wallet_id is None:
+        try:
+            client.sign_in()
+        except NftsyncError as error:
+            yield Check("FAILED", "API", str(error))
+            return
         yield Check("skipped", "API", "no wallet to read; name one: nftsync check WALLET")
         return
     try:

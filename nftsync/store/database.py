@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +31,9 @@ __all__ = [
     "create_private_file",
     "explained",
     "file_at",
+    "is_syncing",
     "over_keys",
+    "refuse_what_is_no_file",
     "sync_lock",
     "write_rows",
 ]
@@ -88,7 +91,7 @@ def create_private_file(path: Path) -> None:
     there is not even opened: closing any descriptor of it would drop the locks that other
     connections of this process hold (https://sqlite.org/howtocorrupt.html, section 2.2).
     """
-    _refuse_folder(path)
+    refuse_what_is_no_file(path)
     with _creating:  # or another thread might connect before the descriptor here is closed
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,9 +99,20 @@ def create_private_file(path: Path) -> None:
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
-def _refuse_folder(path: Path) -> None:
-    if path.is_dir():
-        raise StoreError(f"{path} is a folder, not a database; name a file with --database")
+def refuse_what_is_no_file(path: Path) -> None:
+    """Raise a StoreError where something else is, which would be waited for or written into.
+
+    Raises:
+        StoreError: it is a folder, a pipe or a device.
+        OSError: nobody can tell, as with links that lead in a circle.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if not stat.S_ISREG(mode):
+        what = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+        raise StoreError(f"{path} is {what}, not a database; name a file with --database")
 
 
 def connect_writer(path: Path) -> sqlite3.Connection:
@@ -160,7 +174,7 @@ def connect_reader(path: Path | str) -> sqlite3.Connection:
     """
     path = Path(path)
     with explained(path):
-        _refuse_folder(path)
+        refuse_what_is_no_file(path)
         if not path.exists():
             raise StoreError(
                 f"there is no database at {path.absolute()}; `nftsync sync` or `serve` makes one, "
@@ -271,9 +285,10 @@ def sync_lock(database: Path) -> Iterator[None]:
         SyncRunning: another sync holds it.
         StoreError: the lock file beside the database cannot be written.
     """
-    path = database.resolve()
-    lock = filelock.FileLock(path.with_name(path.name + ".sync-lock"), timeout=0, mode=0o600)
     with explained(database):
+        refuse_what_is_no_file(database)
+        path = database.resolve()
+        lock = filelock.FileLock(_sync_lock_of(path), timeout=0, mode=0o600)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire()
@@ -289,6 +304,25 @@ def sync_lock(database: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def is_syncing(database: Path) -> bool:
+    """Whether a sync holds the database's lock; nothing is made.
+
+    Raises:
+        StoreError: the lock file beside the database cannot be opened.
+    """
+    if not _sync_lock_of(database.resolve()).exists():
+        return False
+    try:
+        with sync_lock(database):
+            return False
+    except SyncRunning:
+        return True
+
+
+def _sync_lock_of(database: Path) -> Path:
+    return database.with_name(database.name + ".sync-lock")
 
 
 def over_keys(
