@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import sqlite3
@@ -157,6 +158,15 @@ def test_check_tells_of_a_sync_that_is_running(
     with sync_lock(place.folder / "nfts.db"):
         answered(command("check", "--base-url", place.url), 0, "; a sync is running, and another")
     assert "a sync is running" not in command("check", "--base-url", place.url).out
+
+
+def test_a_sync_that_begins_while_check_looks_waits_for_it(
+    place: Place, command: Callable[..., Outcome]
+) -> None:
+    with (place.folder / "nfts.db.sync-lock").open("a") as looking:
+        fcntl.flock(looking, fcntl.LOCK_EX)
+        threading.Timer(0.2, looking.close).start()
+        answered(command("sync", place.ids[0], "--base-url", place.url), 0, "ok")
 
 
 def answered(done: Outcome, code: int, says: str) -> None:

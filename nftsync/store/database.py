@@ -277,9 +277,17 @@ def _checkpoint(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
 
+#: A look at whether a sync runs holds its lock for an instant, which a sync that begins waits for.
+_LOOK_SECONDS = 1.0
+
+
 @contextmanager
-def sync_lock(database: Path) -> Iterator[None]:
+def sync_lock(database: Path, patience: float = _LOOK_SECONDS) -> Iterator[None]:
     """Hold the database's sync lock during a block.
+
+    Args:
+        database: the database.
+        patience: seconds to wait for the lock.
 
     Raises:
         SyncRunning: another sync holds it.
@@ -288,7 +296,7 @@ def sync_lock(database: Path) -> Iterator[None]:
     with explained(database):
         refuse_what_is_no_file(database)
         path = database.resolve()
-        lock = filelock.FileLock(_sync_lock_of(path), timeout=0, mode=0o600)
+        lock = filelock.FileLock(_sync_lock_of(path), timeout=patience, mode=0o600)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire()
@@ -315,7 +323,7 @@ def is_syncing(database: Path) -> bool:
     if not _sync_lock_of(database.resolve()).exists():
         return False
     try:
-        with sync_lock(database):
+        with sync_lock(database, patience=0):
             return False
     except SyncRunning:
         return True
