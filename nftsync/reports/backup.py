@@ -6,10 +6,9 @@ import hashlib
 import os
 import re
 import shutil
-import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +17,7 @@ import filelock
 
 from nftsync.errors import InputError, StoreError
 from nftsync.reports.snapshot import write_snapshot
-from nftsync.store.database import explained
+from nftsync.store.database import Check, damage, explained
 from nftsync.store.schema import made_at, reading
 
 __all__ = ["Backup", "write_backup"]
@@ -76,7 +75,7 @@ def write_backup(
     ours = _Names.of(database)
     if directory.exists() and not directory.is_dir():
         raise InputError(f"{directory} is there and is no directory; name another")
-    check = ""
+    check: Check = "integrity_check"
 
     def look(copy: Path) -> None:
         nonlocal check
@@ -158,14 +157,9 @@ def _free_place(directory: Path, ours: _Names) -> Path:
         time.sleep(0.1)
 
 
-def _refuse_damaged(copy: Path, check: str, database: Path) -> None:
-    # Writable: else SQLite's check passes over broken constraints.
-    with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
-        try:
-            (report,) = connection.execute(f"PRAGMA {check}(1)").fetchone()
-        except sqlite3.DatabaseError as error:
-            report = str(error)
-    if report != "ok":
+def _refuse_damaged(copy: Path, check: Check, database: Path) -> None:
+    report = damage(copy, check)
+    if report is not None:
         raise StoreError(
             f"the copy of {database} is damaged ({report}) and was not kept, nor was an older one"
             " removed; see whether the database is whole with `nftsync check`, else restore a copy"

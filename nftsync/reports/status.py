@@ -21,6 +21,7 @@ from nftsync.store.catalog import TABLES
 from nftsync.store.database import (
     BUSY_SECONDS,
     connect_reader,
+    damage,
     explained,
     is_syncing,
     refuse_what_is_no_file,
@@ -201,17 +202,16 @@ def _look_at_database(path: Path, busy_seconds: float) -> tuple[Verdict, str]:
     with closing(connect_reader(path)) as connection:
         if check_schema(connection, path) == 0:
             return "ok", f"{path} is empty; sync makes its tables"
-    # Not mode=ro: there SQLite's check passes over broken constraints.
+    report = damage(path, "quick_check", busy_seconds=busy_seconds)
+    if report is not None:
+        problem = f"{path} is damaged ({report}); restore a copy, or name another --database"
+        return "FAILED", problem
     address = f"file:{quote(str(path.absolute()))}?mode=rw"
     with closing(
         sqlite3.connect(address, uri=True, timeout=busy_seconds, isolation_level=None)
     ) as connection:
-        (report,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("ROLLBACK")  # nothing is written
-    if report != "ok":
-        problem = f"{path} is damaged ({report}); restore a copy, or name another --database"
-        return "FAILED", problem
     running = "; a sync is running, and another would not start (exit code 75)"
     return "ok", f"{path} is whole and takes writes{running * is_syncing(path)}"
 

@@ -12,10 +12,10 @@ import stat
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
 
 import filelock
@@ -24,11 +24,13 @@ import msgspec
 from nftsync.errors import StoreError, SyncRunning
 
 __all__ = [
+    "Check",
     "Checkpoints",
     "begin_immediate",
     "connect_reader",
     "connect_writer",
     "create_private_file",
+    "damage",
     "explained",
     "file_at",
     "is_syncing",
@@ -202,6 +204,37 @@ def connect_reader(path: Path | str) -> sqlite3.Connection:
             connection.close()
             raise
     return connection
+
+
+#: How SQLite looks at a database: the quick one does not compare tables with their indexes.
+Check: TypeAlias = Literal["integrity_check", "quick_check"]
+
+
+def damage(
+    path: Path,
+    check: Check = "integrity_check",
+    *,
+    busy_seconds: float = BUSY_SECONDS,
+) -> str | None:
+    """What SQLite's own check finds wrong with a database, the first of it; None: it is whole.
+
+    Nothing is written. Others may write meanwhile: it looks at one moment.
+
+    Raises:
+        sqlite3.OperationalError: the database cannot be opened, or stayed locked.
+    """
+    # Not mode=ro: there SQLite's check passes over broken constraints.
+    address = f"file:{quote(str(path.absolute()))}?mode=rw"
+    with closing(
+        sqlite3.connect(address, uri=True, timeout=busy_seconds, isolation_level=None)
+    ) as connection:
+        try:
+            (report,) = connection.execute(f"PRAGMA {check}(1)").fetchone()
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError as error:
+            return str(error)
+    return None if report == "ok" else str(report)
 
 
 def file_at(path: Path) -> tuple[int, int] | None:
