@@ -11,7 +11,7 @@ READY_BENCH := $(VENV_BENCH)/.ready
 # What is compiled is kept, whatever the shell says: hundreds of processes start in a test run.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo notebook test lint format types imports compiled tests constraints bench clean
+.PHONY: help demo notebook test lint format types imports compiled tests soak constraints bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -47,6 +47,9 @@ compiled: $(READY_DEV)
 
 tests: $(READY_DEV)  ## pytest
 	$(BIN)/pytest -n 6 --dist worksteal  # many tests wait rather than work
+
+soak: $(READY_DEV)  ## long runs against a model of the whole, with seeds; STEPS=1000000
+	$(BIN)/python tests/model/batches.py --steps $(or $(STEPS),1000000)
 
 constraints: $(BIN)/uv  ## the newest versions that go together, for every check
 	{ echo '# The versions that every check runs on; made anew by `make constraints`.'; \

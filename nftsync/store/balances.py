@@ -143,8 +143,10 @@ class Batch:
         if ok:
             self._state(read, wallet, seen, any(balances))
             wallet.digest = read.digest if agreed else None
-        elif not applied.changed_nothing:  # that ends the present state, without a successor
-            wallet.state_id = wallet.digest = None
+        else:  # it vouches for less than the digest's answer did, and yet its number is the greater
+            wallet.digest = None
+            if not applied.changed_nothing:  # that ends the present state, without a successor
+                wallet.state_id = None
         self._wallet_rows.append(
             (
                 *(read.sequence, read.started_at if ok else None),

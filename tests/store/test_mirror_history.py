@@ -114,3 +114,21 @@ def test_a_given_time_is_that_of_what_is_stored_and_never_less_than_the_last(
     assert last[0] >= began
     held = frames.holdings(mirror.path, as_of="2025-04-15T00:00:00Z")
     assert held["amount_text"].tolist() == ["0"]
+
+
+def test_an_incomplete_read_takes_the_digest_of_the_complete_one_away(mirror: Mirror) -> None:
+    """Its number is the greater, so a change of a token that it did not show would not take it."""
+    apply(mirror, A, (T, "1", named("old")))
+    late = mirror.numbers.take()
+    apply(mirror, A, outcome="incomplete")
+    changed = WalletRead(
+        wallet_id=B,
+        sequence=late,
+        started_at=now(),
+        outcome="ok",
+        entries=[(T, "1", named("new"))],
+    )
+    with mirror.transaction() as transaction:
+        transaction.apply([changed])
+    rows = mirror.connection.execute("SELECT body_sha256 FROM wallets WHERE wallet_id = ?", (A,))
+    assert rows.fetchall() == [(None,)]

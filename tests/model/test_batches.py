@@ -1,0 +1,25 @@
+"""Batches of reads against the rules alone: a short profile; `make soak` runs the long one."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from model.batches import WALLETS, run_seed
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_mirror_says_what_its_rules_say_after_each_batch(seed: int) -> None:
+    figures = run_seed(seed)
+    assert figures["reads"] >= 250
+
+
+def test_the_seeds_reach_what_they_are_for() -> None:
+    """Else a model that compares nothing would pass."""
+    figures = sum((run_seed(seed, 120) for seed in range(4)), Counter())
+    for what in ("ok", "unchanged", "incomplete", "failed", "stale", "skips offered"):
+        assert figures[what] > len(WALLETS), what
+
+
+def test_a_seed_repeats_itself() -> None:
+    assert run_seed(3, 60) == run_seed(3, 60)
