@@ -7,6 +7,7 @@ import signal
 import string
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -26,6 +27,7 @@ __all__ = [
     "nests_too_deeply",
     "neutralized",
     "progress_bar",
+    "repeated_key",
     "short_id",
     "toml_key",
     "toml_string",
@@ -157,6 +159,14 @@ def nests_too_deeply(document: bytes) -> bool:
         depth += 1 if byte in b"[{" else -1
         deepest = max(deepest, depth)
     return deepest > DEEPEST_JSON
+
+
+def repeated_key(pairs: list[tuple[str, Any]]) -> str | None:
+    """The first key of a JSON object that stands in it twice; None: each stands once."""
+    if len(dict(pairs)) == len(pairs):
+        return None
+    counts = Counter(name for name, _ in pairs)
+    return next(name for name, count in counts.items() if count > 1)
 
 
 def progress_bar(

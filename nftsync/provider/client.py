@@ -6,39 +6,28 @@ Source: provider's document, section Endpoints. What it calls "not shown" is a f
 
 from __future__ import annotations
 
-import hashlib
 import re
 import threading
 from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, cast
-from urllib.parse import urlencode
 
 import msgspec
 
-from nftsync.errors import InputError, UnusableAnswer
+from nftsync.errors import InputError
 from nftsync.provider.credentials import Auth
 from nftsync.provider.rate_limiter import RateLimiter, Slots
 from nftsync.provider.routes import Paging
-from nftsync.provider.wire import (
-    WalletPage,
-    check_object,
-    decode_token,
-    decode_wallet,
-    each_token_once,
-)
-from nftsync.records import Content, Effort, Entry, normalize_uuid
+from nftsync.provider.wire import check_object, decode_token
+from nftsync.records import Content, Effort, normalize_uuid
 
 if TYPE_CHECKING:
-    from nftsync.provider.transport import Network, Response
+    from nftsync.provider.lists import Balances
+    from nftsync.provider.transport import Network
 
-__all__ = ["Access", "Balances", "Call", "CircuitBreaker", "Client", "ClientConfig"]
+__all__ = ["Access", "Call", "CircuitBreaker", "Client", "ClientConfig"]
 
 _T = TypeVar("_T")
 
-#: Pages of one wallet; a cursor that never ends is a fault, not a large wallet.
-_MOST_PAGES = 10_000
-#: Servers refuse longer addresses.
-_LONGEST_QUERY = 8_000
 #: Responses from the beginning that are all refusals, and requests in a row without a connection.
 _REFUSALS = 20
 _UNANSWERED = 50
@@ -116,22 +105,6 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
         return Access(RateLimiter(self.rate_limit, at_once=at_once), auth, network_of(self))
 
 
-class Balances(NamedTuple):
-    """A wallet's balances as they were sent.
-
-    Attributes:
-        entries: None where the response was the known one.
-        digest: SHA-256 of the body, or of all pages.
-        etag: the validator that came with it.
-        unknown_field: a top-level field nobody declared known; the list may then be a part.
-    """
-
-    entries: list[Entry] | None
-    digest: str
-    etag: str | None
-    unknown_field: str | None
-
-
 class CircuitBreaker:
     """Counts responses over all threads of a client and says when to give up.
 
@@ -178,10 +151,16 @@ class Call(Generic[_T]):
     reads can wait while few threads read. Who reads just one object asks for the `result`.
     """
 
-    def __init__(self, steps: Generator[float, None, _T], sleep: Callable[[float], None]) -> None:
-        """Begin nothing yet; `sleep` is how `result` waits."""
+    def __init__(
+        self,
+        steps: Generator[float, None, _T],
+        sleep: Callable[[float], None],
+        let_go: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Begin nothing yet; `sleep` is how `result` waits, `let_go` is `Client.let_go`."""
         self._steps = steps
         self._sleep = sleep
+        self._let_go = let_go
 
     def __iter__(self) -> Generator[float, None, _T]:
         return self._steps
@@ -198,6 +177,8 @@ class Call(Generic[_T]):
                 wait = next(self._steps)
             except StopIteration as done:
                 return cast(_T, done.value)
+            finally:
+                self._let_go()
             self._sleep(wait)
 
 
@@ -223,6 +204,7 @@ class Client:
             SettingsError: the client cannot be made so.
         """
         # Slow to import. Not left to the threads: who runs out of descriptors imports nothing.
+        from nftsync.provider.lists import Lists
         from nftsync.provider.retry import Exchange
 
         access = access or config.access()
@@ -230,9 +212,8 @@ class Client:
         self._slots = Slots(access.limiter, urgent=urgent)
         self._auth = access.auth
         self._exchange = Exchange(config, access, self._slots, self.breaker)
+        self._lists = Lists(self._exchange, config)
         self.proxy = None if access.network.proxy is None else str(access.network.proxy)
-        self._ignore_fields = frozenset(config.ignore_fields)
-        self._paging = config.paging
 
     def __enter__(self) -> Self:
         return self
@@ -252,6 +233,10 @@ class Client:
         """Send no more requests, and end those under way; their calls raise `Stopped`."""
         self._slots.stopped.set()
         self._exchange.transports.cut()
+
+    def let_go(self) -> None:
+        """Say that this thread has handed on what it last read, so that others find room for it."""
+        self._exchange.transports.hold()
 
     def close(self) -> None:
         """Close all connections."""
@@ -274,21 +259,7 @@ class Client:
             known_digest: that answer's digest; the same body is not decoded again.
         """
         path = f"/v1/wallets/{normalize_uuid(wallet_id, 'wallet id')}/nft-balances"
-        if self._paging is not None:
-            return self._call(self._paged_list(path, effort, self._paging, known_digest))
-
-        def read(response: Response) -> Balances:
-            if response.status == 304:
-                return Balances(None, known_digest or "", None, None)
-            digest = hashlib.sha256(response.body).hexdigest()
-            new_etag = _etag(response)
-            if digest == known_digest:
-                return Balances(None, digest, new_etag, None)
-            page = decode_wallet(response.body, known_fields=self._ignore_fields)
-            return Balances(each_token_once(page.entries), digest, new_etag, page.unknown_field)
-
-        etag = etag if known_digest else None
-        return self._call(self._exchange.call("GET", path, effort, read, etag=etag))
+        return self._call(self._lists.read(path, effort, etag, known_digest))
 
     def token(self, token_id: str, effort: Effort) -> Call[Content]:
         """Read a single token (provider's document, GET /v1/tokens/{tokenId})."""
@@ -334,41 +305,4 @@ class Client:
         self._call(self._exchange.call("PATCH", path, Effort(), lambda _: None, body=body)).result()
 
     def _call(self, steps: Generator[float, None, _T]) -> Call[_T]:
-        return Call(steps, self._slots.sleep)
-
-    def _paged_list(
-        self, path: str, effort: Effort, paging: Paging, known_digest: str | None
-    ) -> Generator[float, None, Balances]:
-        entries: list[Entry] = []
-        digest = hashlib.sha256()
-        unknown = cursor = None
-        seen: set[str] = set()
-        for _ in range(_MOST_PAGES):
-            query = "" if cursor is None else "?" + urlencode({paging.param: cursor})
-            if len(query) > _LONGEST_QUERY:
-                raise UnusableAnswer(f"$.{paging.next}: the cursor is too long to be sent")
-
-            def read(response: Response) -> tuple[bytes, WalletPage]:
-                return response.body, decode_wallet(
-                    response.body, known_fields=self._ignore_fields, cursor_field=paging.next
-                )
-
-            body, page = yield from self._exchange.call("GET", path + query, effort, read)
-            digest.update(hashlib.sha256(body).digest())
-            entries += page.entries
-            unknown = unknown or page.unknown_field
-            cursor = page.cursor
-            if cursor is None:
-                same = digest.hexdigest() == known_digest
-                whole = None if same else each_token_once(entries)
-                return Balances(whole, digest.hexdigest(), None, unknown)
-            if cursor in seen:
-                raise UnusableAnswer(f"$.{paging.next}: the cursor {cursor[:80]!r} comes again")
-            seen.add(cursor)
-        raise UnusableAnswer(f"more than {_MOST_PAGES:,} pages")
-
-
-def _etag(response: Response) -> str | None:
-    """The answer's validator, if it is one that can be sent back."""
-    etag = response.headers.get("etag", "")
-    return etag if etag.isascii() and 0 < len(etag) <= _LONGEST_QUERY else None
+        return Call(steps, self._slots.sleep, self.let_go)

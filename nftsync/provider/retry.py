@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -221,14 +221,14 @@ class Exchange:
             ReadError: for good, or for now.
         """
         status = response.status
-        if 200 <= status < 300:
+        if 200 <= status < 300 and status != 206:
             return
         if status in {401, 403}:
             raise AccessRefused(f"the provider answered {status}: no access", status=status)
         if status == 407 and self._proxy is not None:
             raise ProxyFailed(f"the proxy {self._proxy} refused: 407", final=True)
         if status == 429 or status >= 500:
-            wait, told = retry_after(response.headers.get("retry-after")), _named(status)
+            wait, told = retry_after(response.headers), _named(status)
             if wait is not None and wait > _LONGEST_PAUSE:
                 raise _WaitTooLong(
                     f"the provider answered {told} and asks to wait {wait:.0f} s, more than "
@@ -238,7 +238,9 @@ class Exchange:
             if wait is not None or status == 429:
                 self._slots.pause(self._first_wait if wait is None else wait)
             raise ReadError(f"the provider answered {told}", status=status)
-        if status == 304:
+        if status == 206:
+            problem = "206: a part of what was asked for"
+        elif status == 304:
             problem = "304: not modified, though it was not asked for that"
         elif 300 <= status < 400:
             problem = f"{status}, a redirect, which is not followed; is base_url right?"
@@ -258,17 +260,24 @@ def _named(status: int) -> str:
         return str(status)
 
 
-def retry_after(value: str | None) -> float | None:
-    """Read `Retry-After` (RFC 9110, section 10.2.3) as seconds from now; None: it says nothing."""
-    if value is None:
-        return None
-    text = value.strip()
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Read `Retry-After` (RFC 9110, section 10.2.3) as seconds from now; None: it says nothing.
+
+    A date is one of the provider's clock, which the response's own `Date` tells.
+    """
+    text = headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])
+    moment = _moment(text)
+    if moment is None:
+        return None
+    at = _moment(headers.get("date", "")) or datetime.now(UTC)
+    return max(0.0, math.ceil((moment - at).total_seconds()))
+
+
+def _moment(text: str) -> datetime | None:
     try:
         moment = parsedate_to_datetime(text)
     except (ValueError, OverflowError):
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, math.ceil((moment - datetime.now(UTC)).total_seconds()))
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment

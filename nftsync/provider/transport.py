@@ -25,6 +25,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpx
 
 from nftsync.errors import NoConnection, ProxyFailed, SettingsError, Stopped, UnusableAnswer
+from nftsync.provider.bodies import Room, gunzip, pass_over
 from nftsync.provider.wire import CutShort
 
 if TYPE_CHECKING:
@@ -34,10 +35,10 @@ __all__ = ["Network", "Response", "Transports", "network_of"]
 
 _T = TypeVar("_T")
 
-#: Of the body of a response that is no success, so much is read to keep the connection.
-_REFUSAL_BYTES = 64 * 1024
 #: A connection that was idle for longer is not used again, in seconds.
 _LONGEST_IDLE = 30.0
+#: Bodies of the greatest size that are held at once.
+_AT_ONCE = 2
 _CONNECTED = (".connect_tcp.complete", ".start_tls.complete")
 
 
@@ -176,7 +177,11 @@ class Response(NamedTuple):
 
 
 class Transports:
-    """Sends requests from any number of threads, over a kept-alive connection for each."""
+    """Sends requests from any number of threads, over a kept-alive connection for each.
+
+    Attributes:
+        room: what the bodies that threads hold take.
+    """
 
     def __init__(
         self, network: Network, timeout: float, max_bytes: int, stopped: threading.Event
@@ -194,7 +199,8 @@ class Transports:
         self._lock = threading.Lock()
         self._links: list[_Link] = []
         self._closed = threading.Event()
-        self._connect = partial(_Link, network, timeout, max_bytes, stopped)
+        self.room = Room(_AT_ONCE * max_bytes)
+        self._connect = partial(_Link, network, timeout, max_bytes, self.room, stopped)
 
     def send(self, request: httpx.Request) -> Response:
         """Send a request and read the whole response.
@@ -214,6 +220,15 @@ class Transports:
             if first:
                 threading.Thread(target=self._watch, name="nftsync-deadlines", daemon=True).start()
         return link.send(request)
+
+    def hold(self, size: int = 0) -> None:
+        """Let go of this thread's last body, and take over the room of so many bytes in its place.
+
+        A thread holds its last body until it says this, or sends the next request.
+        """
+        link: _Link | None = getattr(self._local, "link", None)
+        if link is not None:
+            link.hold(size)
 
     def cut(self) -> None:
         """End the attempts under way."""
@@ -239,7 +254,12 @@ class _Link:
     """One thread's connection, and the attempt under way on it."""
 
     def __init__(
-        self, network: Network, timeout: float, max_bytes: int, stopped: threading.Event
+        self,
+        network: Network,
+        timeout: float,
+        max_bytes: int,
+        room: Room,
+        stopped: threading.Event,
     ) -> None:
         self._proxy = network.proxy
         # Without what may stand before an @.
@@ -254,6 +274,8 @@ class _Link:
         self._http = self._connect()
         self._timeout = timeout
         self._max_bytes = max_bytes
+        self._room = room
+        self._held = 0
         self._stopped = stopped
         self._lock = threading.Lock()
         self._deadline = math.inf  # while no attempt is under way
@@ -265,7 +287,12 @@ class _Link:
             "trace": self._trace,
         }
 
+    def hold(self, size: int) -> None:
+        self._room.give_back(self._held)
+        self._held = size
+
     def send(self, request: httpx.Request) -> Response:
+        self.hold(0)
         request.extensions = self._extensions
         with self._lock:
             self._deadline = time.monotonic() + self._timeout
@@ -344,49 +371,23 @@ class _Link:
 
     def _read(self, response: httpx.Response) -> bytes:
         if not response.is_success:
-            return _pass_over(response)
-        gzip = _gzip(response.headers.get("content-encoding", ""))
+            return pass_over(response)
+        gzip = gunzip(response.headers.get("content-encoding", ""))
         chunks: list[bytes] = []
-        room = self._max_bytes
         for raw in response.iter_raw():
             # Bounded, as 64 KiB may hold 64 MiB.
-            chunk = raw if gzip is None else gzip.decompress(raw, room + 1)
-            room -= len(chunk)
-            if room < 0:
+            left = self._max_bytes - self._held
+            chunk = raw if gzip is None else gzip.unpack(raw, left + 1)
+            if len(chunk) > left:
                 raise UnusableAnswer(
                     f"the body is larger than {self._max_bytes:,} bytes and was not read further",
                     status=response.status_code,
                 )
+            self._held = self._room.take(self._held, len(chunk))
             chunks.append(chunk)
-        if chunks and gzip is not None and not gzip.eof and not self._is_cut:
+        if chunks and gzip is not None and not gzip.is_whole and not self._is_cut:
             raise CutShort("the compressed body is cut short")
         return b"".join(chunks)
-
-
-def _pass_over(response: httpx.Response) -> bytes:
-    """Read on to the next response, unless that is too far off; then the connection is closed."""
-    size = 0
-    with suppress(httpx.TransportError):  # the status says all that matters
-        for raw in response.iter_raw():
-            size += len(raw)
-            if size > _REFUSAL_BYTES:
-                break
-    return b""
-
-
-def _gzip(content_encoding: str) -> Any:
-    """A decompressor where one is needed.
-
-    Raises:
-        UnusableAnswer: the body is packed in a way that was not asked for, or more than once.
-    """
-    codings = [coding.strip().lower() for coding in content_encoding.split(",")]
-    codings = [coding for coding in codings if coding not in {"", "identity", "utf-8"}]
-    if not codings:
-        return None
-    if codings not in (["gzip"], ["x-gzip"]):
-        raise UnusableAnswer(f"the body has the content encoding {content_encoding[:80]!r}")
-    return zlib.decompressobj(zlib.MAX_WBITS | 16)
 
 
 def _say(error: Exception) -> str:

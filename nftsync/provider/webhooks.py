@@ -12,7 +12,6 @@ import binascii
 import hmac
 import json
 import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
@@ -20,7 +19,7 @@ import msgspec
 
 from nftsync.errors import InputError
 from nftsync.records import normalize_uuid
-from nftsync.text import DEEPEST_JSON, nests_too_deeply
+from nftsync.text import DEEPEST_JSON, nests_too_deeply, repeated_key
 
 __all__ = [
     "HEADER",
@@ -239,12 +238,10 @@ def _fields(body: bytes) -> _Fields:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> _Fields:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        counts = Counter(name for name, _ in pairs)
-        twice = next(name for name, count in counts.items() if count > 1)
+    twice = repeated_key(pairs)
+    if twice is not None:
         raise _UnusableError(f"the key {_shown(twice)} stands twice")
-    return found
+    return dict(pairs)
 
 
 def _number(digits: str) -> float:

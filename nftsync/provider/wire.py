@@ -20,7 +20,7 @@ import msgspec
 
 from nftsync.errors import UnusableAnswer
 from nftsync.records import Content, Entry, are_uuids
-from nftsync.text import DEEPEST_JSON, nests_too_deeply
+from nftsync.text import DEEPEST_JSON, nests_too_deeply, repeated_key
 
 __all__ = [
     "CutShort",
@@ -85,6 +85,7 @@ class _LooseBalances(msgspec.Struct, rename="camel", gc=False):
 
 
 _LIST_FIELD = "nftTokenBalances"
+_TOKEN_ID, _AMOUNT = b'"tokenId"', b'"amount"'
 _TOKEN_FIELDS = ("organizationId", "contractAddress", "blockchainTokenId")
 _METADATA_FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(_Metadata))
 _INTEGER_FIELDS = frozenset({"editionId", "totalEdition"})
@@ -111,17 +112,21 @@ class WalletPage(NamedTuple):
 
     Attributes:
         entries: the page's entries as they came, ids lower case.
-        unknown_field: a top-level field that nobody declared known, or None.
+        doubt: a top-level field that nobody declared known, as a message names it, or None.
         cursor: the value of the cursor field, or None where it is absent or null.
     """
 
     entries: list[Entry]
-    unknown_field: str | None
+    doubt: str | None
     cursor: str | None
 
 
 def decode_wallet(
-    body: bytes, *, known_fields: Collection[str] = (), cursor_field: str | None = None
+    body: bytes,
+    *,
+    known_fields: Collection[str] = (),
+    cursor_field: str | None = None,
+    most: int | None = None,
 ) -> WalletPage:
     """Read one page of a wallet's balances.
 
@@ -129,27 +134,53 @@ def decode_wallet(
         body: the answer's body.
         known_fields: top-level fields beside the list that are known to mean nothing here.
         cursor_field: the top-level field that carries the cursor to the next page.
+        most: entries; a body of more is not even decoded, as they would take much memory.
 
     Raises:
         CutShort: the JSON ends too early.
-        UnusableAnswer: the body is not what the provider's document promises; the text names the
-            place as a JSON path.
+        UnusableAnswer: the body has more entries, or is not what the provider's document promises;
+            the text names the place as a JSON path.
     """
+    if most is not None and body.count(_AMOUNT) > most:
+        raise UnusableAnswer(f"$.{_LIST_FIELD}: more than {most:,} entries")
     if cursor_field is None:
         try:
             balances = _strict_balances.decode(body).nft_token_balances
+            _refuse_repeated_keys(body, len(balances))
             return WalletPage(_entries(balances, _strict_content), None, None)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, _NeedsLooseReadError):
             pass  # what is wrong, if anything, is found out below
     text = _checked(body)
     loose = _decode(_loose_balances, text)
     fields = _decode(_object, text)
+    _refuse_repeated_keys(text, len(loose.nft_token_balances))
     allowed = {_LIST_FIELD, cursor_field, *known_fields}
     unknown = next((name for name in fields if name not in allowed), None)
+    doubt = unknown and f"the unknown field {unknown[:80]!r} beside {_LIST_FIELD}"
     cursor = (
         None if cursor_field is None else _cursor(fields.get(cursor_field, _NULL), cursor_field)
     )
-    return WalletPage(_entries(loose.nft_token_balances, _loose_content), unknown, cursor)
+    return WalletPage(_entries(loose.nft_token_balances, _loose_content), doubt, cursor)
+
+
+def _refuse_repeated_keys(body: bytes, entries: int) -> None:
+    """Refuse JSON in which a key of the list stands twice, as decoders take either of the two.
+
+    All keys are looked at only where these stand more often than there are entries, which texts in
+    which they are quoted bring about, too.
+    """
+    counts = body.count(b'"%s"' % _LIST_FIELD.encode()), body.count(_TOKEN_ID), body.count(_AMOUNT)
+    if counts != (1, entries, entries):
+        try:
+            json.loads(body, object_pairs_hook=_no_key_twice, parse_int=str, parse_float=str)
+        except RecursionError:
+            raise UnusableAnswer("the body is nested too deeply") from None
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> None:
+    twice = repeated_key(pairs)
+    if twice is not None:
+        raise UnusableAnswer(f"the key {twice[:80]!r} stands twice")
 
 
 def each_token_once(entries: list[Entry]) -> list[Entry]:
@@ -178,9 +209,13 @@ def decode_token(body: bytes, token_id: str) -> Content:
         UnusableAnswer: the body is no JSON object, or is the record of another token.
     """
     text = _checked(body).strip()
-    shown = _value(_decode(_object, text).get("id", _NULL), _text)
+    fields = _decode(_object, text)
+    shown = _value(fields.get("id", _NULL), _text)
     if isinstance(shown, str) and shown.lower() != token_id:
         raise UnusableAnswer(f"$.id: the answer is the record of another token, {shown[:80]!r}")
+    # The document promises the metadata, and shows no other field: an id does as well.
+    if not isinstance(shown, str) and bytes(fields.get("metadata", _NULL))[:1] != b"{":
+        raise UnusableAnswer("$: neither id nor metadata is there: that is no record of a token")
     content = _loose_content(msgspec.Raw(text), token_id)
     if content is None:
         raise UnusableAnswer("$: expected an object, got null")

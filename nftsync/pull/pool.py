@@ -102,6 +102,8 @@ class Pool(Reader[_Task, _Read]):
                 wait = next(reading)
             except StopIteration as done:
                 self._put([cast(_Read, done.value)])
+                with self._lock:  # what it holds is let go only when there is room for more
+                    self._may_read.wait_for(lambda: self._ended or not self._is_full())
             except Stopped:
                 self._end()
             except Exception as error:  # noqa: BLE001 - raised again by take()
@@ -109,6 +111,7 @@ class Pool(Reader[_Task, _Read]):
             else:
                 with self._lock:
                     self._turns.postpone(reading, time.monotonic() + wait)
+            self._client.let_go()
 
     def _take_turn(self) -> _Reading | None:
         """Wait for something to read; None: nothing more will be."""

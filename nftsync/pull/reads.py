@@ -127,12 +127,11 @@ def _wallet_fields(
     if found.entries is None:
         return fields | {"outcome": "unchanged"}
     fields["entries"] = found.entries
-    if found.unknown_field is not None:
+    if found.doubt is not None:
         fields["outcome"] = "incomplete"
         fields["error"] = (
-            f"the answer has the unknown field {found.unknown_field[:80]!r} beside "
-            "nftTokenBalances and may be one page of several: nothing was taken as removed; "
-            "list it in ignore_fields, or set [paging]"
+            f"the answer has {found.doubt} and may be one page of several: nothing was taken as "
+            "removed; list it in ignore_fields, or set [paging]"
         )
     return fields
 

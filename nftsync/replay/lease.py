@@ -177,7 +177,7 @@ class LeasedRun:
         """A wallet whose list tells whether empty ones are to be accepted; None: there is none."""
         emptied = [read.wallet_id for read in self.guard.pending]
         wallet = another_holder(connection, emptied)
-        return None if wallet is None else WalletTask(wallet.wallet_id, wallet.etag, wallet.digest)
+        return None if wallet is None else WalletTask(wallet.wallet_id, digest=wallet.digest)
 
     def apply(
         self,

@@ -296,8 +296,11 @@ def plan_named(
 
 
 def _wallet_task(wallet_id: str, known: Mapping[str, KnownWallet]) -> list[Task]:
-    """A read of a wallet, with what is known of its last response; none of an untracked one."""
+    """A read of a wallet; none of an untracked one.
+
+    Without a condition, as a webhook says that it has changed: a 304 would be weak evidence.
+    """
     wallet = known.get(wallet_id)
     if wallet is None:
         return [WalletTask(wallet_id)]
-    return [WalletTask(wallet_id, wallet.etag, wallet.digest)] if wallet.tracked else []
+    return [WalletTask(wallet_id, digest=wallet.digest)] if wallet.tracked else []

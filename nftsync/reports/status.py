@@ -258,11 +258,10 @@ def check_provider(client: Client, base_url: str, wallet_id: str | None) -> Iter
         return
     count = len(answer.entries or ())
     yield Check("ok", "API", f"wallet {wallet_id} was read: {count:,} balances")
-    if answer.unknown_field is not None:
+    if answer.doubt is not None:
         problem = (
-            f"the answer has a top-level field {answer.unknown_field!r} that nftsync doesn't know,"
-            " so reads count as incomplete; if it is a page cursor set [paging], else list it in"
-            " ignore_fields"
+            f"the answer has {answer.doubt}, so reads count as incomplete; if it tells of pages set"
+            " [paging], else list it in ignore_fields"
         )
         yield Check("warning", "API", problem)
 

@@ -35,8 +35,15 @@ __all__ = [
 
 _STEP = 2_000
 
+#: Which day of a wallet's own a time is in; so that not all wallets' days begin at once.
+_OWN_DAY = "(CAST(strftime('%s', {}) AS INTEGER) + w.wallet_no * 7919) / 86400"
+_NOW = "'now'"
 #: The columns of a KnownWallet.
-_KNOWN = "w.wallet_id, w.etag, w.body_sha256, w.ticket, w.status, w.tracked"
+_KNOWN = (
+    "w.wallet_id,"
+    f" iif({_OWN_DAY.format('w.synced_at')} = {_OWN_DAY.format(_NOW)}, w.etag, NULL),"
+    " w.body_sha256, w.ticket, w.status, w.tracked"
+)
 
 #: Of ?2, a time or NULL, and ?3, the current time. A read in the future had a wrong clock.
 _READ_BEFORE = "(?2 IS NULL OR synced_at IS NULL OR synced_at < ?2 OR synced_at > ?3)"
@@ -61,7 +68,8 @@ class KnownWallet(NamedTuple):
 
     Attributes:
         wallet_id: its id.
-        etag: the validator of the answer that the mirror holds.
+        etag: the validator of the answer that the mirror holds; None before the first read of
+            each day, so that a provider whose validators stay the same can freeze no wallet.
         digest: that answer's digest.
         sequence: of the last read that was applied.
         status: of the last read.

@@ -324,13 +324,23 @@ def test_more_than_five_minutes_fails_the_read_at_once(provider, make_client, st
     assert client.balances(wallet(2), Effort()).result().entries, "the others are not held back"
 
 
-@settings(max_examples=40)
-@given(
-    st.text(max_size=20)
-    | st.builds("Mon, {} Jan {} {}:00:00 {}".format, *[st.integers(-9, 9999)] * 4)
+def test_a_date_to_wait_for_is_one_of_the_providers_clock(provider, make_client):
+    """Whose clock is ten minutes fast."""
+    later = {"retry_after": date(601), "date": date(600)}
+    provider.always(reply(status=429, **later), reply(GOOD))
+    assert make_client().balances(wallet(1), Effort()).result().entries
+    assert retry_after({"retry-after": date(601)}) > 600
+
+
+_ANY_DATE = st.text(max_size=20) | st.builds(
+    "Mon, {} Jan {} {}:00:00 {}".format, *[st.integers(-9, 9999)] * 4
 )
-def test_any_retry_after_is_a_time_or_nothing(text):
-    seconds = retry_after(text)
+
+
+@settings(max_examples=40)
+@given(*[_ANY_DATE] * 2)
+def test_any_retry_after_is_a_time_or_nothing(text, at):
+    seconds = retry_after({"retry-after": text, "date": at})
     assert seconds is None or seconds >= 0
 
 

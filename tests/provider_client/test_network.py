@@ -93,7 +93,7 @@ def test_every_command_that_asks_the_provider_goes_through_the_proxy(
     provider.always(reply(GOOD))
     if words[0] == "replay":
         one_webhook(tmp_path / "data/nftsync.db")
-        provider.always(reply(b"{}"))
+        provider.always(reply(b'{"metadata": {}}'))
     url = proxy.with_credentials(f"me:{PASSWORD}")
     lines = f'base_url = "{named(provider)}"\n'
     environ = {}

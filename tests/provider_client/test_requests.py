@@ -135,7 +135,7 @@ def test_a_connection_that_the_provider_has_closed_is_replaced_without_a_retry(
 def test_headers_are_sent_on_every_request_and_a_token_takes_the_place_of_one(
     provider, make_client
 ):
-    provider.always(reply(b"{}"))
+    provider.always(reply(b'{"metadata": {}}'))
     headers = {"X-Api-Key": SECRET, "AUTHORIZATION": "Basic eA=="}
     for given, sent in (({}, "Basic eA=="), ({"api_token": SECRET}, f"Bearer {SECRET}")):
         client = make_client(headers=headers, **given)

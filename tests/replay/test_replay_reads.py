@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
 from provider import Peer, Provider, balances, entry, reply, token, uuid, wallet
 from replay_world import NOTHING, OURS, THEIRS, Gate, Place, path_of, settled, wallets
 from worlds import PATIENCE
@@ -118,6 +121,49 @@ def test_holders_are_read_beside_their_token(place: Place, provider: Provider) -
     assert (result.done, result.fetches) == (1, 3)
     asked = {seen.path for seen in provider.requests()[before:]}
     assert asked == {f"/v1/tokens/{token(1)}", path_of(0), path_of(1)}
+
+
+def test_a_wallet_that_is_said_to_have_moved_is_read_whatever_its_validator(
+    place: Place, provider: Provider
+) -> None:
+    """The provider answers 304 to each condition, and is believed by a sync, but not here."""
+    provider.on(path_of(1), reply(balances(entry(token(1))), etag='"1"'))
+    place.receive("Wallet", wallet(1))
+    place.replay()
+
+    def answer(peer: Peer) -> bool:
+        known = "if-none-match" in peer.seen.headers
+        return (reply(status=304) if known else reply(balances(), etag='"1"'))(peer)
+
+    provider.on(path_of(1), answer)
+    provider.holds(wallet(2), entry(token(2)))
+    place.receive("Wallet", wallet(2), wallet(1))
+    assert place.replay().done == 2
+    assert place.held() == 1
+    assert not any("if-none-match" in seen.headers for seen in provider.requests())
+
+
+def test_an_object_that_names_too_many_strangers_has_none_of_them_read(
+    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nftsync.replay.worker._MOST_UNKNOWN", 20)
+    place.receive("Wallet", wallet(1))
+    provider.holds(wallet(1))
+    place.replay()
+    provider.holds(wallet(1), entry(token(1)))
+    strangers = [wallet(number) for number in range(2, 23)]
+    body = json.dumps({"wallets": [wallet(1), *strangers]}).encode()
+    provider.on(f"/v1/things/{uuid(7)}", reply(body))
+    (name,) = place.receive("Thing", uuid(7))
+    route = Route(path="/v1/things/{resourceId}", kind="object", wallets=["wallets"])
+    result = place.replay({"Thing": route})
+    assert (result.failed, result.fetches, place.held()) == (1, 2, 1)
+    assert "the object names 21 wallets and tokens" in place.webhook(name)["last_error"]
+    provider.on(f"/v1/things/{uuid(7)}", reply(json.dumps({"wallets": strangers[:20]}).encode()))
+    place.make_due()
+    for stranger in strangers:
+        provider.holds(stranger)
+    assert place.replay({"Thing": route}).done == 1
 
 
 def test_a_webhook_during_its_objects_read_causes_another(place: Place, provider: Provider) -> None:

@@ -7,11 +7,9 @@ import random
 import re
 import signal
 import socket
-import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,59 +17,11 @@ import pytest
 from provider import Peer, Provider, balances, entry, raw, reply, silence, token, wallet
 from worlds import mirrored, replayed
 
-from nftsync import settings
-from nftsync.pull.api import sync_with
-from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
-from nftsync.store.wallets import WalletLine
 
 Sync = Callable[..., SyncResult]
 
 pytestmark = pytest.mark.usefixtures("own_settings")
-
-
-@pytest.fixture
-def sync(lying: Provider, tmp_path: Path) -> Sync:
-    """A sync with short timeouts and one attempt, unless a test says otherwise."""
-
-    def run(wallets: Any = None, *, toml: str = "", **given: Any) -> SyncResult:
-        (tmp_path / "nftsync.toml").write_text(toml)
-        request = {
-            name: given.pop(name)
-            for name in ("tokens", "older_than", "resume", "accept_empty")
-            if name in given
-        }
-        flags = {"base_url": lying.url, "retries": 1, "timeout": 10, "concurrency": 4, **given}
-        lines = None if wallets is None else [WalletLine(wallet_id) for wallet_id in wallets]
-        return sync_with(
-            settings.load(flags, environ={}, directory=tmp_path),
-            SyncRequest(wallets=lines, **request),
-            progress=False,
-        )
-
-    return run
-
-
-@pytest.fixture
-def query(tmp_path: Path) -> Callable[..., list[tuple[Any, ...]]]:
-    def run(sql: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(tmp_path / "data/nftsync.db")) as connection:
-            return connection.execute(sql, arguments).fetchall()
-
-    return run
-
-
-@pytest.fixture
-def held(tmp_path: Path) -> Callable[[], dict[str, dict[str, str]]]:
-    """What each wallet holds, as the mirror says."""
-
-    def run() -> dict[str, dict[str, str]]:
-        found: dict[str, dict[str, str]] = {}
-        for (wallet_id, token_id), amount in mirrored(tmp_path / "data/nftsync.db").items():
-            found.setdefault(wallet_id, {})[token_id] = amount
-        return found
-
-    return run
 
 
 def path(number: int) -> str:

@@ -1,0 +1,106 @@
+"""A response's body on its way in: unpacked, and bounded, alone and together with the others."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from contextlib import suppress
+
+import httpx
+
+from nftsync.errors import ReadError, UnusableAnswer
+
+__all__ = ["Gunzip", "Room", "gunzip", "pass_over"]
+
+#: Of the body of a response that is no success, so much is read to keep the connection.
+_REFUSAL_BYTES = 64 * 1024
+
+#: So much of each answer takes none of the room that all share.
+_FREE = 4 * 1024 * 1024
+
+
+class Room:
+    """How many bytes of large answers all threads of a client may hold at once.
+
+    Else as many wallets as are read at once could each be as large as just one may be; and what is
+    decoded takes some times as much as the bytes.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Begin with nothing held; `most`: bytes."""
+        self._lock = threading.Lock()
+        self._left = most
+
+    def take(self, held: int, more: int) -> int:
+        """Take room for an answer that grows; return how many bytes it holds now.
+
+        Raises:
+            ReadError: others hold it all; another try may go well.
+        """
+        size = held + more
+        needed = max(0, size - _FREE) - max(0, held - _FREE)
+        with self._lock:
+            if needed > self._left:
+                error = ReadError("too many large answers came at once; this one was not kept")
+                error.passing = True
+                raise error
+            self._left -= needed
+        return size
+
+    def give_back(self, held: int) -> None:
+        """Give back the room of an answer that holds so many bytes."""
+        with self._lock:
+            self._left += max(0, held - _FREE)
+
+
+class Gunzip:
+    """Unpacks gzip: any number of members, one behind the other (RFC 1952, section 2.2)."""
+
+    def __init__(self) -> None:
+        self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+
+    @property
+    def is_whole(self) -> bool:
+        """A member has just ended, so what came may be all."""
+        return self._member.eof
+
+    def unpack(self, packed: bytes, most: int) -> bytes:
+        """Unpack so many bytes at most; what is behind them is lost.
+
+        Raises:
+            zlib.error: it is no gzip.
+        """
+        parts: list[bytes] = []
+        while packed and most > 0:
+            if self._member.eof:
+                self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            parts.append(self._member.decompress(packed, most))
+            most -= len(parts[-1])
+            packed = self._member.unused_data
+        return b"".join(parts)
+
+
+def gunzip(content_encoding: str) -> Gunzip | None:
+    """What unpacks a body, where that is needed.
+
+    Raises:
+        UnusableAnswer: the body is packed in a way that was not asked for, or more than once.
+    """
+    codings = [coding.strip().lower() for coding in content_encoding.split(",")]
+    codings = [coding for coding in codings if coding not in {"", "identity", "utf-8"}]
+    if not codings:
+        return None
+    if codings not in (["gzip"], ["x-gzip"]):
+        raise UnusableAnswer(f"the body has the content encoding {content_encoding[:80]!r}")
+    return Gunzip()
+
+
+def pass_over(response: httpx.Response) -> bytes:
+    """Read on to the next response, unless that is too far off; then the connection is closed."""
+    size = 0
+    with suppress(httpx.TransportError):  # the status says all that matters
+        for raw in response.iter_raw():
+            size += len(raw)
+            if size > _REFUSAL_BYTES:
+                break
+    return b""
