@@ -108,7 +108,7 @@ def test_a_field_that_may_be_a_cursor_is_a_warning_not_a_failure(
     done = command("check", STRANGER, "--base-url", provider.url)
     assert done.code == 0
     assert "ok       API: " in done.out
-    assert "warning  API: the answer has a top-level field 'nextToken'" in done.out
+    assert "warning  API: the answer has the unknown field 'nextToken'" in done.out
 
 
 def test_what_cannot_be_used_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
