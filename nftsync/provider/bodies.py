@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from contextlib import suppress
-
-import httpx
+from collections.abc import Iterator
 
 from nftsync.errors import ReadError, UnusableAnswer
 
@@ -95,12 +93,8 @@ def gunzip(content_encoding: str) -> Gunzip | None:
     return Gunzip()
 
 
-def pass_over(response: httpx.Response) -> bytes:
+def pass_over(chunks: Iterator[bytes]) -> None:
     """Read on to the next response, unless that is too far off; then the connection is closed."""
     size = 0
-    with suppress(httpx.TransportError):  # the status says all that matters
-        for raw in response.iter_raw():
-            size += len(raw)
-            if size > _REFUSAL_BYTES:
-                break
-    return b""
+    while size <= _REFUSAL_BYTES and (chunk := next(chunks, None)) is not None:
+        size += len(chunk)

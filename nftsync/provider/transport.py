@@ -40,8 +40,6 @@ _LONGEST_IDLE = 30.0
 #: Bodies of the greatest size that are held at once.
 _AT_ONCE = 2
 _CONNECTED = (".connect_tcp.complete", ".start_tls.complete")
-
-
 _PROXY_FORM = "is no proxy's URL, such as http://proxy.example.com:3128"
 
 
@@ -371,7 +369,9 @@ class _Link:
 
     def _read(self, response: httpx.Response) -> bytes:
         if not response.is_success:
-            return pass_over(response)
+            with suppress(httpx.TransportError):  # the status says all that matters
+                pass_over(response.iter_raw())
+            return b""
         gzip = gunzip(response.headers.get("content-encoding", ""))
         chunks: list[bytes] = []
         for raw in response.iter_raw():
