@@ -24,6 +24,7 @@ from nftsync.sandbox.server import SandboxServer
 from nftsync.store.database import sync_lock
 
 STRANGER = "00000000-0000-4000-8000-000000000001"
+NEVER_NAMED = "00000000-0000-4000-8000-000000000002"
 
 
 class Place(NamedTuple):
@@ -114,9 +115,9 @@ TYPED = [
     ("holdings -d cut.db", 1, "damaged"),
     (f"sync --base-url URL -d /proc/nfts.db {STRANGER}", 1, "name a --database"),
     ("holdings --as-of 2000-01-01", 0, "ask for a time from then on"),
-    (f"holdings --wallet {STRANGER}", 0, f"`nftsync sync {STRANGER}` reads others"),
+    (f"holdings --wallet {NEVER_NAMED}", 0, f"`nftsync sync {NEVER_NAMED}` reads others"),
     (f"holdings --contract 0x{2:040}", 0, "`nftsync collections` lists those that are known"),
-    (f"evidence {STRANGER} --at today", 2, f"`nftsync sync {STRANGER}` reads it from now on"),
+    (f"evidence {NEVER_NAMED} --at today", 2, f"`nftsync sync {NEVER_NAMED}` reads it from now on"),
     ("changes --limit 99999999999999999999", 2, "--limit"),
     ("holdings -d pipe.db", 1, "is a pipe or a device, not a database; name a file"),
     (f"sync --base-url URL -d pipe.db {STRANGER}", 1, "is a pipe or a device"),
