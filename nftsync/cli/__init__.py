@@ -35,6 +35,7 @@ _COMMANDS = {
     "routes": ("status", "Show which read follows which webhook; suggest more."),
     "webhook-config": ("serve", "Change where the provider sends webhooks, and which."),
     "status": ("status", "Show counts, freshness, the last runs and the backlog."),
+    "verify": ("verify", "Compare the mirror with the provider, prove its own rules."),
     "export": ("copies", "Write each table and view to a file, all of one moment."),
     "snapshot": ("copies", "Copy the database while others go on writing it."),
     "backup": ("copies", "Copy the database with its date, and keep the newest copies."),

@@ -24,10 +24,10 @@ from nftsync.store.database import explained, file_at, sync_lock
 from nftsync.store.mirror import BatchSize, Mirror
 from nftsync.text import interruptible, progress_bar
 
-__all__ = ["sync_wallets"]
+__all__ = ["WORTH_A_PROCESS", "sync_wallets"]
 
 #: So many wallets are worth the fifth of a second that a reading process takes to start.
-_WORTH_A_PROCESS = 500
+WORTH_A_PROCESS = 500
 #: Reads wait at most this long to be written together, in seconds.
 _TIMEOUT = 0.2
 #: So long a wait for reads, in seconds, leaves time to take some new tokens into the full-text
@@ -74,7 +74,7 @@ def sync_wallets(
         with explained(database):
             run = begin(mirror, request)
         reader: Reader[Task, Read]
-        if access is None and len(run.plan) >= _WORTH_A_PROCESS:
+        if access is None and len(run.plan) >= WORTH_A_PROCESS:
             reader = Process(config, mirror.numbers, concurrency)
         else:
             reader = Pool(config, mirror.numbers, concurrency, access)

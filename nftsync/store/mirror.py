@@ -22,7 +22,7 @@ from nftsync.store.present import last_observed
 from nftsync.store.schema import open_store
 from nftsync.times import now
 
-__all__ = ["BatchSize", "Mirror", "Transaction", "store_object"]
+__all__ = ["BatchSize", "Mirror", "Transaction", "numbers_known", "store_object"]
 
 
 #: A write transaction of about this length leaves room for the webhooks' inbox beside it; some last
@@ -224,21 +224,29 @@ class Mirror:
 
 
 def _sequence_numbers(connection: sqlite3.Connection) -> SequenceNumbers:
-    """Agree on the offset of sequence numbers with the other processes that use this database.
-
-    It is made anew whenever the clock would fall behind the greatest number in the database (a
-    restart, another machine), so a clock can never freeze a wallet.
-    """
+    """Agree on the offset of sequence numbers with the other processes that use this database."""
     begin_immediate(connection)
     with connection:
-        offset, greatest = connection.execute(
-            "SELECT ticket_offset, greatest_ticket FROM mirror_state"
-        ).fetchone()
-        monotonic = time.monotonic_ns()
-        if not offset or monotonic + offset <= greatest:
-            offset = max(time.time_ns(), greatest + 1) - monotonic
-            connection.execute("UPDATE mirror_state SET ticket_offset = ?", (offset,))
-    return SequenceNumbers(offset, greatest)
+        numbers, new = numbers_known(connection)
+        if new:
+            connection.execute("UPDATE mirror_state SET ticket_offset = ?", (numbers.offset,))
+    return numbers
+
+
+def numbers_known(connection: sqlite3.Connection) -> tuple[SequenceNumbers, bool]:
+    """The sequence numbers of a database, and whether their offset is made anew, which is written.
+
+    That is so whenever the clock would fall behind the greatest number in the database (a restart,
+    another machine), so a clock can never freeze a wallet.
+    """
+    offset, greatest = connection.execute(
+        "SELECT ticket_offset, greatest_ticket FROM mirror_state"
+    ).fetchone()
+    monotonic = time.monotonic_ns()
+    new = not offset or monotonic + offset <= greatest
+    if new:
+        offset = max(time.time_ns(), greatest + 1) - monotonic
+    return SequenceNumbers(offset, greatest), new
 
 
 def _observation_time(connection: sqlite3.Connection, at: str) -> str:

@@ -18,7 +18,7 @@ from nftsync.records import CONTENT_COLUMNS, Applied, Content, TokenRead, Wallet
 from nftsync.store.contracts import count_names
 from nftsync.store.database import over_keys, write_rows
 
-__all__ = ["Fields", "Token", "TokenBatch", "compose", "fields_of"]
+__all__ = ["Fields", "Token", "TokenBatch", "compose", "composed", "fields_of", "listed_fields"]
 
 
 #: A source's fields: a column's name, or `extra/NAME` and `metadata/NAME`, with the JSON value.
@@ -121,6 +121,19 @@ class _Source(NamedTuple):
         """Both sources show a field, with different values."""
         mine, other = self.list_fields, self.detail_fields
         return any(name in other and bytes(other[name]) != bytes(mine[name]) for name in mine)
+
+
+def listed_fields(packed: str) -> Fields:
+    """What lists have said of a token, as a row of `token_sources` has it."""
+    return _object.decode(packed)
+
+
+def composed(
+    list_sequence: int, list_fields: str, detail_sequence: int, detail_fields: str
+) -> Content:
+    """What the two sources of a token come to, as the row of `token_sources` has them."""
+    fields = _object.decode(list_fields), _object.decode(detail_fields)
+    return _Source(list_sequence, fields[0], detail_sequence, fields[1]).content()
 
 
 class TokenBatch:

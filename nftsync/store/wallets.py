@@ -19,6 +19,7 @@ __all__ = [
     "KnownWallet",
     "WalletLine",
     "another_holder",
+    "forget_answers",
     "has_all_tracked",
     "holders_of",
     "known_tokens",
@@ -151,6 +152,16 @@ def label_wallet(connection: sqlite3.Connection, wallet_id: str, label: str) -> 
     )
     if not done.rowcount:
         raise InputError(f"wallet {wallet_id} is not known; add it with `nftsync wallets add`")
+
+
+def forget_answers(connection: sqlite3.Connection, wallet_ids: Sequence[str]) -> None:
+    """Let the next reads of wallets look at the whole list, whatever its validator or digest."""
+    over_keys(
+        connection,
+        "UPDATE wallets SET etag = NULL, body_sha256 = NULL"
+        " WHERE wallet_id IN (SELECT value FROM json_each(?))",
+        wallet_ids,
+    )
 
 
 def untrack(connection: sqlite3.Connection, wallet_ids: Sequence[str]) -> None:

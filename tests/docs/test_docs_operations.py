@@ -167,7 +167,8 @@ def test_schedules_do_their_work_with_the_little_that_cron_hands_on(server: Serv
         (settings,) = [block for block in blocks(PAGE) if "# /srv/nftsync/" in block.text]
         server.session.replace["https://api.example.com"] = provider.url
         server.run(settings)
-        for name in sorted(commands, key=["sync", "replay", "inbox", "status", "backup"].index):
+        order = ["sync", "replay", "inbox", "status", "verify", "backup"]
+        for name in sorted(commands, key=order.index):
             ran = subprocess.run(
                 ["/bin/sh", "-c", commands[name]], cwd="/", env=cron, capture_output=True, text=True
             )
@@ -177,7 +178,7 @@ def test_schedules_do_their_work_with_the_little_that_cron_hands_on(server: Serv
     assert tokens == {"Bearer the-token"}
     assert len([*(site / "backups").glob("nftsync-*.db")]) == 1
     (site / "data" / "nftsync.db").unlink()
-    for name in ("status", "backup"):  # what fails is printed, so that cron mails it
+    for name in ("status", "verify", "backup"):  # what fails is printed, so that cron mails it
         ran = subprocess.run(
             ["/bin/sh", "-c", commands[name]], cwd="/", env=cron, capture_output=True, text=True
         )
