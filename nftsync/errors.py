@@ -6,7 +6,8 @@
     ├── SettingsError        a setting is missing, unknown or of the wrong form
     ├── InputError           an id, a time, a duration or a file that was given is unusable
     ├── StoreError           the database is missing, unreadable, full, or not nftsync's
-    │   └── NewerDatabase    it was written by a newer nftsync
+    │   ├── NewerDatabase    it was written by a newer nftsync
+    │   └── DamagedDatabase  SQLite finds it damaged
     ├── SyncRunning          another sync holds this database
     ├── CutOff               a run cannot go on, though there is more to read
     ├── ReadError            a read of the provider failed, for good
@@ -26,6 +27,7 @@ from nftsync.text import visible
 __all__ = [
     "AccessRefused",
     "CutOff",
+    "DamagedDatabase",
     "InputError",
     "NewerDatabase",
     "NftsyncError",
@@ -70,6 +72,10 @@ class StoreError(NftsyncError):
 
 class NewerDatabase(StoreError):
     """The database was written by a newer nftsync than this one."""
+
+
+class DamagedDatabase(StoreError):
+    """SQLite finds the database damaged; what is written to it may be lost with it."""
 
 
 class SyncRunning(NftsyncError):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from nftsync.errors import InputError, StoreError
 
-__all__ = ["create_private", "whole_directory", "whole_file"]
+__all__ = ["create_private", "sync_to_disk", "whole_directory", "whole_file"]
+
+_PARTIAL = re.compile(r"\..+\.\w{8}\.nftsync-partial")
 
 
 @contextmanager
@@ -33,10 +37,12 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
         partial = folder / path.name
         create_private(partial)
         yield partial
+        sync_to_disk(partial)
         if replace:
             partial.replace(path)
         else:
             _put_in_place(partial, path)
+        sync_to_disk(path.parent)
 
 
 @contextmanager
@@ -50,8 +56,11 @@ def whole_directory(path: Path) -> Iterator[Path]:
     _refuse_in_use(path)
     with _folder_beside(path) as partial:
         yield partial
+        for each in (*partial.iterdir(), partial):
+            sync_to_disk(each)
         try:
             partial.rename(path)  # over an empty directory, but over nothing else
+            sync_to_disk(path.parent)
         except OSError as error:
             if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
                 _refuse_in_use(path)
@@ -72,18 +81,51 @@ def create_private(path: Path) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
+def sync_to_disk(path: Path) -> None:
+    """Wait until what a file holds, or which names a directory has, would survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def _folder_beside(path: Path) -> Iterator[Path]:
-    """A private folder on the same file system, gone in the end with whatever is left in it."""
+    """A private folder on the same file system, gone in the end with whatever is left in it.
+
+    Those that killed processes have left beside it are removed: who works in one holds a lock.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(".partial", f".{path.name}.", path.parent))
-        try:
+        for left in path.parent.iterdir():
+            if _PARTIAL.fullmatch(left.name) and not left.is_symlink():
+                with suppress(OSError), _locked(left):
+                    if any(left.iterdir()):  # else somebody may have made it just now
+                        shutil.rmtree(left, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(".nftsync-partial", f".{path.name}.", path.parent))
+        with ExitStack() as stack:
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            with suppress(OSError):  # a file system without locks: then nobody removes it
+                stack.enter_context(_locked(folder))
             yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock, which ends with the process.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _put_in_place(partial: Path, path: Path) -> None:

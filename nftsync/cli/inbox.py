@@ -195,10 +195,20 @@ def _put_back(settings: Settings, ids: list[str], state: str | None) -> list[tup
 
 @inbox.command("prune")
 @click.option(
-    "--older-than", required=True, metavar="DURATION", help="Done for longer than 90s, 6h or 7d."
+    "--older-than",
+    required=True,
+    metavar="DURATION",
+    help="Done (or in quarantine) for longer than 90s, 6h or 7d.",
+)
+@click.option(
+    "--state",
+    type=click.Choice(["done", "quarantined"]),
+    default="done",
+    show_default=True,
+    help="Which webhooks; one in quarantine cannot be put back without its body.",
 )
 @with_settings("database")
-def prune(settings: Settings, older_than: str) -> None:
+def prune(settings: Settings, older_than: str, state: str) -> None:
     """Empty the bodies of webhooks that have been done for a while; `serve` may go on.
 
     Their ids, times, fields and SHA-256 stay, so that one that comes again is still known. The
@@ -212,9 +222,9 @@ def prune(settings: Settings, older_than: str) -> None:
     before = shifted(now(), -parse_duration(older_than))
     webhooks = size = 0
     with open_existing(settings.database) as mirror:
-        rows = prunable(mirror.connection, before)
+        rows = prunable(mirror.connection, before, state)
         with closing(progress_bar("prune", len(rows), unit="webhooks")) as bar:
-            for step in empty(mirror, rows, before):
+            for step in empty(mirror, rows, before, state):
                 webhooks += step.webhooks
                 size += step.size
                 bar.update(step.seen)

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -87,6 +88,8 @@ def status(settings: Settings, *, max_age: str | None, as_json: bool) -> int:
 
 
 def _show(found: Status, stalest: StalestWallet | None, at: str) -> None:
+    from nftsync.store.checkpoints import LONG_LOG, log_bytes
+
     freshness = "none tracked"
     if stalest is not None:
         freshness = f"least recently read: {_ago(stalest.age_s)}"
@@ -104,6 +107,8 @@ def _show(found: Status, stalest: StalestWallet | None, at: str) -> None:
         "last replay": _run(found.last_replay, at),
         "inbox": waiting,
     }
+    if (size := log_bytes(Path(found.database))) >= LONG_LOG:
+        lines["log"] = f"{size:,} bytes: a program reads an old state of the database; end that"
     for name, text in lines.items():
         click.echo(f"{name:<13}{one_line(text)}")
 

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from nftsync.errors import NftsyncError
 from nftsync.store import WALLET_STATUSES
+from nftsync.store.checkpoints import log_bytes
 from nftsync.store.database import connect_reader
 from nftsync.store.schema import made_at
 
@@ -61,7 +62,9 @@ class Freshness(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Give the figures, all of one moment."""
-        found: list[Metric] = []
+        found = [
+            _gauge("nftsync_log_bytes", "Size of the write-ahead log.", log_bytes(self._database))
+        ]
         with suppress(NftsyncError, sqlite3.Error), closing(connect_reader(self._database)) as db:
             db.execute("PRAGMA busy_timeout = 1000")
             db.execute("BEGIN DEFERRED")

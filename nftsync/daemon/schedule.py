@@ -24,6 +24,7 @@ from nftsync.pull.run import sync_wallets
 from nftsync.replay.config import ReplayConfig, RunSync
 from nftsync.settings import Settings
 from nftsync.store.database import connect_reader, explained
+from nftsync.store.in_use import FilesInUse
 from nftsync.store.mirror import Mirror
 from nftsync.store.runs import last_full_sync_began
 from nftsync.times import format_time
@@ -105,12 +106,14 @@ def keep_syncing(
         run_sync: makes one, or goes on with one that was cut off.
         stopped: set it, and this ends; a sync under way is interrupted and goes on the next time.
     """
+    files = FilesInUse(database)
     failures = 0  # in a row
     told: str | None = None
     least = timedelta(0)
     while not stopped.wait(max(least, _until_due(database, every)).total_seconds()):
         failed = False
         try:
+            files.check()  # no other file is opened in its place
             result = run_sync(stopped)
         except SyncRunning:
             told = _tell("another process is syncing", told)

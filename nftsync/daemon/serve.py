@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from nftsync.daemon.figures import Freshness
 from nftsync.daemon.schedule import keep_syncing
-from nftsync.receiver import close_app, create_app
+from nftsync.receiver import close_app, create_app, refuse_webhooks
 from nftsync.receiver.telemetry import Metrics, serve_metrics
 from nftsync.replay.config import ReplayConfig, RunSync
 from nftsync.replay.run import follow
@@ -170,7 +171,11 @@ def _start(config: ServeConfig, parts: Receiving, stack: ExitStack) -> None:
     replay, every, run_sync = config.replay, config.sync_every, config.run_sync
     if replay is not None:
         parts.start(
-            "replay", lambda: follow(database, replay, stopped, parts.wake, metrics.count_replayed)
+            "replay",
+            lambda: follow(
+                *(database, replay, stopped, parts.wake, metrics.count_replayed),
+                on_damaged=partial(refuse_webhooks, app),
+            ),
         )
     if every is not None and run_sync is not None:
         parts.start("sync", lambda: keep_syncing(database, every, run_sync, stopped))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from nftsync.errors import CutOff, SettingsError, StoreError
+from nftsync.errors import CutOff, SettingsError
 from nftsync.provider.client import Access, ClientConfig
 from nftsync.pull.plan import SyncRequest, begin, unread_tokens, unread_wallets
 from nftsync.pull.pool import Pool
@@ -20,7 +20,7 @@ from nftsync.pull.reads import Read, Reader, RemovalGuard, Subject, Task, afresh
 from nftsync.pull.result import Failure, SyncResult
 from nftsync.records import Applied, WalletRead
 from nftsync.store import runs
-from nftsync.store.database import explained, file_at, sync_lock
+from nftsync.store.database import explained, sync_lock
 from nftsync.store.mirror import BatchSize, Mirror
 from nftsync.text import interruptible, progress_bar
 
@@ -67,12 +67,10 @@ def sync_wallets(
         SyncRunning: another sync holds the database.
         StoreError: the database cannot be written, or was moved; what was committed stays.
     """
-    with sync_lock(database), ExitStack() as held:
+    with explained(database), sync_lock(database), ExitStack() as held:
         mirror = held.enter_context(Mirror(database))
-        opened = file_at(database)
         signalled = held.enter_context(interruptible())  # a run that is entered is also closed
-        with explained(database):
-            run = begin(mirror, request)
+        run = begin(mirror, request)
         reader: Reader[Task, Read]
         if access is None and len(run.plan) >= WORTH_A_PROCESS:
             reader = Process(config, mirror.numbers, concurrency)
@@ -82,11 +80,7 @@ def sync_wallets(
         guard = RemovalGuard(believe=request.accept_empty)
         interruptions = [signalled] if stopped is None else [signalled, stopped]
         result = _SyncRun(mirror, reader, run, guard, interruptions, progress).run()
-        if file_at(database) != opened:  # SQLite goes on writing where nobody finds it
-            raise StoreError(
-                f"{database} was moved, removed or replaced while it was in use; what was fetched "
-                "is not in it: run again"
-            )
+        mirror.files.check()  # or what was fetched is where nobody finds it
         return result
 
 

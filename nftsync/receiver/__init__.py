@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from nftsync.receiver.app import close_app, create_app
+from nftsync.receiver.app import close_app, create_app, refuse_webhooks
 
-__all__ = ["close_app", "create_app"]
+__all__ = ["close_app", "create_app", "refuse_webhooks"]

@@ -20,7 +20,7 @@ from nftsync.receiver.committer import Committer
 from nftsync.receiver.telemetry import Backlog, Metrics
 from nftsync.store.inbox import Delivery
 
-__all__ = ["close_app", "create_app"]
+__all__ = ["close_app", "create_app", "refuse_webhooks"]
 
 _log = logging.getLogger("nftsync.receiver")
 
@@ -94,6 +94,17 @@ def close_app(app: Flask) -> None:
     """Store what waits and end the thread of an app that `create_app` made."""
     committer: Committer = app.extensions[_EXTENSION]
     committer.close()
+
+
+def refuse_webhooks(app: Flask, reason: str) -> None:
+    """Answer each webhook 503 from now on, as what is stored might be lost with the database.
+
+    Args:
+        app: one that `create_app` made.
+        reason: what is wrong with the database, for the log.
+    """
+    committer: Committer = app.extensions[_EXTENSION]
+    committer.refuse_from_now_on(reason)
 
 
 def _receiving(

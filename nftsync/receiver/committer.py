@@ -17,8 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from nftsync.errors import StoreError
-from nftsync.store.database import Checkpoints, create_private_file, explained, file_at
+from nftsync.errors import DamagedDatabase, StoreError
+from nftsync.store.checkpoints import Checkpoints
+from nftsync.store.database import create_private_file, explained, kind_of
+from nftsync.store.in_use import FilesInUse
 from nftsync.store.inbox import Delivery, Stored, store
 from nftsync.store.schema import open_store
 from nftsync.times import now
@@ -42,6 +44,8 @@ _RETRY = 0.003
 #: Webhooks between two checkpoints: they bring 40 MB where the inbox is large. A log that begins
 #: anew is written over; one that is made longer costs the system twice as much.
 _ROWS_BEFORE_CHECKPOINT = 4_000
+#: How often it looks whether the files are still there while nothing comes.
+_LOOK = 1.0
 #: How long the last write tells whether the database takes writes.
 _KNOWN = 1.0
 
@@ -54,6 +58,7 @@ _OWN_FAULT = (
     UnicodeError,
     OverflowError,
 )
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
@@ -94,7 +99,9 @@ class Committer:
         self._database = database
         with explained(database):
             create_private_file(database)
-        self._file = file_at(database)
+        self._files = FilesInUse(database)
+        self._damage: str | None = None
+        self._was_full = False
         self._on_stored = on_stored
         self._observe_commit = observe_commit
         self._on_broken = on_broken
@@ -124,6 +131,10 @@ class Committer:
         if time.monotonic() - moment < _KNOWN:
             return good and self.alive
         return self.submit(None) == "stored"
+
+    def refuse_from_now_on(self, reason: str) -> None:
+        """Store nothing any more, until another process begins: it might be lost."""
+        self._damage = self._damage or reason
 
     def close(self) -> None:
         """Store what waits, then end the thread and close the database."""
@@ -170,7 +181,8 @@ class Committer:
                 break
             if closing:
                 return []
-            self._bell.wait()
+            if not self._bell.wait(_LOOK) and self._connection is not None:
+                self._look()
         if self._trying_since is None:
             self._trying_since = time.monotonic()
         return [self._queue.popleft() for _ in range(min(len(self._queue), _MOST_AT_ONCE))]
@@ -184,6 +196,22 @@ class Committer:
             self._queue = deque(x for x in self._queue if x.deadline > moment)
             self._refuse(late, "the database stayed locked by another program")
 
+    def _look(self) -> None:
+        """Close the database if its files were moved: what their log holds is saved then."""
+        try:
+            self._files.check(self._connection)
+        except (sqlite3.Error, StoreError) as error:
+            self._give_up(error)
+            self._tell(str(error))
+
+    def _give_up(self, error: Exception) -> None:
+        """Close the database after an error that more of the same would follow."""
+        kind = kind_of(error)
+        if isinstance(error, DamagedDatabase) or kind in _DAMAGED:
+            self.refuse_from_now_on(str(error))
+        self._was_full = kind == sqlite3.SQLITE_FULL
+        self._disconnect()
+
     def _commit(self, batch: list[_Waiting]) -> None:
         try:
             outcomes = self._write(batch)
@@ -194,12 +222,11 @@ class Committer:
                 return
             self._refuse(batch, str(error))
         except (sqlite3.Error, StoreError) as error:
-            # The kind of an error of SQLite's, without its details.
-            if int(getattr(error, "sqlite_errorcode", -1)) & 0xFF in _LOCKED:
+            if kind_of(error) in _LOCKED:
                 self._queue.extendleft(reversed(batch))
                 time.sleep(_RETRY)
                 return
-            self._disconnect()  # it may be broken
+            self._give_up(error)
             self._refuse(batch, str(error))
         else:
             self._tell(None)
@@ -213,15 +240,17 @@ class Committer:
         self._trying_since = None
 
     def _write(self, batch: list[_Waiting]) -> list[Outcome]:
+        if self._damage is not None:
+            raise DamagedDatabase(self._damage)
         deliveries = [x.delivery for x in batch if x.delivery is not None]
         with self._connected() as connection:  # a transaction
             connection.execute("BEGIN IMMEDIATE")
             began, at = time.perf_counter(), now()
-            self._check_file()
+            self._files.check(connection)
             stored = iter(store(connection, deliveries, at) if deliveries else [])
             if len(deliveries) < len(batch):
                 connection.execute("INSERT OR REPLACE INTO inbox_checks VALUES (1, ?)", (at,))
-        self._check_file()  # or what was written is where nobody finds it
+        self._files.check()  # or what was written is where nobody finds it
         if self._observe_commit is not None and deliveries:
             self._observe_commit(time.perf_counter() - began)
         return ["stored" if x.delivery is None else next(stored) for x in batch]
@@ -255,41 +284,26 @@ class Committer:
         """The connection; commits on it survive a power cut, and nothing waits for a lock.
 
         Raises:
-            StoreError: what `_check_file` raises, or it is not nftsync's, or cannot be written.
+            StoreError: what `FilesInUse` raises, or it is not nftsync's, or cannot be written.
         """
         if self._connection is None:
-            self._check_file()
+            self._files.check()
             self._connection = open_store(self._database)
-            self._check_file()
+            self._files.opened()
+            self._files.check()
             self._connection.executescript("PRAGMA synchronous = FULL; PRAGMA busy_timeout = 0")
             self._checkpoints = Checkpoints(
                 self._database, self._connection, rows=_ROWS_BEFORE_CHECKPOINT
             )
+            if self._was_full:
+                self._checkpoints.empty_log()  # first, or the log takes whatever room was made
         return self._connection
-
-    def _check_file(self) -> None:
-        """Make sure that the database's file is where it was; opens nothing.
-
-        SQLite goes on writing to a file that was moved or removed, where nobody finds what it
-        writes. Nor may another file be opened instead while this process has the first one open:
-        the files beside a database (log, shared memory) go by its name, so the two would share them
-        (https://sqlite.org/howtocorrupt.html, section 2.5). So nothing is written until the first
-        file is back at its path, or a new process begins with what is there.
-
-        Raises:
-            StoreError: there is no file at its path now, or another one.
-        """
-        if self._file is None or file_at(self._database) != self._file:
-            name = self._database.name
-            raise StoreError(
-                f"{self._database} was moved, removed or replaced while it was in use; put it back,"
-                f" or stop nftsync, move {name}-wal and {name}-shm away too, and start it again"
-            )
 
     def _disconnect(self) -> None:
         if self._checkpoints is not None:
-            self._checkpoints.close()
+            self._checkpoints.close(empty_log=not self._files.in_place)
         if self._connection is not None:
             with suppress(sqlite3.Error):
                 self._connection.close()
+        self._files.closed()
         self._checkpoints = self._connection = None

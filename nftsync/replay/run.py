@@ -12,10 +12,11 @@ from pathlib import Path
 
 import msgspec
 
-from nftsync.errors import StoreError
+from nftsync.errors import DamagedDatabase, StoreError
 from nftsync.replay.config import ReplayConfig, ReplayResult
 from nftsync.replay.worker import Worker
 from nftsync.store.database import explained
+from nftsync.store.in_use import FilesInUse
 from nftsync.store.mirror import Mirror
 from nftsync.store.queue import count_due
 from nftsync.text import progress_bar
@@ -72,6 +73,7 @@ def follow(
     stopped: threading.Event,
     wake: threading.Event,
     tell: Callable[[Counter[str]], None],
+    on_damaged: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Work off webhooks as they come, until stopped.
 
@@ -82,10 +84,14 @@ def follow(
         wake: is set when webhooks have come; those that other processes store are found too.
         tell: is called with how many webhooks have come to which state, and how many reads were
             made, since the last call.
+        on_damaged: is called, perhaps more than once, with what SQLite finds wrong with the
+            database.
     """
     timing = config.timing
+    files = FilesInUse(database)
     while not stopped.is_set():
         try:
+            files.check()  # no other file is opened in its place
             with (
                 explained(database),
                 Mirror(database, busy_seconds=timing.busy) as mirror,
@@ -109,4 +115,6 @@ def follow(
         except StoreError as error:
             # What was in hand waits again when the lease runs out.
             _log.error("database trouble: %s", error)
+            if isinstance(error, DamagedDatabase):
+                on_damaged(str(error))
             stopped.wait(timing.restart)

@@ -89,7 +89,6 @@ def write_backup(
             left_over = _sweep(directory, ours)
             file = _free_place(directory, ours)
             size = write_snapshot(database, file, progress=progress, check=look)
-            _sync_directory(directory)  # before an older one goes
             return Backup(file, size, check, _prune(directory, ours, file, keep), left_over)
 
 
@@ -118,7 +117,7 @@ class _Names(NamedTuple):
 
     def unfinished(self, name: str) -> bool:
         """Whether it is what `whole_file` works in until a copy is finished."""
-        return bool(re.fullmatch(rf"\.{self._pattern()}\.\w+\.partial", name))
+        return bool(re.fullmatch(rf"\.{self._pattern()}\.\w+\.(nftsync-)?partial", name))
 
     def _pattern(self) -> str:
         return rf"{re.escape(self.stem)}-[0-9]{{8}}T[0-9]{{6}}Z-{self.mark}\.db"
@@ -164,14 +163,6 @@ def _refuse_damaged(copy: Path, check: Check, database: Path) -> None:
             f"the copy of {database} is damaged ({report}) and was not kept, nor was an older one"
             " removed; see whether the database is whole with `nftsync check`, else restore a copy"
         )
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _prune(directory: Path, ours: _Names, newest: Path, keep: int) -> list[str]:

@@ -21,19 +21,19 @@ from urllib.parse import quote
 import filelock
 import msgspec
 
-from nftsync.errors import StoreError, SyncRunning
+from nftsync.errors import DamagedDatabase, StoreError, SyncRunning
 
 __all__ = [
     "Check",
-    "Checkpoints",
     "begin_immediate",
     "connect_reader",
     "connect_writer",
     "create_private_file",
     "damage",
     "explained",
-    "file_at",
     "is_syncing",
+    "kind_of",
+    "log_of",
     "over_keys",
     "refuse_what_is_no_file",
     "sync_lock",
@@ -58,6 +58,7 @@ def explained(path: Path | str) -> Iterator[None]:
 
     Raises:
         StoreError: what happened, to which file, and what to do next.
+        DamagedDatabase: SQLite finds the database damaged.
     """
     try:
         yield
@@ -65,9 +66,18 @@ def explained(path: Path | str) -> Iterator[None]:
         text = str(error)
         meaning = next(meaning for part, meaning in _MEANINGS.items() if part in text)
         said = meaning.format(path=path, text=text, seconds=BUSY_SECONDS)
-        raise StoreError(said) from error
+        damaged = kind_of(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+        raise (DamagedDatabase if damaged else StoreError)(said) from error
     except OSError as error:
-        raise StoreError(f"cannot use {path}: {error.strerror or error}") from error
+        other = error.filename not in {None, path, str(path)}
+        which = f" ({error.filename})" if other else ""
+        raise StoreError(f"cannot use {path}: {error.strerror or error}{which}") from error
+
+
+def kind_of(error: Exception) -> int:
+    """SQLite's code of an error (`sqlite3.SQLITE_FULL`, ...), without its details; else -1."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return -1 if code is None else int(code) & 0xFF
 
 
 #: By a part of SQLite's message, what it means; the first that fits.
@@ -101,19 +111,37 @@ def create_private_file(path: Path) -> None:
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
-def refuse_what_is_no_file(path: Path) -> None:
-    """Raise a StoreError where something else is, which would be waited for or written into.
+def log_of(path: Path) -> Path:
+    """Where SQLite writes ahead what is not yet in a database: beside the file, not a link to it.
 
     Raises:
-        StoreError: it is a folder, a pipe or a device.
+        OSError: nobody can tell, as with links that lead in a circle.
+    """
+    real = path.resolve()
+    return real.with_name(f"{real.name}-wal")
+
+
+def refuse_what_is_no_file(path: Path) -> None:
+    """Raise a StoreError where something else is, or a file was emptied under its log.
+
+    Raises:
+        StoreError: it is a folder, a pipe or a device, which would be waited for or written into;
+            or SQLite would take the log away that is all that is left of it.
         OSError: nobody can tell, as with links that lead in a circle.
     """
     try:
-        mode = path.stat().st_mode
+        found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return
-    if not stat.S_ISREG(mode):
-        what = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+    with suppress(FileNotFoundError):
+        if found.st_size == 0 and stat.S_ISREG(found.st_mode) and log_of(path).stat().st_size > 0:
+            log = log_of(path).name
+            raise DamagedDatabase(
+                f"{path} is empty and {log} is not: it was emptied while it was in use; restore a"
+                f" copy, and keep {log} elsewhere: webhooks may be in it"
+            )
+    if not stat.S_ISREG(found.st_mode):
+        what = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe or a device"
         raise StoreError(f"{path} is {what}, not a database; name a file with --database")
 
 
@@ -158,8 +186,7 @@ def begin_immediate(connection: sqlite3.Connection, patience: float = BUSY_SECON
             try:
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
-                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-                if not busy or time.monotonic() >= deadline:
+                if kind_of(error) != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
                     raise
             else:
                 return
@@ -235,79 +262,6 @@ def damage(
         except sqlite3.DatabaseError as error:
             return str(error)
     return None if report == "ok" else str(report)
-
-
-def file_at(path: Path) -> tuple[int, int] | None:
-    """Which file is there, if any; only looks at the path and opens nothing."""
-    try:
-        found = os.stat(path)  # noqa: PTH116 - a receiver asks this twice for each commit
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-#: Rows that a writer changes before what it wrote is moved out of the log: some 60 MB in a database
-#: of millions, where many lie on a page of their own, and a tenth of that in a small one.
-_ROWS_BEFORE_CHECKPOINT = 32_000
-#: Should the thread not keep up, the writer's commits move it all, as SQLite does it: 256 MB.
-_MOST_PAGES = 64_000
-
-
-class Checkpoints:
-    """Moves what a busy writer's log holds into the database, mostly in a thread beside it.
-
-    New rows lie all over the indexes of their ids, so in a database of millions a checkpoint moves
-    nearly as many pages as were written. It needs no write lock, yet the commit that sets it off
-    waits for it, and for the disk. A log begins anew only when all of it has been moved, and the
-    writer adds to it meanwhile: so a thread moves most, and the writer, between two transactions,
-    the little that is left.
-
-    Args:
-        path: the database.
-        writer: the connection that writes it.
-        rows: how many it changes between two checkpoints.
-    """
-
-    def __init__(
-        self, path: Path, writer: sqlite3.Connection, *, rows: int = _ROWS_BEFORE_CHECKPOINT
-    ) -> None:
-        self._writer = writer
-        self._rows = rows
-        # Opened now, while this name is surely the database that the writer has opened.
-        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._thread: threading.Thread | None = None
-        self._moved = writer.total_changes
-        writer.execute(f"PRAGMA wal_autocheckpoint = {_MOST_PAGES}")
-
-    def after_commit(self) -> None:
-        """Begin or complete a checkpoint where one is due."""
-        if self._thread is None:
-            if self._writer.total_changes - self._moved >= self._rows:
-                self._moved = self._writer.total_changes
-                thread = threading.Thread(target=self._move_most, name="nftsync-checkpoint")
-                with suppress(RuntimeError):  # no room for a thread: then SQLite does it, later
-                    thread.start()
-                    self._thread = thread
-        elif not self._thread.is_alive():
-            self._thread = None
-            _checkpoint(self._writer)
-
-    def close(self) -> None:
-        """Wait for the thread; the writer's connection stays open."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        self._connection.close()
-
-    def _move_most(self) -> None:
-        _checkpoint(self._connection)
-        _checkpoint(self._connection)  # what came during the first
-
-
-def _checkpoint(connection: sqlite3.Connection) -> None:
-    """Move what the log holds, without waiting for anybody."""
-    with suppress(sqlite3.Error):  # what cannot be moved now is safe in the log
-        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
 
 #: A look at whether a sync runs holds its lock for an instant, which a sync that begins waits for.

@@ -16,8 +16,10 @@ from typing import Self
 
 from nftsync.records import Applied, ObjectRead, SequenceNumbers, TokenRead, WalletRead
 from nftsync.store.balances import Batch
+from nftsync.store.checkpoints import Checkpoints
 from nftsync.store.contracts import take_in_contracts
-from nftsync.store.database import BUSY_SECONDS, Checkpoints, begin_immediate, explained
+from nftsync.store.database import BUSY_SECONDS, begin_immediate, explained, kind_of
+from nftsync.store.in_use import FilesInUse
 from nftsync.store.present import last_observed
 from nftsync.store.schema import open_store
 from nftsync.times import now
@@ -148,6 +150,7 @@ class Mirror:
     Attributes:
         connection: the writing connection.
         path: the database.
+        files: where they were when it was opened.
         numbers: where each read takes its number.
         lock_seconds: for how long the last transaction kept others from writing; what it waited
             for them is no part of it.
@@ -175,9 +178,12 @@ class Mirror:
         with explained(path):
             self.numbers = _sequence_numbers(self.connection)
             self._checkpoints = Checkpoints(path, self.connection)
+        self.files = FilesInUse(path)
+        self.files.opened()
         self._write_gap = write_gap
         self._busy_seconds = busy_seconds
         self._free_at = 0.0
+        self._was_full = False
         self.lock_seconds = 0.0
 
     def __enter__(self) -> Self:
@@ -188,7 +194,7 @@ class Mirror:
 
     def close(self) -> None:
         """Close the connection."""
-        self._checkpoints.close()
+        self._checkpoints.close(empty_log=not self.files.in_place)
         self.connection.close()
 
     @contextmanager
@@ -200,15 +206,23 @@ class Mirror:
                 stored time takes its place where that is later.
 
         Raises:
-            StoreError: the database could not be written; nothing of the block was kept.
+            StoreError: the database could not be written, or was moved; nothing of the block was
+                kept.
         """
         time.sleep(max(0.0, self._free_at - time.monotonic()))
+        self.files.check()
         with explained(self.path):
+            if self._was_full:
+                self._checkpoints.empty_log()  # first, or the log takes whatever room was made
             begin_immediate(self.connection, self._busy_seconds)
             began = time.monotonic()
             try:
                 with self.connection:
                     yield Transaction(self.connection, at or now())
+                self._was_full = False
+            except sqlite3.Error as error:
+                self._was_full = kind_of(error) == sqlite3.SQLITE_FULL
+                raise
             finally:
                 ended = time.monotonic()
                 self._free_at = ended + self._write_gap

@@ -112,16 +112,23 @@ def numbers_in_state(connection: sqlite3.Connection, state: str) -> array[int]:
     return array("q", sorted(row[0] for row in rows))
 
 
-def prunable(connection: sqlite3.Connection, before: str) -> list[tuple[int, int]]:
-    """The webhooks that were done before a time and still have a body, the oldest first.
+def prunable(
+    connection: sqlite3.Connection, before: str, state: str = "done"
+) -> list[tuple[int, int]]:
+    """The webhooks that came to a state before a time and still have a body, the oldest first.
+
+    Args:
+        connection: the database.
+        before: in the stored form.
+        state: `done` or `quarantined`.
 
     Returns:
         Of each its `webhook_no` and its body's size in bytes.
     """
     return connection.execute(
         "SELECT webhook_no, length(body) FROM webhooks NOT INDEXED"
-        " WHERE state = 'done' AND finished_at < ? AND body IS NOT NULL ORDER BY webhook_no",
-        (before,),
+        " WHERE state = ? AND finished_at < ? AND body IS NOT NULL ORDER BY webhook_no",
+        (state, before),
     ).fetchall()
 
 
@@ -237,13 +244,16 @@ def _accept(mirror: Mirror, usable: Sequence[tuple[int, Webhook]]) -> Requeued:
 # Emptying bodies -----------------------------------------------------------------------------
 
 
-def prune(mirror: Mirror, rows: Iterable[tuple[int, int]], before: str) -> Iterator[Pruned]:
+def prune(
+    mirror: Mirror, rows: Iterable[tuple[int, int]], before: str, state: str = "done"
+) -> Iterator[Pruned]:
     """Empty the bodies of webhooks, a short transaction at a time; all else of them stays.
 
     Args:
         mirror: the database.
         rows: what `prunable` found.
-        before: leave alone those that are no longer done since before this time.
+        before: leave alone those that are no longer in the state since before this time.
+        state: as `prunable` was given it.
     """
     size = BatchSize()
     for step in _steps(rows, size):
@@ -251,10 +261,9 @@ def prune(mirror: Mirror, rows: Iterable[tuple[int, int]], before: str) -> Itera
             emptied = over_keys(
                 transaction.connection,
                 "UPDATE webhooks SET body = NULL WHERE webhook_no IN"
-                " (SELECT value FROM json_each(?1)) AND state = 'done' AND finished_at < ?2"
+                " (SELECT value FROM json_each(?1)) AND state = ?2 AND finished_at < ?3"
                 " AND body IS NOT NULL RETURNING webhook_no",
-                step,
-                before,
+                *(step, state, before),
             ).fetchall()
         size.learn(len(emptied), mirror.lock_seconds)
         yield Pruned(len(step), len(emptied), sum(step[number] for (number,) in emptied))

@@ -17,9 +17,9 @@ from nftsync.store.database import (
     begin_immediate,
     connect_reader,
     connect_writer,
-    create_private_file,
     explained,
 )
+from nftsync.whole_files import whole_file
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -115,8 +115,11 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
         begin_immediate(connection)
         if 0 < check_schema(connection, path) < len(_MIGRATIONS):
             copy = path.with_name(f"{path.name}.before-{nftsync.__version__}")
-            create_private_file(copy)
-            with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
+            with (
+                whole_file(copy, replace=True) as unfinished,
+                closing(sqlite3.connect(path)) as source,
+                closing(sqlite3.connect(unfinished)) as target,
+            ):
                 source.backup(target)
         migrations.apply(Database(connection, recursive_triggers=False, execute_plugins=False))
 

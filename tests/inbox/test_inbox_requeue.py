@@ -152,6 +152,13 @@ def test_only_bodies_done_for_long_are_emptied(inbox: Inbox, command: Command) -
     assert "VACUUM" in done.err
     before[old]["body"] = None
     assert [inbox.row(webhook(number)) for number in range(len(STATES) + 1)] == before
+    kept = STATES.index("quarantined")
+    done = command("inbox", "prune", "--older-than", "7d", "--state", "quarantined")
+    assert (done.code, done.out.startswith("Bodies emptied: 1, ")) == (0, True)
+    before[kept]["body"] = None
+    assert [inbox.row(webhook(number)) for number in range(len(STATES) + 1)] == before
+    refused = command("inbox", "requeue", webhook(kept))
+    assert "its body was emptied" in refused.err
     again = command("inbox", "prune", "--older-than", "7d")
     assert (again.out, again.err) == ("Bodies emptied: 0, together 0 bytes.\n", "")
     inbox.receive(body_of(old))  # what is emptied is still known when it comes again

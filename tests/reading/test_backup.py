@@ -148,13 +148,13 @@ def test_what_a_killed_backup_left_goes_with_the_next(
     call = [sys.executable, "-m", "nftsync", "backup", directory, "-d", site.database]
     with subprocess.Popen(call, stderr=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + PATIENCE
-        while not any(path.stat().st_size for path in directory.glob(".*.partial/*")):
+        while not any(path.stat().st_size for path in directory.glob(".*partial/*")):
             assert time.monotonic() < deadline
             assert process.poll() is None
         process.kill()
     assert process.returncode == -signal.SIGKILL
     (left,) = names(directory)
-    assert left.endswith(".partial")
+    assert left.endswith(".nftsync-partial")
     done = command("backup", directory, "-d", site.database)
     assert (done.code, "cut off had left: 1\n" in done.err) == (0, True)
     (name,) = names(directory)

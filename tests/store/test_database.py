@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from worlds import PATIENCE
+from worlds import PATIENCE, Outcome
 
-from nftsync.store.database import Checkpoints, connect_writer
+from nftsync.errors import StoreError
+from nftsync.store.checkpoints import Checkpoints, log_bytes
+from nftsync.store.database import connect_reader, connect_writer
 from nftsync.store.mirror import Mirror
 
 MEGABYTE = 1024 * 1024
@@ -99,3 +103,62 @@ def test_a_long_log_gets_into_the_database_and_begins_anew(tmp_path: Path, linke
             assert database.stat().st_size > times * 8 * MEGABYTE
         checkpoints.close()
         assert writer.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_on_a_small_disk_the_log_leaves_the_database_its_room(small_disk: Path) -> None:
+    """And where another file takes all of it, the log does not take what is made free again."""
+    path, ballast = small_disk / "nftsync.db", small_disk / "ballast"
+    with Mirror(path) as mirror, Mirror(path) as other:
+        with mirror.transaction() as transaction:
+            transaction.connection.execute("CREATE TABLE padding (content BLOB)")
+            transaction.connection.executemany("INSERT INTO padding VALUES (?)", [(b"",)] * 100)
+
+        def rewrite(mirror: Mirror) -> None:
+            with mirror.transaction() as transaction:
+                transaction.connection.execute("UPDATE padding SET content = randomblob(2000)")
+
+        for _ in range(60):  # together 15 MB
+            rewrite(mirror)
+        with ballast.open("wb", buffering=0) as file, suppress(OSError):
+            while file.write(b"\0" * 4096) == 4096:
+                pass
+        with pytest.raises(StoreError, match="no room left"), other.transaction() as transaction:
+            transaction.connection.execute("INSERT INTO padding VALUES (zeroblob(3000000))")
+        os.truncate(ballast, ballast.stat().st_size - 600_000)
+        for _ in range(30):
+            rewrite(other)
+        assert other.connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_reader_that_keeps_the_log_growing_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("nftsync.store.checkpoints.LONG_LOG", 2 * MEGABYTE)
+    database = tmp_path / "nftsync.db"
+    with closing(connect_writer(database)) as writer, closing(connect_reader(database)) as reader:
+        writer.execute("CREATE TABLE padding (content BLOB)")
+        checkpoints = Checkpoints(database, writer, rows=1)
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM padding").fetchone()
+
+        def told() -> int:
+            writer.execute("INSERT INTO padding VALUES (zeroblob(?))", (MEGABYTE,))
+            checkpoints.after_commit()
+            return sum("reads an old state" in record.message for record in caplog.records)
+
+        wait_until(lambda: told() == 2)  # and not each time
+        assert log_bytes(database) < 12 * MEGABYTE
+        reader.execute("COMMIT")
+        checkpoints.close()
+
+
+def test_status_names_a_log_that_grew_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., Outcome]
+) -> None:
+    monkeypatch.setattr("nftsync.store.checkpoints.LONG_LOG", 1)
+    with Mirror(tmp_path / "nftsync.db") as mirror:
+        with mirror.transaction() as transaction:
+            transaction.connection.execute("CREATE TABLE padding (content BLOB)")
+        said = command("status", "-d", tmp_path / "nftsync.db").out
+    assert re.search("^log  .*reads an old state of the database; end that$", said, re.MULTILINE)
+    assert "reads an old state" not in command("status", "-d", tmp_path / "nftsync.db").out
