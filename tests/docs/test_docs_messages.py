@@ -109,6 +109,9 @@ def _database(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list
         patched.setattr("nftsync.store.database.sqlite3.connect", _ShutConnection)
         patched.setattr("nftsync.store.database.os.access", lambda *_: False)
         said += run("holdings", "-d", "shut.db")
+    (tmp_path / "emptied.db").touch()
+    (tmp_path / "emptied.db-wal").write_bytes(b"x" * 4096)
+    said += run("holdings", "-d", "emptied.db")
     with pytest.raises(StoreError) as full, explained("full.db"):
         raise sqlite3.OperationalError("database or disk is full")
     return [*said, f"nftsync: {full.value}"]
