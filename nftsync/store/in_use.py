@@ -30,7 +30,7 @@ class FilesInUse:
         self._log = log_of(path)
         self._file = _file_at(path)
         self._log_file: tuple[int, int] | None = None
-        self._size = 0
+        self._size = self._pages = 0
 
     def opened(self) -> None:
         """Remember the log, too, now that a connection has read the database."""
@@ -75,18 +75,14 @@ class FilesInUse:
 
     def _refuse_cut_off(self, connection: sqlite3.Connection) -> None:
         size = self._path.stat().st_size
-        if size < self._size:  # after VACUUM it is smaller, too, but no page is missing
-            (pages,), (page_size,) = (
-                connection.execute(f"PRAGMA {pragma}").fetchone()
-                for pragma in ("page_count", "page_size")
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        # VACUUM makes it smaller, too, but then it counts fewer pages.
+        if size < self._size and pages >= self._pages:
+            raise DamagedDatabase(
+                f"{self._path} is damaged (it was cut off while it was in use); restore a copy,"
+                " or begin afresh with another --database"
             )
-            # What is not yet in the file is in the log; there a page takes some bytes more.
-            if size + self._log.stat().st_size < pages * page_size:
-                raise DamagedDatabase(
-                    f"{self._path} is damaged (it was cut off while it was in use); restore a copy,"
-                    " or begin afresh with another --database"
-                )
-        self._size = size
+        self._size, self._pages = size, pages
 
 
 def _file_at(path: Path) -> tuple[int, int] | None:
