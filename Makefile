@@ -50,6 +50,7 @@ tests: $(READY_DEV)  ## pytest
 
 soak: $(READY_DEV)  ## long runs against a model of the whole, with seeds; STEPS=1000000
 	$(BIN)/python tests/model/batches.py --steps $(or $(STEPS),1000000)
+	$(BIN)/python tests/model/engine.py --steps $(or $(STEPS),1000000)
 
 constraints: $(BIN)/uv  ## the newest versions that go together, for every check
 	{ echo '# The versions that every check runs on; made anew by `make constraints`.'; \

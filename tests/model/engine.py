@@ -1,0 +1,410 @@
+"""Level two: the whole engine on a simulated machine, against a provider that moves meanwhile.
+
+    python tests/model/engine.py --steps 1000000       # a step: one thread goes on, or one event
+    python tests/model/engine.py --seed 17             # one seed alone, the one that failed
+
+Receivers, replays and syncs run as processes of their own on one database: the package's own code,
+its threads, retries and transactions included. Webhooks are lost, doubled, late and out of order;
+the provider is slow, down, refuses or sends half a list; clocks jump; the machine boots anew; and
+processes are killed, mostly around a commit. `rules` looks at the database after each commit. In
+the end all trouble is over: the inbox drains, and a sync makes the mirror what the provider is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import logging
+import random
+import shutil
+import sqlite3
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from model import simulated
+from model.batches import place, template
+from model.provider_world import OURS, TOKENS, WALLETS, Sent, Transports, World
+from model.rules import Broken, Rules, hold
+from model.simulated import Event, Executor, Lock, Machine, Process, installed
+
+from nftsync import records
+from nftsync.errors import StoreError, SyncRunning
+from nftsync.provider import retry
+from nftsync.provider.client import Access, ClientConfig
+from nftsync.provider.routes import Route, merged
+from nftsync.provider.webhooks import read_webhook
+from nftsync.pull.plan import SyncRequest
+from nftsync.pull.run import sync_wallets
+from nftsync.receiver import committer
+from nftsync.replay import run as replay
+from nftsync.replay import work
+from nftsync.replay.config import ReplayConfig, Timing
+from nftsync.store.catalog import TABLES
+from nftsync.store.inbox import Delivery
+from nftsync.store.wallets import WalletLine
+
+STEPS_OF_A_SEED = 2_500
+_ROUTES = merged(
+    {"Everything": Route(kind="sync", at_most_every=timedelta(minutes=1)), "Nft": Route()}
+)
+_CLIENT = ClientConfig(base_url="http://provider.example", attempts=3, proxy="")
+
+
+class _Waiting(committer._Waiting):
+    """A request that waits on a lock of the machine's."""
+
+    def __init__(self, delivery: Delivery | None, deadline: float) -> None:
+        super().__init__(delivery, deadline, answered=Lock())  # type: ignore[arg-type]
+
+
+class Engine:
+    """One seed."""
+
+    def __init__(self, machine: Machine, folder: Path) -> None:
+        self.machine = machine
+        self.rng = machine.rng
+        self.database = Path(shutil.copy(template(), folder))
+        self.world = World(self.rng)
+        Transports.world = self.world
+        self.rules = Rules(self.database, machine, self.world)
+        machine.on_commit = self.rules.check
+        self.committers: dict[Process, Any] = {}
+        self.stops: dict[Process, Event] = {}
+        self.figures: Counter[str] = Counter()
+        self.trouble = True
+
+    # Processes -----------------------------------------------------------------------------------
+
+    def _config(self, access: Access) -> ReplayConfig:
+        return ReplayConfig(
+            client=_CLIENT,
+            access=access,
+            routes=_ROUTES,
+            run_sync=lambda stopped: self._sync(SyncRequest(), access, stopped),
+            organization_id=OURS,
+            concurrency=2,
+            timing=Timing(poll=self.rng.choice([0.5, 2.0]) if self.trouble else 10.0),
+        )
+
+    def _sync(self, request: SyncRequest, access: Access | None, stopped: Any) -> Any:
+        return sync_wallets(
+            *(self.database, _CLIENT, request),
+            concurrency=2,
+            progress=False,
+            access=access,
+            stopped=stopped,
+        )
+
+    def start_serve(self) -> None:
+        """A receiver and a replay in one process."""
+
+        def run(process: Process) -> None:
+            stopped, wake = Event(), Event()
+            receiver = committer.Committer(self.database, on_stored=wake.set)
+            self.committers[process], self.stops[process] = receiver, stopped
+            config = self._config(_CLIENT.access())
+            replay.follow(self.database, config, stopped, wake, self.figures.update)
+            del self.committers[process]
+            receiver.close()
+
+        self.machine.start("serve", run)
+
+    def start_replay(self) -> None:
+        def run(process: Process) -> None:
+            stopped = self.stops[process] = Event()
+            replay.replay_once(self.database, self._config(_CLIENT.access()), stopped)
+
+        self.machine.start("replay", run)
+
+    def start_sync(self, *, tokens: bool | None = None) -> Process:
+        resume, some = self.rng.random() < 0.5, self.rng.random() < 0.2
+        tokens = self.rng.random() < 0.3 if tokens is None else tokens
+        lines = [WalletLine(each) for each in WALLETS]
+        lines = self.rng.sample(lines, 2) if some and self.trouble else lines
+
+        def run(process: Process) -> Any:
+            stopped = self.stops[process] = Event()
+            request = SyncRequest(lines, tokens=tokens, resume=resume and self.trouble)
+            try:
+                result = self._sync(request, None, stopped)
+            except SyncRunning:
+                return None
+            if result.status == "ok":
+                self._was_all_read(result.run_id)
+            self.figures[f"sync {result.status}"] += 1
+            return result
+
+        return self.machine.start("sync", run)
+
+    def _was_all_read(self, run_id: int) -> None:
+        """A run says `ok` only when each planned wallet was read since it began."""
+        (missing,) = (
+            sqlite3.connect(self.database)
+            .execute(
+                "SELECT count(*) FROM wallets, sync_runs WHERE run_id = ? AND reads_all"
+                " AND ticket < first_ticket",
+                (run_id,),
+            )
+            .fetchone()
+        )
+        if missing:
+            self.machine.broken = Broken(f"run {run_id} is ok, and {missing} wallets were not read")
+
+    # Events --------------------------------------------------------------------------------------
+
+    def deliver(self) -> None:
+        """A webhook comes to a receiver, if there is one."""
+        due = [sent for sent in self.world.sent if sent.due <= self.machine.now]
+        if not due:
+            return
+        sent = self.rng.choice(due)
+        self.world.sent.remove(sent)
+        alive = [x for x in self.committers if not x.is_dead]
+        if not alive:
+            self.world.refused(sent)
+            return
+        process = self.rng.choice(alive)
+        receiver = self.committers[process]
+        self.machine.spawn(process, lambda: self._deliver(receiver, sent))
+
+    def _deliver(self, receiver: committer.Committer, sent: Sent) -> None:
+        answered = False
+        try:
+            content = read_webhook(sent.body, OURS)
+            outcome = receiver.submit(Delivery(sent.body, content))
+            answered = outcome != "not stored"
+        finally:
+            self.figures["webhooks " + ("acknowledged" if answered else "refused")] += 1
+            if answered:
+                self.world.acknowledged.add(sent.webhook_id)
+                if self.rng.random() < 0.03:  # the answer is lost on its way
+                    self.world.refused(sent)
+            else:
+                self.world.refused(sent)
+
+    def kill(self) -> None:
+        if self.machine.processes:
+            self.machine.kill(self.rng.choice(self.machine.processes))
+            self.figures["kills between commits"] += 1
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        alive = [event for process, event in self.stops.items() if not process.is_dead]
+        if alive:
+            self.rng.choice(alive).set()
+
+    def jump(self) -> None:
+        self.machine.wall_offset += self.rng.choice([-7_200.0, -30.0, -1.0, 1.0, 30.0, 7_200.0])
+
+    def boot(self) -> None:
+        """All processes end, and the monotonic clock begins anew."""
+        for process in list(self.machine.processes):
+            self.machine.kill(process)
+        self.machine.boots = self.machine.now - self.rng.random() * 10.0
+        self.figures["boots"] += 1
+
+    def start(self) -> None:
+        if len(self.machine.running("serve")) < 2:
+            self.start_serve()
+
+    def pass_time(self) -> None:
+        self.machine.now += self.rng.choice([0.1, 1.0, 25.0]) * self.rng.random()
+
+    def event(self) -> None:
+        """Something happens."""
+        luck = self.rng.random() * 100
+        events: list[tuple[float, Callable[[], Any]]] = [
+            (30, self.world.change),
+            (25, self.deliver),
+            (14, self.start),
+            (5, self.start_replay),
+            (8, self.start_sync),
+            (2, self.kill),
+            (2, self.stop),
+            (4, self.jump),
+            (0.3, self.boot),
+            (4, self.pass_time),
+            (3, lambda: self.world.announce_all(self.rng.choice(["Everything", "Other"]))),
+            (2.7, self.change_mood),
+        ]
+        for share, happen in events:
+            luck -= share
+            if luck < 0:
+                happen()
+                return
+
+    def change_mood(self) -> None:
+        moods = ["well", "well", "well", "slow", "down", "refusing", "odd"]
+        self.world.mood = self.rng.choice(moods)
+
+    # A run of it ---------------------------------------------------------------------------------
+
+    def run(self, steps: int) -> Counter[str]:
+        """Trouble for so many steps, then an end without."""
+        self.machine.kills = 0.01
+        while self.machine.steps < steps:
+            if not self.machine.actors or self.rng.random() < 0.08:
+                self.machine.steps += 1
+                self.event()
+            else:
+                self.machine.step()
+            self._bury()
+        self._calm()
+        self._end()
+        self.figures["steps"] += self.machine.steps
+        self.figures["commits"] += self.rules.commits
+        self.figures["changes of the provider"] += self.world.changes
+        return self.figures
+
+    def _bury(self) -> None:
+        for process in self.machine.processes:
+            if process.error is not None and not isinstance(process.error, StoreError):
+                raise process.error
+            if process.is_dead:
+                self.figures[f"ends of {process.name}"] += 1
+        self.machine.bury()
+        self.committers = {x: c for x, c in self.committers.items() if not x.is_dead}
+        self.stops = {x: e for x, e in self.stops.items() if not x.is_dead}
+
+    def _calm(self) -> None:
+        """The trouble is over."""
+        self.trouble = False
+        self.machine.kills = 0.0
+        self.world.mood = "well"
+        self.world.losing = 0.0
+        for sent in self.world.sent:
+            sent.due = min(sent.due, self.machine.now + 60.0 * self.rng.random())
+        for process in list(self.machine.processes):
+            self.machine.kill(process)
+        self._bury()
+        self.start_serve()
+
+    def _wait(self, over: Callable[[], bool], what: str) -> None:
+        for _ in range(200_000):
+            if over():
+                return
+            self.machine.step()
+            self._bury()
+            if self.rng.random() < 0.1:
+                self.deliver()
+        raise Broken(f"{what} did not come about")
+
+    def _end(self) -> None:
+        connection = sqlite3.connect(self.database, isolation_level=None)
+        waiting = "SELECT 1 FROM webhooks WHERE state IN ('pending', 'running', 'failed') LIMIT 1"
+        self._wait(
+            lambda: not self.world.sent and connection.execute(waiting).fetchone() is None,
+            "the end of the inbox",
+        )
+        self._follows_webhooks(connection)
+        sync = self.start_sync(tokens=True)
+        self._wait(lambda: sync.is_dead or not sync.actors, "the end of a sync")
+        if sync.error is not None:
+            raise sync.error
+        hold(sync.result is not None and sync.result.status == "ok", f"{sync.result}")
+        found = connection.execute("SELECT wallet_id, token_id, amount FROM balances").fetchall()
+        held = [(w, t, a) for w, lines in self.world.held.items() for t, a in lines.items()]
+        hold(sorted(found) == sorted(held), f"the mirror has {found}, the provider {held}")
+        names = dict(connection.execute("SELECT token_id, name FROM tokens").fetchall())
+        shown = {token for lines in self.world.held.values() for token in lines}
+        hold(
+            all(names[each] == self.world.names[each] for each in TOKENS if each in shown),
+            f"names are {names}, and should be {self.world.names}",
+        )
+        connection.close()
+
+    def _follows_webhooks(self, connection: sqlite3.Connection) -> None:
+        """Where the webhook of its last change came, a wallet is right without any sync."""
+        rows = connection.execute("SELECT webhook_id, state FROM webhooks")
+        done = {name for name, state in rows if state == "done"}
+        for (kind, object_id), webhook_id in self.world.last_webhook.items():
+            if kind != "Wallet" or webhook_id not in done:
+                continue
+            query = "SELECT token_id, amount FROM balances WHERE wallet_id = ?"
+            found = dict(connection.execute(query, (object_id,)).fetchall())
+            self.figures["wallets right by webhooks alone"] += 1
+            hold(
+                found == self.world.held[object_id],
+                f"wallet {object_id} is {found}, and {self.world.held[object_id]} since a webhook",
+            )
+
+    def digest(self) -> str:
+        """Of all public tables."""
+        sums = hashlib.sha256()
+        with sqlite3.connect(self.database) as connection:
+            for table in TABLES.values():
+                sums.update(repr(connection.execute(table.select()).fetchall()).encode())
+        connection.close()
+        return sums.hexdigest()
+
+
+def run_seed(seed: int, steps: int = STEPS_OF_A_SEED) -> tuple[Counter[str], str]:
+    """One seed: its figures, and a digest of what it left; what breaks names the seed."""
+    template()  # made on this machine
+    machine = Machine(seed)
+    logging.disable(logging.CRITICAL)
+    with (
+        place() as folder,
+        installed(
+            machine,
+            transports=(retry, "Transports", Transports),
+            waiting=(committer, "_Waiting", _Waiting),
+            executor=(work, "ThreadPoolExecutor", Executor),
+            take=(records.SequenceNumbers, "take", _take),
+        ),
+    ):
+        random.seed(seed)
+        engine = Engine(machine, folder)
+        try:
+            return engine.run(steps), engine.digest()
+        except Exception as error:
+            command = f"python tests/model/engine.py --seed {seed} --of {steps}"
+            error.add_note(f"seed {seed}, step {machine.steps}: {command}")
+            raise
+        finally:
+            engine.rules.close()
+            logging.disable(logging.NOTSET)
+
+
+_real_take = records.SequenceNumbers.take
+
+
+def _take(numbers: records.SequenceNumbers) -> int:
+    """Tells the way to the provider which number a read took."""
+    number = _real_take(numbers)
+    if simulated.MACHINE.current is not None:
+        simulated.MACHINE.current.last_number = number
+    return number
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--steps", type=int, default=50_000)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seed", type=int, help="this seed alone, twice")
+    parser.add_argument("--of", type=int, default=STEPS_OF_A_SEED, help="steps of a seed")
+    asked = parser.parse_args()
+    if asked.seed is not None:
+        (figures, digest), (_, again) = (run_seed(asked.seed, asked.of) for _ in range(2))
+        print(dict(figures), digest)
+        hold(digest == again, f"it left {digest}, and then {again}")
+        return
+    began, total, seed = time.monotonic(), Counter[str](), asked.first
+    while total["steps"] < asked.steps:
+        total += run_seed(seed, asked.of)[0]
+        seed += 1
+    shutil.rmtree(template().parent)
+    seconds = time.monotonic() - began
+    told = ", ".join(f"{count:,} {name}" for name, count in total.items())
+    print(f"seeds {asked.first} to {seed - 1}: {told}; {seconds:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

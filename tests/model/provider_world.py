@@ -1,0 +1,201 @@
+"""The provider of the simulation: what it holds, how it answers, and the webhooks that it sends."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import httpx
+import msgspec
+from model import simulated
+from provider import token, uuid, wallet
+
+from nftsync.errors import NoConnection, Stopped
+from nftsync.provider.transport import Response
+
+OURS = uuid(1, 0xC)
+WALLETS = [wallet(number) for number in range(5)]
+TOKENS = [token(number) for number in range(6)]
+#: `slow` answers come late, some too late; `down` none come; `refusing` are 500, 429 or 403.
+Mood: TypeAlias = Literal["well", "slow", "down", "refusing", "odd"]
+_BACK_OFF = (5.0, 300.0, 1_800.0, 7_200.0)
+
+
+class Answer(NamedTuple):
+    """What a read of a wallet was told in the end."""
+
+    lines: dict[str, str]
+    is_complete: bool
+
+
+@dataclass
+class Sent:
+    """A webhook under way."""
+
+    webhook_id: str
+    resource: tuple[str, str]
+    body: bytes
+    due: float
+    attempts: int = 0
+
+
+@dataclass
+class World:
+    """The provider.
+
+    Attributes:
+        answers: by wallet and the number of the read, what it was told.
+        sent: webhooks on their way.
+        acknowledged: those that were answered with a 200.
+        last_webhook: of each object, the webhook that told of its last change.
+    """
+
+    rng: random.Random
+    held: dict[str, dict[str, str]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=lambda: dict.fromkeys(TOKENS, "n0"))
+    changes: int = 0
+    mood: Mood = "well"
+    answers: dict[tuple[str, int], Answer] = field(default_factory=dict)
+    sent: list[Sent] = field(default_factory=list)
+    acknowledged: set[str] = field(default_factory=set)
+    last_webhook: dict[tuple[str, str], str] = field(default_factory=dict)
+    losing: float = 0.15
+
+    def __post_init__(self) -> None:
+        for wallet_id in WALLETS:
+            self.held[wallet_id] = {self.rng.choice(TOKENS): "1"}
+
+    # What happens --------------------------------------------------------------------------------
+
+    def change(self) -> None:
+        """Something changes hands, or its name; webhooks follow, if nothing loses them."""
+        self.changes += 1
+        token_id = self.rng.choice(TOKENS)
+        if self.rng.random() < 0.2:
+            self.names[token_id] = f"n{self.rng.randrange(3)}"
+            self._announce("Token", token_id)
+            return
+        for wallet_id in self.rng.sample(WALLETS, self.rng.choice([1, 2])):
+            lines = self.held[wallet_id]
+            if token_id in lines and self.rng.random() < 0.5:
+                del lines[token_id]
+            else:
+                lines[token_id] = self.rng.choice(["0", "1", "2", str(2**200)])
+            self._announce("Wallet", wallet_id)
+
+    def _announce(self, kind: str, object_id: str) -> None:
+        number = len(self.last_webhook) + self.rng.getrandbits(40)
+        webhook_id = uuid(number, 0xE)
+        self.last_webhook[kind, object_id] = webhook_id
+        if self.rng.random() >= self.losing:
+            self.send(webhook_id, kind, object_id)
+
+    def announce_all(self, kind: str) -> None:
+        """A webhook whose type asks for a sync of all wallets, or has no route."""
+        self.send(uuid(self.rng.getrandbits(40), 0xF), kind, uuid(1, 0xD))
+
+    def send(self, webhook_id: str, kind: str, object_id: str) -> None:
+        body = msgspec.json.encode(
+            {
+                "organizationId": OURS,
+                "action": "update",
+                "id": webhook_id,
+                "resourceId": object_id,
+                "resourceType": kind,
+                "createdAtUtc": "2026-01-01T00:00:00Z",
+                "changes": None,
+            }
+        )
+        for _ in range(self.rng.choice([1, 1, 1, 2])):
+            late = self.rng.choice([0.0, 0.0, 1.0, 30.0, 600.0]) * self.rng.random()
+            due = simulated.MACHINE.now + late
+            self.sent.append(Sent(webhook_id, (kind, object_id), body, due))
+
+    def refused(self, sent: Sent) -> None:
+        """No 200 came: the same bytes are sent again, a few times."""
+        if sent.attempts < len(_BACK_OFF):
+            sent.due = simulated.MACHINE.now + _BACK_OFF[sent.attempts]
+            sent.attempts += 1
+            self.sent.append(sent)
+
+    # Answers -------------------------------------------------------------------------------------
+
+    def token_of(self, token_id: str) -> dict[str, Any]:
+        return {"id": token_id, "metadata": {"name": self.names[token_id]}}
+
+    def answer(self, path: str, etag: str | None, number: int) -> Response:
+        """A whole answer, as it is now."""
+        kind, _, object_id = path.removeprefix("/v1/").partition("/")
+        if kind == "tokens":
+            shown = self.token_of(object_id)
+            shown["metadata"]["description"] = f"of {shown['metadata']['name']}"
+            return Response(200, {}, msgspec.json.encode(shown))
+        wallet_id = object_id.partition("/")[0]
+        lines = dict(self.held[wallet_id])
+        more: dict[str, Any] = {}
+        if self.mood == "odd" and self.rng.random() < 0.3:
+            lines = dict(self.rng.sample(sorted(lines.items()), len(lines) // 2))
+            more = {"nextPage": "2"}
+        entries = [
+            {"tokenId": each, "amount": amount, "token": self.token_of(each)}
+            for each, amount in lines.items()
+        ]
+        body = msgspec.json.encode({"nftTokenBalances": entries, **more})
+        if self.mood == "odd" and self.rng.random() < 0.2:
+            return Response(200, {}, body[: self.rng.randrange(len(body))])
+        self.answers[wallet_id, number] = Answer(lines, not more)
+        own = f'"{hash_of(body)}"'
+        if etag == own and not more:
+            return Response(304, {"etag": own}, b"")
+        return Response(200, {"etag": own} if self.rng.random() < 0.8 else {}, body)
+
+
+def hash_of(body: bytes) -> str:
+    return hashlib.md5(body).hexdigest()
+
+
+class Transports:
+    """In place of the package's own: the way to the provider, on which anything may be lost."""
+
+    world: World
+
+    def __init__(self, *given: Any) -> None:
+        _, self._timeout, _, self._stopped = given
+        self._numbers: dict[str, int] = {}
+
+    def send(self, request: httpx.Request) -> Response:
+        machine, world = simulated.MACHINE, self.world
+        path = request.url.path
+        assert machine.current is not None
+        number, machine.current.last_number = machine.current.last_number, None
+        if number is not None:  # the first attempt of a read
+            self._numbers[path] = number
+        self._wait(machine.rng.random() * (40.0 if world.mood == "slow" else 0.05))
+        mood, luck = world.mood, machine.rng.random()
+        if mood == "down" or luck < 0.01:
+            raise NoConnection("no connection", connected=False)
+        if mood == "refusing":
+            status = machine.rng.choice([500, 503, 429, 403])
+            return Response(status, {"retry-after": "1"} if status == 429 else {}, b"")
+        answer = world.answer(path, request.headers.get("if-none-match"), self._numbers[path])
+        self._wait(machine.rng.random() * 0.05)
+        if luck > 0.98:  # it came to nobody
+            raise NoConnection("the connection broke")
+        return answer
+
+    def _wait(self, seconds: float) -> None:
+        if self._stopped.is_set():
+            raise Stopped("stopped")
+        simulated.MACHINE.pause(self._stopped.is_set, min(seconds, self._timeout))
+        if self._stopped.is_set():
+            raise Stopped("stopped")
+        if seconds > self._timeout:
+            raise NoConnection("no whole answer in time")
+
+    def cut(self) -> None:
+        """What is under way sees that it is stopped."""
+
+    def close(self) -> None:
+        """There is nothing to close."""

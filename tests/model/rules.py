@@ -1,0 +1,210 @@
+"""The rules a reader may rely on (contract, section 3), looked at after each commit of anybody."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from model.provider_world import World
+from model.simulated import Machine, Process
+
+_SETTLED = {"done", "failed", "dead", "unrouted", "quarantined"}
+#: What a commit may do to a webhook's state; a lease says who may do it.
+_NEXT = {
+    "pending": {"running", "quarantined"},
+    "failed": {"running", "pending", "quarantined"},
+    "running": {*_SETTLED, "pending"},
+}
+
+
+class Broken(AssertionError):
+    """A rule does not hold."""
+
+
+def hold(condition: object, rule: str) -> None:
+    if not condition:
+        raise Broken(rule)
+
+
+class Rules:
+    """What the database said at the last commit, and what it may say at the next one."""
+
+    def __init__(self, database: Path, machine: Machine, world: World) -> None:
+        self._connection = sqlite3.connect(database, isolation_level=None)
+        self._machine = machine
+        self._world = world
+        self._change_id = 0
+        self._last: dict[str, tuple[int, str]] = {}
+        self._observed_at = ""
+        self._lines: dict[str, dict[str, str]] = {}
+        self._tickets: dict[str, int] = {}
+        self._webhooks: dict[str, Any] = {}
+        self._numbers: dict[str, int] = {}  # of webhooks: reads from here on began after it came
+        self._leases: set[int] = set()
+        self._owners: dict[int, Process] = {}
+        self.commits = 0
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def check(self, process: Process) -> None:
+        """Look at what a process has committed."""
+        self.commits += 1
+        query = self._connection.execute
+        query("BEGIN")
+        try:
+            before = {wallet: dict(lines) for wallet, lines in self._lines.items()}
+            removed = self._replay()
+            self._times()
+            self._wallets(before, removed)
+            self._leases_and_webhooks(process)
+        finally:
+            query("COMMIT")
+
+    # The mirror ----------------------------------------------------------------------------------
+
+    def _replay(self) -> dict[str, set[str]]:
+        """`balance_changes` replayed from the start gives `balances`; what was removed."""
+        rows = self._connection.execute(
+            "SELECT change_id, wallet_id, token_id, old_amount, new_amount, observed_at"
+            " FROM balance_changes WHERE change_id > ? ORDER BY change_id",
+            (self._change_id,),
+        )
+        removed: dict[str, set[str]] = {}
+        for number, wallet, token, old, new, observed_at in rows:
+            lines = self._lines.setdefault(wallet, {})
+            hold(lines.get(token) == old, f"change {number} says {old} was held: {lines}")
+            hold(old != new, f"change {number} changes nothing")
+            hold(observed_at >= self._observed_at, f"change {number} is from before the last one")
+            self._observed_at, self._change_id = observed_at, number
+            if new is None:
+                del lines[token]
+                removed.setdefault(wallet, set()).add(token)
+            else:
+                lines[token] = new
+        rows = self._connection.execute("SELECT wallet_id, token_id, amount FROM balances")
+        found: dict[str, dict[str, str]] = {}
+        for wallet, token, amount in rows:
+            found.setdefault(wallet, {})[token] = amount
+        held = {wallet: lines for wallet, lines in self._lines.items() if lines}
+        hold(found == held, f"balances are {found}, and changes come to {held}")
+        return removed
+
+    def _times(self) -> None:
+        """`observed_at` never decreases, whatever the clock did."""
+        for table, key in (("token_change_rows", "change_id"), ("wallet_state_rows", "state_id")):
+            number, last = self._last.get(table, (0, ""))
+            rows = self._connection.execute(
+                f"SELECT {key}, observed_at FROM {table} WHERE {key} > ? ORDER BY {key}", (number,)
+            )
+            for number, observed_at in rows:
+                hold(observed_at >= last, f"{table} {number} is from before the last one")
+                last = observed_at
+                self._last[table] = number, last
+
+    def _wallets(self, before: dict[str, dict[str, str]], removed: dict[str, set[str]]) -> None:
+        """A wallet says what the read said that started last, of those applied; never a part."""
+        rows = self._connection.execute(
+            "SELECT wallet_id, ticket, status, body_sha256, etag FROM wallets"
+        )
+        for wallet, ticket, status, digest, etag in rows:
+            was = self._tickets.get(wallet, 0)
+            lines, old = self._lines.get(wallet, {}), before.get(wallet, {})
+            hold(ticket >= was, f"an older read was applied to wallet {wallet}")
+            hold(digest is not None or etag is None, f"an ETag of nothing, wallet {wallet}")
+            self._tickets[wallet] = ticket
+            if ticket == was:
+                hold(lines == old, f"wallet {wallet} changed without a read")
+                continue
+            answer = self._world.answers.get((wallet, ticket))
+            hold(answer is not None, f"nobody was told what wallet {wallet} says")
+            assert answer is not None
+            if answer.is_complete and status != "incomplete":
+                hold(lines == answer.lines, f"wallet {wallet}: {lines}, read {answer}, had {old}")
+                continue
+            later = [
+                each.is_complete
+                for (of, number), each in self._world.answers.items()
+                if of == wallet and was < number <= ticket
+            ]
+            hold(
+                wallet not in removed or any(later),
+                f"an incomplete read of wallet {wallet} removed {removed}",
+            )
+            if not answer.is_complete:
+                hold(answer.lines.items() <= lines.items(), f"wallet {wallet} lacks {answer}")
+
+    # The inbox -----------------------------------------------------------------------------------
+
+    def _leases_and_webhooks(self, process: Process) -> None:
+        query = self._connection.execute
+        leases = {row[0] for row in query("SELECT lease_no FROM leases")}
+        for lease in leases - self._leases:
+            hold(lease > max(self._owners, default=0), "the number of a lease was given twice")
+            self._owners[lease] = process
+        rows = query(
+            "SELECT webhook_id, state, lease_no, attempts, deliveries, resource_type, resource_id,"
+            " finished_at, next_attempt_at FROM webhooks"
+        ).fetchall()
+        found = {row[0]: row for row in rows}
+        hold(self._webhooks.keys() <= found.keys(), "a webhook has vanished")
+        missing = self._world.acknowledged - found.keys()
+        hold(not missing, f"acknowledged, and not there: {missing}")
+        working: dict[tuple[str, str], set[int]] = {}
+        for name, row in found.items():
+            if row[1] == "running":
+                working.setdefault(row[5:7], set()).add(row[2])
+            if row != self._webhooks.get(name):
+                self._webhook(process, self._webhooks.get(name), row)
+        for key, held in working.items():
+            hold(len(held) == 1, f"two leases at work on {key}: {held}")
+        self._webhooks, self._leases = found, leases
+
+    def _webhook(self, process: Process, before: Any, row: Any) -> None:
+        name, state, lease, attempts, deliveries, _, _, finished, due = row
+        waits = state in {"pending", "failed", "running"}
+        hold((finished is None) == waits and (due is not None) == waits, f"{row}: when?")
+        hold((lease is not None) == (state == "running"), f"{row}: whose?")
+        if before is None:
+            hold(state == "pending" and attempts == 0 and deliveries >= 1, f"{row} came so")
+            self._numbers[name] = self._number()
+            return
+        hold(deliveries >= before[4], f"{row}: a delivery was forgotten")
+        hold(attempts - before[3] in {0, 1}, f"{row}: attempts before {before[3]}")
+        if state == before[1]:
+            hold(lease == before[2], f"{name} went from one lease to another: {before}, {row}")
+            return
+        hold(state in _NEXT.get(before[1], set()), f"{name} went from {before[1]} to {state}")
+        if state == "running":
+            hold(self._owners.get(lease) is process, f"{name}: claimed under another's lease")
+        elif before[1] == "running":
+            owner = self._owners[before[2]] is process and before[2] in self._leases
+            released = state == "pending" and not self._is_live(before[2])
+            hold(owner or released, f"{name} was settled by one whose lease is gone: {row}")
+        if state == "done":
+            self._was_read(row)
+
+    def _is_live(self, lease: int) -> bool:
+        query = "SELECT 1 FROM leases WHERE lease_no = ?"
+        return self._connection.execute(query, (lease,)).fetchone() is not None
+
+    def _was_read(self, row: Any) -> None:
+        """A webhook is done when what it is about was read by a read that began after it came."""
+        query = {
+            "Wallet": "SELECT ticket FROM wallets WHERE wallet_id = ?",
+            "Token": "SELECT s.detail_ticket FROM token_sources s JOIN tokens USING (token_no)"
+            " WHERE token_id = ?",
+        }.get(row[5])
+        if query is not None:
+            read = self._connection.execute(query, (row[6],)).fetchone()
+            hold(
+                read is not None and read[0] > self._numbers[row[0]],
+                f"{row} is done, and the last read of it ({read}) began before it came"
+                f" ({self._numbers[row[0]]})",
+            )
+
+    def _number(self) -> int:
+        """The number that a read would take now."""
+        (offset,) = self._connection.execute("SELECT ticket_offset FROM mirror_state").fetchone()
+        return int((self._machine.now - self._machine.boots) * 1e9) + int(offset)
