@@ -18,7 +18,9 @@ __all__ = [
     "Effort",
     "Entry",
     "ObjectRead",
+    "OnRemovals",
     "Outcome",
+    "Removals",
     "Result",
     "SequenceNumbers",
     "TokenRead",
@@ -59,7 +61,13 @@ Outcome: TypeAlias = Literal["ok", "unchanged", "incomplete", "failed"]
 
 #: An outcome, or `stale`: a later read has been applied, or what an `unchanged` response was
 #: compared with is no longer what the mirror holds; the read must be made again, unconditionally.
-Result: TypeAlias = Literal["ok", "unchanged", "incomplete", "failed", "stale"]
+#: `staged`: it shows something to be gone, and nothing of it was applied yet. `held`: all of it was
+#: applied but that.
+Result: TypeAlias = Literal["ok", "unchanged", "incomplete", "failed", "stale", "staged", "held"]
+
+#: What to do with reads that show something to be gone: take their word, apply nothing of them yet,
+#: or apply the rest.
+OnRemovals: TypeAlias = Literal["apply", "stage", "hold"]
 
 _HEX = "[0-9A-Fa-f]"
 _UUID = rf"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}"
@@ -174,17 +182,32 @@ class SequenceNumbers:
             return self._last
 
 
+class Removals(NamedTuple):
+    """How much a read shows to be gone.
+
+    Attributes:
+        group: the wallet's group, if it has one.
+        balances: tokens no longer listed, and amounts that fell below half.
+        emptied: tokens of whose metadata nothing is left.
+    """
+
+    group: str | None
+    balances: int
+    emptied: int
+
+
 class Applied(NamedTuple):
     """What became of a read.
 
     Attributes:
         read: the read.
-        result: its outcome, or `stale`.
+        result: see `Result`.
         tokens_added: tokens seen for the first time.
         tokens_changed: tokens whose content it changed.
         balances_added: tokens newly listed for the wallet.
         balances_changed: tokens listed with another amount.
         balances_removed: tokens no longer listed.
+        removals: what it shows to be gone, where that waits (`staged`) or was held back (`held`).
     """
 
     read: WalletRead | TokenRead
@@ -194,11 +217,12 @@ class Applied(NamedTuple):
     balances_added: int = 0
     balances_changed: int = 0
     balances_removed: int = 0
+    removals: Removals | None = None
 
     @property
     def changed_nothing(self) -> bool:
         """No token or balance was added, changed or removed."""
-        return not any(self[2:])
+        return not any(self[2:7])
 
 
 def are_uuids(joined: str) -> bool:

@@ -56,9 +56,9 @@ _YES_NO = ("no", "yes")
     "--resume", is_flag=True, help="Go on with the newest interrupted or killed run, if any."
 )
 @click.option(
-    "--accept-empty",
+    "--allow-removals",
     is_flag=True,
-    help="Believe a provider that answers with empty lists for one wallet after the other.",
+    help="Take the provider's word, however much vanishes at once.",
 )
 @json_option("Print the result as JSON.")
 def sync(

@@ -16,7 +16,7 @@ import msgspec
 from nftsync.errors import InputError, NftsyncError, SettingsError, StoreError, SyncRunning
 from nftsync.provider.client import Access
 from nftsync.provider.routes import merged
-from nftsync.pull.api import client_config
+from nftsync.pull.api import client_config, removal_limits
 from nftsync.pull.list_files import read_collections_file, read_wallets_file
 from nftsync.pull.plan import SyncRequest, register_all
 from nftsync.pull.result import SyncResult
@@ -55,6 +55,7 @@ def replay_config(settings: Settings) -> ReplayConfig:
         run_sync=full_sync(settings, access, resume=False),
         organization_id=settings.organization_id,
         concurrency=settings.concurrency,
+        limits=removal_limits(settings),
     )
 
 
@@ -83,7 +84,7 @@ def full_sync(settings: Settings, access: Access, *, resume: bool) -> RunSync:
         return sync_wallets(
             settings.database,
             client,
-            SyncRequest(resume=resume, collections=collections),
+            SyncRequest(resume=resume, collections=collections, limits=removal_limits(settings)),
             concurrency=settings.concurrency,
             progress=False,
             access=access,

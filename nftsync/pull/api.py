@@ -10,6 +10,7 @@ from uuid import UUID
 
 from nftsync import settings as _settings
 from nftsync.provider.client import ClientConfig
+from nftsync.pull.brake import RemovalLimits
 from nftsync.pull.list_files import read_collections_file, read_wallets_file
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
@@ -18,7 +19,7 @@ from nftsync.store.labels import ids_from
 from nftsync.store.wallets import WalletLine
 from nftsync.times import parse_duration
 
-__all__ = ["client_config", "sync", "sync_with"]
+__all__ = ["client_config", "removal_limits", "sync", "sync_with"]
 
 
 def sync(
@@ -28,7 +29,7 @@ def sync(
     tokens: bool = False,
     older_than: str | timedelta | None = None,
     resume: bool = False,
-    accept_empty: bool = False,
+    allow_removals: bool = False,
     progress: bool | None = None,
     config: str | Path | None = None,
     **flags: Any,
@@ -42,7 +43,7 @@ def sync(
         tokens: also read each token those wallets hold by its id.
         older_than: skip wallets read since: a timedelta, or text such as `6h`.
         resume: go on with the newest interrupted or killed run.
-        accept_empty: believe a provider that answers with empty lists for everyone.
+        allow_removals: take the provider's word, however much vanishes at once.
         progress: show progress bars; None shows them on a terminal and in a notebook.
         config: the settings file, instead of the nearest `nftsync.toml`.
         **flags: settings with a flag: `base_url`, `database`, `concurrency`, `timeout`,
@@ -63,7 +64,7 @@ def sync(
         tokens=tokens,
         older_than=parse_duration(older_than) if isinstance(older_than, str) else older_than,
         resume=resume,
-        accept_empty=accept_empty,
+        allow_removals=allow_removals,
     )
     return sync_with(settings, request, progress=progress)
 
@@ -96,6 +97,11 @@ def client_config(settings: _settings.Settings) -> ClientConfig:
     )
 
 
+def removal_limits(settings: _settings.Settings) -> RemovalLimits:
+    """How much may vanish within 24 hours before it is held back."""
+    return RemovalLimits(settings.removal_limit, settings.removal_rows)
+
+
 def sync_with(
     settings: _settings.Settings, request: SyncRequest, *, progress: bool | None = None
 ) -> SyncResult:
@@ -116,7 +122,7 @@ def sync_with(
     return sync_wallets(
         settings.database,
         client_config(settings),
-        request._replace(wallets=wallets, collections=collections),
+        request._replace(wallets=wallets, collections=collections, limits=removal_limits(settings)),
         concurrency=settings.concurrency,
         progress=progress,
     )

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from nftsync.errors import InputError
+from nftsync.pull.brake import RemovalLimits
 from nftsync.pull.reads import TokenTask, WalletTask
 from nftsync.store import runs
 from nftsync.store.contracts import names_that_differ, store_file_names
@@ -48,7 +49,8 @@ class SyncRequest(NamedTuple):
         tokens: also read each token they hold by its id.
         older_than: skip wallets read since.
         resume: go on with the newest interrupted run, where there is one.
-        accept_empty: accept the word of a provider that answers with empty lists only.
+        allow_removals: take the provider's word, however much vanishes at once.
+        limits: how much may vanish otherwise.
         collections: what contracts are called, by address; None leaves them as they are.
     """
 
@@ -56,7 +58,8 @@ class SyncRequest(NamedTuple):
     tokens: bool = False
     older_than: timedelta | None = None
     resume: bool = False
-    accept_empty: bool = False
+    allow_removals: bool = False
+    limits: RemovalLimits = RemovalLimits()
     collections: Mapping[str, str] | None = None
 
 

@@ -1,20 +1,18 @@
-"""Reads of the provider: one from its number to its outcome, many at once, which to believe."""
+"""Reads of the provider: one from its number to its outcome, and many at once."""
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Generator, Sequence
-from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from nftsync.errors import ReadError
 from nftsync.provider.client import Client
 from nftsync.records import Effort, ObjectRead, SequenceNumbers, TokenRead, WalletRead
-from nftsync.store.database import over_keys
 from nftsync.times import now
 
 __all__ = [
@@ -23,7 +21,6 @@ __all__ = [
     "ObjectTask",
     "Read",
     "Reader",
-    "RemovalGuard",
     "Subject",
     "Task",
     "TokenTask",
@@ -31,6 +28,7 @@ __all__ = [
     "afresh",
     "read",
     "subject_of",
+    "weight",
 ]
 
 #: What may wait to be taken, in list entries: some tens of megabytes, however large wallets are.
@@ -199,8 +197,8 @@ class Reader(ABC, Generic[_Task, _Read]):
             taken: list[_Read] = []
             while self._reads and entries > 0:
                 taken.append(self._reads.popleft())
-                entries -= _weight(taken[-1])
-                self._waiting_entries -= _weight(taken[-1])
+                entries -= weight(taken[-1])
+                self._waiting_entries -= weight(taken[-1])
             if was_full:
                 self._may_read.notify_all()
             return taken
@@ -224,7 +222,7 @@ class Reader(ABC, Generic[_Task, _Read]):
         with self._lock:
             for each in reads:
                 self._unread.pop(subject_of(each), None)
-                self._waiting_entries += _weight(each)
+                self._waiting_entries += weight(each)
             self._reads.extend(reads)
             if self._is_enough():
                 self._may_take.notify()
@@ -238,81 +236,6 @@ class Reader(ABC, Generic[_Task, _Read]):
             self._may_take.notify()
 
 
-def _weight(read: AnyRead) -> int:
+def weight(read: AnyRead) -> int:
+    """How much work a read is to apply, in list entries; one with none counts as one."""
     return 1 + len(read.entries) if isinstance(read, WalletRead) else 1
-
-
-#: So many wallets that held something, in a row, and none between them that still does.
-_IN_A_ROW = 20
-
-
-class RemovalGuard:
-    """Keeps empty lists of wallets that held something, until another wallet's list is not.
-
-    A provider that suddenly answers 200 with empty lists for everyone has not sold everything.
-
-    Args:
-        believe: accept empty lists at once.
-
-    Attributes:
-        reason: why the run should stop, or None.
-        pending: the empty lists that wait to be accepted.
-    """
-
-    def __init__(self, *, believe: bool = False) -> None:
-        self.reason: str | None = None
-        self.pending: list[WalletRead] = []
-        self._believe = believe
-
-    def filter(self, reads: Sequence[Read], connection: sqlite3.Connection) -> list[Read]:
-        """The reads that may be applied now; of too many empty lists in a row `incomplete` ones."""
-        empty = [read.wallet_id for read in reads if _is_empty(read)]
-        if self._believe or not (empty or self.pending):
-            return list(reads)
-        held = _holders(connection, empty)
-        passed: list[Read] = []
-        for read in reads:
-            if isinstance(read, TokenRead) or read.outcome == "failed":
-                passed.append(read)
-            elif _is_empty(read) and read.wallet_id in held:
-                self.pending.append(read)
-                if len(self.pending) == _IN_A_ROW:
-                    self.reason = (
-                        f"{_IN_A_ROW} wallets in a row that held NFTs were answered with empty "
-                        "lists; nothing was taken as removed. If it is true, "
-                        "`nftsync sync --accept-empty` believes it"
-                    )
-            else:
-                if read.entries or _holders(connection, [read.wallet_id]):
-                    passed += self.accept()
-                passed.append(read)
-        return [*passed, *self.accept()] if self.reason else passed
-
-    def accept(self) -> list[WalletRead]:
-        """The pending reads as they are, or `incomplete` once they are not to be accepted."""
-        if self.reason is not None:
-            return self.refuse(self.reason)
-        pending, self.pending = self.pending, []
-        return pending
-
-    def refuse(
-        self, why: str = "the list is empty now, and the run ended before that could be believed"
-    ) -> list[WalletRead]:
-        """The pending reads, `incomplete`: nobody knows what they are worth."""
-        pending, self.pending = self.pending, []
-        return [msgspec.structs.replace(x, outcome="incomplete", error=why) for x in pending]
-
-
-def _is_empty(read: Read) -> TypeGuard[WalletRead]:
-    return isinstance(read, WalletRead) and read.outcome == "ok" and not read.entries
-
-
-def _holders(connection: sqlite3.Connection, wallet_ids: list[str]) -> set[str]:
-    """Those of the wallets for which the mirror lists anything."""
-    rows = over_keys(
-        connection,
-        "SELECT w.wallet_id FROM json_each(?) k JOIN wallets w ON w.wallet_id = k.value"
-        " WHERE EXISTS (SELECT 1 FROM balance_rows b WHERE b.wallet_no = w.wallet_no)",
-        wallet_ids,
-    )
-    return {row[0] for row in rows}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -13,16 +13,18 @@ from pathlib import Path
 
 from nftsync.errors import CutOff, SettingsError
 from nftsync.provider.client import Access, ClientConfig
+from nftsync.pull.brake import RemovalBrake
 from nftsync.pull.plan import SyncRequest, begin, unread_tokens, unread_wallets
 from nftsync.pull.pool import Pool
 from nftsync.pull.process import Process
-from nftsync.pull.reads import Read, Reader, RemovalGuard, Subject, Task, afresh, subject_of
+from nftsync.pull.reads import Read, Reader, Subject, Task, afresh, subject_of, weight
 from nftsync.pull.result import Failure, SyncResult
-from nftsync.records import Applied, WalletRead
-from nftsync.store import runs
+from nftsync.records import Applied, OnRemovals, WalletRead
+from nftsync.store import removals, runs
 from nftsync.store.database import explained, sync_lock
 from nftsync.store.mirror import BatchSize, Mirror
 from nftsync.text import interruptible, progress_bar
+from nftsync.times import now
 
 __all__ = ["WORTH_A_PROCESS", "sync_wallets"]
 
@@ -77,9 +79,11 @@ def sync_wallets(
         else:
             reader = Pool(config, mirror.numbers, concurrency, access)
         held.enter_context(closing(reader))
-        guard = RemovalGuard(believe=request.accept_empty)
+        brake = None
+        if not request.allow_removals:
+            brake = held.enter_context(closing(RemovalBrake(request.limits)))
         interruptions = [signalled] if stopped is None else [signalled, stopped]
-        result = _SyncRun(mirror, reader, run, guard, interruptions, progress).run()
+        result = _SyncRun(mirror, reader, run, brake, interruptions, progress).run()
         mirror.files.check()  # or what was fetched is where nobody finds it
         return result
 
@@ -91,7 +95,7 @@ class _SyncRun:
     _mirror: Mirror
     _reader: Reader[Task, Read]
     _run: runs.Run
-    _guard: RemovalGuard
+    _brake: RemovalBrake | None
     _interruptions: Sequence[threading.Event]
     _progress: bool | None
     _error: str | None = None
@@ -131,7 +135,6 @@ class _SyncRun:
             self._reader.stop()
             while not self._reader.idle:
                 self._take()
-            self._write(self._guard.refuse())
         return self._finish(interrupted=interrupted)
 
     def _read(self) -> None:
@@ -157,7 +160,7 @@ class _SyncRun:
             # A provider that is down as a whole needs no second helping.
             if len(self._given_up) <= self._well:
                 self._feed(iter(self._given_up), lambda _: None)
-            while not self._over and self._write(self._guard.accept()):
+            while not self._over and self._release():
                 self._feed(iter(()), lambda _: None)
         if self._unwritten and not self._over:
             raise CutOff(f"{self._unwritten:,} {what} were not read; run again with --resume")
@@ -192,16 +195,30 @@ class _SyncRun:
         began = time.monotonic()
         reads = self._reader.take(self._batch.entries, timeout=_TIMEOUT)
         self._waited = time.monotonic() - began > _IDLE
-        again = self._write(self._guard.filter(reads, self._mirror.connection))
-        self._error = self._error or self._reader.reason or self._guard.reason
+        again = self._write({"apply" if self._brake is None else "stage": reads})
+        self._error = self._error or self._reader.reason
         return len(reads) - again
 
-    def _write(self, reads: Sequence[Read]) -> int:
+    def _release(self) -> bool:
+        """Judge what waits, as it shows something to be gone, and apply it; whether any did."""
+        if not self._brake:
+            return False
+        self._brake.judge(self._mirror.connection)
+        while self._brake:
+            self._write(self._brake.release(self._batch.entries))
+        return True
+
+    def _write(self, how: Mapping[OnRemovals, Sequence[Read]]) -> int:
         """Apply reads, and submit those that are stale once more; return how many those are."""
+        reads = [read for reads in how.values() for read in reads]
         if not reads:
             return 0
         with self._mirror.transaction() as transaction:
-            applied = transaction.apply(reads, run_id=self._run.run_id)
+            applied = [
+                each
+                for on_removals, some in how.items()
+                for each in transaction.apply(some, run_id=self._run.run_id, removals=on_removals)
+            ]
             applied = [self._give_up(x) if x.result == "stale" else x for x in applied]
             if self._waited:
                 transaction.index_tokens(_INDEX_BESIDE)
@@ -210,9 +227,10 @@ class _SyncRun:
             counts.seconds = self._seconds()
             runs.save_counts(transaction.connection, self._run.run_id, counts)
         self._run.counts = counts
-        self._unwritten -= len(reads)
-        entries = sum(len(x.entries) if isinstance(x, WalletRead) else 1 for x in reads)
-        self._batch.learn(entries, self._mirror.lock_seconds)
+        if self._brake is not None:
+            self._brake.stage(applied)
+        self._unwritten -= sum(each.result != "staged" for each in applied)
+        self._batch.learn(sum(map(weight, reads)), self._mirror.lock_seconds)
         for each in applied:
             self._note(each)
         # Unconditional, as what they knew is gone.
@@ -229,23 +247,28 @@ class _SyncRun:
     def _recount(self, counts: runs.Counts, all_applied: Sequence[Applied]) -> None:
         """Count what was tried once more as what it came to now, and its request as a repeat."""
         for applied in all_applied:
-            if applied.result != "stale" and subject_of(applied.read) in self._failures:
+            if (
+                applied.result not in {"stale", "staged"}
+                and subject_of(applied.read) in self._failures
+            ):
                 counts.retries += min(1, applied.read.effort.requests)
                 counts.wallets_failed -= isinstance(applied.read, WalletRead)
 
     def _note(self, applied: Applied) -> None:
         """Keep what failed, and what may go well when it is tried once more."""
         read = applied.read
-        before = self._failures.pop(subject_of(read), None) if applied.result != "stale" else None
-        if applied.result in {"failed", "incomplete"}:
-            self._note_failure(read)
+        if applied.result in {"stale", "staged"}:
+            return
+        before = self._failures.pop(subject_of(read), None)
+        if applied.result in {"failed", "incomplete", "held"}:
+            self._note_failure(read, removals.HELD_BACK if applied.result == "held" else None)
             if before is None and read.passing and read.provider_down:
                 self._given_up.append(afresh(read))
-        elif applied.result != "stale":
+        else:
             self._well += 1
 
-    def _note_failure(self, read: Read) -> None:
-        error = read.error or "other reads of it kept overtaking this one"
+    def _note_failure(self, read: Read, error: str | None) -> None:
+        error = error or read.error or "other reads of it kept overtaking this one"
         if isinstance(read, WalletRead):
             failure = Failure(read.wallet_id, error)
         else:
@@ -273,6 +296,10 @@ class _SyncRun:
         elif self._failures:
             status = "partial"
         with self._mirror.transaction() as transaction:
+            if self._brake is None:
+                removals.begin_anew(transaction.connection)
+            else:
+                removals.forget_old(transaction.connection, now())
             runs.finish_run(
                 *(transaction.connection, self._run, status, self._error),
                 resumable=self._resumable,

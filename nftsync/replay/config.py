@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import msgspec
 
 from nftsync.provider.client import Access, ClientConfig
 from nftsync.provider.routes import Routes
+from nftsync.pull.brake import RemovalLimits
 from nftsync.pull.result import SyncResult
 from nftsync.store.database import BUSY_SECONDS
 from nftsync.text import counted
@@ -45,6 +46,8 @@ class Timing:
         sync_check: a webhook that the next sync is too early for is looked at again after so long
             at the latest; a clock that was wrong may have said when it is due.
         busy: how long another process may keep the database locked.
+        judge: reads that show something to be gone wait at most so long for others to be judged
+            together with.
     """
 
     poll: float = 0.5
@@ -62,6 +65,7 @@ class Timing:
     failed_sync: float = 60.0
     sync_check: float = 3_600.0
     busy: float = BUSY_SECONDS
+    judge: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +80,7 @@ class ReplayConfig:
         organization_id: webhooks of others are quarantined; None: there is no such check.
         concurrency: reads at once.
         most_objects: objects in hand at most.
+        limits: how much may vanish within 24 hours.
         timing: how long it waits for what.
     """
 
@@ -86,6 +91,7 @@ class ReplayConfig:
     organization_id: str | None = None
     concurrency: int = 16
     most_objects: int = 512
+    limits: RemovalLimits = field(default_factory=RemovalLimits)
     timing: Timing = Timing()
 
 

@@ -10,19 +10,20 @@ import logging
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
 
-from nftsync.pull.reads import AnyRead, Read, RemovalGuard, WalletTask
-from nftsync.records import Applied, ObjectRead, WalletRead
+from nftsync.pull.brake import RemovalBrake
+from nftsync.pull.reads import AnyRead, Read
+from nftsync.records import Applied, ObjectRead, OnRemovals, WalletRead
 from nftsync.replay.config import ReplayConfig
 from nftsync.replay.work import Job
-from nftsync.store import queue, runs
+from nftsync.store import queue, removals, runs
 from nftsync.store.mirror import Mirror, Transaction
 from nftsync.store.queue import Settlement
-from nftsync.store.wallets import another_holder, wallets_by_id
+from nftsync.store.wallets import wallets_by_id
 from nftsync.times import now
 
 __all__ = ["LeasedRun"]
@@ -35,7 +36,7 @@ class LeasedRun:
 
     Attributes:
         counts: webhooks by the state that they came to, and reads, of all runs.
-        guard: keeps empty lists that are not to be trusted yet.
+        brake: keeps reads that show something to be gone, until they are judged together.
         settlements: what became of claimed webhooks, and is yet to be acknowledged.
     """
 
@@ -48,7 +49,7 @@ class LeasedRun:
             on_lost: is called when the lease has been taken away.
         """
         self.counts: Counter[str] = Counter()
-        self.guard = RemovalGuard()
+        self.brake = RemovalBrake(config.limits)
         self.settlements: list[Settlement] = []
         self._mirror = mirror
         self._config = config
@@ -103,7 +104,7 @@ class LeasedRun:
     def forget(self) -> None:
         """Drop what is not in the database yet."""
         self.settlements = []
-        self.guard = RemovalGuard()
+        self.brake.forget()
 
     def end(self, status: runs.RunStatus, error: str | None = None) -> None:
         """Give the lease up, with all that is running under it, and close the run."""
@@ -173,19 +174,11 @@ class LeasedRun:
 
     # Applying and acknowledging --------------------------------------------------------------
 
-    def control(self, connection: sqlite3.Connection) -> WalletTask | None:
-        """A wallet whose list tells whether empty ones are to be accepted; None: there is none."""
-        emptied = [read.wallet_id for read in self.guard.pending]
-        wallet = another_holder(connection, emptied)
-        return None if wallet is None else WalletTask(wallet.wallet_id, digest=wallet.digest)
-
     def apply(
         self,
         transaction: Transaction,
         reads: Sequence[AnyRead],
         webhook_behind: Callable[[AnyRead], str | None],
-        *,
-        accept: bool = False,
     ) -> list[tuple[AnyRead, Applied | None]]:
         """Apply what says something of a wallet or token, and count it in the run.
 
@@ -193,34 +186,58 @@ class LeasedRun:
             transaction: the lease's.
             reads: any reads.
             webhook_behind: one of the webhooks that caused a read.
-            accept: the empty lists that wait are true.
 
         Returns:
-            Each read that does not wait, those that no longer do among them, and what became of
-            it in the mirror; None for one that is not of it.
+            Each read that does not wait to be judged, and what became of it in the mirror; None
+            for one that is not of it.
         """
         _, run = self._under_way
         aside = [x for x in reads if isinstance(x, ObjectRead) or x.provider_down]
         known = [x for x in reads if not (isinstance(x, ObjectRead) or x.provider_down)]
-        passed = self.guard.filter(known, transaction.connection)
-        if accept:
-            passed += self.guard.accept()
-        if self.guard.reason is not None:  # they came out incomplete; the next are judged anew
-            self.guard = RemovalGuard()
-        strangers = _strangers(transaction.connection, passed)
-        aside += [read for read in passed if read in strangers]
+        strangers = _strangers(transaction.connection, known)
+        aside += [read for read in known if read in strangers]
         caused = [
             msgspec.structs.replace(read, webhook_id=webhook_behind(read))
-            for read in passed
+            for read in known
             if read not in strangers
         ]
-        applied = transaction.apply(caused, run_id=run.run_id)
-        run.counts = run.counts.with_applied(applied)
         for read in aside:
             run.counts.requests += read.effort.requests
             run.counts.retries += read.effort.retries
+        applied = self._apply_known(transaction, {"stage": caused})
+        self.brake.stage(applied)
+        over = [(each.read, each) for each in applied if each.result != "staged"]
+        return [*((read, None) for read in aside), *over]
+
+    def release(self, transaction: Transaction, entries: int) -> list[tuple[AnyRead, Applied]]:
+        """Apply reads that have been judged.
+
+        Args:
+            transaction: the lease's.
+            entries: about how many list entries at most.
+
+        Returns:
+            Each read, and what became of it.
+        """
+        applied = self._apply_known(transaction, self.brake.release(entries))
+        removals.forget_old(transaction.connection, now())
+        if number := sum(each.result == "held" for each in applied):
+            _log.warning("removals held back", extra={"reads": number})
+        return [(each.read, each) for each in applied]
+
+    def _apply_known(
+        self, transaction: Transaction, how: Mapping[OnRemovals, Sequence[Read]]
+    ) -> list[Applied]:
+        """Apply reads, and count them in the run."""
+        _, run = self._under_way
+        applied = [
+            each
+            for on_removals, reads in how.items()
+            for each in transaction.apply(reads, run_id=run.run_id, removals=on_removals)
+        ]
+        run.counts = run.counts.with_applied(applied)
         runs.save_counts(transaction.connection, run.run_id, run.counts)
-        return [*((read, None) for read in aside), *((each.read, each) for each in applied)]
+        return applied
 
     def acknowledge(self, connection: sqlite3.Connection) -> None:
         """Acknowledge as many webhooks as fit in a transaction."""

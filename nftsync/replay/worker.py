@@ -14,8 +14,8 @@ from typing import Self
 from nftsync.errors import SettingsError
 from nftsync.provider.routes import Route
 from nftsync.pull.pool import Pool
-from nftsync.pull.reads import AnyRead, AnyTask, subject_of
-from nftsync.records import Applied, ObjectRead, WalletRead
+from nftsync.pull.reads import AnyRead, AnyTask, subject_of, weight
+from nftsync.records import Applied, ObjectRead
 from nftsync.replay.breaker import CircuitBreaker
 from nftsync.replay.config import COUNTS, ReplayConfig
 from nftsync.replay.lease import LeasedRun
@@ -119,9 +119,11 @@ class Worker:
         reads = self._take()
         if reads:
             refused = self._apply(reads)
-            entries = sum(len(x.entries) if isinstance(x, WalletRead) else 1 for x in reads)
-            self._batch.learn(entries, self._mirror.lock_seconds)
+            self._batch.learn(sum(map(weight, reads)), self._mirror.lock_seconds)
             self._judge(reads, refused)
+        brake = self._lease.brake
+        if brake and (self._pool.idle or brake.waited >= self.timing.judge):
+            self._release_staged()
         return claimed or bool(reads)
 
     def end_run(self) -> None:
@@ -152,6 +154,7 @@ class Worker:
         finally:
             self._pool.close()
             self._sync.stop()
+            self._lease.brake.close()
 
     def _close(self) -> None:
         """Apply what has been read, let the rest wait again, and end."""
@@ -266,16 +269,19 @@ class Worker:
             connection, behind = transaction.connection, self._work.webhook_behind
             applied = self._lease.apply(transaction, reads, behind)
             refused = [read for read, result in applied if self._fulfil(connection, read, result)]
-            if self._lease.guard.pending:
-                control = self._lease.control(connection)
-                if control is not None:  # a wallet that should not be empty
-                    self._work.want(control)
-                else:
-                    for read, result in self._lease.apply(transaction, [], behind, accept=True):
-                        self._fulfil(connection, read, result)
             self._lease.acknowledge(connection)
         self.counts["fetches"] += len(reads)
         return refused
+
+    def _release_staged(self) -> None:
+        """Judge the reads that show something to be gone, and apply them."""
+        brake = self._lease.brake
+        brake.judge(self._mirror.connection)
+        while brake:
+            with self._lease.transaction() as transaction:  # which forgets them with the lease
+                for read, result in self._lease.release(transaction, self._batch.entries):
+                    self._fulfil(transaction.connection, read, result)
+                self._lease.acknowledge(transaction.connection)
 
     def _fulfil(
         self, connection: sqlite3.Connection, read: AnyRead, applied: Applied | None

@@ -114,6 +114,8 @@ class Settings:
         wallets_file: absolute; `"-"` is stdin.
         ignore_fields: known extra top-level fields of a balances response.
         collections_file: absolute; what collections are called.
+        removal_limit: share of what was held that may vanish within 24 hours, from 0 to 1.
+        removal_rows: so many balances of a few wallets always may.
         ipfs_gateway: with a slash at its end.
         routes: webhook type to route, only what the file says.
         paging: None: the provider sends no pages.
@@ -140,6 +142,8 @@ class Settings:
     wallets_file: Path | Literal["-"] | None
     ignore_fields: list[str]
     collections_file: Path | None
+    removal_limit: float
+    removal_rows: int
     ipfs_gateway: str
     routes: dict[str, Route]
     paging: Paging | None

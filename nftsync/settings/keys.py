@@ -301,6 +301,8 @@ _UUID = _parsed(lambda text: normalize_uuid(text, "UUID"), "a UUID of 8-4-4-4-12
 _CONCURRENCY = _plain(Annotated[int, Meta(ge=1, le=512)], must="a whole number from 1 to 512")
 _ATTEMPTS = _plain(Annotated[int, Meta(ge=1)], must="a whole number from 1 up")
 _POSITIVE = _plain(Annotated[float, Meta(gt=0, le=sys.float_info.max)], must="a number above 0")
+_SHARE = _plain(Annotated[float, Meta(ge=0, le=1)], must="a number from 0 to 1")
+_COUNT = _plain(Annotated[int, Meta(ge=0)], must="a whole number from 0 up")
 _NAMES = _plain(list[Annotated[str, Meta(min_length=1)]], must="a list of field names")
 
 #: Every setting, in the order of the documentation.
@@ -324,6 +326,8 @@ KEYS = (
     Key("wallets_file", _path_or_stdin, "wallets to read", flag="--wallets-file"),
     Key("ignore_fields", _NAMES, "extra fields of a balances answer", [], in_environment=False),
     Key("collections_file", _path, "what collections are called"),
+    Key("removal_limit", _SHARE, "share that may vanish in 24 hours", 0.5),
+    Key("removal_rows", _COUNT, "balances that always may", 100),
     Key("ipfs_gateway", _gateway, "finds ipfs:// images", "https://ipfs.io/ipfs/"),
     Key("routes", _routes, "webhook type to read", {}, in_environment=False),
     Key("paging", _paging, "how pages are read", in_environment=False),

@@ -8,14 +8,15 @@ it loses both; and a read whose view of a token lost against a later one leaves 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from nftsync.exact_sum import is_zero
-from nftsync.records import Applied, TokenRead, WalletRead
+from nftsync.records import Applied, Entry, OnRemovals, Result, TokenRead, WalletRead
 from nftsync.store.database import over_keys, write_rows
+from nftsync.store.removals import HELD_BACK, Gone, RecordedRemovals, fell, summed
 from nftsync.store.tokens import Token, TokenBatch
 
 __all__ = ["Batch"]
@@ -33,20 +34,27 @@ class _Wallet(msgspec.Struct):
     sequence: int
     digest: str | None
     state_id: int | None
+    group: str | None
 
 
 class Batch:
     """Reads of different objects, applied together inside the caller's write transaction."""
 
     def __init__(
-        self, connection: sqlite3.Connection, observed_at: str, run_id: int | None
+        self,
+        connection: sqlite3.Connection,
+        observed_at: str,
+        run_id: int | None,
+        on_removals: OnRemovals = "apply",
     ) -> None:
+        self._on_removals = on_removals
         self._connection = connection
         self._at = observed_at
         self._run_id = run_id
         self._tokens = TokenBatch(connection, observed_at, run_id)
         self._wallets: dict[str, _Wallet] = {}
         self._held: dict[int, dict[int, tuple[str, str | None]]] = {}
+        self._on_record = RecordedRemovals(connection, observed_at, run_id)
         (greatest,) = connection.execute(
             "SELECT coalesce(max(state_id), 0) FROM wallet_state_rows"
         ).fetchone()
@@ -65,7 +73,7 @@ class Batch:
         """Apply reads of different objects, in the order in which they started."""
         self._load(reads)
         results = {
-            id(read): self._tokens.apply(read)
+            id(read): self._apply_token(read)
             if isinstance(read, TokenRead)
             else self._apply_wallet(read)
             for read in reads
@@ -85,6 +93,7 @@ class Batch:
 
     def _load(self, reads: Sequence[WalletRead | TokenRead]) -> None:
         self._load_wallets([read.wallet_id for read in reads if isinstance(read, WalletRead)])
+        self._on_record.load([0, *(wallet.no for wallet in self._wallets.values())])
         token_ids: set[str] = set()
         known: list[int] = []
         for read in reads:
@@ -119,7 +128,7 @@ class Batch:
         )
         rows = over_keys(
             self._connection,
-            "SELECT w.wallet_id, w.wallet_no, w.ticket, w.body_sha256, w.state_id"
+            "SELECT w.wallet_id, w.wallet_no, w.ticket, w.body_sha256, w.state_id, w.wallet_group"
             " FROM json_each(?) k JOIN wallets w ON w.wallet_id = k.value",
             wallet_ids,
         )
@@ -134,11 +143,20 @@ class Batch:
         if read.outcome == "failed":
             self._failures.append((read.error, wallet.no, read.sequence))
             return Applied(read, "failed")
+        gone = self._gone(read, wallet)
+        removals = summed(wallet.group, gone)
+        if removals is not None and self._on_removals == "stage":
+            return Applied(read, "staged", removals=removals)
+        asked = read
+        result: Result = read.outcome
+        if removals is not None and self._on_removals == "hold":
+            result, read = "held", self._less(read, gone)
+        self._on_record.note(wallet.no, asked, gone, held=result == "held", shown=self._shown)
         added, changed = len(self._tokens.new), len(self._tokens.changes)
         seen, agreed = self._tokens.see(read)
         balances = self._compare(read, wallet, seen)
         tokens = len(self._tokens.new) - added, len(self._tokens.changes) - changed
-        applied = Applied(read, read.outcome, *tokens, *balances)
+        applied = Applied(asked, result, *tokens, *balances, removals)
         ok = read.outcome == "ok"
         if ok:
             self._state(read, wallet, seen, any(balances))
@@ -155,6 +173,50 @@ class Batch:
             )
         )
         return applied
+
+    def _apply_token(self, read: TokenRead) -> Applied:
+        gone: dict[int, Gone] = dict.fromkeys(self._tokens.emptied_by(read), (None, None, True))
+        removals = summed(None, gone)
+        if removals is not None and self._on_removals != "apply":
+            if self._on_removals == "stage":
+                return Applied(read, "staged", removals=removals)
+            self._on_record.note(0, read, gone, held=True)
+            return Applied(read, "held", removals=removals)
+        applied = self._tokens.apply(read)
+        if applied.result == "ok":
+            self._on_record.note(0, read, gone)
+        return applied
+
+    def _shown(self, read: WalletRead) -> dict[int, str]:
+        """The amounts that a list shows, by the number of the token."""
+        return {self._tokens.number_of(entry[0]): entry[1] for entry in read.entries}
+
+    # What is gone ----------------------------------------------------------------------------
+
+    def _gone(self, read: WalletRead, wallet: _Wallet) -> dict[int, Gone]:
+        """What a read shows to be gone, by the number of the token."""
+        gone: dict[int, Gone] = {}
+        left = dict(self._held.get(wallet.no, {}))
+        if left:
+            for token_id, amount, _ in read.entries:
+                no = self._tokens.number_of(token_id)
+                before, _ = left.pop(no, (amount, None))
+                if before != amount and fell(before, amount):
+                    gone[no] = before, amount, False
+            if read.outcome == "ok":
+                rest = left.items()
+                gone |= {no: (old, None, False) for no, (old, _) in rest if not is_zero(old)}
+        for no in self._tokens.emptied_by(read):
+            gone[no] = (*gone.get(no, (None, None))[:2], True)
+        return gone
+
+    def _less(self, read: WalletRead, gone: Mapping[int, Gone]) -> WalletRead:
+        """The read without what it shows to be gone."""
+        entries: list[Entry] = []
+        for token_id, amount, content in read.entries:
+            before, _, emptied = gone.get(self._tokens.number_of(token_id), (None, None, False))
+            entries.append((token_id, before or amount, None if emptied else content))
+        return msgspec.structs.replace(read, outcome="incomplete", error=HELD_BACK, entries=entries)
 
     def _compare(
         self, read: WalletRead, wallet: _Wallet, seen: list[Token]
@@ -232,6 +294,7 @@ class Batch:
             _EXTEND_STATE: states,
         }
         write_rows(self._connection, statements)
+        self._on_record.clear([row[-1] for row in rows])
         return results
 
     # Writing ---------------------------------------------------------------------------------
@@ -258,3 +321,4 @@ class Batch:
             " (SELECT wallet_no FROM balance_rows WHERE token_no = ?)": self._tokens.stale,
         }
         write_rows(self._connection, rows)
+        self._on_record.write()

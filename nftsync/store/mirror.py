@@ -14,7 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from nftsync.records import Applied, ObjectRead, SequenceNumbers, TokenRead, WalletRead
+from nftsync.records import (
+    Applied,
+    ObjectRead,
+    OnRemovals,
+    SequenceNumbers,
+    TokenRead,
+    WalletRead,
+)
 from nftsync.store.balances import Batch
 from nftsync.store.checkpoints import Checkpoints
 from nftsync.store.contracts import take_in_contracts
@@ -103,20 +110,25 @@ class Transaction:
         self.observed_at = _observation_time(connection, at)
 
     def apply(
-        self, reads: Sequence[WalletRead | TokenRead], *, run_id: int | None = None
+        self,
+        reads: Sequence[WalletRead | TokenRead],
+        *,
+        run_id: int | None = None,
+        removals: OnRemovals = "apply",
     ) -> list[Applied]:
         """Apply reads, and say of each what became of it.
 
         Args:
             reads: any number, in any order; an object may be among them more than once.
             run_id: the run that made them.
+            removals: what to do with those that show something to be gone.
 
         Returns:
             An `Applied` for each, in the order in which they started.
         """
         applied: list[Applied] = []
         for group in _each_object_once(sorted(reads, key=lambda read: read.sequence)):
-            applied += Batch(self.connection, self.observed_at, run_id).apply(group)
+            applied += Batch(self.connection, self.observed_at, run_id, removals).apply(group)
         return applied
 
     def index_tokens(self, most: int) -> bool:

@@ -69,9 +69,9 @@ class Counts(msgspec.Struct):
             sums.balances_added += applied.balances_added
             sums.balances_changed += applied.balances_changed
             sums.balances_removed += applied.balances_removed
-            if applied.result == "stale" or isinstance(applied.read, TokenRead):
+            if applied.result in {"stale", "staged"} or isinstance(applied.read, TokenRead):
                 continue
-            if applied.result in {"failed", "incomplete"}:
+            if applied.result in {"failed", "incomplete", "held"}:
                 sums.wallets_failed += 1
             else:
                 sums.wallets_ok += 1

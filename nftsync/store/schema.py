@@ -31,7 +31,7 @@ __all__ = ["check_schema", "made_at", "open_store", "opened", "reading"]
 _SET = "nftsync"
 
 #: In order, each in `migrations/NAME.sql`; a database that knows others is from a newer nftsync.
-_MIGRATIONS = ("first_tables", "inbox", "full_syncs", "collections")
+_MIGRATIONS = ("first_tables", "inbox", "full_syncs", "collections", "removals")
 
 
 def _run_file(database: Database, name: str) -> None:

@@ -9,7 +9,7 @@ newer wins.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -17,6 +17,7 @@ import msgspec
 from nftsync.records import CONTENT_COLUMNS, Applied, Content, TokenRead, WalletRead
 from nftsync.store.contracts import count_names
 from nftsync.store.database import over_keys, write_rows
+from nftsync.store.removals import has_metadata
 
 __all__ = ["Fields", "Token", "TokenBatch", "compose", "composed", "fields_of", "listed_fields"]
 
@@ -202,6 +203,31 @@ class TokenBatch:
                 agreed &= self._see_again(token, content, read)
             seen.append(token)
         return seen, agreed
+
+    def number_of(self, token_id: str) -> int:
+        """A token's number; 0: it is not known so far."""
+        token = self._tokens.get(token_id)
+        return 0 if token is None else token.no
+
+    def emptied_by(self, read: WalletRead | TokenRead) -> Iterator[int]:
+        """The tokens that had metadata and of whose metadata the read shows nothing more."""
+        by_id = isinstance(read, TokenRead)
+        entries = (
+            read.entries if isinstance(read, WalletRead) else [(read.token_id, "", read.content)]
+        )
+        for token_id, _, content in entries:
+            if content is None or has_metadata(content):
+                continue
+            token = self._tokens.get(token_id)
+            if token is None or not has_metadata(token.content):
+                continue
+            source = self._sources.get(token.no)
+            if source is not None:
+                said = source.detail_fields if by_id else source.list_fields
+                if has_metadata(compose(said)):
+                    yield token.no
+            elif not by_id:
+                yield token.no
 
     def apply(self, read: TokenRead) -> Applied:
         """Take in the read of a single token."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +17,6 @@ from nftsync.times import now
 __all__ = [
     "KnownWallet",
     "WalletLine",
-    "another_holder",
     "forget_answers",
     "has_all_tracked",
     "holders_of",
@@ -236,26 +234,6 @@ def _known_wallets(
         keys,
     )
     return [KnownWallet(*row) for row in rows]
-
-
-def another_holder(connection: sqlite3.Connection, besides: Iterable[str]) -> KnownWallet | None:
-    """Any wallet that is read, did not fail the last time and holds something, besides some."""
-    besides = list(besides)
-    (most,) = connection.execute("SELECT coalesce(max(wallet_no), 0) FROM wallets").fetchone()
-    for start in (random.randint(0, most), 0):  # noqa: S311 - any one will do
-        row = over_keys(
-            connection,
-            f"SELECT {_KNOWN} FROM wallets w WHERE w.wallet_no >= ?2 AND w.tracked"  # noqa: S608
-            " AND w.status IN ('ok', 'incomplete')"
-            " AND w.wallet_id NOT IN (SELECT value FROM json_each(?1))"
-            " AND EXISTS (SELECT 1 FROM balance_rows b WHERE b.wallet_no = w.wallet_no)"
-            " ORDER BY w.wallet_no LIMIT 1",
-            besides,
-            start,
-        ).fetchone()
-        if row is not None:
-            return KnownWallet._make(row)
-    return None
 
 
 def known_tokens(connection: sqlite3.Connection, token_ids: Iterable[str]) -> set[str]:

@@ -1,0 +1,338 @@
+"""What reads show to be gone, and what of it is held back.
+
+Three things count: a token that a wallet no longer lists, an amount that falls below half of what
+it was, and a token's metadata of which nothing is left. Those that were applied are kept for a
+day, as too many at once are a fault of the provider rather than sales.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple, TypeAlias
+
+from nftsync.exact_sum import exact
+from nftsync.records import (
+    CONTENT_COLUMNS,
+    Content,
+    Entry,
+    Removals,
+    SequenceNumbers,
+    TokenRead,
+    WalletRead,
+)
+from nftsync.store.database import over_keys, write_rows
+from nftsync.times import shifted
+
+__all__ = [
+    "HELD_BACK",
+    "Gone",
+    "Held",
+    "RecordedRemovals",
+    "Tally",
+    "begin_anew",
+    "fell",
+    "forget_old",
+    "has_metadata",
+    "held",
+    "listed",
+    "numbers_held",
+    "reads_of_held",
+    "summed",
+    "tally",
+]
+
+#: Why a wallet, token or run is not wholly read.
+HELD_BACK = (
+    "too much vanished within 24 hours: what is no longer there was held back; see it with "
+    "`nftsync removals`"
+)
+
+_WINDOW = timedelta(hours=24)
+_METADATA = slice(CONTENT_COLUMNS.index("name"), CONTENT_COLUMNS.index("extra"))
+
+
+#: What a read shows to be gone of one token: its amount before and now, and whether its metadata
+#: was emptied. No amount before: it is not the balance that is gone.
+Gone: TypeAlias = tuple[str | None, str | None, bool]
+
+
+def summed(group: str | None, gone: Mapping[int, Gone]) -> Removals | None:
+    """How much that is, of a wallet of a group; None: nothing."""
+    if not gone:
+        return None
+    balances = sum(old is not None for old, _, _ in gone.values())
+    return Removals(group, balances, sum(emptied for _, _, emptied in gone.values()))
+
+
+class RecordedRemovals:
+    """The rows of what is gone, as a batch of reads finds and leaves them."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, observed_at: str, run_id: int | None
+    ) -> None:
+        self._connection = connection
+        self._at = observed_at
+        self._run_id = run_id
+        self._known: dict[int, dict[int, tuple[str | None, bool]]] = {}
+        self._new: list[tuple[Any, ...]] = []
+        self._over: list[tuple[int, int]] = []
+
+    def load(self, wallet_numbers: Sequence[int]) -> None:
+        """Look up the rows of wallets; 0 stands for tokens that are read by their id."""
+        if self._connection.execute("SELECT 1 FROM removal_rows LIMIT 1").fetchone() is None:
+            return
+        rows = over_keys(
+            self._connection,
+            "SELECT r.wallet_no, r.token_no, r.old_amount, r.held FROM json_each(?) k"
+            " JOIN removal_rows r ON r.wallet_no = k.value",
+            wallet_numbers,
+        )
+        for wallet_no, token_no, old_amount, is_held in rows:
+            self._known.setdefault(wallet_no, {})[token_no] = (old_amount, bool(is_held))
+
+    def note(
+        self,
+        wallet_no: int,
+        read: WalletRead | TokenRead,
+        gone: Mapping[int, Gone],
+        *,
+        held: bool = False,
+        shown: Callable[[WalletRead], Mapping[int, str]] | None = None,
+    ) -> None:
+        """Note what a read shows to be gone, and that the rest no longer is.
+
+        Args:
+            wallet_no: the wallet's number, or 0.
+            read: the read as it came.
+            gone: by token.
+            held: it is held back.
+            shown: gives the amounts that the read shows.
+        """
+        self._new += [
+            (
+                *(wallet_no, token_no, *each, held, self._at, self._run_id, read.webhook_id),
+                *(read.started_at, read.digest if isinstance(read, WalletRead) else None),
+            )
+            for token_no, each in gone.items()
+        ]
+        known = self._known.get(wallet_no)
+        if not known or read.outcome != "ok":
+            return
+        amounts = shown(read) if shown is not None and isinstance(read, WalletRead) else {}
+        for token_no, (old_amount, was_held) in known.items():
+            back = token_no in amounts and not fell(old_amount, amounts[token_no])
+            if token_no not in gone and (was_held or (old_amount is not None and back)):
+                self._over.append((wallet_no, token_no))
+
+    def clear(self, wallet_numbers: Sequence[int]) -> None:
+        """Wallets were found as they are in the mirror: nothing of them is held back."""
+        over_keys(
+            self._connection,
+            "DELETE FROM removal_rows WHERE held AND wallet_no IN (SELECT value FROM json_each(?))",
+            [number for number in wallet_numbers if number in self._known],
+        )
+
+    def write(self) -> None:
+        """Write what was noted."""
+        rows: dict[str, Sequence[Sequence[Any]]] = {
+            "DELETE FROM removal_rows WHERE wallet_no = ? AND token_no = ?": self._over,
+            "INSERT OR REPLACE INTO removal_rows": self._new,
+        }
+        write_rows(self._connection, rows)
+
+
+class Tally(NamedTuple):
+    """What was removed, by group of wallets (None: of no group).
+
+    Attributes:
+        balances: how many balances.
+        wallets: of how many wallets.
+        emptied: tokens of whose metadata nothing was left, whoever holds them.
+    """
+
+    balances: Counter[str | None]
+    wallets: Counter[str | None]
+    emptied: int
+
+
+class Held(NamedTuple):
+    """How much is held back, and since when."""
+
+    wallets: int
+    balances: int
+    emptied: int
+    since: str | None
+
+
+def fell(before: str | None, after: str) -> bool:
+    """Whether an amount that was held is less than half of it now, or no number any more."""
+    was, is_now = exact(before), exact(after)
+    return bool(was) and (is_now is None or 2 * is_now < (was or 0))
+
+
+def has_metadata(content: Content) -> bool:
+    """Whether anything of a token's metadata is known."""
+    return content[_METADATA.start] is not None or any(x is not None for x in content[_METADATA])
+
+
+def _without_metadata(content: Content) -> Content:
+    """Content as it is once its metadata is emptied; `extra` may hold more of it, and goes too."""
+    return (*content[: _METADATA.start], *(None for _ in content[_METADATA]), None)
+
+
+def tally(connection: sqlite3.Connection, at: str) -> Tally:
+    """What was removed in the 24 hours before a time."""
+    balances: Counter[str | None] = Counter()
+    wallets: Counter[str | None] = Counter()
+    rows = connection.execute(
+        "SELECT w.wallet_group, sum(r.old_amount IS NOT NULL), count(DISTINCT r.wallet_no)"
+        " FROM removal_rows r JOIN wallets w USING (wallet_no)"
+        " WHERE NOT r.held AND r.observed_at > ? AND r.old_amount IS NOT NULL GROUP BY 1",
+        (shifted(at, -_WINDOW),),
+    )
+    for group, number, of in rows:
+        balances[group], wallets[group] = number, of
+    (emptied,) = connection.execute(
+        "SELECT count(DISTINCT token_no) FROM removal_rows"
+        " WHERE NOT held AND observed_at > ? AND emptied",
+        (shifted(at, -_WINDOW),),
+    ).fetchone()
+    return Tally(balances, wallets, emptied)
+
+
+def listed(connection: sqlite3.Connection) -> Counter[str | None]:
+    """How many balances other than 0 the tracked wallets of each group have."""
+    return Counter(
+        dict(
+            connection.execute(
+                "SELECT w.wallet_group, count(*) FROM balance_rows b"
+                " JOIN wallets w USING (wallet_no)"
+                " WHERE w.tracked AND b.held_since IS NOT NULL GROUP BY 1"
+            )
+        )
+    )
+
+
+def forget_old(connection: sqlite3.Connection, at: str) -> None:
+    """Drop what was removed longer ago than counts."""
+    connection.execute(
+        "DELETE FROM removal_rows WHERE NOT held AND observed_at <= ?", (shifted(at, -_WINDOW),)
+    )
+
+
+def begin_anew(connection: sqlite3.Connection) -> None:
+    """Let nothing that was removed so far count against what is still to come."""
+    connection.execute("DELETE FROM removal_rows WHERE NOT held")
+
+
+def held(connection: sqlite3.Connection) -> Held:
+    """How much is held back; `since` is None where nothing is."""
+    row = connection.execute(
+        "SELECT count(DISTINCT nullif(wallet_no, 0)), coalesce(sum(old_amount IS NOT NULL), 0),"
+        " coalesce(sum(emptied), 0), min(observed_at) FROM removal_rows WHERE held"
+    ).fetchone()
+    return Held._make(row)
+
+
+def numbers_held(
+    connection: sqlite3.Connection, wallet_ids: Sequence[str] | None = None
+) -> list[int]:
+    """The numbers of the wallets of which something is held back, all or some of them.
+
+    Args:
+        connection: any connection.
+        wallet_ids: the wallets; None for all, and 0 for tokens that were read by their id.
+    """
+    if wallet_ids is None:
+        rows = connection.execute("SELECT DISTINCT wallet_no FROM removal_rows WHERE held")
+    else:
+        rows = over_keys(
+            connection,
+            "SELECT DISTINCT r.wallet_no FROM json_each(?) k JOIN wallets w ON w.wallet_id ="
+            " k.value JOIN removal_rows r USING (wallet_no) WHERE r.held",
+            wallet_ids,
+        )
+    return [row[0] for row in rows]
+
+
+class _Row(NamedTuple):
+    content: Content
+    token_id: str
+    new_amount: str | None
+    removed: bool
+    emptied: bool
+    run_id: int | None
+    webhook_id: str | None
+    read_at: str
+    digest: str | None
+
+
+def reads_of_held(
+    connection: sqlite3.Connection, numbers: SequenceNumbers, wallet_no: int
+) -> Iterator[tuple[int | None, WalletRead | TokenRead]]:
+    """What was held back of a wallet, as the read that shows it; with the run that made it.
+
+    Args:
+        connection: in the write transaction that applies it.
+        numbers: a number to take before it is applied.
+        wallet_no: the wallet; 0 for the tokens that were read by their id.
+    """
+    content = ", ".join(f"t.{column}" for column in CONTENT_COLUMNS)
+    rows = [
+        _Row(row[8:], *row[:8])
+        for row in connection.execute(
+            "SELECT t.token_id, r.new_amount, r.old_amount IS NOT NULL AND r.new_amount IS NULL,"  # noqa: S608
+            " r.emptied, r.run_id, r.webhook_id, r.read_at, r.body_sha256,"
+            f" {content} FROM removal_rows r JOIN tokens t USING (token_no)"
+            " WHERE r.held AND r.wallet_no = ?",
+            (wallet_no,),
+        )
+    ]
+    if not wallet_no:
+        for row in rows:
+            yield (
+                row.run_id,
+                TokenRead(
+                    token_id=row.token_id,
+                    content=_without_metadata(row.content),
+                    sequence=numbers.take(),
+                    started_at=row.read_at,
+                    outcome="ok",
+                    webhook_id=row.webhook_id,
+                ),
+            )
+        return
+    (wallet_id,) = connection.execute(
+        "SELECT wallet_id FROM wallets WHERE wallet_no = ?", (wallet_no,)
+    ).fetchone()
+    entries: dict[str, Entry] = {
+        token_id: (token_id, amount, None)
+        for token_id, amount in connection.execute(
+            "SELECT t.token_id, b.amount FROM balance_rows b JOIN tokens t USING (token_no)"
+            " WHERE b.wallet_no = ?",
+            (wallet_no,),
+        )
+    }
+    for row in rows:
+        if row.removed:
+            entries.pop(row.token_id, None)
+        elif row.token_id in entries:
+            amount = entries[row.token_id][1] if row.new_amount is None else row.new_amount
+            stripped = _without_metadata(row.content) if row.emptied else None
+            entries[row.token_id] = (row.token_id, amount, stripped)
+    for row in rows[:1]:
+        yield (
+            row.run_id,
+            WalletRead(
+                wallet_id=wallet_id,
+                entries=list(entries.values()),
+                sequence=numbers.take(),
+                started_at=row.read_at,
+                outcome="ok",
+                digest=row.digest,
+                webhook_id=row.webhook_id,
+            ),
+        )
