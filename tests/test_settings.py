@@ -48,7 +48,9 @@ def everything_said(error: BaseException | None) -> str:
 
 def sample(name: str, layer: int) -> tuple[str, object]:
     """What a variable or flag says, and the value it comes to; another one for each layer."""
-    if name in {"concurrency", "retries"}:
+    if name == "removal_limit":
+        return f"0.{layer}5", float(f"0.{layer}5")
+    if name in {"concurrency", "retries", "removal_rows"}:
         return f"1{layer}", 10 + layer
     if name in {"timeout", "rate_limit"}:
         return f"{layer}.5", layer + 0.5
@@ -113,6 +115,8 @@ def test_defaults(tmp_path):
         "timeout": 30.0,
         "retries": 5,
         "ignore_fields": [],
+        "removal_limit": 0.5,
+        "removal_rows": 100,
         "ipfs_gateway": "https://ipfs.io/ipfs/",
         "routes": {},
         "sources": {key.name: "default" for key in KEYS},
@@ -436,6 +440,8 @@ def test_describe_shows_paths_sources_and_no_secret(tmp_path):
         "retries": "5",
         "rate_limit": "2",
         "wallets_file": "-",
+        "removal_limit": "0.5",
+        "removal_rows": "100",
         "ipfs_gateway": "https://ipfs.io/ipfs/",
     }
     assert "hush" not in str(rows) + repr(read)

@@ -28,6 +28,7 @@ _COMMANDS = {
     "find": ("look", "Find tokens, collections and wallets by name."),
     "collections": ("collections", "List the contracts with their names; name one."),
     "changes": ("look", "Show the log of balance changes, the oldest first."),
+    "removals": ("removals", "List what vanished and is held back; let it through."),
     "evidence": ("look", "Tell what a wallet held at a time, and how that is known."),
     "serve": ("serve", "Receive webhooks, and read again what has changed."),
     "replay": ("serve", "Work off the webhooks that are due, once."),

@@ -111,7 +111,8 @@ def limit_option(text: str, default: int | None) -> Callable[[Callable[..., Any]
     """Give a command `--limit`."""
     return click.option(
         "--limit",
-        type=click.IntRange(min=0, max=2**63 - 1),
+        type=click.IntRange(min=0),
+        callback=lambda _context, _option, rows: rows and min(rows, 2**63 - 1),
         default=default,
         show_default=default is not None,
         metavar="N",

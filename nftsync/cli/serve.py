@@ -130,8 +130,9 @@ def replay(settings: Settings, *, as_json: bool) -> int:
     """Work off the webhooks that are due, once.
 
     Many webhooks on one object cost one read. `nftsync serve` does this as webhooks come; both may
-    run at the same time, and beside a sync. Exits with 1 when a webhook ended as failed or dead, or
-    the provider was down; webhooks that were not worked off wait for the next time.
+    run at the same time, and beside a sync. Exits with 1 when a webhook ended as failed or dead,
+    too much vanished to be believed, or the provider was down; what was not worked off waits for
+    the next time.
 
     \b
     Examples:
@@ -143,7 +144,8 @@ def replay(settings: Settings, *, as_json: bool) -> int:
 
     from nftsync.daemon.schedule import replay_config
     from nftsync.replay.run import replay_once
-    from nftsync.text import interruptible
+    from nftsync.store.removals import HELD_BACK
+    from nftsync.text import counted, interruptible
 
     logging.getLogger("nftsync").addHandler(logging.NullHandler())  # the result says it all
     with interruptible() as interrupted:
@@ -164,9 +166,11 @@ def replay(settings: Settings, *, as_json: bool) -> int:
         say(f"nftsync: webhooks wait: {one_line(result.error)}")
     if result.failed or result.dead:
         say("nftsync: see which failed, and why: nftsync inbox --state failed (or dead)")
+    if result.held:
+        say(f"nftsync: {counted(result.held, 'read')}: {HELD_BACK}")
     if result.unrouted:
         say("nftsync: types without a route: nftsync routes suggest")
-    return 1 if result.failed or result.dead or result.error is not None else 0
+    return 1 if result.failed or result.dead or result.held or result.error is not None else 0
 
 
 @click.command("webhook-config")

@@ -107,6 +107,8 @@ def _show(found: Status, stalest: StalestWallet | None, at: str) -> None:
         "last replay": _run(found.last_replay, at),
         "inbox": waiting,
     }
+    if found.removals_held.since is not None:
+        lines["held back"] = f"{found.removals_held}, as too much vanished: nftsync removals"
     if (size := log_bytes(Path(found.database))) >= LONG_LOG:
         lines["log"] = f"{size:,} bytes: a program reads an old state of the database; end that"
     for name, text in lines.items():
@@ -175,6 +177,7 @@ def _checks(settings: Settings, wallet_id: str | None) -> Iterator[Check]:
 
     yield look.Check("ok", "settings", "each is of the right form")
     yield look.check_database(settings.database)
+    yield from look.check_removals(settings.database)
     first_listed = yield from _check_lists(settings)
     try:
         config = client_config(replace(settings, retries=min(settings.retries, _ATTEMPTS)))

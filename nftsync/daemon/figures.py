@@ -16,6 +16,7 @@ from nftsync.errors import NftsyncError
 from nftsync.store import WALLET_STATUSES
 from nftsync.store.checkpoints import log_bytes
 from nftsync.store.database import connect_reader
+from nftsync.store.removals import held
 from nftsync.store.schema import made_at
 
 __all__ = ["Freshness"]
@@ -69,7 +70,7 @@ class Freshness(Collector):
             db.execute("PRAGMA busy_timeout = 1000")
             db.execute("BEGIN DEFERRED")
             moment = datetime.now(UTC)
-            found += [*_wallets(db, moment), *_syncs(db), *self._count_changes(db)]
+            found += [*_wallets(db, moment), *_syncs(db), *self._count_changes(db), _held(db)]
             found.append(_last_webhook(db, moment))
             if self._every is not None:
                 found.append(_overdue(db, moment, self._every))
@@ -142,6 +143,15 @@ def _overdue(connection: sqlite3.Connection, moment: datetime, every: timedelta)
         "nftsync_sync_overdue_seconds",
         "For how long a full sync has been due that none has come to an end since.",
         max(0.0, (moment - due).total_seconds()),
+    )
+
+
+def _held(connection: sqlite3.Connection) -> Metric:
+    found = held(connection)
+    return _gauge(
+        "nftsync_removals_held",
+        "What reads showed to be gone and is held back, as too much vanished at once.",
+        found.balances + found.emptied,
     )
 
 

@@ -42,7 +42,7 @@ class RemovalLimits:
     """How much may vanish within 24 hours.
 
     Attributes:
-        share: of what a group of wallets or the whole mirror held, from 0 to 1.
+        share: of what a group of wallets or the whole mirror held, from 0 to 1: no limit.
         rows: so many balances, of fewer than 20 wallets, may always.
     """
 
@@ -114,6 +114,9 @@ class RemovalBrake:
             wallets[each.removals.group] += bool(each.removals.balances)
             emptied += each.removals.emptied
         self._held_groups, self._all_held = set(), False
+        self._emptied_held = False
+        if self._limits.share >= 1:
+            return
         if self._are_many(balances.total(), wallets.total()):
             held = self._count_held(connection, gone.balances)
             self._all_held = balances.total() > self._limits.share * held.total()

@@ -106,6 +106,7 @@ class ReplayResult(msgspec.Struct, kw_only=True):
         quarantined: of another organization.
         fetches: reads made, of whatever kind.
         seconds: how long it took.
+        held: reads that show more to be gone than was believed; their webhooks are done.
         error: why it ended early (the provider is down or refuses), or None.
     """
 
@@ -116,6 +117,7 @@ class ReplayResult(msgspec.Struct, kw_only=True):
     quarantined: int = 0
     fetches: int = 0
     seconds: float = 0.0
+    held: int = 0
     error: str | None = None
 
     def as_dict(self) -> dict[str, Any]:

@@ -63,7 +63,11 @@ def replay_once(
                 if idle and not worker.awaits_reads:
                     stopped.wait(config.timing.read_timeout)  # for a sync
             worker.interrupted = stopped.is_set()
-    told = {"seconds": round(time.monotonic() - began, 3), "error": worker.breaker.reason}
+    told = {
+        "seconds": round(time.monotonic() - began, 3),
+        "held": worker.held,
+        "error": worker.breaker.reason,
+    }
     return msgspec.convert({**worker.counts, **told}, ReplayResult)
 
 

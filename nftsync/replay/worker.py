@@ -41,6 +41,7 @@ class Worker:
         timing: how long it waits for what.
         breaker: knows whether the provider is down, and why webhooks wait.
         interrupted: the run under way ends before its work does.
+        held: reads that show more to be gone than was believed.
     """
 
     def __init__(self, mirror: Mirror, config: ReplayConfig, *, rechecks: bool = False) -> None:
@@ -55,6 +56,7 @@ class Worker:
             SettingsError: the provider cannot be read with these settings.
         """
         self.interrupted = False
+        self.held = 0
         self._mirror = mirror
         self._config = config
         self.timing = config.timing
@@ -280,6 +282,7 @@ class Worker:
         while brake:
             with self._lease.transaction() as transaction:  # which forgets them with the lease
                 for read, result in self._lease.release(transaction, self._batch.entries):
+                    self.held += result.result == "held"
                     self._fulfil(transaction.connection, read, result)
                 self._lease.acknowledge(transaction.connection)
 

@@ -6,7 +6,7 @@ import ipaddress
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
@@ -26,6 +26,7 @@ from nftsync.store.database import (
     is_syncing,
     refuse_what_is_no_file,
 )
+from nftsync.store.removals import Held, held
 from nftsync.store.schema import check_schema, reading
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ __all__ = [
     "age_seconds",
     "check_database",
     "check_provider",
+    "check_removals",
     "check_secret",
     "first_tracked_wallet",
     "is_this_machine",
@@ -62,6 +64,7 @@ class Status(msgspec.Struct, kw_only=True):
             when one was never read, or none is tracked.
         inbox: how many webhooks there are of each state.
         oldest_pending_age_s: seconds since the oldest pending webhook was received.
+        removals_held: how much is held back, as too much vanished at once.
     """
 
     version: str
@@ -75,6 +78,7 @@ class Status(msgspec.Struct, kw_only=True):
     oldest_wallet_age_s: float | None
     inbox: dict[str, int]
     oldest_pending_age_s: float | None
+    removals_held: Held
 
 
 class StalestWallet(NamedTuple):
@@ -130,6 +134,7 @@ def read_status(path: Path, at: str) -> tuple[Status, StalestWallet | None]:
             oldest_wallet_age_s=None if stalest is None else stalest.age_s,
             inbox={state: count for state, count, _ in inbox},
             oldest_pending_age_s=None if pending is None else age_seconds(pending, at),
+            removals_held=held(connection),
         )
     return status, stalest
 
@@ -219,6 +224,16 @@ def _look_at_database(path: Path, busy_seconds: float) -> tuple[Verdict, str]:
     running = "; a sync is running, and another would not start (exit code 75)"
     beyond = ", as it has over 1 GB; `nftsync backup` compares the indexes, too" * large
     return "ok", (f"{path} is whole ({look}{beyond}) and takes writes{running * is_syncing(path)}")
+
+
+def check_removals(path: Path) -> Iterator[Check]:
+    """Look whether anything is held back; says nothing where nothing is, or nobody can tell."""
+    with suppress(NftsyncError), reading(path) as connection:
+        found = held(connection)
+        if found.since is not None:
+            yield Check(
+                "warning", "removals", f"{found} vanished and are held back: see `nftsync removals`"
+            )
 
 
 def first_tracked_wallet(path: Path) -> str | None:

@@ -28,6 +28,7 @@ from nftsync.store.contracts import take_in_contracts
 from nftsync.store.database import BUSY_SECONDS, begin_immediate, explained, kind_of
 from nftsync.store.in_use import FilesInUse
 from nftsync.store.present import last_observed
+from nftsync.store.removals import reads_of_held
 from nftsync.store.schema import open_store
 from nftsync.times import now
 
@@ -240,6 +241,22 @@ class Mirror:
                 self._free_at = ended + self._write_gap
                 self.lock_seconds = ended - began
             self._checkpoints.after_commit()
+
+    def accept_held(self, wallet_no: int) -> None:
+        """Apply what was held back of a wallet, and of 0, of tokens that were read by their id.
+
+        Raises:
+            StoreError: the database could not be written; nothing of the wallet was applied.
+        """
+        with self.transaction() as transaction:
+            connection = transaction.connection
+            for run_id, read in reads_of_held(connection, self.numbers, wallet_no):
+                transaction.apply([read], run_id=run_id)
+            # The next read must look at the whole list, as nobody has compared it with this.
+            connection.execute(
+                "UPDATE wallets SET etag = NULL, body_sha256 = NULL WHERE wallet_no = ?",
+                (wallet_no,),
+            )
 
     def index_tokens(self) -> None:
         """Bring the full-text index up to the newest token, in short transactions."""

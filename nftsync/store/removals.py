@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
+
 from nftsync.exact_sum import exact
 from nftsync.records import (
     CONTENT_COLUMNS,
@@ -24,6 +26,7 @@ from nftsync.records import (
     WalletRead,
 )
 from nftsync.store.database import over_keys, write_rows
+from nftsync.text import counted
 from nftsync.times import shifted
 
 __all__ = [
@@ -37,6 +40,7 @@ __all__ = [
     "forget_old",
     "has_metadata",
     "held",
+    "held_rows",
     "listed",
     "numbers_held",
     "reads_of_held",
@@ -158,13 +162,28 @@ class Tally(NamedTuple):
     emptied: int
 
 
-class Held(NamedTuple):
-    """How much is held back, and since when."""
+class Held(msgspec.Struct, frozen=True):
+    """How much is held back.
+
+    Attributes:
+        wallets: of how many wallets.
+        balances: tokens no longer listed, and amounts that fell.
+        emptied: tokens whose metadata was emptied.
+        since: when the first of it was read; None: nothing is.
+    """
 
     wallets: int
     balances: int
     emptied: int
     since: str | None
+
+    def __str__(self) -> str:
+        gone = []
+        if self.balances:
+            gone.append(f"{counted(self.balances, 'balance')} of {counted(self.wallets, 'wallet')}")
+        if self.emptied:
+            gone.append(f"the metadata of {counted(self.emptied, 'token')}")
+        return " and ".join(gone) or "nothing"
 
 
 def fell(before: str | None, after: str) -> bool:
@@ -234,7 +253,23 @@ def held(connection: sqlite3.Connection) -> Held:
         "SELECT count(DISTINCT nullif(wallet_no, 0)), coalesce(sum(old_amount IS NOT NULL), 0),"
         " coalesce(sum(emptied), 0), min(observed_at) FROM removal_rows WHERE held"
     ).fetchone()
-    return Held._make(row)
+    return Held(*row)
+
+
+def held_rows(connection: sqlite3.Connection) -> Iterator[dict[str, Any]]:
+    """What is held back: a row per wallet and token, by the names of the public columns."""
+    found = connection.execute(
+        "SELECT w.wallet_id, w.label AS wallet_label, w.wallet_group, t.token_id, t.name,"
+        " t.contract_address, coalesce(c.collection, t.contract_short) AS collection,"
+        " r.old_amount, r.new_amount, CASE WHEN r.old_amount IS NULL THEN 'metadata emptied'"
+        " WHEN r.new_amount IS NULL THEN 'no longer listed' ELSE 'amount fell' END AS what,"
+        " r.observed_at, r.run_id, r.webhook_id"
+        " FROM removal_rows r JOIN tokens t USING (token_no) LEFT JOIN wallets w USING (wallet_no)"
+        " LEFT JOIN contracts c ON c.contract = t.contract"
+        " WHERE r.held ORDER BY r.observed_at, r.wallet_no, r.token_no"
+    )
+    names = [column[0] for column in found.description]
+    return (dict(zip(names, row, strict=True)) for row in found)
 
 
 def numbers_held(

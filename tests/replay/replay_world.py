@@ -39,7 +39,7 @@ THEIRS = uuid(2, 0xC)
 #: A wallet that holds nothing.
 OK = reply(balances())
 #: What a replay counts when there was nothing to do.
-NOTHING = dict.fromkeys(COUNTS, 0)
+NOTHING = dict.fromkeys((*COUNTS, "held"), 0)
 
 
 def path_of(number: int) -> str:

@@ -182,7 +182,12 @@ def test_a_stale_wallet_a_wrong_secret_and_what_needs_a_person_are_told_of(
         wait_until(lambda: scraped(port)['nftsync_inbox_webhooks{state="unrouted"}'] == 1)
         ill = scraped(port)
         move_back(synced, 90_000, ("wallets", "synced_at"))
+        query(
+            synced,
+            "INSERT INTO removal_rows (wallet_no, token_no, old_amount, emptied, held, observed_at,"
+            " read_at) VALUES (1, 1, '1', 0, 1, '2026', '2026')",
+        )
         stale = scraped(port)
     assert_raised(tmp_path, [well, ill], "WrongSignatures", "WebhooksNeedAPerson")
-    assert_raised(tmp_path, [stale], "WalletStale", "WebhooksNeedAPerson")
+    assert_raised(tmp_path, [stale], "RemovalsHeld", "WalletStale", "WebhooksNeedAPerson")
     assert_raised(tmp_path, [{}], "NftsyncGone")

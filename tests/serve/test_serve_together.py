@@ -81,7 +81,8 @@ def test_commands_work_together_and_a_rotated_secret_loses_no_webhook(
     def came(count: int) -> None:
         wait_until(lambda: len(states(database)) == count, lambda: states(database))
 
-    nothing = {"done": 0, "failed": 0, "dead": 0, "unrouted": 0, "quarantined": 0, "fetches": 0}
+    came_to = ("done", "failed", "dead", "unrouted", "quarantined", "fetches", "held")
+    nothing = dict.fromkeys(came_to, 0)
     wallets = sandbox.get("/sandbox/wallets").json()
     nftsync("sync", *wallets)
     assert replay() == nothing

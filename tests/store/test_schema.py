@@ -16,7 +16,7 @@ from nftsync import __version__
 from nftsync.errors import NewerDatabase
 from nftsync.store.schema import open_store
 
-APPLIED = ["first_tables", "inbox", "full_syncs", "collections"]
+APPLIED = ["first_tables", "inbox", "full_syncs", "collections", "removals"]
 #: By the version that made it, a database's statements and what is applied in it.
 OLDER = {"0.1.0": ["first_tables"], "0.4.0": ["first_tables", "inbox"]}
 

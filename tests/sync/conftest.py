@@ -52,7 +52,7 @@ def sync(lying: Provider, tmp_path: Path) -> Sync:
         (tmp_path / "nftsync.toml").write_text(toml)
         request = {
             name: given.pop(name)
-            for name in ("tokens", "older_than", "resume", "accept_empty")
+            for name in ("tokens", "older_than", "resume", "allow_removals")
             if name in given
         }
         flags = {"base_url": lying.url, "retries": 1, "timeout": 10, "concurrency": 4, **given}

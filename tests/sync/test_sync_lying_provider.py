@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import signal
 import socket
 import threading
@@ -169,21 +168,23 @@ def test_a_provider_that_is_suddenly_empty_for_all_is_not_believed_until_told_to
     before = held()
     for wallet_id in wallets:
         lying.holds(wallet_id)
-    result = sync()
-    assert result.status == "failed"
-    assert re.search("empty lists.*--accept-empty", str(result.error))
-    assert result.balances.removed == 0
-    assert held() == before
-    assert query("SELECT status FROM sync_runs ORDER BY run_id DESC LIMIT 1") == [("failed",)]
-    believed = sync(accept_empty=True)
+    for _ in range(2):
+        result = sync()
+        assert result.status == "failed"
+        assert set(errors(result)) == set(wallets)
+        assert "held back" in errors(result)[wallets[0]]
+        assert result.balances.removed == 0
+        assert held() == before
+    assert query("SELECT DISTINCT status FROM wallets") == [("incomplete",)]
+    believed = sync(allow_removals=True)
     assert (believed.status, believed.balances.removed, believed.error) == ("ok", 2 * count, None)
     assert held() == {}
 
 
 @pytest.mark.parametrize(
-    ("count", "emptied"), [(1, [0]), (31, [0]), (60, [n for n in range(60) if n % 3])]
+    ("count", "emptied"), [(1, [0]), (31, [0]), (60, [n for n in range(60) if n % 3 == 0])]
 )
-def test_emptied_wallets_are_believed_while_they_are_few_or_others_still_hold(
+def test_emptied_wallets_are_believed_while_they_are_few_or_most_others_still_hold(
     lying: Provider, sync: Sync, held: Any, count: int, emptied: list[int]
 ) -> None:
     sync(fill(lying, count))
@@ -322,12 +323,12 @@ def test_after_any_faults_the_mirror_says_what_good_reads_said_and_in_the_end_th
         for number in chance.sample(range(40), 15) if truth else range(40):
             trade(number)
         lying.always(answer)
-        result = sync(wallets)
+        result = sync(wallets, toml="removal_limit = 1\n")  # they trade all they have, and again
         assert result.wallets.total == 40
         good = {wallet_id: tokens for wallet_id, tokens in last_good.items() if tokens}
         assert held() == good
     lying.always()
-    assert sync(wallets).status == "ok"
+    assert sync(wallets, toml="removal_limit = 1\n").status == "ok"
     assert held() == {wallet_id: tokens for wallet_id, tokens in truth.items() if tokens}
     database = tmp_path / "data/nftsync.db"
     assert replayed(database) == mirrored(database)
