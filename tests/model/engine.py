@@ -28,15 +28,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from model import simulated
+import httpx
 from model.batches import place, template
-from model.provider_world import OURS, TOKENS, WALLETS, Sent, Transports, World
+from model.provider_world import OURS, TOKENS, WALLETS, Sent, Transport, World
 from model.rules import Broken, Rules, hold
-from model.simulated import Event, Executor, Lock, Machine, Process, installed
+from model.simulated import Event, Executor, Lock, Machine, Module, Process, installed
 
-from nftsync import records
 from nftsync.errors import StoreError, SyncRunning
-from nftsync.provider import retry
+from nftsync.provider import lists, retry, transport  # noqa: F401 - else imported meanwhile
 from nftsync.provider.client import Access, ClientConfig
 from nftsync.provider.routes import Route, merged
 from nftsync.provider.webhooks import read_webhook
@@ -72,7 +71,7 @@ class Engine:
         self.rng = machine.rng
         self.database = Path(shutil.copy(template(), folder))
         self.world = World(self.rng)
-        Transports.world = self.world
+        Transport.world = self.world
         self.rules = Rules(self.database, machine, self.world)
         machine.on_commit = self.rules.check
         self.committers: dict[Process, Any] = {}
@@ -340,7 +339,8 @@ class Engine:
         sums = hashlib.sha256()
         with sqlite3.connect(self.database) as connection:
             for table in TABLES.values():
-                sums.update(repr(connection.execute(table.select()).fetchall()).encode())
+                rows = repr(connection.execute(table.select()).fetchall())
+                sums.update(rows.replace(str(self.database.parent), "").encode())
         connection.close()
         return sums.hexdigest()
 
@@ -354,10 +354,9 @@ def run_seed(seed: int, steps: int = STEPS_OF_A_SEED) -> tuple[Counter[str], str
         place() as folder,
         installed(
             machine,
-            transports=(retry, "Transports", Transports),
+            way=(transport, "httpx", Module(httpx, HTTPTransport=Transport)),
             waiting=(committer, "_Waiting", _Waiting),
             executor=(work, "ThreadPoolExecutor", Executor),
-            take=(records.SequenceNumbers, "take", _take),
         ),
     ):
         random.seed(seed)
@@ -371,17 +370,6 @@ def run_seed(seed: int, steps: int = STEPS_OF_A_SEED) -> tuple[Counter[str], str
         finally:
             engine.rules.close()
             logging.disable(logging.NOTSET)
-
-
-_real_take = records.SequenceNumbers.take
-
-
-def _take(numbers: records.SequenceNumbers) -> int:
-    """Tells the way to the provider which number a read took."""
-    number = _real_take(numbers)
-    if simulated.MACHINE.current is not None:
-        simulated.MACHINE.current.last_number = number
-    return number
 
 
 def main() -> None:

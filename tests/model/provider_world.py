@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import sys
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -11,9 +12,6 @@ import httpx
 import msgspec
 from model import simulated
 from provider import token, uuid, wallet
-
-from nftsync.errors import NoConnection, Stopped
-from nftsync.provider.transport import Response
 
 OURS = uuid(1, 0xC)
 WALLETS = [wallet(number) for number in range(5)]
@@ -125,13 +123,13 @@ class World:
     def token_of(self, token_id: str) -> dict[str, Any]:
         return {"id": token_id, "metadata": {"name": self.names[token_id]}}
 
-    def answer(self, path: str, etag: str | None, number: int) -> Response:
+    def answer(self, path: str, etag: str | None, number: int) -> httpx.Response:
         """A whole answer, as it is now."""
         kind, _, object_id = path.removeprefix("/v1/").partition("/")
         if kind == "tokens":
             shown = self.token_of(object_id)
             shown["metadata"]["description"] = f"of {shown['metadata']['name']}"
-            return Response(200, {}, msgspec.json.encode(shown))
+            return httpx.Response(200, stream=httpx.ByteStream(msgspec.json.encode(shown)))
         wallet_id = object_id.partition("/")[0]
         lines = dict(self.held[wallet_id])
         more: dict[str, Any] = {}
@@ -144,58 +142,56 @@ class World:
         ]
         body = msgspec.json.encode({"nftTokenBalances": entries, **more})
         if self.mood == "odd" and self.rng.random() < 0.2:
-            return Response(200, {}, body[: self.rng.randrange(len(body))])
+            return httpx.Response(
+                200, stream=httpx.ByteStream(body[: self.rng.randrange(len(body))])
+            )
         self.answers[wallet_id, number] = Answer(lines, not more)
         own = f'"{hash_of(body)}"'
         if etag == own and not more:
-            return Response(304, {"etag": own}, b"")
-        return Response(200, {"etag": own} if self.rng.random() < 0.8 else {}, body)
+            return httpx.Response(304, headers={"etag": own}, stream=httpx.ByteStream(b""))
+        headers = {"etag": own} if self.rng.random() < 0.8 else {}
+        return httpx.Response(200, headers=headers, stream=httpx.ByteStream(body))
 
 
 def hash_of(body: bytes) -> str:
     return hashlib.md5(body).hexdigest()
 
 
-class Transports:
-    """In place of the package's own: the way to the provider, on which anything may be lost."""
+class Transport(httpx.BaseTransport):
+    """In place of httpx's own: the way to the provider, on which anything may be lost."""
 
     world: World
 
-    def __init__(self, *given: Any) -> None:
-        _, self._timeout, _, self._stopped = given
-        self._numbers: dict[str, int] = {}
+    def __init__(self, **_: object) -> None:
+        """As httpx makes one."""
 
-    def send(self, request: httpx.Request) -> Response:
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
         machine, world = simulated.MACHINE, self.world
-        path = request.url.path
-        assert machine.current is not None
-        number, machine.current.last_number = machine.current.last_number, None
-        if number is not None:  # the first attempt of a read
-            self._numbers[path] = number
         self._wait(machine.rng.random() * (40.0 if world.mood == "slow" else 0.05))
         mood, luck = world.mood, machine.rng.random()
         if mood == "down" or luck < 0.01:
-            raise NoConnection("no connection", connected=False)
+            raise httpx.ConnectError("no connection")
         if mood == "refusing":
             status = machine.rng.choice([500, 503, 429, 403])
-            return Response(status, {"retry-after": "1"} if status == 429 else {}, b"")
-        answer = world.answer(path, request.headers.get("if-none-match"), self._numbers[path])
+            later = {"retry-after": "1"} if status == 429 else {}
+            return httpx.Response(status, headers=later, stream=httpx.ByteStream(b""))
+        etag = request.headers.get("if-none-match")
+        answer = world.answer(request.url.path, etag, _number_of_read())
         self._wait(machine.rng.random() * 0.05)
         if luck > 0.98:  # it came to nobody
-            raise NoConnection("the connection broke")
+            raise httpx.ReadError("the connection broke")
         return answer
 
     def _wait(self, seconds: float) -> None:
-        if self._stopped.is_set():
-            raise Stopped("stopped")
-        simulated.MACHINE.pause(self._stopped.is_set, min(seconds, self._timeout))
-        if self._stopped.is_set():
-            raise Stopped("stopped")
-        if seconds > self._timeout:
-            raise NoConnection("no whole answer in time")
+        simulated.MACHINE.pause(None, min(seconds, 31.0))
+        if seconds > 31.0:
+            raise httpx.ReadError("it was cut off")
 
-    def cut(self) -> None:
-        """What is under way sees that it is stopped."""
 
-    def close(self) -> None:
-        """There is nothing to close."""
+def _number_of_read() -> int:
+    """The number that the read took for which a request is sent: only its caller knows."""
+    frame = sys._getframe()
+    while frame.f_code.co_name != "read" or "fields" not in frame.f_locals:
+        assert frame.f_back is not None
+        frame = frame.f_back
+    return int(frame.f_locals["fields"]["sequence"])

@@ -55,7 +55,6 @@ class Actor:
         self.process = process
         self.until = 0.0
         self.ready: Callable[[], bool] | None = None
-        self.last_number: int | None = None
         self.green = greenlet(run, parent=hub)
 
 
@@ -316,6 +315,22 @@ class Thread:
             MACHINE.pause(lambda: not self.is_alive(), timeout)
 
 
+class Local:
+    """Attributes that each thread has of its own."""
+
+    def __init__(self) -> None:
+        self.__dict__["_of"] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._of[MACHINE.current, name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._of[MACHINE.current, name] = value
+
+
 class Executor:
     """In place of a ThreadPoolExecutor of one thread."""
 
@@ -363,7 +378,7 @@ class Connection(real_sqlite3.Connection):
         return result
 
 
-class _Module:
+class Module:
     """A module of Python's, with some names of ours."""
 
     def __init__(self, real: Any, **ours: Any) -> None:
@@ -380,7 +395,7 @@ class _Datetime(datetime):
         return datetime.fromtimestamp(MACHINE.wall(), tz)
 
 
-_TIME = _Module(
+_TIME = Module(
     real_time,
     monotonic=lambda: MACHINE.monotonic(),
     perf_counter=lambda: MACHINE.monotonic(),
@@ -389,15 +404,16 @@ _TIME = _Module(
     time_ns=lambda: int(MACHINE.wall() * 1e9),
     sleep=lambda seconds: MACHINE.pause(None, seconds) if MACHINE.current else None,
 )
-_THREADING = _Module(
+_THREADING = Module(
     real_threading,
     Lock=Lock,
     Condition=Condition,
     Event=Event,
     Thread=Thread,
+    local=Local,
     current_thread=lambda: None,
 )
-_SQLITE = _Module(
+_SQLITE = Module(
     real_sqlite3,
     connect=lambda *args, **more: real_sqlite3.connect(*args, **{"factory": Connection, **more}),
 )
