@@ -12,12 +12,24 @@ from typing import TypeAlias
 
 from pluggy import HookimplMarker
 
-__all__ = ["ExactSum", "amount_key", "exact", "is_zero", "prepare_connection", "register"]
+__all__ = [
+    "NOT_EXACT",
+    "ExactSum",
+    "amount_key",
+    "exact",
+    "is_zero",
+    "prepare_connection",
+    "register",
+]
 
 #: What SQLite hands to a function.
 _Value: TypeAlias = str | int | float | bytes | None
 
 _MOST_DIGITS = 100
+#: What `exact` cannot read, as a condition on a column `amount` of text.
+NOT_EXACT = (
+    "(length(amount) NOT BETWEEN 1 AND 100 OR amount GLOB '*[^0-9]*' OR instr(amount, char(0)))"
+)
 
 
 def exact(amount: _Value) -> int | None:

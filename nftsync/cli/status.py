@@ -96,12 +96,18 @@ def _show(found: Status, stalest: StalestWallet | None, at: str) -> None:
     waiting = _by_state(found.inbox)
     if found.oldest_pending_age_s is not None:
         waiting += f"; oldest pending: {_ago(found.oldest_pending_age_s)}"
+    balances = f"{found.balances:,}"
+    if found.unusable_amounts:
+        balances += (
+            f"; of {found.unusable_amounts:,} the amount is not 1 to 100 digits, so no sum has it"
+            " (frames.quality lists them)"
+        )
     lines = {
         "nftsync": found.version,
         "database": found.database,
         "wallets": f"{_by_state(found.wallets)}; {freshness}",
         "tokens": f"{found.tokens:,}",
-        "balances": f"{found.balances:,}",
+        "balances": balances,
         "changes": f"{found.changes:,}",
         "last sync": _run(found.last_sync, at),
         "last replay": _run(found.last_replay, at),

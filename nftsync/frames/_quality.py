@@ -1,4 +1,4 @@
-"""Tokens whose metadata is missing or broken."""
+"""Tokens whose metadata is missing or broken, or whose amounts are no numbers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nftsync.errors import InputError
+from nftsync.exact_sum import NOT_EXACT
 from nftsync.frames._columns import INTEGER, TEXT, coded, frame_of, text
 from nftsync.frames._contracts import CONTRACT_COLUMNS
-from nftsync.frames._source import Numbers, Store, reading
+from nftsync.frames._source import Numbers, Store, positions, reading
 from nftsync.frames._tokens import Tokens, read_tokens
 from nftsync.provider.images import image_address, origin
 from nftsync.records import CONTENT_COLUMNS
@@ -167,8 +168,12 @@ def _page_problem(value: str) -> str | None:
 
 _FIELDS = tuple(name for name in CONTENT_COLUMNS if name not in {"organization_id", "extra"})
 #: Fields of a record that have no column, and stand in `extra` only where they are broken.
-_WITHOUT_COLUMN = ("organization_id", "id", "metadata", "token", "extra")
+_WITHOUT_COLUMN = ("organization_id", "id", "metadata", "token", "extra", "amount")
 _SHOWN = 200
+_BAD_AMOUNTS = (
+    f"SELECT token_no, substr(min(amount), 1, {_SHOWN + 1}) FROM balance_rows"  # noqa: S608 - ours
+    f" WHERE {NOT_EXACT} GROUP BY token_no"
+)
 _HELD = "SELECT DISTINCT token_no FROM balance_rows WHERE held_since IS NOT NULL"
 
 
@@ -189,7 +194,8 @@ def quality(
 
     Returns:
         `token_id`, `contract_address`, `contract`, `collection`, `name`, `field` (a column of
-        `frames.tokens`; `id`, `metadata` or `token` where the record itself is broken), `reason`,
+        `frames.tokens`; `id`, `metadata` or `token` where the record itself is broken; `amount`
+        where a wallet lists one that is `not 1 to 100 digits`: the first such), `reason`,
         `value` (what stands there, its first 200 characters; JSON text where it is of the wrong
         type).
 
@@ -215,7 +221,10 @@ def quality(
         numbers = tokens.numbers
         if held:
             (numbers,) = source.columns(_HELD, [INTEGER])
-    found = pd.concat(_all_problems(tokens, needed, base_url))
+        listed, amounts = source.columns(_BAD_AMOUNTS, [INTEGER, TEXT])
+    rows = positions(tokens.numbers, listed.to_numpy())
+    bad = _problems(rows, "amount", "not 1 to 100 digits", amounts)
+    found = pd.concat([*_all_problems(tokens, needed, base_url), bad])
     # Of one token and field, the reason that counts was found first.
     found = found[np.isin(tokens.numbers, numbers)[found["row"]]].drop_duplicates(["row", "field"])
     found["field"] = pd.Categorical(found["field"], [*_FIELDS, *_WITHOUT_COLUMN])

@@ -16,6 +16,7 @@ import msgspec
 
 from nftsync import __version__
 from nftsync.errors import AccessRefused, NftsyncError, NoConnection, ProxyFailed, ReadError
+from nftsync.exact_sum import NOT_EXACT
 from nftsync.records import Effort
 from nftsync.store.catalog import TABLES
 from nftsync.store.database import (
@@ -57,6 +58,7 @@ class Status(msgspec.Struct, kw_only=True):
         wallets: how many known wallets there are of each status, untracked ones included.
         tokens: how many tokens were ever seen.
         balances: how many balances are listed now.
+        unusable_amounts: how many of them have an amount that is not 1 to 100 digits.
         changes: how many balance changes were logged.
         last_sync: the newest sync, with the public columns of `sync_runs`.
         last_replay: the newest replay.
@@ -72,6 +74,7 @@ class Status(msgspec.Struct, kw_only=True):
     wallets: dict[str, int]
     tokens: int
     balances: int
+    unusable_amounts: int
     changes: int
     last_sync: dict[str, Any] | None
     last_replay: dict[str, Any] | None
@@ -128,6 +131,7 @@ def read_status(path: Path, at: str) -> tuple[Status, StalestWallet | None]:
             ),
             tokens=_count(connection, "tokens"),
             balances=_count(connection, "balances"),
+            unusable_amounts=_unusable_amounts(connection),
             changes=_count(connection, "balance_changes"),
             last_sync=_last_run(connection, "sync"),
             last_replay=_last_run(connection, "replay"),
@@ -152,6 +156,11 @@ def _stalest(connection: sqlite3.Connection, at: str) -> StalestWallet | None:
 
 def _count(connection: sqlite3.Connection, table: str) -> int:
     return int(connection.execute(TABLES[table].select_count()).fetchone()[0])
+
+
+def _unusable_amounts(connection: sqlite3.Connection) -> int:
+    query = f"SELECT count(*) FROM balance_rows WHERE {NOT_EXACT}"  # noqa: S608 - ours
+    return int(connection.execute(query).fetchone()[0])
 
 
 def _last_run(connection: sqlite3.Connection, kind: str) -> dict[str, Any] | None:

@@ -210,3 +210,17 @@ def test_addresses_are_judged_as_one_by_one(build: Builder) -> None:
                 assert reason == problem, address
             else:
                 assert (reason is None) == (problem is None and address.startswith("http:"))
+
+
+def test_an_amount_that_is_no_number_is_a_fault_of_its_token(build: Builder) -> None:
+    build.wallet(1)
+    build.wallet(2)
+    for number, amount in enumerate(["1", "0", "9" * 100, "-1", "1e3", "", "7" * 300], start=1):
+        build.token(number, **GOOD)
+        build.balance(1, number, amount)
+        build.balance(2, number, "5")
+    reason = "not 1 to 100 digits"
+    for held in (False, True):
+        assert problems(build.path, held=held) == [
+            ("amount", reason, value) for value in ("-1", "1e3", "", "7" * 200 + "\u2026")
+        ]

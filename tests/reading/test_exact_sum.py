@@ -82,6 +82,16 @@ def test_keys_sort_as_the_numbers_do(memory: sqlite3.Connection, amounts: list[s
     assert [int(row[0]) for row in rows] == sorted(map(int, expected))
 
 
+@given(
+    st.text(st.sampled_from("09-a\0\u0662 "), max_size=4) | st.integers(98, 102).map("7".__mul__)
+)
+def test_the_condition_finds_just_what_no_sum_can_have(
+    memory: sqlite3.Connection, text: str
+) -> None:
+    query = f"SELECT {exact_sum.NOT_EXACT} FROM (SELECT ? AS amount)"
+    assert bool(memory.execute(query, (text,)).fetchone()[0]) == (exact_sum.exact(text) is None)
+
+
 def test_other_values_of_sqlite_are_no_amounts(memory: sqlite3.Connection) -> None:
     query = "SELECT exact_sum(column1) FROM (VALUES (NULL), (1.5), (x'31'), ('x'))"
     assert memory.execute(query).fetchone() == (None,)

@@ -32,7 +32,8 @@ def test_counts_what_is_there_and_the_newest_run_of_each_kind(site: Site, comman
     tokens = {token for wallet in site.ids for token in site.held(wallet)}
     assert list(found.items()) == [
         *(("version", __version__), ("database", str(site.database)), ("wallets", {"ok": 4})),
-        *(("tokens", len(tokens)), ("balances", 20), ("changes", 21), ("last_sync", sync)),
+        *(("tokens", len(tokens)), ("balances", 20)),
+        *(("unusable_amounts", 0), ("changes", 21), ("last_sync", sync)),
         *(("last_replay", replay), ("oldest_wallet_age_s", age)),
         *(("inbox", {}), ("oldest_pending_age_s", None)),
         ("removals_held", {"wallets": 0, "balances": 0, "emptied": 0, "since": None}),
@@ -43,6 +44,12 @@ def test_counts_what_is_there_and_the_newest_run_of_each_kind(site: Site, comman
     out = command("status", "-d", site.database).out
     assert "4 ok; least recently read:" in out
     assert "ago (run 2: 4 wallets ok, 0 failed)" in out
+
+
+def test_amounts_that_no_sum_can_have_are_told_of(site: Site, command: Command) -> None:
+    assert "digits" not in command("status", "-d", site.database).out
+    run(site.database, "UPDATE balance_rows SET amount = '1e3' WHERE wallet_no = 1")
+    assert "of 5 the amount is not 1 to 100 digits" in command("status", "-d", site.database).out
 
 
 def test_no_run_and_no_wallet_is_null_and_zero(tmp_path: Path) -> None:
