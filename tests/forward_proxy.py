@@ -1,6 +1,8 @@
-"""A small real forward proxy on loopback: CONNECT, absolute-form requests and Basic auth.
+"""What stands between a client and the provider: a forward proxy, or a network with faults.
 
-It knows one name that nobody else knows, `provider.test`, and finds it on this machine.
+`ForwardProxy` is a small real one on loopback: CONNECT, absolute-form requests and Basic auth. It
+knows one name that nobody else knows, `provider.test`, and finds it on this machine. `Relay`
+carries bytes to a port, and spoils what it carries.
 """
 
 from __future__ import annotations
@@ -9,10 +11,13 @@ import base64
 import http.client
 import socket
 import ssl
+import struct
 import threading
+from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 HOST = "provider.test"
 
@@ -120,3 +125,160 @@ class ForwardProxy(ThreadingHTTPServer):
     def __exit__(self, *_: object) -> None:
         self.shutdown()
         self.server_close()
+
+
+class Fault(NamedTuple):
+    """What becomes of a connection, once so many bytes of its answers have passed."""
+
+    kind: str
+    after: int
+
+
+#: Faults that hit a connection before it has carried anything.
+AT_ONCE = ("refused", "deaf")
+#: Faults within answers.
+WITHIN = (
+    *("closed", "reset", "half-closed", "silent", "dripping", "late", "junk"),
+    *("flood", "headers without end"),
+)
+
+
+#: A changed byte. TLS notices it; without, one digit may become another, and nobody can tell.
+SPOILED = "spoiled"
+
+
+class Relay:
+    """Carries connections to a port of this machine, with the faults that a test asks for.
+
+    Attributes:
+        fault: asked at each new connection; None carries it as it is.
+        counts: connections, bytes of answers, and how often each kind of fault struck.
+    """
+
+    def __init__(self, url: str, fault: Callable[[], Fault | None]) -> None:
+        scheme, _, self._far = url.rpartition("//")
+        self.fault = fault
+        self.counts: Counter[str] = Counter()
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self._sockets: set[socket.socket] = set()
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.url = f"{scheme}//127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __enter__(self) -> Self:
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.set()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._accepting.join(10)
+        with self._lock:
+            sockets = list(self._sockets)
+        for sock in sockets:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        while self._sockets:
+            self._closing.wait(0.01)
+
+    def count(self, what: str, number: int = 1) -> None:
+        with self._lock:
+            self.counts[what] += number
+
+    def _accept(self) -> None:
+        while not self._closing.is_set():
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                self._sockets.add(near)
+            threading.Thread(target=self._connection, args=(near,), daemon=True).start()
+
+    def _connection(self, near: socket.socket) -> None:
+        self.count("connections")
+        fault = self.fault()
+        try:
+            if fault is not None and fault.kind in AT_ONCE:
+                self.count(fault.kind)
+                if fault.kind == "refused":
+                    _reset_at_close(near)
+                else:
+                    _read_on(near)
+                return
+            host, _, port = self._far.partition(":")
+            with socket.create_connection((host, int(port))) as far:
+                asking = threading.Thread(target=_carry, args=(near, far), daemon=True)
+                asking.start()
+                with suppress(OSError):
+                    self._answers(far, near, fault, asking)
+                for end in (near, far):
+                    with suppress(OSError):
+                        end.shutdown(socket.SHUT_RDWR)
+                asking.join(10)
+        except OSError:
+            pass  # one of the two has gone
+        finally:
+            near.close()
+            with self._lock:
+                self._sockets.discard(near)
+
+    def _answers(
+        self, far: socket.socket, near: socket.socket, fault: Fault | None, asking: threading.Thread
+    ) -> None:
+        passed = 0
+        while data := far.recv(65536):
+            self.count("bytes", len(data))
+            if fault is not None and passed + len(data) >= fault.after:
+                self.count(fault.kind)
+                near.sendall(data[: fault.after - passed])
+                data, fault, kind = data[fault.after - passed :], None, fault.kind
+                if not self._strike(kind, near, data, asking):
+                    return
+            else:
+                near.sendall(data)
+            passed += len(data)
+
+    def _strike(
+        self, kind: str, near: socket.socket, rest: bytes, asking: threading.Thread
+    ) -> bool:
+        """Do it; whether the connection goes on."""
+        if kind == "reset":
+            _reset_at_close(near)
+        elif kind in {"half-closed", "silent"}:
+            if kind == "half-closed":
+                near.shutdown(socket.SHUT_WR)
+            while asking.is_alive() and not self._closing.wait(0.02):
+                pass
+        elif kind == "dripping":
+            for place in range(len(rest)):
+                near.sendall(rest[place : place + 1])
+                if self._closing.wait(0.004):
+                    return False
+        elif kind == "late":
+            self._closing.wait(0.1)
+            near.sendall(rest)
+        elif kind == "spoiled":
+            near.sendall(bytes([rest[0] ^ 1]) + rest[1:] if rest else rest)
+        elif kind == "junk":
+            near.sendall(b"\0junk\r\n" + rest)
+        elif kind in {"flood", "headers without end"}:
+            junk = (b"x" if kind == "flood" else b"x: y\r\n") * 10_000
+            while not self._closing.is_set():
+                near.sendall(junk)
+                self.count("bytes", len(junk))
+        return kind in {"dripping", "late", "junk", "spoiled"}
+
+
+def _reset_at_close(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def _read_on(sock: socket.socket) -> None:
+    with suppress(OSError):
+        while sock.recv(65536):
+            pass

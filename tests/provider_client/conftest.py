@@ -1,14 +1,12 @@
-"""A lying provider, over TLS too, and a client of it that waits little between its tries."""
+"""A lying provider, and a client of it that waits little between its tries."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -29,47 +27,6 @@ def _own_settings(own_settings: None) -> None:
 def provider() -> Iterator[Provider]:
     with Provider() as running:
         yield running
-
-
-class Certificates(NamedTuple):
-    """Files in PEM form, all signed by one CA, each with its key."""
-
-    ca: str
-    server: str
-    client: str
-    client_certificate_alone: str
-    client_key_alone: str
-    locked: str
-
-
-@pytest.fixture(scope="session")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """A CA and what it signed: the server `provider.test` (or 127.0.0.1), and a client."""
-    if shutil.which("openssl") is None:
-        pytest.skip("needs openssl")
-    folder = tmp_path_factory.mktemp("tls")
-    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-days", "2"]
-
-    def make(name: str, *options: str) -> Path:
-        files = ["-keyout", f"{folder}/{name}.key", "-out", f"{folder}/{name}.crt"]
-        command = ["openssl", "req", "-x509", *kind, "-subj", f"/CN={name}", *files, *options]
-        subprocess.run(command, check=True, capture_output=True)
-        both = folder / f"{name}.pem"
-        both.write_bytes(b"".join((folder / f"{name}.{x}").read_bytes() for x in ("key", "crt")))
-        return both
-
-    make("ca", "-nodes")
-    signed = ["-CA", f"{folder}/ca.crt", "-CAkey", f"{folder}/ca.key"]
-    signed += ["-addext", "basicConstraints=critical,CA:FALSE"]
-    names = "subjectAltName=DNS:provider.test,IP:127.0.0.1"
-    return Certificates(
-        f"{folder}/ca.crt",
-        str(make("server", "-nodes", *signed, "-addext", names)),
-        str(make("client", "-nodes", *signed)),
-        f"{folder}/client.crt",
-        f"{folder}/client.key",
-        str(make("locked", *signed, "-passout", "pass:hush")),
-    )
 
 
 @pytest.fixture
