@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 import pytest
@@ -52,7 +54,10 @@ def test_any_text_gives_a_safe_url_or_a_problem(text):
     parts = urlsplit(url)
     assert parts.hostname
     assert "@" not in parts.netloc
-    assert parts.scheme == "https" or url.startswith("http://127.0.0.1:8788/")
+    own = url.startswith("http://127.0.0.1:8788/")
+    assert own or parts.scheme == "https"
+    with suppress(ValueError):
+        assert own or ip_address(parts.hostname).is_global
 
 
 @given(addresses)
@@ -77,7 +82,7 @@ def test_a_url_that_came_out_goes_through_unchanged(text):
             "https://a_b.example.:8443/%C3%BC%27%22%3C%3E%7B%7D%7C%5E%60",
         ),
         ("https://a.example/%41%zz", "https://a.example/%41%25zz"),
-        ("https://[2001:DB8:0:0::1]/x", "https://[2001:db8::1]/x"),
+        ("https://[2606:4700:0:0::1]/x", "https://[2606:4700::1]/x"),
         (f"ipfs://{V0}", f"{DEFAULT_GATEWAY}{V0}"),
         (f"ipfs://{V0}/1 #2.png", f"{DEFAULT_GATEWAY}{V0}/1%20%232.png"),
         (f"IPFS://{V0}/a", f"{DEFAULT_GATEWAY}{V0}/a"),
@@ -109,6 +114,25 @@ NOT_SHOWN = {
     "its path leaves the content": [f"ipfs://{V0}/../x", f"ipfs://{V0}/a/%2E%2e/x"],
     "http: is allowed only from the provider": [
         *("http://a.example/b.png", "http://127.0.0.1:8789/x", "http://localhost:8788/x"),
+    ],
+    "names a host of this machine or of a private network": [
+        *(
+            "https://127.0.0.1:22/x",
+            "https://10.1.2.3/",
+            "https://192.168.0.1/",
+            "https://0.0.0.0/",
+        ),
+        *("https://169.254.169.254/latest/meta-data", "https://100.64.0.1/", "https://224.0.0.1/"),
+        *("https://[::1]/x", "https://[::1]:8443/x", "https://[fe80::1]/", "https://[fd00::1]/"),
+        *("https://[::ffff:127.0.0.1]/", "https://[2002:7f00:1::]/", "https://[64:ff9b::a01:203]/"),
+        *(
+            "https://localhost/x",
+            "https://LOCALHOST.:9/",
+            "https://a.localhost/",
+            "https://router/",
+        ),
+        *("https://nas.local/", "https://vault.internal/", "https://x.home.arpa./"),
+        "https://127.0.0.1:8788/x",
     ],
     "names no host": ["https:a.example", "https:///a.example"],
     "holds a user name or password": ["https://a:b@c.example/"],

@@ -432,7 +432,7 @@ def test_describe_shows_paths_sources_and_no_secret(tmp_path):
     assert {key: value for key, value, _ in rows if value != "not set"} == {
         "database": str(tmp_path / "data" / "nftsync.db"),
         "api_token": "set",
-        "token_command": "pass show x",
+        "token_command": "pass …; 2 arguments, not shown",
         "headers": "set (X-Key, X-Org)",
         "organization_id": UUID.lower(),
         "concurrency": "16",

@@ -78,6 +78,8 @@ def status(settings: Settings, *, max_age: str | None, as_json: bool) -> int:
         print_json(found)
     else:
         _show(found, stalest, at)
+        if found.warning is not None:
+            say(f"nftsync: {found.warning}")
     if stalest is None or allowed is None:
         return 0
     if stalest.age_s is not None and stalest.age_s <= allowed.total_seconds():
@@ -185,6 +187,7 @@ def _checks(settings: Settings, wallet_id: str | None) -> Iterator[Check]:
     yield look.check_database(settings.database)
     yield from look.check_removals(settings.database)
     first_listed = yield from _check_lists(settings)
+    clock_ahead = None
     try:
         config = client_config(replace(settings, retries=min(settings.retries, _ATTEMPTS)))
         client = Client(config)
@@ -197,6 +200,8 @@ def _checks(settings: Settings, wallet_id: str | None) -> Iterator[Check]:
                     wallet_id = look.first_tracked_wallet(settings.database)
                 wallet_id = first_listed or wallet_id
             yield from look.check_provider(client, config.base_url, wallet_id)
+            clock_ahead = client.clock_ahead
+    yield from look.check_clock(settings.database, clock_ahead)
     yield look.check_secret(settings.webhook_secret)
 
 

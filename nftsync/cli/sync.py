@@ -85,8 +85,10 @@ def sync(
     """
     from nftsync.pull.api import sync_with
     from nftsync.pull.plan import SyncRequest
+    from nftsync.store.present import ahead_of
+    from nftsync.store.schema import reading
     from nftsync.store.wallets import WalletLine
-    from nftsync.times import parse_duration
+    from nftsync.times import now, parse_duration
 
     request = SyncRequest(
         wallets=[WalletLine(wallet) for wallet in named] or None,
@@ -99,6 +101,10 @@ def sync(
     else:
         click.echo(result.summary())
     _say_what_failed(result, settings.database)
+    with reading(settings.database) as connection:
+        said = ahead_of(connection, now())
+    if said is not None:
+        say(f"nftsync: {said}")
     if result.status == "interrupted":
         say(f"Interrupted; what was fetched is saved. Go on with: {again('sync', '--resume')}")
     return {"ok": 0, "interrupted": 130}.get(result.status, 1)

@@ -25,6 +25,8 @@ _INDENT = 4
 #: What texts may be cut to: to the first, lest columns need another line, else to as much as does.
 _NARROWEST, _NARROWEST_MESSAGE = 14, 16
 _CUTS = (60, 48, 36, 28, 20, _NARROWEST)
+#: Where nothing is cut, what is longer than this makes its own line longer, and no other.
+_PADDED = 80
 #: The longest number that is not cut: 19 digits are 63 bits, and some more.
 _DIGITS = 24
 
@@ -143,6 +145,8 @@ class _Layout:
             max([_length(column.heading), *(_length(row[place]) for row in first)])
             for place, column in enumerate(columns)
         ]
+        if width is None:
+            self._widths = [min(each, _PADDED) for each in self._widths]
         self._bands = [[*range(len(columns))]]
         self._cuts = width is not None
         if width is not None:

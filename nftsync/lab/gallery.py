@@ -17,7 +17,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, get_args
 
 from nftsync.errors import InputError
 from nftsync.lab.gallery_cards import (
@@ -25,6 +25,7 @@ from nftsync.lab.gallery_cards import (
     Column,
     Images,
     Shown,
+    WhichImages,
     cards_of,
     clean,
     configured_images,
@@ -114,6 +115,7 @@ def gallery(
     pictures_first: bool | None = None,
     ipfs_gateway: str | None = None,
     base_url: str | None = None,
+    images: WhichImages = "all",
 ) -> Gallery:
     """Show NFTs: a page with search, sorting and pages, in a notebook or, saved, as a file.
 
@@ -133,6 +135,8 @@ def gallery(
             by which its index is no longer ascending.
         ipfs_gateway: the URL that IPFS content is found behind; None: the configured one.
         base_url: the provider, whose origin may show images; None: the configured one.
+        images: `all`, those of the `provider`'s own origin, or `none`: whoever made an NFT has
+            chosen the server of its image, which learns who looks.
 
     Returns:
         The gallery; it shows itself at the end of a cell, and `.save(path)` writes the page.
@@ -153,12 +157,14 @@ def gallery(
         configured = configured_images()
         ipfs_gateway = ipfs_gateway or configured.gateway
         base_url = base_url or configured.provider
-    images = Images(ipfs_gateway, base_url)
-    for url in images:
+    if images not in (known := get_args(WhichImages)):
+        raise InputError(f"images must be one of {', '.join(known)}, not {images!r}")
+    allowed = Images(ipfs_gateway, base_url, images)
+    for url in (ipfs_gateway, base_url):
         if url is not None:
             origin(url)
     frame = holdings if isinstance(holdings, pd.DataFrame) else read_holdings(holdings)
-    shown = shown_of(frame, images, hide_zero=hide_zero, pictures_first=pictures_first)
+    shown = shown_of(frame, allowed, hide_zero=hide_zero, pictures_first=pictures_first)
     heading = _TITLE if title is None else clean(title, 200) or _TITLE
     return Gallery(shown, title=heading, page_size=page_size, limit=limit)
 
@@ -209,14 +215,15 @@ def notes(cards: Cards, advice: str) -> list[str]:
 
 
 def _policy(script: str, style: str, images: Images) -> str:
-    known = [images.gateway, *([] if images.provider is None else [images.provider])]
-    plain = {source for source in map(origin, known) if not source.startswith("https:")}
+    own = [] if images.provider is None else [origin(images.provider)]
+    everywhere = {each for each in [origin(images.gateway), *own] if not each.startswith("https:")}
+    allowed = {"all": ["https:", *sorted(everywhere)], "provider": own, "none": []}[images.which]
     return "; ".join(
         (
             "default-src 'none'",
             f"script-src '{_hash(script)}'",
             f"style-src '{_hash(style)}'",
-            " ".join(["img-src https:", *sorted(plain)]),
+            " ".join(["img-src", *(allowed or ["'none'"])]),
             "base-uri 'none'",
             "form-action 'none'",
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from nftsync import settings
 from nftsync.errors import InputError, SettingsError
@@ -76,16 +76,33 @@ _TEXTS = {
 _MOST_DIGITS = 120
 
 
+#: Which images are shown.
+WhichImages: TypeAlias = Literal["all", "provider", "none"]
+
+
 class Images(NamedTuple):
     """Where images may come from.
 
     Attributes:
         gateway: the URL that IPFS content is found behind.
         provider: the provider's base URL, whose origin may show images; None: none is known.
+        which: `all` of these, the `provider`'s alone, or `none`.
     """
 
     gateway: str
     provider: str | None
+    which: WhichImages = "all"
+
+    def at(self, text: str) -> ImageAddress:
+        """Where an image may be loaded from."""
+        if self.which == "none":
+            return ImageAddress(None, "images are off")
+        found = image_address(text, ipfs_gateway=self.gateway, provider=self.provider)
+        if self.which == "all" or found.url is None:
+            return found
+        if self.provider and found.url.startswith(f"{origin(self.provider)}/"):
+            return found
+        return ImageAddress(None, "images are off that are not the provider's")
 
 
 def configured_images() -> Images:
@@ -264,7 +281,7 @@ def addresses(frame: pd.DataFrame, images: Images) -> list[ImageAddress]:
     def address(cell: Any) -> ImageAddress:
         if not str(cell).strip():
             return _NO_IMAGE
-        return image_address(str(cell), ipfs_gateway=images.gateway, provider=images.provider)
+        return images.at(str(cell))
 
     return [found or _NO_IMAGE for found in _each(address, frame, "image")]
 

@@ -229,6 +229,11 @@ class Client:
         """
         self._auth.headers()
 
+    @property
+    def clock_ahead(self) -> float | None:
+        """Seconds by which this clock is ahead of the provider's; None: no response told."""
+        return self._exchange.clock_ahead
+
     def stop(self) -> None:
         """Send no more requests, and end those under way; their calls raise `Stopped`."""
         self._slots.stopped.set()

@@ -6,15 +6,18 @@ token, a command that prints one, or any headers at all.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import signal
 import subprocess
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 
 from nftsync.errors import SettingsError
 
-__all__ = ["Auth"]
+__all__ = ["Auth", "without_our_settings"]
 
 _COMMAND = "token_command (NFTSYNC_TOKEN_COMMAND)"
 _COMMAND_SECONDS = 60
@@ -26,6 +29,30 @@ def _split(command: str) -> list[str]:
     except ValueError as error:
         problem = str(error)
     raise SettingsError(f"{_COMMAND} is no command line: {problem}")
+
+
+def without_our_settings() -> dict[str, str]:
+    """The environment for programs that have no use for our settings, secrets among them."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("NFTSYNC_")}
+
+
+def _output_of(command: list[str]) -> tuple[int, bytes]:
+    """Run a command; when it takes too long, it is killed with all that it has started."""
+    with subprocess.Popen(  # noqa: S603 - the operator's own command
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=without_our_settings(),
+        start_new_session=True,  # Ctrl-C is for us, not for it; and it is the first of its group
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=_COMMAND_SECONDS)
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return process.returncode, output
 
 
 class Auth:
@@ -100,14 +127,7 @@ class Auth:
     def _run_command(self) -> str:
         # What the command prints, on either stream, may hold a secret and is never shown.
         try:
-            done = subprocess.run(  # noqa: S603 - the operator's own command
-                self._command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_COMMAND_SECONDS,
-                check=False,
-                start_new_session=True,  # Ctrl-C is for us, not for it
-            )
+            code, output = _output_of(self._command)
         except OSError as error:
             problem = f"cannot be run: {error.strerror}"
         except ValueError:
@@ -115,9 +135,9 @@ class Auth:
         except subprocess.TimeoutExpired:
             problem = f"took more than {_COMMAND_SECONDS} s"
         else:
-            token = done.stdout.decode("ascii", "replace").strip()
-            if done.returncode:
-                problem = f"ended with exit code {done.returncode}; run it by hand to see why"
+            token = output.decode("ascii", "replace").strip()
+            if code:
+                problem = f"ended with exit code {code}; run it by hand to see why"
             elif re.fullmatch("[!-~]+", token):
                 return token
             else:

@@ -1,9 +1,9 @@
 """Which of the addresses in a token's metadata may be shown as an image, and as which URL.
 
-Metadata is written by strangers. An address is shown if it is `https:`, content on IPFS (through
-a gateway), or on the provider's own origin, which may be plain `http:` in a trial. The URL that
-comes of it is built anew from parts that were checked, so that a browser cannot read it as
-anything else.
+Metadata is written by strangers. An address is shown if it is `https:` and its host not plainly of
+this machine or of a private network, content on IPFS (through a gateway), or on the provider's own
+origin, which may be plain `http:` in a trial. The URL that comes of it is built anew from parts
+that were checked, so that a browser cannot read it as anything else.
 
 Source: provider's document, section TokenMetadata (`image`, and what it does not say of it).
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from ipaddress import AddressValueError, IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final, NamedTuple
 
 from nftsync.errors import InputError
@@ -31,6 +31,9 @@ _AUTHORITY = re.compile(r"//([^/?#]*)(.*)")
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]*\]|[^:]*)(?::(.*))?")
 _PORT = re.compile(r"[0-9]{1,5}", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9_-]{1,63}")
+_WITH_PORT = re.compile(r":[0-9]+$")
+_PRIVATE_NAMES = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".localdomain")
+_NAT64 = IPv6Network("64:ff9b::/96")
 #: A last label of this form makes browsers read the host as an IPv4 address.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 #: What may stand in a path, query or fragment; all else is percent-encoded.
@@ -105,8 +108,11 @@ def _shown(text: str, gateway: str, own: str | None) -> str:
     if name not in _DEFAULT_PORTS:
         raise _Refused(f"{name if len(name) <= 20 else f'{name[:20]}…'}: is not allowed")
     site, rest = _split(name, text[scheme.end() :])
-    if name == "http" and site != own:
-        raise _Refused("http: is allowed only from the provider")
+    if site != own:
+        if name == "http":
+            raise _Refused("http: is allowed only from the provider")
+        if _is_private(site.partition("//")[2]):
+            raise _Refused("names a host of this machine or of a private network")
     return f"{site}{'' if rest.startswith('/') else '/'}{_encoded(rest)}"
 
 
@@ -150,6 +156,25 @@ def _host(host: str) -> str:
     if len(host) > _MOST_HOST_CHARACTERS or not all(map(_LABEL.fullmatch, labels)):
         raise _Refused("no valid host")
     return host
+
+
+def _is_private(authority: str) -> bool:
+    """Whether a host is ours to know: on this machine, on our network, or a name without a dot.
+
+    A public name may still lead there; only the browser could tell.
+    """
+    host = authority.rpartition(":")[0] if _WITH_PORT.search(authority) else authority
+    try:
+        address = ip_address(host.strip("[]"))
+    except ValueError:
+        host = host.removesuffix(".")
+        return "." not in host or host.endswith(_PRIVATE_NAMES)
+    if isinstance(address, IPv6Address):
+        # Addresses of version 4 within ones of version 6, by which some networks reach them.
+        low = IPv4Address(int(address) & 0xFFFFFFFF)
+        within = low if address in _NAT64 else address.ipv4_mapped or address.sixtofour
+        address = within or address
+    return not address.is_global or address.is_multicast
 
 
 def _within(path: str) -> str:

@@ -73,9 +73,22 @@ class Exchange:
         self._first_wait = config.first_wait
         self._attempts = config.attempts
         self._failed_in_a_row = 0
+        self._dated: tuple[Mapping[str, str], datetime] | None = None
         self.transports = Transports(
             network, min(config.timeout, _LONGEST_TIMEOUT), config.max_bytes, slots.stopped
         )
+
+    @property
+    def clock_ahead(self) -> float | None:
+        """Seconds by which this clock is ahead of the provider's; None: no response told."""
+        if self._dated is None:
+            return None
+        headers, came = self._dated
+        sent, age = _moment(headers.get("date", "")), headers.get("age", "0")
+        if sent is None:
+            return None
+        # A cache in between keeps the date, and says how old it is.
+        return (came - sent).total_seconds() - (int(age) if re.fullmatch("[0-9]{1,9}", age) else 0)
 
     def call(
         self,
@@ -221,6 +234,7 @@ class Exchange:
             ReadError: for good, or for now.
         """
         status = response.status
+        self._dated = response.headers, datetime.now(UTC)
         if 200 <= status < 300 and status != 206:
             return
         if status in {401, 403}:

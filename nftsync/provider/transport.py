@@ -137,6 +137,8 @@ def _tls_context(ca_file: str | None, certificate: str | None, key: str | None) 
     else:
         context = httpx.create_ssl_context(trust_env=False)
         context.load_default_certs()
+    # With SSLKEYLOGFILE, who reads that file reads the token too.
+    context.keylog_filename = None  # type: ignore[assignment]
     if certificate is not None:
         files = certificate if key is None else f"{certificate} and {key}"
         _loaded(

@@ -27,6 +27,7 @@ import msgspec
 
 from nftsync.errors import CutOff, SettingsError
 from nftsync.provider.client import ClientConfig
+from nftsync.provider.credentials import without_our_settings
 from nftsync.pull.pool import Pool
 from nftsync.pull.reads import Read, Reader, Task
 from nftsync.records import SequenceNumbers
@@ -106,6 +107,7 @@ class Process(Reader[Task, Read]):
                 [sys.executable, "-P", "-c", _CHILD, str(Path(__file__).parents[2])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                env=without_our_settings(),  # it is told what it needs
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)

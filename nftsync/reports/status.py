@@ -28,7 +28,9 @@ from nftsync.store.database import (
     refuse_what_is_no_file,
 )
 from nftsync.store.removals import Held, held
+from nftsync.store.present import ahead_of
 from nftsync.store.schema import check_schema, reading
+from nftsync.times import now
 
 if TYPE_CHECKING:
     from nftsync.provider.client import Client
@@ -39,6 +41,7 @@ __all__ = [
     "Status",
     "Verdict",
     "age_seconds",
+    "check_clock",
     "check_database",
     "check_provider",
     "check_removals",
@@ -67,6 +70,7 @@ class Status(msgspec.Struct, kw_only=True):
         inbox: how many webhooks there are of each state.
         oldest_pending_age_s: seconds since the oldest pending webhook was received.
         removals_held: how much is held back, as too much vanished at once.
+        warning: what is to be said of the clocks, or None.
     """
 
     version: str
@@ -82,6 +86,7 @@ class Status(msgspec.Struct, kw_only=True):
     inbox: dict[str, int]
     oldest_pending_age_s: float | None
     removals_held: Held
+    warning: str | None = None
 
 
 class StalestWallet(NamedTuple):
@@ -139,6 +144,7 @@ def read_status(path: Path, at: str) -> tuple[Status, StalestWallet | None]:
             inbox={state: count for state, count, _ in inbox},
             oldest_pending_age_s=None if pending is None else age_seconds(pending, at),
             removals_held=held(connection),
+            warning=ahead_of(connection, at),
         )
     return status, stalest
 
@@ -179,6 +185,8 @@ Verdict: TypeAlias = Literal["ok", "warning", "FAILED", "skipped"]
 _SHORTEST_SECRET = 16
 #: Bytes from which on `check` compares no table with its indexes; up to it that takes some 10 s.
 _LARGE = 1_000_000_000
+#: So far this clock and the provider's may be apart, in seconds.
+_CLOCKS_APART = 300
 
 
 class Check(NamedTuple):
@@ -243,6 +251,25 @@ def check_removals(path: Path) -> Iterator[Check]:
             yield Check(
                 "warning", "removals", f"{found} vanished and are held back: see `nftsync removals`"
             )
+
+
+def check_clock(path: Path, clock_ahead: float | None) -> Iterator[Check]:
+    """Look whether this clock can be right.
+
+    Args:
+        path: the database, whose last times may be ahead of it.
+        clock_ahead: seconds by which it is ahead of the provider's, where that is known.
+    """
+    with suppress(NftsyncError), reading(path) as connection:
+        said = ahead_of(connection, now())
+        if said is not None:
+            yield Check("warning", "clock", said)
+    if clock_ahead is not None and abs(clock_ahead) > _CLOCKS_APART:
+        way = "ahead of" if clock_ahead > 0 else "behind"
+        apart = f"this clock is {abs(clock_ahead):,.0f} s {way} the provider's"
+        yield Check(
+            "warning", "clock", f"{apart}, and the times in the log are this clock's: set it"
+        )
 
 
 def first_tracked_wallet(path: Path) -> str | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import tomllib
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -321,6 +322,8 @@ def _shown(key: Key, value: Any) -> str:
         return "not set"
     if isinstance(value, str) and not value.strip():
         return "blank"
+    if key.name == "token_command":
+        return _command_shown(value)
     if key.secret:
         return f"set ({', '.join(value)})" if isinstance(value, dict) else "set"
     if isinstance(value, dict):
@@ -330,6 +333,15 @@ def _shown(key: Key, value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _command_shown(command: str) -> str:
+    """Which program a command runs; there may be a secret among its arguments."""
+    try:
+        program, *arguments = shlex.split(command)
+    except ValueError:
+        return "set"
+    return f"{program} …; {len(arguments)} arguments, not shown" if arguments else program
 
 
 def _entries(table: Route | Paging) -> str:

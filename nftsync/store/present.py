@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+from datetime import timedelta
 
-from nftsync.times import begun
+from nftsync.times import begun, shifted
 
-__all__ = ["known_time", "last_observed"]
+__all__ = ["ahead_of", "known_time", "last_observed"]
 
 #: The last times in the logs, in which they never decrease.
 _OBSERVED = """
@@ -42,3 +43,26 @@ def known_time(database: sqlite3.Connection | sqlite3.Cursor, moment: str) -> st
         return max((time for time in times if time), default=None)
 
     return begun(moment, latest)
+
+
+#: So far clocks may be apart without anything to be said.
+_CLOCKS_APART = timedelta(minutes=5)
+
+
+def ahead_of(database: sqlite3.Connection | sqlite3.Cursor, clock: str) -> str | None:
+    """What is to be said where stored times are ahead of the clock by some minutes; else None.
+
+    Args:
+        database: an open one, whose rows are tuples.
+        clock: the current time, in the stored form.
+    """
+    last = last_observed(database)
+    if last is None or last <= shifted(clock, _CLOCKS_APART):
+        return None
+    return (
+        f"the last change is stored as of {last[:19]}Z, and this clock says {clock[:19]}Z: it is"
+        " behind, or the one that stored that was ahead. Times in the log never decrease, so until"
+        " then all changes are stored as of that one moment, and --as-of shows none of them for an"
+        " earlier one; what is held now is right. If this clock is right, begin afresh with another"
+        " --database, and keep this one for what was before"
+    )

@@ -74,7 +74,11 @@ def test_what_is_fine(build: Builder) -> None:
     for number, content in enumerate(
         [
             {"image": "https://example.com/a.png"},
-            {"image": CID, "animation_url": "https://[::1]/", "creator_image_url": f"/ipfs/{CID}"},
+            {
+                "image": CID,
+                "animation_url": "https://[2606:4700::1]/",
+                "creator_image_url": f"/ipfs/{CID}",
+            },
             {"external_url": "http://a.example", "creator_external_page_url": "HTTPS://A.EXAMPLE"},
             {"description": "two\nlines\tand\r\nmore", "creator_name": "שלום"},
             {"creator_name": "\U0001f468\u200d\U0001f469"},

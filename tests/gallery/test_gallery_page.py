@@ -41,11 +41,33 @@ def column(gallery: Gallery, name: str) -> list[str | None] | None:
         *(({"limit": limit}, "must be a whole number") for limit in (0, True, 1.5)),
         ({"page_size": 501}, "must be a whole number"),
         ({"base_url": "provider.example"}, "cannot be used"),
+        ({"images": "some"}, "images must be one of all, provider, none"),
     ],
 )
 def test_what_cannot_be_used_is_an_error(bad: dict[str, Any], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         nftsync.gallery(**{"holdings": many(1), **bad})
+
+
+@pytest.mark.parametrize(
+    ("images", "policy", "shown"),
+    [
+        ("all", "img-src https:", 3),
+        ("provider", "img-src https://api.example.com;", 1),
+        ("none", "img-src 'none';", 0),
+    ],
+)
+def test_images_of_strangers_can_be_turned_off(images: str, policy: str, shown: int) -> None:
+    """Neither the page nor its policy knows of others then."""
+    held = pd.DataFrame({"token_id": [uuid(number) for number in range(4)]})
+    held["image"] = [
+        *("https://api.example.com/i/1", "https://stranger.example/1.png", f"ipfs://{CID}", ""),
+    ]
+    gallery = nftsync.gallery(held, base_url="https://api.example.com/v1", images=images)
+    assert policy in gallery.html
+    assert len([url for url in column(gallery, "image") or [] if url is not None]) == shown
+    if images == "provider":
+        assert "stranger.example" not in gallery.html
 
 
 def test_amounts_are_exact_whatever_the_column_is() -> None:

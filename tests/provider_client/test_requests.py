@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 import threading
+import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from worlds import PATIENCE
 
 import nftsync
 from nftsync.errors import AccessRefused, ReadError, SettingsError, UnusableAnswer
-from nftsync.provider.client import Client
+from nftsync.provider.client import Client, ClientConfig
 from nftsync.provider.credentials import Auth
 from nftsync.provider.routes import Paging
 from nftsync.records import Effort
@@ -383,3 +384,30 @@ def test_a_refused_webhook_configuration_is_an_error_without_its_secret(provider
     assert SECRET.encode() in provider.requests()[0].body
     assert SECRET not in everything_known_of(caught.value)
     assert Counter(seen.method for seen in provider.requests()) == {"PATCH": 1}
+
+
+def test_a_token_command_knows_no_setting_of_ours_and_ends_with_all_it_started(
+    tmp_path, monkeypatch
+):
+    """Our secrets are no business of a program that prints a token."""
+    monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
+    monkeypatch.setenv("NFTSYNC_HEADERS", f'{{"X-Key": "{SECRET}"}}')
+    monkeypatch.setenv("VAULT_ADDR", "vault.example")
+    seen, child = tmp_path / "seen", tmp_path / "child"
+    auth = Auth(token_command=f"sh -c 'env > {seen}; echo t'")
+    assert auth.headers()[0] == {"Authorization": "Bearer t"}
+    assert "VAULT_ADDR=vault.example" in seen.read_text()
+    assert "NFTSYNC_" not in seen.read_text()
+    monkeypatch.setattr("nftsync.provider.credentials._COMMAND_SECONDS", 0.5)
+    auth = Auth(token_command=f"sh -c 'sleep 300 & echo $! > {child}; wait'")
+    with pytest.raises(SettingsError, match="took more than"):
+        auth.headers()
+    grandchild = Path(f"/proc/{child.read_text().strip()}/stat")
+    while grandchild.exists() and grandchild.read_text().split()[2] != "Z":  # or the test hangs
+        time.sleep(0.01)
+
+
+def test_the_keys_of_connections_are_written_nowhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "keys"))
+    access = ClientConfig(base_url="https://api.example.com").access()
+    assert access.network.tls.keylog_filename is None

@@ -7,19 +7,28 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
 from mirrored_site import Site
+from msgspec.structs import replace
 from provider import Provider, balances, reply
 from worlds import Outcome
 
 from nftsync.provider.client import Client, ClientConfig
+from nftsync.records import WalletRead
 from nftsync.reports.status import check_database, check_provider, check_secret
+from nftsync.store.mirror import Mirror
+from nftsync.times import now, shifted
 
 Command = Callable[..., Outcome]
-SECRET = "correct horse battery staple"
 STRANGER = "00000000-0000-4000-8000-000000000001"
+EMPTY = WalletRead(
+    sequence=0, started_at="2027-01-01T00:00:00.000000Z", outcome="ok", wallet_id=STRANGER
+)
+SECRET = "correct horse battery staple"
 
 
 def lines_of(done: Outcome) -> dict[str, str]:
@@ -181,3 +190,41 @@ def test_a_database_that_cannot_be_written_fails_and_an_empty_file_is_one_to_be(
     # The nearest folder that is there decides; root may write everywhere, so pretend.
     monkeypatch.setattr(os, "access", lambda path, _: Path(path) != tmp_path)
     assert f"{tmp_path} may not be written" in failure(tmp_path / "data" / "new.db")
+
+
+def test_a_clock_that_was_ahead_is_told_of_and_what_it_means(
+    site: Site, command: Command, provider: Provider
+) -> None:
+    """A sync a year ahead puts each later change at that one moment, and nobody would know."""
+    told = "--as-of shows none of them"
+    given = ("-d", site.database, "--base-url", site.server.url)
+    for words in (("status", *given[:2]), ("check", *given), ("sync", *given)):
+        assert told not in command(*words).said
+    ahead = shifted(now(), timedelta(days=365))
+    with Mirror(site.database) as mirror, mirror.transaction(at=ahead) as transaction:
+        transaction.apply([replace(EMPTY, wallet_id=site.ids[0], sequence=mirror.numbers.take())])
+    for words in (("status", *given[:2]), ("check", *given), ("sync", *given)):
+        done = command(*words)
+        assert (done.code, told in done.said) == (0, True), done
+        assert ahead[:19] in done.said
+    assert ahead[:19] in command("status", "--json", "-d", site.database).json["warning"]
+
+
+def test_the_providers_clock_is_compared_with_this_one(
+    command: Command, provider: Provider, tmp_path: Path
+) -> None:
+    given = ("check", STRANGER, "--base-url", provider.url, "-d", tmp_path / "none.db")
+    moment = datetime.now(UTC)
+    for minutes, age, says in (
+        (-3, "0", None),
+        (-60, "3600", None),
+        (-60, "0", "3,6"),
+        (9, "", "5"),
+    ):
+        date = format_datetime(moment + timedelta(minutes=minutes), usegmt=True)
+        provider.always(reply(balances(), date=date, age=age))
+        clock = lines_of(command(*given)).get("clock")
+        assert (clock is None) == (says is None), clock
+        if says is not None:
+            way = "ahead of" if minutes < 0 else "behind"
+            assert re.match(rf"warning: this clock is {says}\d\d s {way} the provider's", clock)

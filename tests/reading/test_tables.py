@@ -141,3 +141,12 @@ def in_terminal(database: Path, width: int, *commands: str) -> str:
     os.close(ours)
     assert process.returncode == 0
     return printed.decode().replace("\r\n", "\n")
+
+
+def test_where_nothing_is_cut_one_long_text_makes_no_other_line_long() -> None:
+    rows = [{"name": "x" * 1_000_000, "wallet_id": "a"}, *[{"name": "y", "wallet_id": "b"}] * 50]
+    columns = [Column("name", "name"), Column("wallet", "wallet_id", "key")]
+    (head, *pages) = table_lines([rows], columns, None)
+    first, *others = pages[0]
+    assert first.startswith("x" * 1_000_000)
+    assert max(len(line) for line in (*head, *others)) < 100
