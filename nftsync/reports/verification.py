@@ -228,6 +228,14 @@ def _explain(
         " WHERE resource_id IN (SELECT value FROM json_each(?)) GROUP BY resource_id",
         ids,
     )
+    held = over_keys(
+        connection,
+        "SELECT w.wallet_id, t.token_id FROM removal_rows r JOIN tokens t USING (token_no)"
+        " JOIN wallets w USING (wallet_no)"
+        " WHERE held AND t.token_id IN (SELECT value FROM json_each(?))",
+        ids,
+    )
+    held_back = set(held)
     newest = {resource: (received_at, state) for resource, _, state, received_at in rows}
     count, last = connection.execute("SELECT count(*), max(received_at) FROM webhooks").fetchone()
     if count:
@@ -238,6 +246,9 @@ def _explain(
         others = "as no receiver is set up: only a sync brings what changes"
     for each in differences:
         told = [newest[x] for x in (each.wallet_id, each.token_id) if x in newest]
+        if (each.wallet_id, each.token_id) in held_back:
+            each.why = "held back, as too much vanished at once: `nftsync removals`"
+            continue
         since = [x for x in told if each.read_at is None or x[0] >= each.read_at]
         if since:
             received_at, each.webhook = max(since)

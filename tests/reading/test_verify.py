@@ -125,6 +125,19 @@ def test_arrivals_departures_and_content_are_told(site: Site, verify: Verify) ->
     assert verify("--repair").code == 0
 
 
+def test_what_is_held_back_is_told_as_that(site: Site, verify: Verify) -> None:
+    who, what = tamper(site)
+    run(
+        site.database,
+        "INSERT INTO removal_rows (wallet_no, token_no, emptied, held, observed_at, read_at)"
+        " SELECT wallet_no, token_no, 0, 1, '2026', '2026' FROM wallets, tokens"
+        " WHERE wallet_id = ? AND token_id = ?",
+        *(who, what),
+    )
+    (one,) = verify("--json").json["differences"]
+    assert one["why"].startswith("held back, as too much vanished at once")
+
+
 STATES = ["pending", "failed", "dead", "unrouted", "done"]
 
 
