@@ -80,7 +80,7 @@ def change_log(
         last: the number of the last.
     """
     return source.columns(
-        f"SELECT {', '.join(names)} FROM balance_change_rows"  # noqa: S608
+        f"SELECT {', '.join(names)} FROM balance_change_rows"  # noqa: S608 - our own names
         " WHERE change_id BETWEEN ? AND ? ORDER BY change_id",
         [_TYPES[name] for name in names],
         (first, last),
@@ -212,10 +212,10 @@ def read_balances(source: Source, wallets: Numbers | None, contract: str | None)
     if wallets is not None:
         where, parameters = f"WHERE wallet_no {IN_JSON}", (as_json(wallets),)
     elif contract is not None:
-        where = f"WHERE token_no IN (SELECT token_no FROM tokens WHERE {is_contract(contract)})"  # noqa: S608
+        where = f"WHERE token_no IN (SELECT token_no FROM tokens WHERE {is_contract(contract)})"  # noqa: S608 - our own names
         parameters = (contract,)
     wallet, token, amount, both = source.columns(
-        f"SELECT wallet_no, token_no, amount, {_BOTH_TIMES}"  # noqa: S608
+        f"SELECT wallet_no, token_no, amount, {_BOTH_TIMES}"  # noqa: S608 - our own names
         f" FROM balance_rows {where} ORDER BY wallet_no, token_no",
         [INTEGER, INTEGER, TEXT, TEXT],
         parameters,
@@ -246,7 +246,7 @@ def balances_at(source: Source, moment: str, wallets: Numbers | None) -> Balance
         wallet, token, amount, observed = change_log(source, *names, last=bound - 1)
     else:
         wallet, token, amount, observed = source.columns(
-            f"SELECT {', '.join(names)} FROM balance_change_rows"  # noqa: S608
+            f"SELECT {', '.join(names)} FROM balance_change_rows"  # noqa: S608 - our own names
             f" WHERE change_id < ? AND wallet_no {IN_JSON} ORDER BY wallet_no, change_id",
             [INTEGER, INTEGER, TEXT, TEXT],
             (bound, as_json(wallets)),

@@ -167,7 +167,7 @@ def read_table(
     table = TABLES[name]
     columns = {name: column for name, column in table.columns.items() if column.kind != "bytes"}
     arrays = source.columns(
-        f"SELECT {', '.join(columns)} FROM {table.rows} {where} ORDER BY {table.order}",  # noqa: S608
+        f"SELECT {', '.join(columns)} FROM {table.rows} {where} ORDER BY {table.order}",  # noqa: S608 - our own names
         [_ARROW_TYPES[column.kind] for column in columns.values()],
         parameters,
     )

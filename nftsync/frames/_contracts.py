@@ -115,7 +115,7 @@ def _known(source: Source, column: str, contracts: pa.Array) -> pa.Array:
     if not has_names(source):
         return pa.nulls(len(contracts), TEXT)
     known, values = source.columns(
-        f"SELECT contract, {column} FROM contracts WHERE {column} IS NOT NULL",  # noqa: S608
+        f"SELECT contract, {column} FROM contracts WHERE {column} IS NOT NULL",  # noqa: S608 - our own names
         [TEXT, TEXT],
     )
     return values.take(pc.index_in(contracts, known))

@@ -224,7 +224,7 @@ def _near(source: Source, wanted: str) -> list[str]:
     begin = [f'"{word[:_BEGINNING]}"*' for word in _words(wanted)]
     if begin:
         numbers = _numbers(source, _INDEXED, (" OR ".join(begin), _NEAR))
-        query = f"SELECT DISTINCT name FROM tokens WHERE token_no {IN_JSON} AND name IS NOT NULL"  # noqa: S608
+        query = f"SELECT DISTINCT name FROM tokens WHERE token_no {IN_JSON} AND name IS NOT NULL"  # noqa: S608 - our own names
         names += [row[0] for row in source.rows(query, (json.dumps(numbers),))]
     lines = {_folded(name): without_controls(name[:_LONGEST]) for name in names}
     return [lines[each] for each in get_close_matches(_folded(wanted), lines, n=3)]

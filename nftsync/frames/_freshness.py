@@ -120,7 +120,7 @@ def _wallets(source: Source) -> Iterator[_Line]:
 
 
 def _group(source: Source, what: str, where: str, parameters: tuple[str, ...], since: str) -> _Line:
-    query = f"SELECT count(*), min({since}) FROM wallets WHERE {where}"  # noqa: S608
+    query = f"SELECT count(*), min({since}) FROM wallets WHERE {where}"  # noqa: S608 - our own names
     ((count, at),) = list(source.rows(query, parameters))
     names = _names(source, where, parameters, most=_NAMED)
     more = f"; {count - _NAMED:,} more" if count > _NAMED else ""
@@ -129,7 +129,7 @@ def _group(source: Source, what: str, where: str, parameters: tuple[str, ...], s
 
 def _names(source: Source, where: str, parameters: tuple[str | None, ...], *, most: int) -> str:
     rows = source.rows(
-        f"SELECT label, wallet_id, error FROM wallets WHERE {where}"  # noqa: S608
+        f"SELECT label, wallet_id, error FROM wallets WHERE {where}"  # noqa: S608 - our own names
         " ORDER BY wallet_no LIMIT ?",
         (*parameters, most),
     )
@@ -144,7 +144,7 @@ def _webhooks(source: Source) -> Iterator[_Line]:
     counted = {
         state: (count, at)
         for state, count, at in source.rows(
-            "SELECT state, count(*), min(received_at) FROM webhooks"  # noqa: S608
+            "SELECT state, count(*), min(received_at) FROM webhooks"  # noqa: S608 - our own names
             f" WHERE state IN ({states}) GROUP BY state",
             tuple(_WAITING),
         )
@@ -157,7 +157,7 @@ def _webhooks(source: Source) -> Iterator[_Line]:
 
 def _telling(source: Source, state: str, column: str) -> str:
     rows = source.rows(
-        f"SELECT {column}, count(*) FROM webhooks WHERE state = ? AND {column} IS NOT NULL"  # noqa: S608
+        f"SELECT {column}, count(*) FROM webhooks WHERE state = ? AND {column} IS NOT NULL"  # noqa: S608 - our own names
         " GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?",
         (state, _NAMED),
     )

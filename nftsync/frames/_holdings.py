@@ -193,7 +193,7 @@ def _read_wallets(source: Source, ids: list[str] | None) -> tuple[Numbers, dict[
         numbers, columns = source.numbered("wallets", "wallet_no", wanted)
         return numbers, dict(zip(_WALLET_COLUMNS, columns, strict=True))
     first, *columns = source.columns(
-        f"SELECT wallet_no, {', '.join(_WALLET_COLUMNS)} FROM wallets"  # noqa: S608
+        f"SELECT wallet_no, {', '.join(_WALLET_COLUMNS)} FROM wallets"  # noqa: S608 - our own names
         f" WHERE wallet_id {IN_JSON} ORDER BY wallet_no",
         [pa.int64(), *[TEXT] * len(_WALLET_COLUMNS)],
         (json.dumps(ids),),

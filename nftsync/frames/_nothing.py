@@ -43,7 +43,7 @@ def why_nothing(
         if not ids:
             return None
         parameters = (json.dumps(ids),)
-        query = f"SELECT wallet_id, label FROM wallets WHERE wallet_id {IN_JSON}"  # noqa: S608
+        query = f"SELECT wallet_id, label FROM wallets WHERE wallet_id {IN_JSON}"  # noqa: S608 - our own names
         known = list(source.rows(query, parameters))
         named = [label or wallet_id for wallet_id, label in known] or ids
         whose = f" of wallet {named[0]}" if len(ids) == 1 else f" of {counted(len(ids), 'wallet')}"
@@ -53,7 +53,7 @@ def why_nothing(
                 f"nothing is known{whose}; `nftsync wallets` lists those that are known,"
                 f" `nftsync sync {one}` reads others"
             )
-        which = f"WHERE wallet_no IN (SELECT wallet_no FROM wallets WHERE wallet_id {IN_JSON})"  # noqa: S608
+        which = f"WHERE wallet_no IN (SELECT wallet_no FROM wallets WHERE wallet_id {IN_JSON})"  # noqa: S608 - our own names
     first = next(source.rows(_FIRST.format(which=which), parameters * 2))[0]
     if first is None:
         return f"nothing is known{whose} yet: no read has been stored; `nftsync sync` makes one"
@@ -64,7 +64,7 @@ def why_nothing(
             " so there may have been holdings; ask for a time from then on"
         )
     if (contract := chosen_contract(source, contract)) is not None:
-        query = f"SELECT 1 FROM tokens WHERE {is_contract(contract)} LIMIT 1"  # noqa: S608
+        query = f"SELECT 1 FROM tokens WHERE {is_contract(contract)} LIMIT 1"  # noqa: S608 - our own names
         if not any(source.rows(query, (contract,))):
             return (
                 f"no token that is known is of contract {shown(contract)};"

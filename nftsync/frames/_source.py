@@ -104,7 +104,7 @@ class Source:
         """
         where, parameters = self.restriction(table, number, wanted)
         types = [pa.int64(), *(kind for _, kind in columns)]
-        select = f"SELECT {', '.join([number, *(name for name, _ in columns)])} FROM {table}"  # noqa: S608
+        select = f"SELECT {', '.join([number, *(name for name, _ in columns)])} FROM {table}"  # noqa: S608 - our own names
         numbers, *rest = self.columns(f"{select}{where} ORDER BY {number}", types, parameters)
         return numbers.to_numpy(), rest
 
@@ -114,7 +114,7 @@ class Source:
         """A WHERE clause for the wanted numbers, or none where that would read most of it."""
         if wanted is None:
             return "", ()
-        greatest = self._cursor.execute(f"SELECT max({number}) FROM {table}").fetchone()[0]  # noqa: S608
+        greatest = self._cursor.execute(f"SELECT max({number}) FROM {table}").fetchone()[0]  # noqa: S608 - our own names
         if len(wanted) * 3 > (greatest or 0):
             return "", ()
         return f" WHERE {number} {IN_JSON}", (as_json(wanted),)
@@ -135,12 +135,12 @@ class Source:
         """
         bounds = self._cursor.execute(
             # Two queries: SQLite looks both ends up in its tree, but scans for both in one.
-            f"SELECT (SELECT min({key}) FROM {table}), (SELECT max({key}) FROM {table})"  # noqa: S608
+            f"SELECT (SELECT min({key}) FROM {table}), (SELECT max({key}) FROM {table})"  # noqa: S608 - our own names
         ).fetchone()
         if bounds[0] is None:
             return 0
         low, high = bounds[0], bounds[1] + 1
-        next_row = f"SELECT {key}, observed_at FROM {table} WHERE {key} >= ? ORDER BY {key} LIMIT 1"  # noqa: S608
+        next_row = f"SELECT {key}, observed_at FROM {table} WHERE {key} >= ? ORDER BY {key} LIMIT 1"  # noqa: S608 - our own names
         while low < high:
             middle = (low + high) // 2
             number, seen = self._cursor.execute(next_row, (middle,)).fetchone()

@@ -89,7 +89,7 @@ def wallet_numbers(source: Source, wallet: WalletIds) -> Numbers:
     if not (ids := wallet_ids(source, wallet)):
         return np.empty(0, dtype=np.int64)
     (numbers,) = source.columns(
-        f"SELECT wallet_no FROM wallets WHERE wallet_id {IN_JSON}",  # noqa: S608
+        f"SELECT wallet_no FROM wallets WHERE wallet_id {IN_JSON}",  # noqa: S608 - our own names
         [INTEGER],
         (json.dumps(ids),),
     )

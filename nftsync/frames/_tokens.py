@@ -144,7 +144,7 @@ def _undo(
     """Put back what later changes replaced, the newest first."""
     restored: dict[str, dict[int, str | int | None]] = {name: {} for name in content}
     for change, number, before in source.rows(
-        f"SELECT change_id, token_no, before FROM token_change_rows{where}"  # noqa: S608
+        f"SELECT change_id, token_no, before FROM token_change_rows{where}"  # noqa: S608 - our own names
         " ORDER BY change_id DESC",
         parameters,
     ):
@@ -173,7 +173,7 @@ def _decoded(change: int, before: str) -> dict[str, str | int | None]:
 
 def _last_changes(source: Source, numbers: Numbers, where: str, parameters: Parameters) -> Times:
     changed, observed = source.columns(
-        f"SELECT token_no, observed_at FROM token_change_rows{where}"  # noqa: S608
+        f"SELECT token_no, observed_at FROM token_change_rows{where}"  # noqa: S608 - our own names
         " ORDER BY change_id",
         [INTEGER, TEXT],
         parameters,

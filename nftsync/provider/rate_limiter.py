@@ -57,7 +57,7 @@ class RateLimiter:
         pause = self._resume_at - time.monotonic()
         if pause > 0.0:
             # Jitter, or every thread would come back at the same instant.
-            stopped.wait(pause + random.uniform(0.0, 0.1 + pause / 4))  # noqa: S311
+            stopped.wait(pause + random.uniform(0.0, 0.1 + pause / 4))  # noqa: S311 - only spreads waits
             return False
         return self._free or self._wait_in_line(stopped, self._urgent if urgent else self._ordinary)
 

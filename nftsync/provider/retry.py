@@ -167,7 +167,7 @@ class Exchange:
         return min(growing, _LONGEST_WAIT) + self._jitter()
 
     def _jitter(self) -> float:
-        return random.uniform(0.0, self._first_wait)  # noqa: S311
+        return random.uniform(0.0, self._first_wait)  # noqa: S311 - only spreads waits
 
     def _hold(self, wait: float, status: int | None) -> float:
         """Hold the thread up where a repeat alone would not slow us down; return what is left.

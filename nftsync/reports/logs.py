@@ -33,7 +33,7 @@ WEBHOOK_COLUMNS = tuple(name for name in TABLES["webhooks"].columns if name != "
 #: What a change shows: its columns, and after an id what that is called.
 _CALLED = {"wallet_id": "wallet_id, label AS wallet_label", "token_id": "token_id, name"}
 _CHANGES = (
-    "SELECT "  # noqa: S608
+    "SELECT "  # noqa: S608 - our own names
     + ", ".join(_CALLED.get(column, column) for column in TABLES["balance_changes"].columns)
     + " FROM balance_change_rows JOIN wallets USING (wallet_no) JOIN tokens USING (token_no)"
 )
@@ -160,7 +160,7 @@ class InboxView(_Log):
     def count(self, state: str | None) -> int:
         """How many webhooks there are, or how many in a state."""
         where, given = ("", ()) if state is None else (" WHERE state = ?", (state,))
-        return int(self._values(f"SELECT count(*) FROM webhooks{where}", *given)[0][0])  # noqa: S608
+        return int(self._values(f"SELECT count(*) FROM webhooks{where}", *given)[0][0])  # noqa: S608 - our own names
 
     def newest(self, state: str | None, limit: int | None) -> array[int]:
         """The numbers of the newest webhooks, the newest first.
@@ -172,7 +172,7 @@ class InboxView(_Log):
         where, given = ("", ()) if state is None else (" WHERE state = ?", (state,))
         # The sign keeps SQLite from walking all rows in their order to find the few of a state.
         order = "rowid" if state is None else "+rowid"
-        query = f"SELECT rowid FROM webhooks{where} ORDER BY {order} DESC LIMIT ?"  # noqa: S608
+        query = f"SELECT rowid FROM webhooks{where} ORDER BY {order} DESC LIMIT ?"  # noqa: S608 - our own names
         rows = self._values(query, *given, -1 if limit is None else limit)
         return array("q", (row[0] for row in rows))
 
@@ -184,7 +184,7 @@ class InboxView(_Log):
             state: leave out those that have left it since.
         """
         query = (
-            f"SELECT {', '.join(WEBHOOK_COLUMNS)} FROM json_each(?1) k"  # noqa: S608
+            f"SELECT {', '.join(WEBHOOK_COLUMNS)} FROM json_each(?1) k"  # noqa: S608 - our own names
             " JOIN webhooks w ON w.rowid = k.value WHERE ?2 IS NULL OR state = ?2 ORDER BY k.key"
         )
         for start in range(0, len(numbers), PAGE):
@@ -205,7 +205,7 @@ class InboxView(_Log):
             InputError: it is not in the inbox.
         """
         names = ", ".join((*WEBHOOK_COLUMNS, "body_sha256", "look_again_at", "body"))
-        query = f"SELECT {names} FROM webhooks WHERE webhook_id = ?"  # noqa: S608
+        query = f"SELECT {names} FROM webhooks WHERE webhook_id = ?"  # noqa: S608 - our own names
         if not (found := self._rows(query, webhook_id)):
             raise InputError(
                 f"webhook {webhook_id} is not in the inbox; `nftsync inbox` lists what is"
@@ -217,6 +217,6 @@ class InboxView(_Log):
             ("balance_changes", "wallet_id, token_id"),
             ("token_changes", "token_id"),
         ):
-            query = f"SELECT change_id, {ids} FROM {name} {where}"  # noqa: S608
+            query = f"SELECT change_id, {ids} FROM {name} {where}"  # noqa: S608 - our own names
             webhook[name] = self._rows(query, webhook_id)
         return webhook, body

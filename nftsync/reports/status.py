@@ -172,7 +172,7 @@ def _unusable_amounts(connection: sqlite3.Connection) -> int:
 def _last_run(connection: sqlite3.Connection, kind: str) -> dict[str, Any] | None:
     columns = TABLES["sync_runs"].columns
     row = connection.execute(
-        f"SELECT {', '.join(columns)} FROM sync_runs WHERE kind = ?"  # noqa: S608
+        f"SELECT {', '.join(columns)} FROM sync_runs WHERE kind = ?"  # noqa: S608 - our own names
         " ORDER BY run_id DESC LIMIT 1",
         (kind,),
     ).fetchone()

@@ -161,7 +161,7 @@ def _look_at(
 
     ids = set(read(f"SELECT resource_id {_NEWEST}"))
     objects = read(
-        f"SELECT body FROM resources WHERE rowid IN ({_LAST_READ})"  # noqa: S608
+        f"SELECT body FROM resources WHERE rowid IN ({_LAST_READ})"  # noqa: S608 - our own names
         f" AND length(body) <= {_LONGEST_BODY}"
     )
     changes = read(f"SELECT changes {_NEWEST}")

@@ -47,7 +47,7 @@ class Sender:
     async def _send(self) -> None:
         limits = httpx.Limits(max_connections=_AT_ONCE, keepalive_expiry=_IDLE_SECONDS)
         under_way: set[asyncio.Task[None]] = set()
-        async with httpx.AsyncClient(timeout=None, limits=limits, trust_env=False) as client:  # noqa: S113
+        async with httpx.AsyncClient(timeout=None, limits=limits, trust_env=False) as client:  # noqa: S113 - each request has one
             while not self._ended.is_set():
                 task = None
                 with suppress(StoreError):  # the disk is full: edits are answered so

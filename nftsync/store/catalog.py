@@ -75,11 +75,11 @@ class Table(NamedTuple):
         """
         expressions = ", ".join(self.names.get(name, name) for name in self.columns)
         where = self._where(until=until)
-        return f"SELECT {expressions} FROM {self.rows}{where} ORDER BY {self.order}"  # noqa: S608
+        return f"SELECT {expressions} FROM {self.rows}{where} ORDER BY {self.order}"  # noqa: S608 - our own names
 
     def select_count(self, *, until: bool = False) -> str:
         """A query for how many rows `select` gives."""
-        return f"SELECT count(*) FROM {self.base or self.rows}{self._where(until=until)}"  # noqa: S608
+        return f"SELECT count(*) FROM {self.base or self.rows}{self._where(until=until)}"  # noqa: S608 - our own names
 
     def _where(self, *, until: bool) -> str:
         return f" WHERE {self.since} <= ?" if until and self.since else ""

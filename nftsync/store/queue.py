@@ -58,7 +58,7 @@ _ACTIVE = "state IN ('pending', 'failed', 'running')"
 #: Of the webhook `q`, the lease under which its object is being worked on. All of an object's that
 #: are running are so under the same one.
 _RUNNING = (
-    "SELECT coalesce(r.lease_no, -1) FROM webhooks r WHERE r.resource_id = q.resource_id"  # noqa: S608
+    "SELECT coalesce(r.lease_no, -1) FROM webhooks r WHERE r.resource_id = q.resource_id"  # noqa: S608 - our own names
     f" AND r.resource_type = q.resource_type AND r.{_ACTIVE} AND r.state = 'running'"
 )
 
@@ -134,7 +134,7 @@ def due_objects(
     found: dict[ObjectKey, None] = {}
     # SQLite merges the two as it goes along the index of each, and so can be stopped early.
     in_state = (
-        "SELECT q.resource_type, q.resource_id, q.next_attempt_at FROM webhooks q"  # noqa: S608
+        "SELECT q.resource_type, q.resource_id, q.next_attempt_at FROM webhooks q"  # noqa: S608 - our own names
         f" WHERE q.state = '{{}}' AND q.next_attempt_at <= ?1 AND {_IDLE}"
     )
     query = " UNION ALL ".join(map(in_state.format, ("pending", "failed")))
@@ -145,7 +145,7 @@ def due_objects(
                 break
     if late and len(found) < count:
         wrongly_late = connection.execute(
-            "SELECT q.resource_type, q.resource_id FROM webhooks q"  # noqa: S608
+            "SELECT q.resource_type, q.resource_id FROM webhooks q"  # noqa: S608 - our own names
             " WHERE q.state IN ('pending', 'failed') AND q.next_attempt_at > ?2"
             f" AND {_WRONGLY_LATE} AND {_IDLE} LIMIT ?1",
             (count, at, shifted(at, _LONGEST_WAIT)),
@@ -189,7 +189,7 @@ def claim(
     """
     rows = over_keys(
         connection,
-        "SELECT q.webhook_no, q.webhook_id, q.resource_type, q.resource_id, q.organization_id"  # noqa: S608
+        "SELECT q.webhook_no, q.webhook_id, q.resource_type, q.resource_id, q.organization_id"  # noqa: S608 - our own names
         " FROM json_each(?1) k CROSS JOIN webhooks q ON q.resource_type = k.value ->> 0"
         f" AND q.resource_id = k.value ->> 1 AND q.{_ACTIVE} AND q.state IN ('pending', 'failed')"
         f" WHERE (q.next_attempt_at <= ?4 OR {_WRONGLY_LATE})"
@@ -305,7 +305,7 @@ def acknowledge(
     keys = [None if each.recheck else each.key for each in step]
     rows = over_keys(
         connection,
-        "SELECT w.webhook_no, w.attempts, k.key FROM json_each(?1) k"  # noqa: S608
+        "SELECT w.webhook_no, w.attempts, k.key FROM json_each(?1) k"  # noqa: S608 - our own names
         " CROSS JOIN webhooks w ON w.resource_type = k.value ->> 0"
         f" AND w.resource_id = k.value ->> 1 AND w.{_ACTIVE} AND w.state = 'running'"
         " AND w.lease_no = ?2 LIMIT ?3",
@@ -344,7 +344,7 @@ def make_due(connection: sqlite3.Connection, keys: Sequence[ObjectKey], at: str)
         at: the current time.
     """
     connection.executemany(
-        "UPDATE webhooks AS w SET next_attempt_at = ?1 WHERE resource_type = ?2"  # noqa: S608
+        "UPDATE webhooks AS w SET next_attempt_at = ?1 WHERE resource_type = ?2"  # noqa: S608 - our own names
         f" AND resource_id = ?3 AND {_ACTIVE} AND state = 'pending' AND next_attempt_at > ?1",
         [(at, *key) for key in keys],
     )

@@ -319,7 +319,7 @@ def reads_of_held(
     rows = [
         _Row(row[8:], *row[:8])
         for row in connection.execute(
-            "SELECT t.token_id, r.new_amount, r.old_amount IS NOT NULL AND r.new_amount IS NULL,"  # noqa: S608
+            "SELECT t.token_id, r.new_amount, r.old_amount IS NOT NULL AND r.new_amount IS NULL,"  # noqa: S608 - our own names
             " r.emptied, r.run_id, r.webhook_id, r.read_at, r.body_sha256,"
             f" {content} FROM removal_rows r JOIN tokens t USING (token_no)"
             " WHERE r.held AND r.wallet_no = ?",

@@ -233,7 +233,7 @@ def _accept(mirror: Mirror, usable: Sequence[tuple[int, Webhook]]) -> Requeued:
     ]
     with mirror.transaction() as transaction:
         done = transaction.connection.executemany(
-            f"UPDATE webhooks SET {_AFRESH}, organization_id = ?3, action = ?4,"  # noqa: S608
+            f"UPDATE webhooks SET {_AFRESH}, organization_id = ?3, action = ?4,"  # noqa: S608 - our own names
             " resource_type = ?5, resource_id = ?6, created_at_utc = ?7, changes = ?8"
             " WHERE webhook_no = ?1 AND state = 'quarantined'",
             rows,

@@ -201,7 +201,7 @@ def save_counts(connection: sqlite3.Connection, run_id: int, counts: Counts) -> 
     """Write a run's counts, in the transaction that commits what they count."""
     assignments = ", ".join(f"{column} = ?" for column in _COLUMNS)
     connection.execute(
-        f"UPDATE sync_runs SET {assignments}, wallets_total = ? WHERE run_id = ?",  # noqa: S608
+        f"UPDATE sync_runs SET {assignments}, wallets_total = ? WHERE run_id = ?",  # noqa: S608 - our own names
         (*msgspec.structs.astuple(counts), counts.wallets_ok + counts.wallets_failed, run_id),
     )
 
@@ -289,7 +289,7 @@ def end_lease(connection: sqlite3.Connection, lease_no: int, *, most: int = ROWS
 def has_expired(connection: sqlite3.Connection, at: str) -> bool:
     """Tell, without writing, whether there is something to take back."""
     (found,) = connection.execute(
-        f"SELECT EXISTS (SELECT 1 FROM leases WHERE {_EXPIRED}) OR EXISTS ({_LEFT_BEHIND})",  # noqa: S608
+        f"SELECT EXISTS (SELECT 1 FROM leases WHERE {_EXPIRED}) OR EXISTS ({_LEFT_BEHIND})",  # noqa: S608 - our own names
         (at, shifted(at, 2 * _LASTS)),
     ).fetchone()
     return bool(found)
@@ -302,7 +302,7 @@ def take_back_expired(connection: sqlite3.Connection, at: str, *, most: int = RO
         How many webhooks wait again; as many as `most` means that there may be more.
     """
     expired = connection.execute(
-        f"DELETE FROM leases WHERE {_EXPIRED} RETURNING run_id",  # noqa: S608
+        f"DELETE FROM leases WHERE {_EXPIRED} RETURNING run_id",  # noqa: S608 - our own names
         (at, shifted(at, 2 * _LASTS)),
     ).fetchall()
     connection.executemany(
@@ -315,7 +315,7 @@ def take_back_expired(connection: sqlite3.Connection, at: str, *, most: int = RO
 
 def _release(connection: sqlite3.Connection, most: int) -> int:
     return connection.execute(
-        "UPDATE webhooks SET state = 'pending', lease_no = NULL"  # noqa: S608
+        "UPDATE webhooks SET state = 'pending', lease_no = NULL"  # noqa: S608 - our own names
         f" WHERE webhook_no IN ({_LEFT_BEHIND} LIMIT ?)",
         (most,),
     ).rowcount

@@ -169,7 +169,7 @@ class TokenBatch:
         """Look up the rows of tokens, and both sources of those that have been read by their id."""
         rows = over_keys(
             self._connection,
-            f"SELECT t.token_id, t.token_no, t.ticket, t.changed_ticket, t.detailed, {_CONTENT}"  # noqa: S608
+            f"SELECT t.token_id, t.token_no, t.ticket, t.changed_ticket, t.detailed, {_CONTENT}"  # noqa: S608 - our own names
             " FROM json_each(?) k JOIN tokens t ON t.token_id = k.value",
             token_ids,
         )
@@ -328,7 +328,7 @@ class TokenBatch:
         rows: dict[str, Sequence[Sequence[Any]]] = {
             f"INSERT INTO tokens (token_no, token_id, {_CONTENT}, first_seen_at, updated_at,"
             " ticket, changed_ticket, detailed)": self.new,
-            f"UPDATE tokens SET {assignments}, changed_ticket = ?, detailed = ?"  # noqa: S608
+            f"UPDATE tokens SET {assignments}, changed_ticket = ?, detailed = ?"  # noqa: S608 - our own names
             " WHERE token_no = ?": [
                 (*token.content, token.changed_sequence, token.detailed, token.no)
                 for token in changed

@@ -181,7 +181,7 @@ def tracked_numbers(
 ) -> array[int]:
     """The numbers of the tracked wallets, only those last read before a time if one is given."""
     rows = connection.execute(
-        f"SELECT wallet_no FROM wallets WHERE tracked AND {_READ_BEFORE}"  # noqa: S608
+        f"SELECT wallet_no FROM wallets WHERE tracked AND {_READ_BEFORE}"  # noqa: S608 - our own names
         " ORDER BY wallet_no",
         (None, read_before, now()),
     )
