@@ -11,7 +11,7 @@ READY_BENCH := $(VENV_BENCH)/.ready
 # What is compiled is kept, whatever the shell says: hundreds of processes start in a test run.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo notebook test lint format types imports compiled tests soak network constraints bench clean
+.PHONY: help demo notebook test lint format types imports compiled tests fuzz soak network constraints bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -54,6 +54,15 @@ soak: $(READY_DEV)  ## long runs against a model of the whole, with seeds; STEPS
 
 network: $(READY_DEV)  ## long runs over a network that breaks at any byte; ROUNDS=200
 	$(BIN)/python tests/network/faults.py --rounds $(or $(ROUNDS),200)
+
+FUZZED := tests/test_fuzz.py tests/test_wire.py tests/test_routes.py tests/test_list_files.py \
+	tests/test_settings.py tests/test_times.py tests/test_image_address.py tests/receiver \
+	tests/provider_client tests/sandbox/test_sandbox_worldfile.py tests/reading/test_tables.py
+
+fuzz: $(READY_DEV)  ## what parses, with many random inputs; EXAMPLES=2000 each
+	EXAMPLES=$(or $(EXAMPLES),2000) $(BIN)/pytest $(FUZZED) -m hypothesis -q \
+		--hypothesis-profile=fuzz --hypothesis-show-statistics | grep -v '^$$' | grep -E \
+		'::|passing|failing|passed|failed|Error|seed|^E '
 
 constraints: $(BIN)/uv  ## the newest versions that go together, for every check
 	{ echo '# The versions that every check runs on; made anew by `make constraints`.'; \

@@ -12,11 +12,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from worlds import Outcome
 
 # How long an example takes says nothing about whether it is right.
 settings.register_profile("nftsync", deadline=None)
+settings.register_profile(  # `make fuzz`
+    "fuzz",
+    deadline=None,
+    max_examples=int(os.environ.get("EXAMPLES", "2000")),
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+)
 settings.load_profile("nftsync")
 
 
