@@ -11,7 +11,7 @@ READY_BENCH := $(VENV_BENCH)/.ready
 # What is compiled is kept, whatever the shell says: hundreds of processes start in a test run.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo notebook test lint format types imports compiled tests fuzz soak network constraints bench clean
+.PHONY: help demo notebook test lint format types imports compiled tests fuzz soak load attacks network constraints bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -51,6 +51,12 @@ tests: $(READY_DEV)  ## pytest
 soak: $(READY_DEV)  ## long runs against a model of the whole, with seeds; STEPS=1000000
 	$(BIN)/python tests/model/batches.py --steps $(or $(STEPS),1000000)
 	$(BIN)/python tests/model/engine.py --steps $(or $(STEPS),1000000)
+
+load: $(READY_DEV)  ## half an hour of webhooks into a serve that is killed; MINUTES=30 RATE=500
+	$(BIN)/python -m benchmarks.load --minutes $(or $(MINUTES),30) --rate $(or $(RATE),500)
+
+attacks: $(READY_DEV)  ## what share of a mirror a provider with a fault takes away
+	$(BIN)/python -m benchmarks.attacks
 
 network: $(READY_DEV)  ## long runs over a network that breaks at any byte; ROUNDS=200
 	$(BIN)/python tests/network/faults.py --rounds $(or $(ROUNDS),200)
