@@ -11,7 +11,7 @@ READY_BENCH := $(VENV_BENCH)/.ready
 # What is compiled is kept, whatever the shell says: hundreds of processes start in a test run.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo notebook test lint format types imports compiled tests fuzz soak load attacks network powercuts constraints bench clean
+.PHONY: help demo notebook test lint format types imports compiled tests fuzz soak load attacks network powercuts flips constraints bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -72,6 +72,9 @@ fuzz: $(READY_DEV)  ## what parses, with many random inputs; EXAMPLES=2000 each
 
 powercuts: $(READY_DEV)  ## a serve under load loses its power at many moments, with seeds; SEEDS=20
 	$(BIN)/python tests/powercuts/power_cuts.py --seeds $(or $(SEEDS),20)
+
+flips: $(READY_DEV)  ## bits of a database flip, and each command meets it; SEEDS=2000
+	$(BIN)/python tests/damage/flips.py --seeds $(or $(SEEDS),2000)
 
 constraints: $(BIN)/uv  ## the newest versions that go together, for every check
 	{ echo '# The versions that every check runs on; made anew by `make constraints`.'; \

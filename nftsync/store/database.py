@@ -68,6 +68,9 @@ def explained(path: Path | str) -> Iterator[None]:
         said = meaning.format(path=path, text=text, seconds=BUSY_SECONDS)
         damaged = kind_of(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
         raise (DamagedDatabase if damaged else StoreError)(said) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # what SQLite's check cannot see
+        said = _MEANINGS["malformed"].format(path=path, text=f"it holds what nobody wrote: {error}")
+        raise DamagedDatabase(said) from error
     except OSError as error:
         other = error.filename not in {None, path, str(path)}
         which = f" ({error.filename})" if other else ""

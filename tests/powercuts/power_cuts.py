@@ -4,9 +4,9 @@
     python tests/powercuts/power_cuts.py --seed 17 --cuts 2000     # one alone, that failed
 
 A seed is a `serve` of its own, recorded by strace, that takes webhooks on several connections,
-works them off and makes its first sync meanwhile. At each cut the files are built as a disk may leave
-them that forgot what was not synced, and opened again: each webhook that had been answered 200 must
-be there, and the mirror's rules hold.
+works them off and makes its first sync meanwhile. At each cut the files are built as a disk may
+leave them that forgot what was not synced, and opened again: each webhook that had been answered
+200 must be there, and the mirror's rules hold.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def can_record() -> bool:
 
 
 def recording(trace: Path) -> list[str]:
-    """What stands before a command that is to be recorded; a signal must go to the command itself."""
+    """What stands before a command that is recorded; signals must go to the command itself."""
     shown = ("-y", "-xx", "-s", "2000000", "-e", "signal=none", "-e", f"trace={_CALLS}")
     return ["strace", "-f", "--seccomp-bpf", *shown, "-o", str(trace)]
 
