@@ -8,14 +8,14 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from nftsync.errors import NftsyncWarning
+from nftsync.errors import DamagedDatabase, NftsyncError, NftsyncWarning
 from nftsync.text import visible
 
 if TYPE_CHECKING:
@@ -62,6 +62,25 @@ _FLAGS: dict[str, tuple[tuple[str, ...], str, str]] = {
 PROVIDER = ("base_url", "concurrency", "timeout", "retries", "rate_limit")
 
 
+@contextmanager
+def _damage_told(database: Path) -> Iterator[None]:
+    """Where an error that nobody foresaw is met in a damaged database, say that it is damaged."""
+    try:
+        yield
+    except (NftsyncError, OSError, click.ClickException, click.exceptions.Exit, click.Abort):
+        raise
+    except Exception as error:
+        from nftsync.store.database import damage, explained
+
+        with suppress(OSError), explained(database):
+            if database.is_file() and (found := damage(database)) is not None:
+                raise DamagedDatabase(
+                    f"{database} is damaged ({found}); restore a copy, or begin afresh with"
+                    " another --database"
+                ) from error
+        raise
+
+
 def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command the flags of these settings and `--config`, and pass it `settings`.
 
@@ -89,7 +108,9 @@ def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
                 say(f"nftsync: {one_line(name)} is no setting{meant}")
             flags = {name: value for name, value in given.items() if name != "config"}
             file = Path(given["config"]) if "config" in given else None
-            return command(*args, settings=settings.load(flags, config=file), **values)
+            chosen = settings.load(flags, config=file)
+            with _damage_told(chosen.database):
+                return command(*args, settings=chosen, **values)
 
         call = click.option(
             "--config", metavar="FILE", help="Settings file. Default: the nearest nftsync.toml"

@@ -1,8 +1,9 @@
 """Flip bits of a database, and have each command meet it: one line, never a traceback.
 
     python tests/damage/flips.py --seeds 2000
-    python tests/damage/flips.py --seed 17          # one alone, that failed
+    python tests/damage/flips.py --seed 17          # one alone
 
+Ids and times in the file differ each time, so what failed is kept, damaged as it was.
 `nftsync check` must find each damage that SQLite's integrity_check finds.
 """
 
@@ -26,7 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "serve"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from serve_process import webhook
+from serve_process import query, webhook
 
 import nftsync
 from nftsync.cli import main as run_command
@@ -37,7 +38,7 @@ from nftsync.store.inbox import Delivery, store
 from nftsync.store.schema import open_store
 from nftsync.times import now
 
-__all__ = ["flip", "made_database", "main", "meet"]
+__all__ = ["flip", "made_database", "main", "meet", "query", "webhook"]
 
 COMMANDS = (
     *(("check",), ("status",), ("holdings",), ("changes",), ("wallets",), ("collections",)),
@@ -157,6 +158,9 @@ def main() -> int:
             total += figures
             if fault is not None:
                 faults.append(fault)
+                kept = Path(tempfile.gettempdir()) / f"flipped-{seed}.db"
+                shutil.copy(Path(name) / "nftsync.db", kept)
+                fault += f"\nkept at {kept}, {flip(kept, random.Random(seed))}"
                 print(f"FAULT: {fault}", flush=True)
     print(
         f"{len(seeds)} seeds, {len(faults)} faults, {time.monotonic() - began:.0f} s: {dict(total)}"
