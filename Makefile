@@ -66,9 +66,9 @@ FUZZED := tests/test_fuzz.py tests/test_wire.py tests/test_routes.py tests/test_
 	tests/provider_client tests/sandbox/test_sandbox_worldfile.py tests/reading/test_tables.py
 
 fuzz: $(READY_DEV)  ## what parses, with many random inputs; EXAMPLES=2000 each
-	EXAMPLES=$(or $(EXAMPLES),2000) $(BIN)/pytest $(FUZZED) -m hypothesis -q \
-		--hypothesis-profile=fuzz --hypothesis-show-statistics | grep -v '^$$' | grep -E \
-		'::|passing|failing|passed|failed|Error|seed|^E '
+	EXAMPLES=$(or $(EXAMPLES),2000) $(BIN)/pytest $(FUZZED) -m hypothesis -v \
+		--hypothesis-profile=fuzz --hypothesis-show-statistics \
+		| grep -E --line-buffered 'PASSED|FAILED|^tests|passing examples|passed|failed|^E '
 
 powercuts: $(READY_DEV)  ## a serve under load loses its power at many moments, with seeds; SEEDS=20
 	$(BIN)/python tests/powercuts/power_cuts.py --seeds $(or $(SEEDS),20)
