@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["removals"]
 
+#: Wallets of which what was held back is applied in one transaction.
+_AT_ONCE = 100
+
 _ROW = (
     Column("wallet", "wallet_id", "id", name="wallet_label"),
     Column("name", "token_id", "id", name="name"),
@@ -78,12 +81,17 @@ def accept(settings: Settings, named: tuple[str, ...]) -> None:
     """
     from nftsync.store import removals as store
     from nftsync.store.labels import ids_in
+    from nftsync.text import progress_bar
 
     with open_existing(settings.database) as mirror:
         wallets = ids_in(mirror.connection, named) if named else None
         before = store.held(mirror.connection)
-        for number in store.numbers_held(mirror.connection, wallets):
-            mirror.accept_held(number)
+        numbers = store.numbers_held(mirror.connection, wallets)
+        with progress_bar("wallets", len(numbers), unit="wallets", done=0, shown=None) as bar:
+            for start in range(0, len(numbers), _AT_ONCE):
+                some = numbers[start : start + _AT_ONCE]
+                mirror.accept_held(some)
+                bar.update(len(some))
         if wallets is None:
             with mirror.transaction() as transaction:
                 store.begin_anew(transaction.connection)

@@ -25,7 +25,7 @@ from nftsync.records import (
 from nftsync.store.balances import Batch
 from nftsync.store.checkpoints import Checkpoints
 from nftsync.store.contracts import take_in_contracts
-from nftsync.store.database import BUSY_SECONDS, begin_immediate, explained, kind_of
+from nftsync.store.database import BUSY_SECONDS, begin_immediate, explained, kind_of, over_keys
 from nftsync.store.in_use import FilesInUse
 from nftsync.store.present import last_observed
 from nftsync.store.removals import reads_of_held
@@ -242,20 +242,29 @@ class Mirror:
                 self.lock_seconds = ended - began
             self._checkpoints.after_commit()
 
-    def accept_held(self, wallet_no: int) -> None:
-        """Apply what was held back of a wallet, and of 0, of tokens that were read by their id.
+    def accept_held(self, wallet_numbers: Sequence[int]) -> None:
+        """Apply what was held back of some wallets, in one transaction.
+
+        Args:
+            wallet_numbers: the wallets; 0 stands for tokens that were read by their id.
 
         Raises:
-            StoreError: the database could not be written; nothing of the wallet was applied.
+            StoreError: the database could not be written; nothing of them was applied.
         """
         with self.transaction() as transaction:
             connection = transaction.connection
-            for run_id, read in reads_of_held(connection, self.numbers, wallet_no):
-                transaction.apply([read], run_id=run_id)
+            by_run: dict[int | None, list[WalletRead | TokenRead]] = {}
+            for number in wallet_numbers:
+                for run_id, read in reads_of_held(connection, self.numbers, number):
+                    by_run.setdefault(run_id, []).append(read)
+            for run_id, reads in by_run.items():
+                transaction.apply(reads, run_id=run_id)
             # The next read must look at the whole list, as nobody has compared it with this.
-            connection.execute(
-                "UPDATE wallets SET etag = NULL, body_sha256 = NULL WHERE wallet_no = ?",
-                (wallet_no,),
+            over_keys(
+                connection,
+                "UPDATE wallets SET etag = NULL, body_sha256 = NULL"
+                " WHERE wallet_no IN (SELECT value FROM json_each(?))",
+                wallet_numbers,
             )
 
     def index_tokens(self) -> None:
