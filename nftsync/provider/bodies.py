@@ -8,47 +8,47 @@ from collections.abc import Iterator
 
 from nftsync.errors import ReadError, UnusableAnswer
 
-__all__ = ["Gunzip", "Room", "gunzip", "pass_over"]
+__all__ = ["Gunzip", "NoRoom", "Room", "gunzip", "pass_over"]
 
 #: Of the body of a response that is no success, so much is read to keep the connection.
 _REFUSAL_BYTES = 64 * 1024
 
-#: So much of each answer takes none of the room that all share.
-_FREE = 4 * 1024 * 1024
+#: A larger answer is one of few that are held at once.
+_LARGE = 4 * 1024 * 1024
+_MOST_LARGE = 2
+
+
+class NoRoom(ReadError):
+    """As many large answers are held as may be; this one can be asked for again later."""
+
+    def __init__(self) -> None:
+        super().__init__("too many large answers came at once, and this one was not kept")
 
 
 class Room:
-    """How many bytes of large answers all threads of a client may hold at once.
+    """Room for a few large answers at once, over all threads of a client.
 
     Else as many wallets as are read at once could each be as large as just one may be; and what is
     decoded takes some times as much as the bytes.
     """
 
-    def __init__(self, most: int) -> None:
-        """Begin with nothing held; `most`: bytes."""
-        self._lock = threading.Lock()
-        self._left = most
+    def __init__(self) -> None:
+        self._free = threading.Semaphore(_MOST_LARGE)
 
     def take(self, held: int, more: int) -> int:
-        """Take room for an answer that grows; return how many bytes it holds now.
+        """Let an answer grow; return how many bytes it holds now.
 
         Raises:
-            ReadError: others hold it all; another try may go well.
+            NoRoom: it became large, and others hold the room.
         """
-        size = held + more
-        needed = max(0, size - _FREE) - max(0, held - _FREE)
-        with self._lock:
-            if needed > self._left:
-                error = ReadError("too many large answers came at once; this one was not kept")
-                error.passing = True
-                raise error
-            self._left -= needed
-        return size
+        if held <= _LARGE < held + more and not self._free.acquire(blocking=False):
+            raise NoRoom
+        return held + more
 
     def give_back(self, held: int) -> None:
         """Give back the room of an answer that holds so many bytes."""
-        with self._lock:
-            self._left += max(0, held - _FREE)
+        if held > _LARGE:
+            self._free.release()
 
 
 class Gunzip:

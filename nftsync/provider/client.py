@@ -6,6 +6,7 @@ Source: provider's document, section Endpoints. What it calls "not shown" is a f
 
 from __future__ import annotations
 
+import random
 import re
 import threading
 from collections.abc import Callable, Generator, Mapping
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, cast
 
 import msgspec
 
-from nftsync.errors import InputError
+from nftsync.errors import InputError, Stopped
+from nftsync.provider.bodies import NoRoom
 from nftsync.provider.credentials import Auth
 from nftsync.provider.rate_limiter import RateLimiter, Slots
 from nftsync.provider.routes import Paging
@@ -32,6 +34,9 @@ _T = TypeVar("_T")
 _REFUSALS = 20
 _UNANSWERED = 50
 _PATH = re.compile(r"/[!-~]*")
+#: How often, and how long each time (seconds), a large answer waits until others are done with.
+_MOST_WAITS = 200
+_WAIT_FOR_ROOM = 1.0, 3.0
 
 
 class Access(NamedTuple):
@@ -241,7 +246,8 @@ class Client:
 
     def let_go(self) -> None:
         """Say that this thread has handed on what it last read, so that others find room for it."""
-        self._exchange.transports.hold()
+        self._exchange.transports.let_go()
+        self._lists.let_go()
 
     def close(self) -> None:
         """Close all connections."""
@@ -264,16 +270,17 @@ class Client:
             known_digest: that answer's digest; the same body is not decoded again.
         """
         path = f"/v1/wallets/{normalize_uuid(wallet_id, 'wallet id')}/nft-balances"
-        return self._call(self._lists.read(path, effort, etag, known_digest))
+        return self._call(effort, lambda: self._lists.read(path, effort, etag, known_digest))
 
     def token(self, token_id: str, effort: Effort) -> Call[Content]:
         """Read a single token (provider's document, GET /v1/tokens/{tokenId})."""
         token_id = normalize_uuid(token_id, "token id")
         path = f"/v1/tokens/{token_id}"
         return self._call(
-            self._exchange.call(
+            effort,
+            lambda: self._exchange.call(
                 "GET", path, effort, lambda response: decode_token(response.body, token_id)
-            )
+            ),
         )
 
     def object(self, path: str, effort: Effort) -> Call[bytes]:
@@ -293,7 +300,10 @@ class Client:
         if _PATH.fullmatch(path) is None:
             raise InputError(f"{path[:80]!r} is no encoded path: nothing was asked for")
         return self._call(
-            self._exchange.call("GET", path, effort, lambda response: check_object(response.body))
+            effort,
+            lambda: self._exchange.call(
+                "GET", path, effort, lambda response: check_object(response.body)
+            ),
         )
 
     def configure_webhooks(self, changes: Mapping[str, Any]) -> None:
@@ -307,7 +317,27 @@ class Client:
         """
         path = "/api/organization/v1/current-organization/webhook-config"
         body = msgspec.json.encode(changes)
-        self._call(self._exchange.call("PATCH", path, Effort(), lambda _: None, body=body)).result()
+        effort = Effort()
+        self._call(
+            effort, lambda: self._exchange.call("PATCH", path, effort, lambda _: None, body=body)
+        ).result()
 
-    def _call(self, steps: Generator[float, None, _T]) -> Call[_T]:
-        return Call(steps, self._slots.sleep, self.let_go)
+    def _call(self, effort: Effort, begin: Callable[[], Generator[float, None, _T]]) -> Call[_T]:
+        return Call(_once_there_is_room(effort, begin), self._slots.sleep, self.let_go)
+
+
+def _once_there_is_room(
+    effort: Effort, begin: Callable[[], Generator[float, None, _T]]
+) -> Generator[float, None, _T]:
+    """Make a read; one of a large answer waits, and takes no attempts, while others are held."""
+    for _ in range(_MOST_WAITS):
+        try:
+            return (yield from begin())
+        except NoRoom as error:
+            failed = error.with_traceback(None)
+        try:
+            yield random.uniform(*_WAIT_FOR_ROOM)  # noqa: S311
+        except Stopped:
+            break
+        effort.retries += 1
+    raise failed

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 from collections.abc import Collection, Generator, Mapping
 from typing import NamedTuple
 from urllib.parse import urlencode
 
 from nftsync.errors import UnusableAnswer
+from nftsync.provider.bodies import Room
 from nftsync.provider.client import ClientConfig
 from nftsync.provider.retry import Exchange
 from nftsync.provider.routes import Paging
@@ -59,6 +61,14 @@ class Lists:
         self._ignored = frozenset(config.ignore_fields)
         self._paging = config.paging
         self._most_bytes = config.max_bytes
+        # Apart from that of single answers, for which whoever holds this may have to wait.
+        self._room = Room()
+        self._holding = threading.local()
+
+    def let_go(self) -> None:
+        """Let go of the last list that this thread put together from pages."""
+        self._room.give_back(getattr(self._holding, "size", 0))
+        self._holding.size = 0
 
     def read(
         self, path: str, effort: Effort, etag: str | None, known_digest: str | None
@@ -95,7 +105,6 @@ class Lists:
     def _paged(
         self, path: str, effort: Effort, paging: Paging, known_digest: str | None
     ) -> Generator[float, None, Balances]:
-        transports = self._exchange.transports
         entries: list[Entry] = []
         digest = hashlib.sha256()
         doubt = cursor = None
@@ -111,7 +120,7 @@ class Lists:
                 if len(query) > _LONGEST_QUERY:
                     raise UnusableAnswer(f"$.{paging.next}: the cursor is too long to be sent")
                 response, page = yield from self._exchange.call("GET", path + query, effort, read)
-                before, size = len(entries), transports.room.take(size, len(response.body))
+                before, size = len(entries), self._room.take(size, len(response.body))
                 entries += page.entries
                 if size > self._most_bytes or len(entries) > _MOST_ENTRIES:
                     raise UnusableAnswer(
@@ -124,15 +133,14 @@ class Lists:
                     doubt = doubt or self._header_of_more(response, before, len(page.entries))
                     same = digest.hexdigest() == known_digest and doubt is None
                     whole = None if same else each_token_once(entries)
-                    transports.hold(size)
-                    size = 0
+                    self._holding.size, size = size, 0
                     return Balances(whole, digest.hexdigest(), None, doubt)
                 if cursor in seen:
                     raise UnusableAnswer(f"$.{paging.next}: the cursor {cursor[:80]!r} comes again")
                 seen.add(cursor)
             raise UnusableAnswer(f"more than {_MOST_PAGES:,} pages")
         finally:
-            transports.room.give_back(size)
+            self._room.give_back(size)
 
     def _header_of_more(self, response: Response, before: int, entries: int) -> str | None:
         return _header_of_more(response.headers, before, entries, self._ignored)

@@ -37,8 +37,6 @@ _T = TypeVar("_T")
 
 #: A connection that was idle for longer is not used again, in seconds.
 _LONGEST_IDLE = 30.0
-#: Bodies of the greatest size that are held at once.
-_AT_ONCE = 2
 _CONNECTED = (".connect_tcp.complete", ".start_tls.complete")
 _PROXY_FORM = "is no proxy's URL, such as http://proxy.example.com:3128"
 
@@ -177,11 +175,7 @@ class Response(NamedTuple):
 
 
 class Transports:
-    """Sends requests from any number of threads, over a kept-alive connection for each.
-
-    Attributes:
-        room: what the bodies that threads hold take.
-    """
+    """Sends requests from any number of threads, over a kept-alive connection for each."""
 
     def __init__(
         self, network: Network, timeout: float, max_bytes: int, stopped: threading.Event
@@ -199,8 +193,7 @@ class Transports:
         self._lock = threading.Lock()
         self._links: list[_Link] = []
         self._closed = threading.Event()
-        self.room = Room(_AT_ONCE * max_bytes)
-        self._connect = partial(_Link, network, timeout, max_bytes, self.room, stopped)
+        self._connect = partial(_Link, network, timeout, max_bytes, Room(), stopped)
 
     def send(self, request: httpx.Request) -> Response:
         """Send a request and read the whole response.
@@ -208,6 +201,7 @@ class Transports:
         Raises:
             NoConnection: no whole response came in time.
             CutShort: what came whole ends within its compression.
+            NoRoom: the body is large, and others that are hold the room for them.
             UnusableAnswer: the body is too large or cannot be decompressed.
             Stopped: the stop event was set.
         """
@@ -221,14 +215,11 @@ class Transports:
                 threading.Thread(target=self._watch, name="nftsync-deadlines", daemon=True).start()
         return link.send(request)
 
-    def hold(self, size: int = 0) -> None:
-        """Let go of this thread's last body, and take over the room of so many bytes in its place.
-
-        A thread holds its last body until it says this, or sends the next request.
-        """
+    def let_go(self) -> None:
+        """Let go of this thread's last body, which it holds until its next request else."""
         link: _Link | None = getattr(self._local, "link", None)
         if link is not None:
-            link.hold(size)
+            link.let_go()
 
     def cut(self) -> None:
         """End the attempts under way."""
@@ -287,12 +278,12 @@ class _Link:
             "trace": self._trace,
         }
 
-    def hold(self, size: int) -> None:
+    def let_go(self) -> None:
         self._room.give_back(self._held)
-        self._held = size
+        self._held = 0
 
     def send(self, request: httpx.Request) -> Response:
-        self.hold(0)
+        self.let_go()
         request.extensions = self._extensions
         with self._lock:
             self._deadline = time.monotonic() + self._timeout

@@ -216,6 +216,21 @@ def test_one_answer_with_too_many_entries_is_not_decoded(
     assert "more than 1 entries" in sync([wallet(1)]).failures[0].error
 
 
+@pytest.mark.parametrize("toml", ["", PAGING])
+def test_large_answers_wait_for_each_other_and_all_come(
+    lying: Provider, sync: Sync, held: Held, monkeypatch: pytest.MonkeyPatch, toml: str
+) -> None:
+    monkeypatch.setattr("nftsync.provider.bodies._LARGE", 300)
+    monkeypatch.setattr("nftsync.provider.bodies._MOST_LARGE", 1)
+    monkeypatch.setattr("nftsync.provider.client._WAIT_FOR_ROOM", (0.001, 0.02))
+    wallets = [wallet(number) for number in range(40)]
+    for number, each in enumerate(wallets):
+        lying.holds(each, *(entry(token(3 * number + n)) for n in range(3)))
+    result = sync(wallets, concurrency=8, toml=toml)
+    assert (result.status, len(held())) == ("ok", 40)
+    assert result.requests == len(lying.requests()) == 40 + result.retries
+
+
 # Tokens and packing -----------------------------------------------------------------------------
 
 
