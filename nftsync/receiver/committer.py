@@ -201,8 +201,9 @@ class Committer:
         try:
             self._files.check(self._connection)
         except (sqlite3.Error, StoreError) as error:
-            self._give_up(error)
-            self._tell(str(error))
+            if kind_of(error) not in _LOCKED:
+                self._give_up(error)
+                self._tell(str(error))
 
     def _give_up(self, error: Exception) -> None:
         """Close the database after an error that more of the same would follow."""
