@@ -11,7 +11,7 @@ READY_BENCH := $(VENV_BENCH)/.ready
 # What is compiled is kept, whatever the shell says: hundreds of processes start in a test run.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo notebook test lint format types imports compiled tests fuzz soak load attacks network powercuts flips constraints bench clean
+.PHONY: help demo notebook test lint format types imports compiled tests fuzz soak mutations load attacks network powercuts flips constraints bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -75,6 +75,9 @@ powercuts: $(READY_DEV)  ## a serve under load loses its power at many moments, 
 
 flips: $(READY_DEV)  ## bits of a database flip, and each command meets it; SEEDS=2000
 	$(BIN)/python tests/damage/flips.py --seeds $(or $(SEEDS),2000)
+
+mutations: $(READY_DEV)  ## breaks the mirror and the inbox, and shows which tests see it
+	$(BIN)/python tests/model/mutations.py
 
 constraints: $(BIN)/uv  ## the newest versions that go together, for every check
 	{ echo '# The versions that every check runs on; made anew by `make constraints`.'; \

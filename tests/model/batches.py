@@ -11,6 +11,7 @@ cut, at a wall clock that jumps both ways.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import random
 import shutil
@@ -31,8 +32,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from model.plain_mirror import PlainMirror, fields_of
 from provider import token, wallet
 
+from nftsync.provider.webhooks import Unusable
 from nftsync.records import CONTENT_COLUMNS, Applied, Content, Entry, TokenRead, WalletRead
+from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
+from nftsync.store.rules import check_rules
 from nftsync.times import shifted
 
 WALLETS = [wallet(number) for number in range(5)]
@@ -67,9 +71,16 @@ class World:
         self.bare = set[str]() if self.is_whole else set(rng.sample(TOKENS, rng.randint(0, 2)))
         for _ in range(12):
             self.change_balance()
+        self.before = copy.deepcopy((self.held, self.shown, self.detail))
 
     def change(self) -> None:
-        self.rng.choice([self.change_balance] * 3 + [self.change_token] * 2 + [self.empty])()
+        """Something changes, or the last change is undone: there skipping goes wrong first."""
+        now = copy.deepcopy((self.held, self.shown, self.detail))
+        if self.rng.random() < 0.25:
+            self.held, self.shown, self.detail = self.before
+        else:
+            self.rng.choice([self.change_balance] * 3 + [self.change_token] * 2 + [self.empty])()
+        self.before = now
 
     def change_balance(self) -> None:
         lines = self.held[self.rng.choice(WALLETS)]
@@ -118,11 +129,16 @@ class Batches:
         self.run_ids = [
             self.mirror.connection.execute(
                 "INSERT INTO sync_runs (kind, status, started_at, first_ticket, with_tokens)"
-                " VALUES ('sync', 'running', ?, 0, 0)",
+                " VALUES ('sync', 'interrupted', ?, 0, 0)",
                 (self.clock,),
             ).lastrowid,
             None,
         ]
+        with self.mirror.transaction(self.clock) as transaction:
+            sent = [Delivery(body, Unusable("")) for body in (b"1", b"2")]
+            store(transaction.connection, sent, self.clock)
+        rows = self.mirror.connection.execute("SELECT webhook_id FROM webhooks")
+        self.webhooks = [None, *(row[0] for row in rows)]
         self.figures: Counter[str] = Counter()
 
     def run(self, steps: int = STEPS_OF_A_SEED) -> Counter[str]:
@@ -131,6 +147,9 @@ class Batches:
         self.apply_all()
         self.mirror.index_tokens()
         self.check_search()
+        for rule in check_rules(self.mirror.path, max(self.clock, self.last_observed)):
+            if rule.broken:
+                raise Differs(f"{rule}")
         return self.figures
 
     def tick(self) -> None:
@@ -144,7 +163,7 @@ class Batches:
         """A read takes its number, and sees the world as it is."""
         self.sequence += self.rng.choice([1, 1, 5])
         asked: dict[str, Any] = {"sequence": self.sequence, "started_at": self.clock}
-        asked["webhook_id"] = self.rng.choice([None, "w-1", "w-2"])
+        asked["webhook_id"] = self.rng.choice(self.webhooks)
         if self.rng.random() < 0.15:
             self.under_way.append(self.token_read(asked))
         else:
@@ -184,6 +203,8 @@ class Batches:
 
     def apply(self) -> None:
         """Some of the reads under way end, whichever; one transaction takes them."""
+        if self.rng.random() < 0.05:
+            self.mirror.index_tokens()
         self.rng.shuffle(self.under_way)
         count = self.rng.choice([1, 1, 2, 3, 5, 9])
         reads, self.under_way = self.under_way[:count], self.under_way[count:]
@@ -251,17 +272,20 @@ class Batches:
             raise Differs(f"{read}: tokens added {one.tokens_added}")
 
     def note_state(self, read: WalletRead, before: int, *, moved: bool) -> None:
-        """Another balance begins a new state; what was found before goes on; else it may do either.
+        """Another balance or content begins a new state; what was found before goes on.
 
-        A token's content may have changed and be what it was: that is told by its versions. And of
-        a change that the read before (`before`) was too early for nobody knows whether it was seen.
+        That a token's content has changed is told by its versions; of a change that the read before
+        (`before`) was too early for nobody knows whether that read had seen it.
         """
         wallet = self.plain.wallets[read.wallet_id]
         found = self.plain.state_of(read.wallet_id), read.digest
-        new = moved or wallet.found is None
+        late = [each for each in wallet.lines if self.plain.tokens[each].changed_by > before]
+        was = wallet.found and wallet.found[0]
+        new = moved or was is None
+        if not new and read.outcome == "ok":  # an unchanged list says nothing of reads by id
+            new = any(was.get(each) != found[0].get(each) for each in late)
         wallet.fewest_states += new
-        late = any(self.plain.tokens[each].changed_by > before for each in wallet.lines)
-        wallet.most_states += new or late or wallet.found != found
+        wallet.most_states += new or bool(late) or wallet.found != found
         wallet.found = found
 
     # Comparing -----------------------------------------------------------------------------------

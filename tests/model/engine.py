@@ -47,7 +47,9 @@ from nftsync.replay import work
 from nftsync.replay.config import ReplayConfig, Timing
 from nftsync.store.catalog import TABLES
 from nftsync.store.inbox import Delivery
+from nftsync.store.rules import check_rules
 from nftsync.store.wallets import WalletLine
+from nftsync.times import now
 
 STEPS_OF_A_SEED = 2_500
 _ROUTES = merged(
@@ -135,26 +137,24 @@ class Engine:
                 result = self._sync(request, None, stopped)
             except SyncRunning:
                 return None
-            if result.status == "ok":
-                self._was_all_read(result.run_id)
+            if result.status == "ok" and not request.resume:
+                self._was_all_read(result.run_id, [line.wallet_id for line in lines])
             self.figures[f"sync {result.status}"] += 1
             return result
 
         return self.machine.start("sync", run)
 
-    def _was_all_read(self, run_id: int) -> None:
+    def _was_all_read(self, run_id: int, wallets: list[str]) -> None:
         """A run says `ok` only when each planned wallet was read since it began."""
-        (missing,) = (
-            sqlite3.connect(self.database)
-            .execute(
-                "SELECT count(*) FROM wallets, sync_runs WHERE run_id = ? AND reads_all"
-                " AND ticket < first_ticket",
-                (run_id,),
-            )
-            .fetchone()
-        )
+        connection = sqlite3.connect(self.database)
+        rows = connection.execute(
+            "SELECT wallet_id FROM wallets, sync_runs WHERE run_id = ? AND ticket >= first_ticket",
+            (run_id,),
+        ).fetchall()
+        connection.close()
+        missing = set(wallets) - {row[0] for row in rows}
         if missing:
-            self.machine.broken = Broken(f"run {run_id} is ok, and {missing} wallets were not read")
+            self.machine.broken = Broken(f"run {run_id} is ok, and {missing} were not read")
 
     # Events --------------------------------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class Engine:
         """Something happens."""
         luck = self.rng.random() * 100
         events: list[tuple[float, Callable[[], Any]]] = [
-            (30, self.world.change),
+            (28, self.world.change),
             (25, self.deliver),
             (14, self.start),
             (5, self.start_replay),
@@ -228,10 +228,10 @@ class Engine:
             (2, self.kill),
             (2, self.stop),
             (4, self.jump),
-            (0.3, self.boot),
-            (4, self.pass_time),
+            (1, self.boot),
+            (3.3, self.pass_time),
             (3, lambda: self.world.announce_all(self.rng.choice(["Everything", "Other"]))),
-            (2.7, self.change_mood),
+            (4.7, self.change_mood),
         ]
         for share, happen in events:
             luck -= share
@@ -283,6 +283,8 @@ class Engine:
         for process in list(self.machine.processes):
             self.machine.kill(process)
         self._bury()
+        if self.rng.random() < 0.3:
+            self.boot()
         self.start_serve()
 
     def _wait(self, over: Callable[[], bool], what: str) -> None:
@@ -318,6 +320,8 @@ class Engine:
             f"names are {names}, and should be {self.world.names}",
         )
         connection.close()
+        for rule in check_rules(self.database, now()):
+            hold(not rule.broken, f"{rule}")
 
     def _follows_webhooks(self, connection: sqlite3.Connection) -> None:
         """Where the webhook of its last change came, a wallet is right without any sync."""

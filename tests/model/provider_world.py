@@ -133,7 +133,8 @@ class World:
         wallet_id = object_id.partition("/")[0]
         lines = dict(self.held[wallet_id])
         more: dict[str, Any] = {}
-        if self.mood == "odd" and self.rng.random() < 0.3:
+        odd = 0.4 if self.mood == "odd" else 0.3 * self.losing
+        if self.rng.random() < odd:
             lines = dict(self.rng.sample(sorted(lines.items()), len(lines) // 2))
             more = {"nextPage": "2"}
         entries = [
@@ -141,7 +142,7 @@ class World:
             for each, amount in lines.items()
         ]
         body = msgspec.json.encode({"nftTokenBalances": entries, **more})
-        if self.mood == "odd" and self.rng.random() < 0.2:
+        if self.rng.random() < odd / 2:
             return httpx.Response(
                 200, stream=httpx.ByteStream(body[: self.rng.randrange(len(body))])
             )

@@ -40,7 +40,9 @@ class Rules:
         self._lines: dict[str, dict[str, str]] = {}
         self._tickets: dict[str, int] = {}
         self._webhooks: dict[str, Any] = {}
-        self._numbers: dict[str, int] = {}  # of webhooks: reads from here on began after it came
+        self._numbers: dict[
+            str, tuple[float, int]
+        ] = {}  # of webhooks: reads from here on began after it came
         self._leases: set[int] = set()
         self._owners: dict[int, Process] = {}
         self.commits = 0
@@ -168,7 +170,7 @@ class Rules:
         hold((lease is not None) == (state == "running"), f"{row}: whose?")
         if before is None:
             hold(state == "pending" and attempts == 0 and deliveries >= 1, f"{row} came so")
-            self._numbers[name] = self._number()
+            self._numbers[name] = self._machine.boots, self._number()
             return
         hold(deliveries >= before[4], f"{row}: a delivery was forgotten")
         hold(attempts - before[3] in {0, 1}, f"{row}: attempts before {before[3]}")
@@ -198,10 +200,12 @@ class Rules:
         }.get(row[5])
         if query is not None:
             read = self._connection.execute(query, (row[6],)).fetchone()
+            boot, number = self._numbers[row[0]]
+            if boot != self._machine.boots:
+                return  # reads before and after it have nothing to do with each other
             hold(
-                read is not None and read[0] > self._numbers[row[0]],
-                f"{row} is done, and the last read of it ({read}) began before it came"
-                f" ({self._numbers[row[0]]})",
+                read is not None and read[0] > number,
+                f"{row} is done, and the last read of it ({read}) began before it came ({number})",
             )
 
     def _number(self) -> int:

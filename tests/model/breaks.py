@@ -1,0 +1,434 @@
+"""The breaks: of which file, which text, by what, and what that comes to."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Break(NamedTuple):
+    """A text that takes another's place."""
+
+    file: str
+    what: str
+    old: str
+    new: str
+
+
+_BALANCES = "nftsync/store/balances.py"
+_TOKENS = "nftsync/store/tokens.py"
+_MIRROR = "nftsync/store/mirror.py"
+_RUNS = "nftsync/store/runs.py"
+_QUEUE = "nftsync/store/queue.py"
+_INBOX = "nftsync/store/inbox.py"
+_REQUEUE = "nftsync/store/requeue.py"
+_LEASE = "nftsync/replay/lease.py"
+_WORKER = "nftsync/replay/worker.py"
+_WORK = "nftsync/replay/work.py"
+_COMMITTER = "nftsync/receiver/committer.py"
+_RUN = "nftsync/pull/run.py"
+_READS = "nftsync/pull/reads.py"
+
+BREAKS = [
+    # The mirror: wallets
+    Break(
+        _BALANCES,
+        "an older read of a wallet is applied",
+        'if read.sequence <= wallet.sequence:\n            return Applied(read, "stale")',
+        'if False:\n            return Applied(read, "stale")',
+    ),
+    Break(
+        _BALANCES,
+        "an incomplete read removes",
+        'if read.outcome != "ok" or not held:',
+        "if not held:",
+    ),
+    Break(_BALANCES, "the same amount is a change", "elif before[0] != amount:", "else:"),
+    Break(_BALANCES, "held since the last change", "since = before[1] or at", "since = at"),
+    Break(
+        _BALANCES,
+        "what came down to 0 is still held",
+        "None if is_zero(amount) else since, at, no",
+        "since, at, no",
+    ),
+    Break(_BALANCES, "nothing is baseline", "int(wallet.sequence == 0)", "0"),
+    Break(
+        _BALANCES,
+        "a digest where a later read had the say",
+        "wallet.digest = read.digest if agreed else None",
+        "wallet.digest = read.digest",
+    ),
+    Break(
+        _BALANCES,
+        "an ETag where a later read had the say",
+        "read.etag if ok and agreed else None",
+        "read.etag if ok else None",
+    ),
+    Break(
+        _BALANCES,
+        "unchanged, whatever it was compared with",
+        "                or wallet.digest != read.digest\n",
+        "",
+    ),
+    Break(
+        _BALANCES,
+        "unchanged, however old",
+        "read.sequence <= wallet.sequence\n                or wallet.digest is None",
+        "wallet.digest is None",
+    ),
+    Break(
+        _BALANCES,
+        "digests are not looked up anew",
+        "if self._tokens.stale:  # this batch",
+        "if False:  # this batch",
+    ),
+    Break(
+        _BALANCES,
+        "other holders keep their digests",
+        "body_sha256 = NULL WHERE ticket < ? AND wallet_no IN",
+        "body_sha256 = NULL WHERE ticket < ? AND 0 AND wallet_no IN",
+    ),
+    Break(
+        _BALANCES,
+        "who let a token go no longer vouches",
+        "self._tokens.confirmed.append((wallet.sequence, token_no))",
+        "pass",
+    ),
+    Break(
+        _BALANCES,
+        "a state goes on though balances moved",
+        "            and not moved\n",
+        "",
+    ),
+    Break(
+        _BALANCES,
+        "a state goes on though a token changed",
+        "all(token.changed_sequence <= wallet.sequence for token in seen)",
+        "all(True for token in seen)",
+    ),
+    Break(
+        _BALANCES,
+        "the greatest number is not kept",
+        "SET greatest_ticket = ?1 WHERE greatest_ticket < ?1",
+        "SET greatest_ticket = ?1 WHERE greatest_ticket < ?1 AND 0",
+    ),
+    Break(
+        _BALANCES,
+        "an incomplete read leaves the digest",
+        "            wallet.digest = None\n            if not applied",
+        "            if not applied",
+    ),
+    Break(
+        _BALANCES,
+        "an incomplete read counts as complete",
+        "read.sequence, read.started_at if ok else None",
+        "read.sequence, read.started_at",
+    ),
+    # The mirror: tokens
+    Break(
+        _TOKENS,
+        "the older of two sources wins",
+        "if self.list_sequence > self.detail_sequence:",
+        "if self.list_sequence < self.detail_sequence:",
+    ),
+    Break(
+        _TOKENS,
+        "an older read of a token is applied",
+        "if known is not None and read.sequence <= known.detail_sequence:",
+        "if known is not None and False:",
+    ),
+    Break(
+        _TOKENS,
+        "an older list has its say",
+        "if read.sequence < self._list_sequence(token):\n                return False\n"
+        "            self._change",
+        "if False:\n                return False\n            self._change",
+    ),
+    Break(
+        _TOKENS,
+        "an older list has its say of a token read by id",
+        "if read.sequence < self._list_sequence(token):\n                return False\n"
+        "            self._keep",
+        "if False:\n                return False\n            self._keep",
+    ),
+    Break(
+        _TOKENS,
+        "a list without a record has a say",
+        "sequence = 0 if detailed or content is _EMPTY else read.sequence",
+        "sequence = read.sequence",
+    ),
+    Break(
+        _TOKENS,
+        "who confirmed a content is forgotten",
+        "self.confirmed.append((read.sequence, token.no))",
+        "pass",
+    ),
+    Break(
+        _TOKENS,
+        "a read by id leaves lists' digests",
+        "if any(before.get(name) != after.get(name) for name in in_list):",
+        "if False:",
+    ),
+    Break(
+        _TOKENS,
+        "a list that lost leaves others' digests",
+        "if not agreed:\n                self.stale",
+        "if False:\n                self.stale",
+    ),
+    Break(
+        _TOKENS,
+        "confirmed by whoever was applied last",
+        "SET ticket = max(ticket, ?) WHERE",
+        "SET ticket = ? WHERE",
+    ),
+    Break(
+        _TOKENS,
+        "holders do not vouch",
+        "return max(token.sequence, row[0] or 0)",
+        "return token.sequence",
+    ),
+    Break(
+        _TOKENS,
+        "search knows old names",
+        "if token.no > done:",
+        "if True:",
+    ),
+    # The mirror: order
+    Break(
+        _MIRROR,
+        "observed_at follows the clock back",
+        'return max(at, last_observed(connection) or "")',
+        "return at",
+    ),
+    Break(
+        _MIRROR,
+        "numbers begin anew after a restart",
+        "new = not offset or monotonic + offset <= greatest",
+        "new = not offset",
+    ),
+    Break(
+        _MIRROR,
+        "reads are applied as they end",
+        "sorted(reads, key=lambda read: read.sequence)",
+        "list(reads)",
+    ),
+    Break(
+        _MIRROR,
+        "one batch reads an object twice",
+        "        if key in part:",
+        "        if False:",
+    ),
+    Break(
+        _MIRROR,
+        "an older read of an object is kept",
+        "if before is not None and before[1] >= read.sequence:",
+        "if False:",
+    ),
+    # Leases and runs
+    Break(_RUNS, "a lost lease is renewed", "return done.rowcount == 1", "return True"),
+    Break(
+        _RUNS,
+        "leases never expire",
+        "(expires_at < ?1 OR expires_at > ?2)",
+        "(expires_at > ?2)",
+    ),
+    Break(
+        _RUNS,
+        "a lease of a wrong clock lasts",
+        "(expires_at < ?1 OR expires_at > ?2)",
+        "(expires_at < ?1 OR ?2 IS NULL)",
+    ),
+    Break(
+        _RUNS,
+        "what was claimed is not given back",
+        "coalesce(lease_no, 0) NOT IN (SELECT lease_no FROM leases)",
+        "coalesce(lease_no, 0) NOT IN (SELECT lease_no FROM leases) AND 0",
+    ),
+    Break(
+        _RUNS,
+        "a failed sync has read all",
+        " AND status IN ('ok', 'partial') ORDER BY started_at",
+        " ORDER BY started_at",
+    ),
+    Break(
+        _RUNS,
+        "a resumed run keeps its failures",
+        "    sums.wallets_failed = 0  # those will be read again\n",
+        "",
+    ),
+    # The inbox
+    Break(
+        _QUEUE,
+        "an object that is worked on is due",
+        "AND NOT EXISTS ({_RUNNING})",
+        "AND {bool(_RUNNING):d}",
+    ),
+    Break(
+        _QUEUE,
+        "what another works on is claimed",
+        "AND coalesce(({_RUNNING} LIMIT 1), ?6) = ?6 LIMIT ?5",
+        "AND {bool(_RUNNING):d} AND ?6 = ?6 LIMIT ?5",
+    ),
+    Break(
+        _QUEUE,
+        "settled under another's lease",
+        " AND w.lease_no = ?2 LIMIT ?3",
+        " AND ?2 = ?2 LIMIT ?3",
+    ),
+    Break(_QUEUE, "attempts never end", "if attempts + 1 >= MOST_ATTEMPTS:", "if False:"),
+    Break(
+        _QUEUE,
+        "what is given back costs an attempt",
+        'int(state in {"done", "failed", "dead"})',
+        "1",
+    ),
+    Break(
+        _QUEUE,
+        "what is settled keeps its lease",
+        "SET state = ?2, lease_no = NULL, attempts",
+        "SET state = ?2, attempts",
+    ),
+    Break(
+        _QUEUE,
+        "a recheck is begun once alone",
+        "UPDATE webhooks SET look_again_at = ?3 WHERE webhook_no IN",
+        "UPDATE webhooks SET look_again_at = nullif(?3, ?3) WHERE webhook_no IN",
+    ),
+    Break(
+        _QUEUE,
+        "what a wrong clock put off waits",
+        "(q.next_attempt_at > ?3 OR (q.received_at > ?2 AND q.next_attempt_at = q.received_at))",
+        "(q.next_attempt_at > ?3 AND ?2 IS NULL)",
+    ),
+    Break(_INBOX, "a webhook is kept twice", "if known.get(name) == digest:", "if False:"),
+    Break(_INBOX, "an id may have two bodies", "elif seen is not None:", "elif False:"),
+    Break(_INBOX, "a batch may hold a webhook twice", "        known[name] = digest\n", ""),
+    Break(_INBOX, "deliveries are not counted", "again[name] += 1", "again[name] = 0"),
+    Break(
+        _REQUEUE,
+        "what left the quarantine goes back",
+        " AND state = 'quarantined'\"",
+        '"',
+    ),
+    Break(
+        _REQUEUE,
+        "what is worked on goes back",
+        'if state in {"done", "failed", "dead", "unrouted"}]',
+        'if state in {"done", "failed", "dead", "unrouted", "running"}]',
+    ),
+    # Replay
+    Break(
+        _LEASE,
+        "a claim goes on under another lease",
+        "if under not in {None, number}:",
+        "if False:",
+    ),
+    Break(
+        _LEASE,
+        "a read before the claim will do",
+        "since = self._mirror.numbers.take() if claims else 0",
+        "since = 0",
+    ),
+    Break(
+        _LEASE,
+        "what a lost lease settled is kept",
+        "        self.settlements = []\n        self.brake.forget()\n",
+        "        self.brake.forget()\n",
+    ),
+    Break(
+        _LEASE,
+        "work goes on without a lease",
+        "                self._on_lost()\n",
+        "",
+    ),
+    Break(
+        _WORKER,
+        "an incomplete read is done",
+        'if read.outcome in {"failed", "incomplete"}:',
+        'if read.outcome in {"failed"}:',
+    ),
+    Break(_WORKER, "a stale read is done", "elif stale:", "elif False:"),
+    Break(
+        _WORKER,
+        "the first of several reads is enough",
+        "if job.down or not job.waits_for:",
+        "if True:",
+    ),
+    Break(
+        _WORKER,
+        "a provider that is down costs attempts",
+        "        if job.down:\n            self._release",
+        "        if False:\n            self._release",
+    ),
+    Break(
+        _WORKER,
+        "a sync that failed is done",
+        '            if wait is None:\n                self._settle(job, "done")',
+        '            if True:\n                self._settle(job, "done")',
+    ),
+    Break(
+        _WORK,
+        "a read that began too early is done",
+        "done = [job for job in jobs if job.since < read.sequence]",
+        "done = list(jobs)",
+    ),
+    # Receiver
+    Break(
+        _COMMITTER,
+        "what could not be stored is answered 200",
+        'self._answer(batch, ["not stored"] * len(batch))',
+        'self._answer(batch, ["stored"] * len(batch))',
+    ),
+    Break(
+        _COMMITTER,
+        "one that cannot be stored spoils all",
+        "            if len(batch) > 1:\n",
+        "            if False:\n",
+    ),
+    # Sync
+    Break(
+        _RUN,
+        "a run that lost reads is ok",
+        "if self._unwritten and not self._over:",
+        "if False:",
+    ),
+    Break(
+        _RUN,
+        "stale reads are not made again",
+        'if x.result == "stale" and not self._over]',
+        "if False]",
+    ),
+    Break(_RUN, "failures are no failure", "elif self._failures:", "elif False:"),
+    Break(
+        _READS,
+        "half a list is a list",
+        'fields["outcome"] = "incomplete"',
+        'fields["outcome"] = "ok"',
+    ),
+    Break(
+        _BALANCES,
+        "what is held back is removed",
+        'result, read = "held", self._less(read, gone)',
+        'result = "held"',
+    ),
+    Break(
+        "nftsync/pull/brake.py",
+        "the brake never holds",
+        "return bool((of.balances and of_balances) or (of.emptied and self._emptied_held))",
+        "return False",
+    ),
+    Break(
+        "nftsync/pull/plan.py",
+        "a run that goes on passes failures over",
+        'if wallet.sequence < run.first_sequence or wallet.status != "ok":',
+        "if wallet.sequence < run.first_sequence:",
+    ),
+    Break(
+        "nftsync/store/wallets.py",
+        "some wallets count as all",
+        "return len(numbers) >= count and set(numbers)",
+        "return True or set(numbers)",
+    ),
+]
+
+#: Why a break changes nothing that is promised.
+EQUIVALENT: dict[str, str] = {}

@@ -1,0 +1,120 @@
+"""Deliberate breaks of the mirror and the inbox, and which level of the tests sees each.
+
+    make mutations                                     # all of them; a table at the end
+    python tests/model/mutations.py --only balances --levels batches engine
+
+A break is a text that takes another's place in one file of a copy of this checkout. Each is shown
+to the plain model (`batches`), to the simulation (`engine`) and to the tests of the rooms that it
+touches (`rooms`). One that nobody sees is a test that is missing, or changes nothing that is
+promised: `breaks.EQUIVALENT` says of such why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from model.breaks import BREAKS, EQUIVALENT, Break
+
+ROOT = Path(__file__).parents[2]
+_MEMORY = Path("/dev/shm")
+_ROOMS = {
+    "store/queue": ["tests/replay/test_inbox_queue_property.py", "tests/inbox", "tests/replay"],
+    "store/runs": ["tests/replay/test_inbox_queue_property.py", "tests/replay", "tests/sync"],
+    "store/inbox": ["tests/receiver/test_inbox_store.py", "tests/receiver"],
+    "store/requeue": ["tests/inbox"],
+    "store/": ["tests/store", "tests/sync", "tests/replay"],
+    "replay/": ["tests/replay"],
+    "receiver/": ["tests/receiver"],
+    "pull/": ["tests/sync"],
+}
+
+
+def commands(of: Break) -> dict[str, list[str]]:
+    """What is run of each level."""
+    rooms = next(rooms for part, rooms in _ROOMS.items() if part in of.file)
+    pytest = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "-n", "2"]
+    return {
+        "batches": ["tests/model/batches.py", "--steps", "3000"],
+        "engine": ["tests/model/engine.py", "--steps", "9000"],
+        "rooms": [*pytest, *rooms],
+    }
+
+
+def broken(of: Break, into: Path) -> None:
+    """A copy of the checkout with the break in it."""
+    for name in ("nftsync", "tests"):
+        ignored = shutil.ignore_patterns("__pycache__", "notebooks")
+        shutil.copytree(ROOT / name, into / name, ignore=ignored if name == "nftsync" else None)
+    shutil.copy(ROOT / "pyproject.toml", into)
+    file = into / of.file
+    text = file.read_text()
+    if text.count(of.old) != 1:
+        raise SystemExit(f"{of.file} has {of.old!r} {text.count(of.old)} times: mend the break")
+    file.write_text(text.replace(of.old, of.new))
+
+
+def seen(of: Break, levels: list[str], limit: float) -> dict[str, str]:
+    """Of each level whether it sees the break."""
+    found = {}
+    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
+        place = Path(folder)
+        broken(of, place)
+        environment = {**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
+        for level, command in commands(of).items():
+            if level not in levels:
+                continue
+            process = subprocess.Popen(
+                [sys.executable, *command],
+                cwd=place,
+                env={**environment, "TMPDIR": folder},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE if os.environ.get("SHOW") else subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            try:
+                _, said = process.communicate(timeout=limit)
+                found[level] = "seen" if process.returncode else "-"
+                if said:
+                    print(said.decode()[-1500:])
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, 9)
+                process.wait()
+                found[level] = "hangs"
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", help="breaks whose file or text has this in it")
+    parser.add_argument("--levels", nargs="+", default=["batches", "engine", "rooms"])
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds for each level")
+    parser.add_argument("--at-once", type=int, default=2)
+    asked = parser.parse_args()
+    breaks = [x for x in BREAKS if asked.only is None or asked.only in f"{x.file} {x.what}"]
+    print(f"{'break':66} " + " ".join(f"{level:8}" for level in asked.levels))
+    missed = 0
+    with ThreadPoolExecutor(asked.at_once) as pool:
+        results = pool.map(lambda each: seen(each, asked.levels, asked.limit), breaks)
+        for each, found in zip(breaks, results, strict=True):
+            name = f"{Path(each.file).stem}: {each.what}"
+            shown = " ".join(f"{found[level]:8}" for level in asked.levels)
+            why = (
+                "" if set(found.values()) != {"-"} else EQUIVALENT.get(each.what, "NOBODY SEES IT")
+            )
+            missed += why == "NOBODY SEES IT"
+            print(f"{name:66} {shown} {why}", flush=True)
+    print(f"{len(breaks)} breaks, {missed} seen by nobody")
+    sys.exit(missed > 0)
+
+
+if __name__ == "__main__":
+    main()
