@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -334,3 +335,24 @@ def test_few_descriptors_end_a_sync_without_a_traceback(provider):
     assert ran.returncode == 1, ran.stderr
     assert "Traceback" not in ran.stderr
     assert "Too many open files" in ran.stdout + ran.stderr
+
+
+# Answers that nobody asked for ------------------------------------------------------------------
+
+
+def test_an_answer_that_came_before_it_was_asked_for_is_never_taken(provider, make_client):
+    """What came in the same packet as the one before cannot be told from it; the rest can."""
+    whole, later = (head(f"content-length: {len(x)}") + x for x in (GOOD, balances()))
+    came = threading.Event()
+
+    def twice(peer):
+        raw(whole, later, pause=0.05, then="keep")(peer)
+        came.set()
+        return True
+
+    provider.always(twice, reply(GOOD))
+    client = make_client(attempts=1)
+    for number in range(2):
+        assert client.balances(wallet(number), Effort()).result().entries
+        assert came.wait(10)
+    assert provider.connections == 2
