@@ -81,6 +81,11 @@ class RemovalBrake:
         return len(self._waiting)
 
     @property
+    def subjects(self) -> list[Subject]:
+        """Whose reads wait."""
+        return list(self._waiting)
+
+    @property
     def waited(self) -> float:
         """Seconds since the first of those that wait came."""
         return time.monotonic() - self._since if self._waiting else 0.0

@@ -74,8 +74,8 @@ class LeasedRun:
             if lost:
                 _log.warning("lease lost; its webhooks wait again")
                 runs.reopen(connection, self._run)  # whoever took the lease has closed it
-                self.forget()
                 self._on_lost()
+                self.forget()
             if lost or self._number is None:
                 self._number = runs.take_lease(connection, at)
                 runs.renew_lease(connection, self._number, at, run_id=run_id)

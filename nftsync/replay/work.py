@@ -160,9 +160,10 @@ class Work:
         """The jobs of which no read is under way."""
         return [job for job in self._jobs if self._in_flight.keys().isdisjoint(job.waits_for)]
 
-    def forget_reads(self) -> None:
-        """The reads under way will not come: whoever made them has ended."""
-        self._in_flight.clear()
+    def forget_reads(self, subjects: Iterable[Subject] | None = None) -> None:
+        """These reads, or all under way, will not come: whoever had them has let go."""
+        for subject in list(self._in_flight if subjects is None else subjects):
+            self._in_flight.pop(subject, None)
 
     def clear(self) -> None:
         """Forget all jobs; reads under way will serve nobody."""

@@ -174,6 +174,7 @@ class Worker:
     def _forget(self) -> None:
         """Forget what is in hand; it waits again, or others work on it."""
         self._work.clear()
+        self._work.forget_reads(self._lease.brake.subjects)
         self._sync.forget_jobs()
 
     # Claiming --------------------------------------------------------------------------------

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from provider import Peer, Provider, Sender, entry, reply, token, wallet
-from replay_world import NOTHING, OK, Place, hold, in_time, path_of, settled, wallets
+from replay_world import NOTHING, OK, Gate, Place, hold, in_time, path_of, settled, wallets
+from worlds import PATIENCE
 
 from nftsync.replay.config import Timing
 from nftsync.store.queue import MOST_ATTEMPTS
 
 
-def seconds_until(time: str) -> float:
-    return (datetime.fromisoformat(time) - datetime.now(UTC)).total_seconds()
+def seconds_until(moment: str) -> float:
+    return (datetime.fromisoformat(moment) - datetime.now(UTC)).total_seconds()
 
 
 # Down -------------------------------------------------------------------------------------------
@@ -189,3 +191,24 @@ def test_a_wallet_that_has_sold_its_last_is_empty(
     assert (result.done, result.fetches) == (1, 1)
     assert {of for (of,) in place.run("SELECT wallet_id FROM balances")} == set(wallets(known)[1:])
     assert place.run("SELECT webhook_id FROM balance_changes WHERE new_amount IS NULL") == [(name,)]
+
+
+def test_what_waits_to_be_judged_when_the_lease_is_lost_is_read_again(
+    place: Place, provider: Provider, caplog: pytest.LogCaptureFixture
+) -> None:
+    hold(place, provider, 3)
+    stuck = Gate()
+    provider.on(path_of(0), OK)
+    provider.on(path_of(1), stuck)
+    place.receive("Wallet", wallet(0), wallet(1))
+    asked = len(provider.requests(path_of(0)))
+    with place.following(timing=Timing(judge=60.0, renew=0.05)) as following:
+        assert stuck.arrived.wait(PATIENCE)
+        following.until(lambda: len(provider.requests(path_of(0))) > asked)
+        time.sleep(0.3)  # it waits, as another read is under way
+        assert (place.states(), place.held()) == ({"running": 2}, 3)
+        place.expire_leases()
+        following.until(lambda: "lease lost" in caplog.text)
+        stuck.go_on.set()
+        following.until_states(done=2)
+    assert place.held() == 1
