@@ -68,7 +68,7 @@ FUZZED := tests/test_fuzz.py tests/test_wire.py tests/test_routes.py tests/test_
 fuzz: $(READY_DEV)  ## what parses, with many random inputs; EXAMPLES=2000 each
 	EXAMPLES=$(or $(EXAMPLES),2000) $(BIN)/pytest $(FUZZED) -m hypothesis -v \
 		--hypothesis-profile=fuzz --hypothesis-show-statistics \
-		| grep -E --line-buffered 'PASSED|FAILED|^tests|passing examples|passed|failed|^E '
+		| grep -E --line-buffered 'PASSED|FAILED|passing,|passed|failed|^E |@reproduce'
 
 powercuts: $(READY_DEV)  ## a serve under load loses its power at many moments, with seeds; SEEDS=20
 	$(BIN)/python tests/powercuts/power_cuts.py --seeds $(or $(SEEDS),20)

@@ -66,7 +66,10 @@ def one_line(error: Exception, *, may_quote: bool = False) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("fuzz")
+    made = tmp_path_factory.mktemp("fuzz")
+    (made / "empty").mkdir()
+    (made / "empty" / "nftsync.toml").touch()  # the nearest one
+    return made
 
 
 @given(LINES | st.binary(max_size=60))
@@ -77,7 +80,8 @@ def test_any_settings_file_is_read_or_refused_in_one_line(folder: Path, content:
     try:
         found = nftsync_settings.load(config=file, environ={}, directory=folder)
     except SettingsError as error:
-        one_line(error)
+        public = [key.name for key in KEYS if not key.secret]
+        one_line(error, may_quote=any(name in str(error) for name in public))
     else:
         assert SECRET not in repr(found)
 
@@ -91,7 +95,7 @@ def test_any_environment_is_read_or_refused_in_one_line(
 ) -> None:
     secret = {name: value for name, value in given_to.items() if value == SECRET}
     try:
-        nftsync_settings.load(environ=given_to, directory=folder)
+        nftsync_settings.load(environ=given_to, directory=folder / "empty")
     except SettingsError as error:
         public = [key for key in KEYS if key.variable in secret and not key.secret]
         one_line(error, may_quote=bool(public))
