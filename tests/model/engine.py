@@ -182,11 +182,13 @@ class Engine:
         finally:
             self.figures["webhooks " + ("acknowledged" if answered else "refused")] += 1
             if answered:
-                self.world.acknowledged.add(sent.webhook_id)
+                self.world.acknowledged[sent.webhook_id] += 1
                 if self.rng.random() < 0.03:  # the answer is lost on its way
                     self.world.refused(sent)
             else:
                 self.world.refused(sent)
+                if not self.trouble:
+                    self.machine.broken = Broken(f"{sent} was refused without trouble")
 
     def kill(self) -> None:
         if self.machine.processes:
@@ -274,7 +276,6 @@ class Engine:
 
     def _calm(self) -> None:
         """The trouble is over."""
-        self.trouble = False
         self.machine.kills = 0.0
         self.world.mood = "well"
         self.world.losing = 0.0
@@ -285,6 +286,7 @@ class Engine:
         self._bury()
         if self.rng.random() < 0.3:
             self.boot()
+        self.trouble = False
         self.start_serve()
 
     def _wait(self, over: Callable[[], bool], what: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -46,7 +47,7 @@ class World:
     Attributes:
         answers: by wallet and the number of the read, what it was told.
         sent: webhooks on their way.
-        acknowledged: those that were answered with a 200.
+        acknowledged: how often each was answered with a 200.
         last_webhook: of each object, the webhook that told of its last change.
     """
 
@@ -57,7 +58,7 @@ class World:
     mood: Mood = "well"
     answers: dict[tuple[str, int], Answer] = field(default_factory=dict)
     sent: list[Sent] = field(default_factory=list)
-    acknowledged: set[str] = field(default_factory=set)
+    acknowledged: Counter[str] = field(default_factory=Counter)
     last_webhook: dict[tuple[str, str], str] = field(default_factory=dict)
     losing: float = 0.15
 

@@ -151,7 +151,7 @@ class Rules:
         ).fetchall()
         found = {row[0]: row for row in rows}
         hold(self._webhooks.keys() <= found.keys(), "a webhook has vanished")
-        missing = self._world.acknowledged - found.keys()
+        missing = self._world.acknowledged.keys() - found.keys()
         hold(not missing, f"acknowledged, and not there: {missing}")
         working: dict[tuple[str, str], set[int]] = {}
         for name, row in found.items():
@@ -168,11 +168,12 @@ class Rules:
         waits = state in {"pending", "failed", "running"}
         hold((finished is None) == waits and (due is not None) == waits, f"{row}: when?")
         hold((lease is not None) == (state == "running"), f"{row}: whose?")
+        answered = self._world.acknowledged[name]
+        hold(deliveries >= answered, f"{row}: answered {answered} times")
         if before is None:
             hold(state == "pending" and attempts == 0 and deliveries >= 1, f"{row} came so")
             self._numbers[name] = self._machine.boots, self._number()
             return
-        hold(deliveries >= before[4], f"{row}: a delivery was forgotten")
         hold(attempts - before[3] in {0, 1}, f"{row}: attempts before {before[3]}")
         if state == before[1]:
             hold(lease == before[2], f"{name} went from one lease to another: {before}, {row}")
@@ -198,15 +199,22 @@ class Rules:
             "Token": "SELECT s.detail_ticket FROM token_sources s JOIN tokens USING (token_no)"
             " WHERE token_id = ?",
         }.get(row[5])
+        boot, number = self._numbers[row[0]]
+        if boot != self._machine.boots:
+            return  # reads before and after it have nothing to do with each other
         if query is not None:
             read = self._connection.execute(query, (row[6],)).fetchone()
-            boot, number = self._numbers[row[0]]
-            if boot != self._machine.boots:
-                return  # reads before and after it have nothing to do with each other
             hold(
                 read is not None and read[0] > number,
                 f"{row} is done, and the last read of it ({read}) began before it came ({number})",
             )
+        if row[5] == "Wallet":
+            told = (
+                each.is_complete
+                for (of, began), each in self._world.answers.items()
+                if of == row[6] and began > number
+            )
+            hold(any(told), f"{row} is done, and no read of it was complete")
 
     def _number(self) -> int:
         """The number that a read would take now."""

@@ -277,3 +277,17 @@ def test_the_inbox_keeps_its_promises_whatever_workers_and_clocks_do() -> None:
         suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(Queue, settings=few)
+
+
+def test_of_two_workers_that_saw_an_object_due_one_claims_it(tmp_path: Path) -> None:
+    """Also where more of it has come between."""
+    at = "2026-01-01T00:00:00.000000Z"
+    with Mirror(tmp_path / "nftsync.db", write_gap=0.0) as mirror:
+        claims = []
+        for number in range(2):
+            with mirror.transaction() as transaction:
+                store(transaction.connection, [delivery(number, *OBJECTS[0], OURS)], at)
+                lease = runs.take_lease(transaction.connection, at)
+                claimed = queue.claim(transaction.connection, lease, OBJECTS[:1], at, at)
+            claims.append(list(claimed.claims))
+        assert claims == [OBJECTS[:1], []]
