@@ -11,6 +11,7 @@ cut, at a wall clock that jumps both ways.
 from __future__ import annotations
 
 import argparse
+import atexit
 import copy
 import json
 import random
@@ -394,6 +395,7 @@ class Batches:
 def template() -> Path:
     """An empty database, made once."""
     path = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None)) / "template.db"
+    atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
     with Mirror(path) as mirror:
         mirror.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return path
@@ -432,7 +434,6 @@ def main() -> None:
     while total["reads"] < asked.steps:
         total += run_seed(seed)
         seed += 1
-    shutil.rmtree(template().parent)
     seconds = time.monotonic() - began
     told = ", ".join(f"{count:,} {name}" for name, count in total.items())
     print(f"seeds {asked.first} to {seed - 1}: {told}; {seconds:.0f} s")

@@ -394,7 +394,6 @@ def main() -> None:
     while total["steps"] < asked.steps:
         total += run_seed(seed, asked.of)[0]
         seed += 1
-    shutil.rmtree(template().parent)
     seconds = time.monotonic() - began
     told = ", ".join(f"{count:,} {name}" for name, count in total.items())
     print(f"seeds {asked.first} to {seed - 1}: {told}; {seconds:.0f} s")
