@@ -181,8 +181,10 @@ class Committer:
                 break
             if closing:
                 return []
-            if not self._bell.wait(_LOOK) and self._connection is not None:
-                self._look()
+            if not self._bell.wait(_LOOK):
+                self._trying_since = None  # whatever kept it from writing may be over
+                if self._connection is not None:
+                    self._look()
         if self._trying_since is None:
             self._trying_since = time.monotonic()
         return [self._queue.popleft() for _ in range(min(len(self._queue), _MOST_AT_ONCE))]

@@ -45,8 +45,8 @@ def test_a_database_locked_for_long_is_503_and_then_all_goes_on(
             assert server.get("/healthz") == 200
             other.execute("ROLLBACK")
         assert statuses == [503] * 8
+        wait_until(lambda: server.get("/readyz") == 200)
         assert list(pool.map(server.post, refused)) == [200] * 8
-        assert server.get("/readyz") == 200
         wait_until_done(synced)
         assert server.stop() == 0
     assert states(synced).keys() == {id_of(body) for body in bodies + refused}
