@@ -67,6 +67,8 @@ def test_an_urgent_reader_gets_its_answers_while_a_sync_waits_for_every_slot(
 ) -> None:
     """16 threads of the sync are in line before each urgent read, and yet it is the very next."""
     lying.always(one_token_each)
+    for number in range(10):
+        lying.on(f"/v1/tokens/{token(number)}", reply(b'{"id": "%s"}' % token(number).encode()))
     config = ClientConfig(base_url=lying.url, rate_limit=40.0)
     access = config.access()
     stopped = threading.Event()
