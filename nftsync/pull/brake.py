@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from tempfile import SpooledTemporaryFile
+from tempfile import SpooledTemporaryFile, gettempdir
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +22,7 @@ import msgspec
 from nftsync.pull.reads import Read, Subject, subject_of, weight
 from nftsync.records import Applied, Effort, OnRemovals, Removals
 from nftsync.store import removals
+from nftsync.store.database import explained
 from nftsync.times import now
 
 __all__ = ["RemovalBrake", "RemovalLimits"]
@@ -91,7 +92,11 @@ class RemovalBrake:
         return time.monotonic() - self._since if self._waiting else 0.0
 
     def stage(self, all_applied: Sequence[Applied]) -> None:
-        """Keep the reads that the mirror has not applied because of what they show to be gone."""
+        """Keep the reads that the mirror has not applied because of what they show to be gone.
+
+        Raises:
+            StoreError: there is no room for them among the temporary files.
+        """
         for applied in all_applied:
             if applied.result != "staged" or applied.removals is None:
                 continue
@@ -99,8 +104,10 @@ class RemovalBrake:
                 self._since = time.monotonic()
             # What it cost has been counted.
             packed = msgspec.msgpack.encode(msgspec.structs.replace(applied.read, effort=Effort()))
-            self._file.seek(self._end)
-            self._file.write(packed)
+            with explained(gettempdir()):
+                self._file.seek(self._end)
+                self._file.write(packed)
+                self._file.flush()
             subject = subject_of(applied.read)
             self._waiting[subject] = _Waiting(self._end, len(packed), applied.removals)
             self._end += len(packed)

@@ -82,3 +82,13 @@ def test_each_relative_link_leads_somewhere(page: Path):
         assert file.exists(), f"{page.name} links {target}"
         if anchor:
             assert anchor in anchors(file), f"{page.name} links {target}"
+
+
+def test_what_the_guarantees_name_is_there():
+    page = read(ROOT / "docs" / "guarantees.md")
+    files = re.findall(r"`((?:tests|benchmarks)/[\w/.]+)`", page)
+    targets = re.findall(r"`make (\w+)`", page)
+    assert len(files) > 10
+    assert [file for file in files if not (ROOT / file).exists()] == []
+    made = re.findall(r"^(\w+):", read(ROOT / "Makefile"), re.M)
+    assert set(targets) <= set(made)
