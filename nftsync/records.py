@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from array import array
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -183,17 +184,21 @@ class SequenceNumbers:
 
 
 class Removals(NamedTuple):
-    """How much a read shows to be gone.
+    """What a read shows to be gone, by the numbers of the tokens.
 
     Attributes:
+        wallet_no: the wallet's number; 0 where the token was read by its id.
         group: the wallet's group, if it has one.
-        balances: tokens no longer listed, and amounts that fell below half.
-        emptied: tokens of whose metadata nothing is left.
+        balances: tokens no longer listed, or of which less than half is left.
+        emptied: how many tokens there are of whose metadata nothing is left.
+        gained: tokens that the wallet has got, or got more of.
     """
 
+    wallet_no: int
     group: str | None
-    balances: int
+    balances: array[int]
     emptied: int
+    gained: array[int]
 
 
 class Applied(NamedTuple):

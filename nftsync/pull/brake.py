@@ -12,8 +12,9 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from tempfile import SpooledTemporaryFile, gettempdir
 from typing import NamedTuple
 
@@ -52,7 +53,7 @@ class RemovalLimits:
 
 
 class _Waiting(NamedTuple):
-    """Where a read lies, in bytes, and how much it shows to be gone."""
+    """Where a read lies, in bytes, and what it shows to be gone."""
 
     start: int
     length: int
@@ -118,29 +119,65 @@ class RemovalBrake:
         Args:
             connection: in no transaction, as counting what is listed may take a second.
         """
-        gone = removals.tally(connection, now())
-        balances, wallets = gone.balances.copy(), gone.wallets.copy()
-        emptied = gone.emptied
-        for each in self._waiting.values():
-            balances[each.removals.group] += each.removals.balances
-            wallets[each.removals.group] += bool(each.removals.balances)
-            emptied += each.removals.emptied
-        self._held_groups, self._all_held = set(), False
-        self._emptied_held = False
+        at = now()
+        self._held_groups, self._all_held, self._emptied_held = set(), False, False
         if self._limits.share >= 1:
             return
-        if self._are_many(balances.total(), wallets.total()):
-            held = self._count_held(connection, gone.balances)
-            self._all_held = balances.total() > self._limits.share * held.total()
-            self._held_groups = {
-                group
-                for group, number in balances.items()
-                if group is not None
-                and self._are_many(number, wallets[group])
-                and number > self._limits.share * held[group]
-            }
+        gone = removals.tally(connection, at)
+        waiting = [each.removals for each in self._waiting.values()]
+        wallets = gone.wallets.total() + sum(bool(each.balances) for each in waiting)
+        balances = gone.balances.total() + sum(len(each.balances) for each in waiting)
+        if self._are_many(balances, wallets):
+            self._judge_balances(connection, at)
         known = connection.execute("SELECT coalesce(max(token_no), 0) FROM tokens").fetchone()[0]
+        emptied = gone.emptied + sum(each.emptied for each in waiting)
         self._emptied_held = emptied > max(self._limits.rows, self._limits.share * known)
+
+    def _judge_balances(self, connection: sqlite3.Connection, at: str) -> None:
+        balances: Counter[str | None] = Counter()
+        before: Counter[str | None] = Counter()
+        wallets: dict[str | None, set[int]] = {}
+        for wallet, group, waits in self._vanished(connection, at):
+            balances[group] += 1
+            before[group] += not waits
+            wallets.setdefault(group, set()).add(wallet)
+        held = self._count_held(connection, before)
+        most = self._limits.share
+        if self._are_many(balances.total(), sum(map(len, wallets.values()))):
+            self._all_held = balances.total() > most * held.total()
+        self._held_groups = {
+            group
+            for group, number in balances.items()
+            if group is not None
+            and self._are_many(number, len(wallets[group]))
+            and number > most * held[group]
+        }
+
+    def _vanished(
+        self, connection: sqlite3.Connection, at: str
+    ) -> Iterator[tuple[int, str | None, bool]]:
+        """Each balance that is gone, but those whose token another wallet has got: they moved.
+
+        Yields the number of the wallet that held it, its group, and whether the read waits.
+        """
+        waiting = [each.removals for each in self._waiting.values()]
+        gained = removals.gained(connection, at)
+        for each in waiting:
+            for token in each.gained:
+                gained.setdefault(token, set()).add(each.wallet_no)
+        lost: dict[int, dict[int, tuple[int, str | None, bool]]] = {}
+        before = ((*row, False) for row in removals.removed(connection, at))
+        now_gone = ((x.wallet_no, x.group, token, True) for x in waiting for token in x.balances)
+        for wallet, group, token, waits in chain(before, now_gone):
+            if token in gained:
+                lost.setdefault(token, {})[wallet] = wallet, group, waits
+            else:
+                yield wallet, group, waits
+        for token, losers in lost.items():
+            gainers = gained[token]
+            moved = 0 if losers.keys() == gainers and len(gainers) == 1 else len(gainers)
+            # Who had it first has passed it on rather than who got it meanwhile.
+            yield from sorted(losers.values(), key=lambda loser: loser[0] in gainers)[moved:]
 
     def release(self, entries: int) -> dict[OnRemovals, list[Read]]:
         """Hand out the next reads that need wait no longer, by how they are to be applied.

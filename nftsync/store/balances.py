@@ -16,7 +16,7 @@ import msgspec
 from nftsync.exact_sum import is_zero
 from nftsync.records import Applied, Entry, OnRemovals, Result, TokenRead, WalletRead
 from nftsync.store.database import over_keys, write_rows
-from nftsync.store.removals import HELD_BACK, Gone, RecordedRemovals, fell, summed
+from nftsync.store.removals import HELD_BACK, Gone, RecordedRemovals, fell, grew, summed
 from nftsync.store.tokens import Token, TokenBatch
 
 __all__ = ["Batch"]
@@ -144,7 +144,7 @@ class Batch:
             self._failures.append((read.error, wallet.no, read.sequence))
             return Applied(read, "failed")
         gone = self._gone(read, wallet)
-        removals = summed(wallet.group, gone)
+        removals = summed(wallet.no, wallet.group, gone, self._gained(read, wallet) if gone else ())
         if removals is not None and self._on_removals == "stage":
             return Applied(read, "staged", removals=removals)
         asked = read
@@ -176,7 +176,7 @@ class Batch:
 
     def _apply_token(self, read: TokenRead) -> Applied:
         gone: dict[int, Gone] = dict.fromkeys(self._tokens.emptied_by(read), (None, None, True))
-        removals = summed(None, gone)
+        removals = summed(0, None, gone)
         if removals is not None and self._on_removals != "apply":
             if self._on_removals == "stage":
                 return Applied(read, "staged", removals=removals)
@@ -209,6 +209,14 @@ class Batch:
         for no in self._tokens.emptied_by(read):
             gone[no] = (*gone.get(no, (None, None))[:2], True)
         return gone
+
+    def _gained(self, read: WalletRead, wallet: _Wallet) -> list[int]:
+        """The known tokens that a wallet has got since its last read, or got more of."""
+        held = self._held.get(wallet.no, {})
+        if not wallet.sequence:
+            return []
+        shown = ((self._tokens.number_of(token_id), amount) for token_id, amount, _ in read.entries)
+        return [no for no, amount in shown if no and grew(held.get(no, (None,))[0], amount)]
 
     def _less(self, read: WalletRead, gone: Mapping[int, Gone]) -> WalletRead:
         """The read without what it shows to be gone."""

@@ -8,8 +8,9 @@ day, as too many at once are a fault of the provider rather than sales.
 from __future__ import annotations
 
 import sqlite3
+from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeAlias
 
@@ -38,12 +39,15 @@ __all__ = [
     "begin_anew",
     "fell",
     "forget_old",
+    "gained",
+    "grew",
     "has_metadata",
     "held",
     "held_rows",
     "listed",
     "numbers_held",
     "reads_of_held",
+    "removed",
     "summed",
     "tally",
 ]
@@ -63,12 +67,15 @@ _METADATA = slice(CONTENT_COLUMNS.index("name"), CONTENT_COLUMNS.index("extra"))
 Gone: TypeAlias = tuple[str | None, str | None, bool]
 
 
-def summed(group: str | None, gone: Mapping[int, Gone]) -> Removals | None:
-    """How much that is, of a wallet of a group; None: nothing."""
+def summed(
+    wallet_no: int, group: str | None, gone: Mapping[int, Gone], gained: Iterable[int] = ()
+) -> Removals | None:
+    """What that is, of a wallet of a group; None: nothing is gone."""
     if not gone:
         return None
-    balances = sum(old is not None for old, _, _ in gone.values())
-    return Removals(group, balances, sum(emptied for _, _, emptied in gone.values()))
+    balances = array("q", (no for no, (old, _, _) in gone.items() if old is not None))
+    emptied = sum(emptied for _, _, emptied in gone.values())
+    return Removals(wallet_no, group, balances, emptied, array("q", gained))
 
 
 class RecordedRemovals:
@@ -220,6 +227,55 @@ def tally(connection: sqlite3.Connection, at: str) -> Tally:
         (shifted(at, -_WINDOW),),
     ).fetchone()
     return Tally(balances, wallets, emptied)
+
+
+def removed(connection: sqlite3.Connection, at: str) -> Iterator[tuple[int, str | None, int]]:
+    """Each balance that was removed in the 24 hours before a time: wallet, its group, token."""
+    return connection.execute(
+        "SELECT r.wallet_no, w.wallet_group, r.token_no"
+        " FROM removal_rows r JOIN wallets w USING (wallet_no)"
+        " WHERE NOT r.held AND r.observed_at > ? AND r.old_amount IS NOT NULL",
+        (shifted(at, -_WINDOW),),
+    )
+
+
+def gained(connection: sqlite3.Connection, at: str) -> dict[int, set[int]]:
+    """The tokens that wallets got, or got more of, in the 24 hours before a time: by whom.
+
+    What a wallet's first read showed it may always have had.
+    """
+    rows = connection.execute(
+        "SELECT token_no, wallet_no, old_amount, new_amount FROM balance_change_rows"
+        " WHERE change_id >= ? AND NOT baseline AND new_amount IS NOT NULL",
+        (_first_change(connection, shifted(at, -_WINDOW)),),
+    )
+    found: dict[int, set[int]] = {}
+    for token, wallet, before, after in rows:
+        if grew(before, after):
+            found.setdefault(token, set()).add(wallet)
+    return found
+
+
+def grew(before: str | None, after: str) -> bool:
+    """Whether there is more of an amount than there was."""
+    return (exact(after) or 0) > (exact(before) or 0)
+
+
+def _first_change(connection: sqlite3.Connection, since: str) -> int:
+    """The first change that was seen after a time; the log's times never decrease."""
+    low, high = connection.execute(
+        "SELECT coalesce(min(change_id), 0), coalesce(max(change_id), 0) + 1"
+        " FROM balance_change_rows"
+    ).fetchone()
+    while low < high:
+        middle = (low + high) // 2
+        (at,) = connection.execute(
+            "SELECT observed_at FROM balance_change_rows WHERE change_id >= ?"
+            " ORDER BY change_id LIMIT 1",
+            (middle,),
+        ).fetchone()
+        low, high = (low, middle) if at > since else (middle + 1, high)
+    return int(low)
 
 
 def listed(connection: sqlite3.Connection) -> Counter[str | None]:

@@ -221,6 +221,32 @@ def test_only_the_group_in_which_most_vanishes_is_held_back(site: Site) -> None:
     assert len(site.held_back()) == 25 * EACH
 
 
+def test_what_moves_between_wallets_has_not_vanished(site: Site) -> None:
+    """All of it, three times in a day, out of one group into another among it."""
+    lines = [f"{wallet(n)},,{'cold' if n < 50 else 'hot'}" for n in range(WALLETS)]
+    (site.database.parent / "wallets.csv").write_text("\n".join(["wallet_id,label,group", *lines]))
+    for moved in (50, 51, 7):
+        for number in range(WALLETS):
+            held = (EACH * number + place for place in range(EACH))
+            entries = (entry(token(n), "4", metadata={"name": "A name"}) for n in held)
+            site.provider.holds(wallet((number + moved) % WALLETS), *entries)
+        assert site.sync("--wallets-file", "wallets.csv") == 0
+        assert site.held == ALL
+    for number in range(WALLETS):
+        site.lists(number)
+    assert (site.sync(), site.held) == (1, ALL)
+
+
+def test_what_came_today_does_not_excuse_its_own_loss(site: Site) -> None:
+    for number in range(WALLETS):
+        new = (entry(token(5_000 + EACH * number + place), "4") for place in range(EACH))
+        site.provider.holds(wallet(number), *new)
+    assert site.sync("--allow-removals") == 0
+    for number in range(WALLETS):
+        site.lists(number)
+    assert (site.sync(), site.held) == (1, ALL)
+
+
 @pytest.mark.parametrize("wallets", [1, 19])
 def test_wallets_that_sell_their_last_are_not_held_up(site: Site, wallets: int) -> None:
     for number in range(wallets):
