@@ -77,11 +77,11 @@ def _provider(run: Run, command: Callable[..., Outcome]) -> list[str]:
     said += run("sync", WALLET, *once, f"http://127.0.0.1:{port}")
     with settings(f'proxy = "{UNUSED}"\n'):
         said += run("sync", WALLET, *once, "http://api.example.com")
-    wallets = [fake.wallet(number) for number in range(20)]
+    wallets = [fake.wallet(number) for number in range(40)]
     with fake.Provider() as provider:
-        for held in ([fake.entry(fake.token(1))], []):
-            for wallet in wallets:
-                provider.holds(wallet, *held)
+        for held in (1, 0):
+            for number, wallet in enumerate(wallets):
+                provider.holds(wallet, *[fake.entry(fake.token(number))] * held)
             ended = command("sync", *wallets, "--base-url", provider.url)
     return said + ended.err.splitlines()
 
