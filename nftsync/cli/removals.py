@@ -55,11 +55,11 @@ def removals(settings: Settings, *, limit: int, wide: bool, as_json: bool) -> No
       nftsync removals accept Treasury
       nftsync removals accept
     """
-    from nftsync.store import removals as store
+    from nftsync.store import held_back
     from nftsync.store.schema import reading
 
     with reading(settings.database) as connection:
-        rows, held = list(store.held_rows(connection)), store.held(connection)
+        rows, held = list(held_back.held_rows(connection)), held_back.held(connection)
     if as_json:
         print_json_rows([rows])
     elif rows:
@@ -79,14 +79,15 @@ def accept(settings: Settings, named: tuple[str, ...]) -> None:
     WALLET is an id, or a label that one wallet has. What vanished so far no longer counts against
     what vanishes next.
     """
-    from nftsync.store import removals as store
+    from nftsync.store import held_back
     from nftsync.store.labels import ids_in
+    from nftsync.store.removals import begin_anew
     from nftsync.text import progress_bar
 
     with open_existing(settings.database) as mirror:
         wallets = ids_in(mirror.connection, named) if named else None
-        before = store.held(mirror.connection)
-        numbers = store.numbers_held(mirror.connection, wallets)
+        before = held_back.held(mirror.connection)
+        numbers = held_back.numbers_held(mirror.connection, wallets)
         with progress_bar("wallets", len(numbers), unit="wallets", done=0, shown=None) as bar:
             for start in range(0, len(numbers), _AT_ONCE):
                 some = numbers[start : start + _AT_ONCE]
@@ -94,9 +95,9 @@ def accept(settings: Settings, named: tuple[str, ...]) -> None:
                 bar.update(len(some))
         if wallets is None:
             with mirror.transaction() as transaction:
-                store.begin_anew(transaction.connection)
-        after = store.held(mirror.connection)
-    let = store.Held(
+                begin_anew(transaction.connection)
+        after = held_back.held(mirror.connection)
+    let = held_back.Held(
         before.wallets - after.wallets,
         before.balances - after.balances,
         before.emptied - after.emptied,

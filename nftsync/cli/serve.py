@@ -144,7 +144,7 @@ def replay(settings: Settings, *, as_json: bool) -> int:
 
     from nftsync.daemon.schedule import replay_config
     from nftsync.replay.run import replay_once
-    from nftsync.store.removals import HELD_BACK
+    from nftsync.store.held_back import HELD_BACK
     from nftsync.text import counted, interruptible
 
     logging.getLogger("nftsync").addHandler(logging.NullHandler())  # the result says it all

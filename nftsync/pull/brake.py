@@ -2,9 +2,9 @@
 
 A provider with a fault may answer 200 with lists that are empty, cut short or full of zeros. One
 wallet that sells all it has looks the same, so what tells is how much goes at once: reads that show
-something to be gone wait until the run that made them ends (`stage`), are then judged together and
-with what was removed in the 24 hours before (`judge`), and are applied, or applied without what
-they show to be gone (`release`).
+something to be gone wait (`apply` keeps them) until the run that made them ends, are then judged
+together and with what was removed in the 24 hours before (`judge`), and are applied, or applied
+without what they show to be gone (`release`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from nftsync.pull.reads import Read, Subject, subject_of, weight
 from nftsync.records import Applied, Effort, OnRemovals, Removals
 from nftsync.store import removals
 from nftsync.store.database import explained
+from nftsync.store.mirror import Transaction
 from nftsync.times import now
 
 __all__ = ["RemovalBrake", "RemovalLimits"]
@@ -92,12 +93,17 @@ class RemovalBrake:
         """Seconds since the first of those that wait came."""
         return time.monotonic() - self._since if self._waiting else 0.0
 
-    def stage(self, all_applied: Sequence[Applied]) -> None:
-        """Keep the reads that the mirror has not applied because of what they show to be gone.
+    def apply(self, transaction: Transaction, run_id: int, reads: Sequence[Read]) -> list[Applied]:
+        """Apply reads, but keep those that show something to be gone: `staged`.
 
         Raises:
             StoreError: there is no room for them among the temporary files.
         """
+        all_applied = transaction.apply(reads, run_id=run_id, removals="stage")
+        self._keep(all_applied)
+        return all_applied
+
+    def _keep(self, all_applied: Sequence[Applied]) -> None:
         for applied in all_applied:
             if applied.result != "staged" or applied.removals is None:
                 continue
@@ -123,10 +129,10 @@ class RemovalBrake:
         self._held_groups, self._all_held, self._emptied_held = set(), False, False
         if self._limits.share >= 1:
             return
-        gone = removals.tally(connection, at)
+        gone = removals.vanished(connection, at)
         waiting = [each.removals for each in self._waiting.values()]
-        wallets = gone.wallets.total() + sum(bool(each.balances) for each in waiting)
-        balances = gone.balances.total() + sum(len(each.balances) for each in waiting)
+        wallets = gone.wallets + sum(bool(each.balances) for each in waiting)
+        balances = gone.balances + sum(len(each.balances) for each in waiting)
         if self._are_many(balances, wallets):
             self._judge_balances(connection, at)
         known = connection.execute("SELECT coalesce(max(token_no), 0) FROM tokens").fetchone()[0]
@@ -179,10 +185,12 @@ class RemovalBrake:
             # Who had it first has passed it on rather than who got it meanwhile.
             yield from sorted(losers.values(), key=lambda loser: loser[0] in gainers)[moved:]
 
-    def release(self, entries: int) -> dict[OnRemovals, list[Read]]:
-        """Hand out the next reads that need wait no longer, by how they are to be applied.
+    def release(self, transaction: Transaction, run_id: int, entries: int) -> list[Applied]:
+        """Apply the next reads that have been judged: wholly, or without what is gone: `held`.
 
         Args:
+            transaction: where.
+            run_id: the run that made them.
             entries: about how many list entries at most.
         """
         taken: dict[OnRemovals, list[Read]] = {"apply": [], "hold": []}
@@ -194,7 +202,11 @@ class RemovalBrake:
             entries -= weight(read)
         if not self._waiting:
             self.forget()
-        return taken
+        return [
+            applied
+            for how, reads in taken.items()
+            for applied in transaction.apply(reads, run_id=run_id, removals=how)
+        ]
 
     def forget(self) -> None:
         """Drop all that wait."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -19,10 +19,11 @@ from nftsync.pull.pool import Pool
 from nftsync.pull.process import Process
 from nftsync.pull.reads import Read, Reader, Subject, Task, afresh, subject_of, weight
 from nftsync.pull.result import Failure, SyncResult
-from nftsync.records import Applied, OnRemovals, WalletRead
+from nftsync.records import Applied, WalletRead
 from nftsync.store import removals, runs
 from nftsync.store.database import explained, sync_lock
-from nftsync.store.mirror import BatchSize, Mirror
+from nftsync.store.held_back import HELD_BACK
+from nftsync.store.mirror import BatchSize, Mirror, Transaction
 from nftsync.text import interruptible, progress_bar
 from nftsync.times import now
 
@@ -195,7 +196,7 @@ class _SyncRun:
         began = time.monotonic()
         reads = self._reader.take(self._batch.entries, timeout=_TIMEOUT)
         self._waited = time.monotonic() - began > _IDLE
-        again = self._write({"apply" if self._brake is None else "stage": reads})
+        again = self._write(lambda transaction: self._apply(transaction, reads)) if reads else 0
         self._error = self._error or self._reader.reason
         return len(reads) - again
 
@@ -204,22 +205,20 @@ class _SyncRun:
         if not self._brake:
             return False
         self._brake.judge(self._mirror.connection)
+        release, run_id = self._brake.release, self._run.run_id
         while self._brake:
-            self._write(self._brake.release(self._batch.entries))
+            self._write(lambda transaction: release(transaction, run_id, self._batch.entries))
         return True
 
-    def _write(self, how: Mapping[OnRemovals, Sequence[Read]]) -> int:
+    def _apply(self, transaction: Transaction, reads: Sequence[Read]) -> list[Applied]:
+        if self._brake is None:
+            return transaction.apply(reads, run_id=self._run.run_id)
+        return self._brake.apply(transaction, self._run.run_id, reads)
+
+    def _write(self, apply: Callable[[Transaction], list[Applied]]) -> int:
         """Apply reads, and submit those that are stale once more; return how many those are."""
-        reads = [read for reads in how.values() for read in reads]
-        if not reads:
-            return 0
         with self._mirror.transaction() as transaction:
-            applied = [
-                each
-                for on_removals, some in how.items()
-                for each in transaction.apply(some, run_id=self._run.run_id, removals=on_removals)
-            ]
-            applied = [self._give_up(x) if x.result == "stale" else x for x in applied]
+            applied = [self._give_up(x) if x.result == "stale" else x for x in apply(transaction)]
             if self._waited:
                 transaction.index_tokens(_INDEX_BESIDE)
             counts = self._run.counts.with_applied(applied)
@@ -227,10 +226,8 @@ class _SyncRun:
             counts.seconds = self._seconds()
             runs.save_counts(transaction.connection, self._run.run_id, counts)
         self._run.counts = counts
-        if self._brake is not None:
-            self._brake.stage(applied)
         self._unwritten -= sum(each.result != "staged" for each in applied)
-        self._batch.learn(sum(map(weight, reads)), self._mirror.lock_seconds)
+        self._batch.learn(sum(weight(x.read) for x in applied), self._mirror.lock_seconds)
         for each in applied:
             self._note(each)
         # Unconditional, as what they knew is gone.
@@ -261,7 +258,7 @@ class _SyncRun:
             return
         before = self._failures.pop(subject_of(read), None)
         if applied.result in {"failed", "incomplete", "held"}:
-            self._note_failure(read, removals.HELD_BACK if applied.result == "held" else None)
+            self._note_failure(read, HELD_BACK if applied.result == "held" else None)
             if before is None and read.passing and read.provider_down:
                 self._given_up.append(afresh(read))
         else:

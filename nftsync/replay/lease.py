@@ -10,14 +10,14 @@ import logging
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
 
 from nftsync.pull.brake import RemovalBrake
 from nftsync.pull.reads import AnyRead, Read
-from nftsync.records import Applied, ObjectRead, OnRemovals, WalletRead
+from nftsync.records import Applied, ObjectRead, WalletRead
 from nftsync.replay.config import ReplayConfig
 from nftsync.replay.work import Job
 from nftsync.store import queue, removals, runs
@@ -204,8 +204,7 @@ class LeasedRun:
         for read in aside:
             run.counts.requests += read.effort.requests
             run.counts.retries += read.effort.retries
-        applied = self._apply_known(transaction, {"stage": caused})
-        self.brake.stage(applied)
+        applied = self._counted(transaction, self.brake.apply(transaction, run.run_id, caused))
         over = [(each.read, each) for each in applied if each.result != "staged"]
         return [*((read, None) for read in aside), *over]
 
@@ -219,22 +218,17 @@ class LeasedRun:
         Returns:
             Each read, and what became of it.
         """
-        applied = self._apply_known(transaction, self.brake.release(entries))
+        _, run = self._under_way
+        released = self.brake.release(transaction, run.run_id, entries)
+        applied = self._counted(transaction, released)
         removals.forget_old(transaction.connection, now())
         if number := sum(each.result == "held" for each in applied):
             _log.warning("removals held back", extra={"reads": number})
         return [(each.read, each) for each in applied]
 
-    def _apply_known(
-        self, transaction: Transaction, how: Mapping[OnRemovals, Sequence[Read]]
-    ) -> list[Applied]:
-        """Apply reads, and count them in the run."""
+    def _counted(self, transaction: Transaction, applied: list[Applied]) -> list[Applied]:
+        """Count in the run what was applied."""
         _, run = self._under_way
-        applied = [
-            each
-            for on_removals, reads in how.items()
-            for each in transaction.apply(reads, run_id=run.run_id, removals=on_removals)
-        ]
         run.counts = run.counts.with_applied(applied)
         runs.save_counts(transaction.connection, run.run_id, run.counts)
         return applied

@@ -16,7 +16,8 @@ import msgspec
 from nftsync.exact_sum import is_zero
 from nftsync.records import Applied, Entry, OnRemovals, Result, TokenRead, WalletRead
 from nftsync.store.database import over_keys, write_rows
-from nftsync.store.removals import HELD_BACK, Gone, RecordedRemovals, fell, grew, summed
+from nftsync.store.held_back import HELD_BACK
+from nftsync.store.removals import Gone, RecordedRemovals, fell, grew, summed
 from nftsync.store.tokens import Token, TokenBatch
 
 __all__ = ["Batch"]

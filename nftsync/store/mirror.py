@@ -25,11 +25,12 @@ from nftsync.records import (
 from nftsync.store.balances import Batch
 from nftsync.store.checkpoints import Checkpoints
 from nftsync.store.contracts import take_in_contracts
-from nftsync.store.database import BUSY_SECONDS, begin_immediate, explained, kind_of, over_keys
+from nftsync.store.database import BUSY_SECONDS, begin_immediate, explained, kind_of
+from nftsync.store.held_back import reads_of_held
 from nftsync.store.in_use import FilesInUse
 from nftsync.store.present import last_observed
-from nftsync.store.removals import reads_of_held
 from nftsync.store.schema import open_store
+from nftsync.store.wallets import forget_answers
 from nftsync.times import now
 
 __all__ = ["BatchSize", "Mirror", "Transaction", "numbers_known", "store_object"]
@@ -259,13 +260,8 @@ class Mirror:
                     by_run.setdefault(run_id, []).append(read)
             for run_id, reads in by_run.items():
                 transaction.apply(reads, run_id=run_id)
-            # The next read must look at the whole list, as nobody has compared it with this.
-            over_keys(
-                connection,
-                "UPDATE wallets SET etag = NULL, body_sha256 = NULL"
-                " WHERE wallet_no IN (SELECT value FROM json_each(?))",
-                wallet_numbers,
-            )
+                wallets = [read.wallet_id for read in reads if isinstance(read, WalletRead)]
+                forget_answers(connection, wallets)  # nobody has compared one with this
 
     def index_tokens(self) -> None:
         """Bring the full-text index up to the newest token, in short transactions."""

@@ -161,12 +161,12 @@ _NAMED = (
 def _orphans(connection: sqlite3.Connection) -> Rule:
     found = Rule("whatever names a wallet, token, run, webhook or state names one that is there")
     for table, column, other, key in _NAMED:
-        checked, broken, example = connection.execute(
-            f"SELECT count(*), sum(o.{key} IS NULL), min(iif(o.{key} IS NULL, r.{column}, NULL))"  # noqa: S608 - our names
-            f" FROM {table} r LEFT JOIN {other} o ON o.{key} = r.{column}"
-            f" WHERE r.{column} IS NOT NULL"
-        ).fetchone()
-        found.checked += checked
+        broken, example = _looked_at(
+            found,
+            connection,
+            f"SELECT r.{column}, o.{key} IS NULL FROM {table} r"  # noqa: S608 - our names
+            f" LEFT JOIN {other} o ON o.{key} = r.{column} WHERE r.{column} IS NOT NULL",
+        )
         if broken:
             where = f"{table}: {column} {example} is not in {other}"
             found.breaks(f"{where}, nor {broken - 1:,} more" if broken > 1 else where, broken)
@@ -184,15 +184,24 @@ _LOGS = (
 def _times(connection: sqlite3.Connection) -> Rule:
     found = Rule("observed_at never decreases")
     for table, key in _LOGS:
-        checked, broken, example = connection.execute(
-            f"SELECT count(*), sum(now < before), min(iif(now < before, number, NULL)) FROM"  # noqa: S608 - our names
-            f" (SELECT {key} AS number, observed_at AS now,"
-            f" lag(observed_at) OVER (ORDER BY {key}) AS before FROM {table})"
-        ).fetchone()
-        found.checked += checked
+        broken, example = _looked_at(
+            found,
+            connection,
+            f"SELECT {key}, observed_at < lag(observed_at) OVER (ORDER BY {key}) FROM {table}",  # noqa: S608 - our names
+        )
         if broken:
             found.breaks(f"{table}: {key} {example}", broken)
     return found
+
+
+def _looked_at(found: Rule, connection: sqlite3.Connection, rows: str) -> tuple[int, str | int]:
+    """Look at rows of a name and whether it breaks a rule; return how many do, and the first."""
+    checked, broken, example = connection.execute(
+        f"WITH rows (name, breaks) AS ({rows})"  # noqa: S608 - our names
+        " SELECT count(*), coalesce(sum(breaks), 0), min(iif(breaks, name, NULL)) FROM rows"
+    ).fetchone()
+    found.checked += checked
+    return broken, example
 
 
 def _runs(connection: sqlite3.Connection) -> Rule:
