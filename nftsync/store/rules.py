@@ -152,6 +152,10 @@ _NAMED = (
     ("token_change_rows", "run_id", "sync_runs", "run_id"),
     ("token_change_rows", "webhook_id", "webhooks", "webhook_id"),
     ("token_sources", "token_no", "tokens", "token_no"),
+    ("removal_rows", "nullif(wallet_no, 0)", "wallets", "wallet_no"),
+    ("removal_rows", "token_no", "tokens", "token_no"),
+    ("removal_rows", "run_id", "sync_runs", "run_id"),
+    ("removal_rows", "webhook_id", "webhooks", "webhook_id"),
     ("wallet_state_rows", "wallet_no", "wallets", "wallet_no"),
     ("wallet_state_rows", "run_id", "sync_runs", "run_id"),
     ("wallets", "state_id", "wallet_state_rows", "state_id"),
@@ -164,8 +168,8 @@ def _orphans(connection: sqlite3.Connection) -> Rule:
         broken, example = _looked_at(
             found,
             connection,
-            f"SELECT r.{column}, o.{key} IS NULL FROM {table} r"  # noqa: S608 - our names
-            f" LEFT JOIN {other} o ON o.{key} = r.{column} WHERE r.{column} IS NOT NULL",
+            f"SELECT r.name, o.{key} IS NULL FROM (SELECT {column} AS name FROM {table}) r"  # noqa: S608 - our names
+            f" LEFT JOIN {other} o ON o.{key} = r.name WHERE r.name IS NOT NULL",
         )
         if broken:
             where = f"{table}: {column} {example} is not in {other}"

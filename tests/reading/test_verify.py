@@ -241,6 +241,10 @@ BREAKS = {
     "begins with the amount": "UPDATE balance_change_rows SET old_amount = '5' WHERE change_id = 3",
     "held_since": "UPDATE balance_rows SET held_since = NULL",
     "names one that is there": "DELETE FROM tokens WHERE token_no = 2",
+    "removal_rows: token_no 999": (
+        "INSERT INTO removal_rows (wallet_no, token_no, emptied, held, observed_at, read_at)"
+        " VALUES (0, 999, 1, 1, '2026', '2026')"
+    ),
     "runs count": "UPDATE sync_runs SET balances_added = balances_added + 1",
     "observed_at never": "UPDATE balance_change_rows SET observed_at = '2999' WHERE change_id = 2",
     "nobody works on": "UPDATE sync_runs SET status = 'running'",
