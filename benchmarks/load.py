@@ -30,7 +30,7 @@ from urllib.request import urlopen
 from benchmarks.webhooks import SECRET, call, free_port, provider, sync, wallets_of
 from nftsync.provider.webhooks import HEADER, sign
 
-_SENDERS = 16
+_SENDERS = 64
 #: The last trade, seconds before the last webhooks, which must tell of it.
 _LAST_TRADE = 10.0
 _LOOK_EVERY = 5.0
