@@ -190,14 +190,14 @@ class Removals(NamedTuple):
         wallet_no: the wallet's number; 0 where the token was read by its id.
         group: the wallet's group, if it has one.
         balances: tokens no longer listed, or of which less than half is left.
-        emptied: how many tokens there are of whose metadata nothing is left.
+        emptied: tokens of whose metadata nothing is left.
         gained: tokens that the wallet has got, or got more of.
     """
 
     wallet_no: int
     group: str | None
     balances: array[int]
-    emptied: int
+    emptied: array[int]
     gained: array[int]
 
 

@@ -136,8 +136,8 @@ class RemovalBrake:
         if self._are_many(balances, wallets):
             self._judge_balances(connection, at)
         known = connection.execute("SELECT coalesce(max(token_no), 0) FROM tokens").fetchone()[0]
-        emptied = gone.emptied + sum(each.emptied for each in waiting)
-        self._emptied_held = emptied > max(self._limits.rows, self._limits.share * known)
+        emptied = gone.emptied.union(*(each.emptied for each in waiting))
+        self._emptied_held = len(emptied) > max(self._limits.rows, self._limits.share * known)
 
     def _judge_balances(self, connection: sqlite3.Connection, at: str) -> None:
         balances: Counter[str | None] = Counter()

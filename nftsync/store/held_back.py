@@ -57,7 +57,8 @@ def held(connection: sqlite3.Connection) -> Held:
     """How much is held back; `since` is None where nothing is."""
     row = connection.execute(
         "SELECT count(DISTINCT nullif(wallet_no, 0)), coalesce(sum(old_amount IS NOT NULL), 0),"
-        " coalesce(sum(emptied), 0), min(observed_at) FROM removal_rows WHERE held"
+        " count(DISTINCT iif(emptied, token_no, NULL)), min(observed_at)"
+        " FROM removal_rows WHERE held"
     ).fetchone()
     return Held(*row)
 

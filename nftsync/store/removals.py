@@ -52,7 +52,7 @@ def summed(
     if not gone:
         return None
     balances = array("q", (no for no, (old, _, _) in gone.items() if old is not None))
-    emptied = sum(emptied for _, _, emptied in gone.values())
+    emptied = array("q", (no for no, (_, _, emptied) in gone.items() if emptied))
     return Removals(wallet_no, group, balances, emptied, array("q", gained))
 
 
@@ -139,12 +139,12 @@ class Vanished(NamedTuple):
     Attributes:
         balances: how many balances.
         wallets: of how many wallets.
-        emptied: tokens of whose metadata nothing was left, whoever holds them.
+        emptied: tokens of whose metadata nothing was left.
     """
 
     balances: int
     wallets: int
-    emptied: int
+    emptied: set[int]
 
 
 def fell(before: str | None, after: str) -> bool:
@@ -165,13 +165,16 @@ def without_metadata(content: Content) -> Content:
 
 def vanished(connection: sqlite3.Connection, at: str) -> Vanished:
     """How much was removed in the 24 hours before a time."""
-    row = connection.execute(
-        "SELECT count(old_amount), count(DISTINCT iif(old_amount IS NULL, NULL, wallet_no)),"
-        " count(DISTINCT iif(emptied, token_no, NULL)) FROM removal_rows"
-        " WHERE NOT held AND observed_at > ?",
-        (shifted(at, -_WINDOW),),
+    since = shifted(at, -_WINDOW)
+    balances, wallets = connection.execute(
+        "SELECT count(old_amount), count(DISTINCT iif(old_amount IS NULL, NULL, wallet_no))"
+        " FROM removal_rows WHERE NOT held AND observed_at > ?",
+        (since,),
     ).fetchone()
-    return Vanished(*row)
+    tokens = connection.execute(
+        "SELECT token_no FROM removal_rows WHERE NOT held AND observed_at > ? AND emptied", (since,)
+    )
+    return Vanished(balances, wallets, {number for (number,) in tokens})
 
 
 def removed(connection: sqlite3.Connection, at: str) -> Iterator[tuple[int, str | None, int]]:

@@ -23,6 +23,7 @@ from nftsync.provider.webhooks import sign
 WALLETS, EACH = 100, 5
 ALL = WALLETS * EACH
 SECRET = "the secret of this test"
+NAMED = {"metadata": {"name": "A name"}}
 
 
 @dataclass
@@ -40,7 +41,7 @@ class Site:
     def lists(self, number: int, *places: int, amount: str = "4", **fields: Any) -> None:
         """Let a wallet list the tokens at some of its places."""
         tokens = (EACH * number + place for place in places)
-        fields = {"metadata": {"name": "A name"}, **fields}
+        fields = {**NAMED, **fields}
         self.provider.holds(wallet(number), *(entry(token(n), amount, **fields) for n in tokens))
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
@@ -194,6 +195,20 @@ def test_emptied_metadata_is_held_back_and_the_truth_clears_it(site: Site) -> No
     assert (site.sync(), site.names, site.held_back()) == (0, ALL, [])
 
 
+def test_one_token_that_all_wallets_hold_is_one_whose_metadata_was_emptied(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NFTSYNC_REMOVAL_LIMIT", "0.1")
+    monkeypatch.setenv("NFTSYNC_REMOVAL_ROWS", "10")
+    shared = token(9_000)
+    for metadata in ({"name": "A name"}, {}):
+        for number in range(WALLETS):
+            own = (entry(token(EACH * number + n), "4", **NAMED) for n in range(EACH))
+            site.provider.holds(wallet(number), *own, entry(shared, "1", metadata=metadata))
+        assert site.sync() == 0
+    assert site.query(f"SELECT name FROM tokens WHERE token_id = '{shared}'") == [(None,)]
+
+
 def test_what_the_rest_of_a_run_finds_is_applied(site: Site) -> None:
     for number in range(60):
         site.lists(number)
@@ -228,7 +243,7 @@ def test_what_moves_between_wallets_has_not_vanished(site: Site) -> None:
     for moved in (50, 51, 7):
         for number in range(WALLETS):
             held = (EACH * number + place for place in range(EACH))
-            entries = (entry(token(n), "4", metadata={"name": "A name"}) for n in held)
+            entries = (entry(token(n), "4", **NAMED) for n in held)
             site.provider.holds(wallet((number + moved) % WALLETS), *entries)
         assert site.sync("--wallets-file", "wallets.csv") == 0
         assert site.held == ALL
