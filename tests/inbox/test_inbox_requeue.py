@@ -15,8 +15,11 @@ from inbox_world import LONG_AGO, ORGANIZATION, Inbox, body_of, quarantine_id, w
 from provider import uuid
 from worlds import Outcome
 
+from nftsync.provider.webhooks import Unusable, Webhook, read_webhook
 from nftsync.store import STATES
 from nftsync.store.database import connect_writer
+from nftsync.store.mirror import Mirror
+from nftsync.store.requeue import numbers_of_ids, requeue
 
 Command = Callable[..., Outcome]
 
@@ -104,6 +107,21 @@ def test_of_a_whole_quarantine_those_go_back_that_can(inbox: Inbox, command: Com
     assert done.err.count(" stays: still unusable: ") == 20
     assert "5 more stay as they are." in done.err
     assert sorted(inbox.states()) == ["pending"] * 50 + ["quarantined"] * 25
+
+
+def test_one_that_was_put_back_meanwhile_and_is_worked_on_stays_so(inbox: Inbox) -> None:
+    """Else it would be claimed twice."""
+    inbox.receive(body_of(1), organization=uuid(2, 0xC))
+    name = quarantine_id(body_of(1))
+
+    def read(body: bytes) -> Webhook | Unusable:
+        inbox.run("UPDATE webhooks SET state = 'running', lease_no = 5, finished_at = NULL")
+        return read_webhook(body, None)
+
+    with Mirror(inbox.database) as mirror:
+        done = list(requeue(mirror, numbers_of_ids(mirror.connection, [name]), read))
+    assert sum(step.put_back for step in done) == 0
+    assert (inbox.row(name)["state"], inbox.row(name)["lease_no"]) == ("running", 5)
 
 
 # Beside others ----------------------------------------------------------------------------------

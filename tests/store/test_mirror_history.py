@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from nftsync import frames
@@ -25,15 +26,19 @@ def named(name: str) -> Content:
     return tuple(name if column == "name" else None for column in CONTENT_COLUMNS)
 
 
-def apply(mirror: Mirror, wallet: str, *entries: Entry, outcome: str = "ok") -> Applied:
-    read = WalletRead(
+def of(wallet: str, number: int, *entries: Entry, outcome: str = "ok") -> WalletRead:
+    return WalletRead(
         wallet_id=wallet,
-        sequence=mirror.numbers.take(),
+        sequence=number,
         started_at=now(),
         outcome=outcome,
         entries=list(entries),
         digest=repr(entries),
     )
+
+
+def apply(mirror: Mirror, wallet: str, *entries: Entry, outcome: str = "ok") -> Applied:
+    read = of(wallet, mirror.numbers.take(), *entries, outcome=outcome)
     with mirror.transaction() as transaction:
         (applied,) = transaction.apply([read])
     return applied
@@ -121,14 +126,29 @@ def test_an_incomplete_read_takes_the_digest_of_the_complete_one_away(mirror: Mi
     apply(mirror, A, (T, "1", named("old")))
     late = mirror.numbers.take()
     apply(mirror, A, outcome="incomplete")
-    changed = WalletRead(
-        wallet_id=B,
-        sequence=late,
-        started_at=now(),
-        outcome="ok",
-        entries=[(T, "1", named("new"))],
-    )
     with mirror.transaction() as transaction:
-        transaction.apply([changed])
+        transaction.apply([of(B, late, (T, "1", named("new")))])
     rows = mirror.connection.execute("SELECT body_sha256 FROM wallets WHERE wallet_id = ?", (A,))
     assert rows.fetchall() == [(None,)]
+
+
+def test_unchanged_is_not_what_the_same_batch_shows_to_be_outdated(mirror: Mirror) -> None:
+    """B's list has the token renamed; A's later answer is that of before, so it is named back."""
+    first = (T, "1", named("first"))
+    apply(mirror, A, first)
+    renamed = of(B, mirror.numbers.take(), (T, "1", named("second")))
+    known = of(A, mirror.numbers.take(), first)
+    unchanged = msgspec.structs.replace(known, outcome="unchanged", entries=[])
+    with mirror.transaction() as transaction:
+        applied = transaction.apply([renamed, unchanged])
+    assert [each.result for each in applied] == ["ok", "stale"]  # it is made again
+
+
+def test_a_list_that_began_before_the_last_holder_let_go_has_no_say(mirror: Mirror) -> None:
+    apply(mirror, A, (T, "1", named("old")))
+    late = mirror.numbers.take()
+    apply(mirror, A, (T, "2", named("old")))  # later, and the name was still the same
+    apply(mirror, A)
+    with mirror.transaction() as transaction:
+        transaction.apply([of(B, late, (T, "1", named("a slip")))])
+    assert mirror.connection.execute("SELECT name FROM tokens").fetchall() == [("old",)]
