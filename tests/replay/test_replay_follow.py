@@ -117,6 +117,19 @@ def test_a_claim_whose_lease_ends_midway_is_let_go(place: Place, provider: Provi
     assert (result.done, result.fetches) == (4_100, 1)
 
 
+def test_what_a_lost_lease_had_settled_is_settled_by_the_next_read(
+    place: Place, provider: Provider
+) -> None:
+    provider.on(path_of(1), OK, reply(b"", 404))
+    place.receive("Wallet", *[wallet(1)] * 4_100)  # more than one transaction marks
+    place.run(
+        "CREATE TRIGGER lost AFTER UPDATE OF state ON webhooks WHEN new.state = 'done'"
+        " BEGIN DELETE FROM leases; END"
+    )
+    result = place.replay(timing=Timing(renew=0.0, poll=0.0))
+    assert (result.done, result.failed) == (4_000, 100)
+
+
 # Trouble with the database ----------------------------------------------------------------------
 
 

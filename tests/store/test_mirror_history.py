@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from nftsync import frames
-from nftsync.records import CONTENT_COLUMNS, Applied, Content, Entry, WalletRead
+from nftsync.records import CONTENT_COLUMNS, Applied, Content, Entry, TokenRead, WalletRead
 from nftsync.store.mirror import Mirror
 from nftsync.times import now
 
-A, B = (f"aaaaaaaa-0000-4000-8000-00000000000{n}" for n in range(2))
+A, B, C = (f"aaaaaaaa-0000-4000-8000-00000000000{n}" for n in range(3))
 T, U = (f"bbbbbbbb-0000-4000-8000-00000000000{n}" for n in range(2))
 
 
@@ -22,8 +22,9 @@ def mirror(tmp_path: Path):
         yield mirror
 
 
-def named(name: str) -> Content:
-    return tuple(name if column == "name" else None for column in CONTENT_COLUMNS)
+def named(name: str, description: str | None = None) -> Content:
+    shown = {"name": name, "description": description}
+    return tuple(shown.get(column) for column in CONTENT_COLUMNS)
 
 
 def of(wallet: str, number: int, *entries: Entry, outcome: str = "ok") -> WalletRead:
@@ -152,3 +153,40 @@ def test_a_list_that_began_before_the_last_holder_let_go_has_no_say(mirror: Mirr
     with mirror.transaction() as transaction:
         transaction.apply([of(B, late, (T, "1", named("a slip")))])
     assert mirror.connection.execute("SELECT name FROM tokens").fetchall() == [("old",)]
+
+
+def test_who_lets_go_last_may_have_read_first(mirror: Mirror) -> None:
+    apply(mirror, A, (T, "1", named("old")))
+    late = mirror.numbers.take()
+    apply(mirror, B, (T, "1", named("new")))
+    apply(mirror, B)
+    apply(mirror, A)
+    with mirror.transaction() as transaction:
+        transaction.apply([of(C, late, (T, "1", named("a slip")))])
+    assert mirror.connection.execute("SELECT name FROM tokens").fetchall() == [("new",)]
+
+
+def test_the_same_list_has_the_say_once_it_is_later_than_the_read_by_id(mirror: Mirror) -> None:
+    """Though the mirror had not said what it says, as the read by id was the later one then."""
+    apply(mirror, A, (T, "1", named("of the list", "old")))
+    entry = (T, "1", named("of the list", "new"))
+    late = of(A, mirror.numbers.take(), entry)
+    by_id = TokenRead(
+        token_id=T,
+        sequence=mirror.numbers.take(),
+        started_at=now(),
+        outcome="ok",
+        content=named("by id"),
+    )
+    for reads in ([by_id], [late]):
+        with mirror.transaction() as transaction:
+            transaction.apply(reads)
+    shown = "SELECT name, description FROM tokens"
+    assert mirror.connection.execute(shown).fetchall() == [("by id", "new")]
+    again = of(A, mirror.numbers.take(), entry)
+    unchanged = msgspec.structs.replace(again, outcome="unchanged", entries=[])
+    with mirror.transaction() as transaction:
+        (applied,) = transaction.apply([unchanged])
+    assert applied.result == "stale"  # it is made again, and then it has the say
+    apply(mirror, A, entry)
+    assert mirror.connection.execute(shown).fetchall() == [("of the list", "new")]
