@@ -8,15 +8,19 @@ from pathlib import Path
 
 import pytest
 from provider import Provider, entry, token, uuid, wallet
-from replay_world import Place, in_time, settled
+from replay_world import Place, in_time, path_of, settled
 
 from nftsync.daemon.schedule import replay_config
 from nftsync.errors import InputError
+from nftsync.provider.client import ClientConfig
 from nftsync.provider.routes import Route
+from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
+from nftsync.pull.run import sync_wallets
 from nftsync.replay.run import replay_once
 from nftsync.settings import load
 from nftsync.store.database import sync_lock
+from nftsync.store.wallets import WalletLine
 
 ANY = {"*": Route(kind="sync")}
 SELDOM = {"*": Route(kind="sync", at_most_every=timedelta(minutes=15))}
@@ -46,7 +50,9 @@ def test_a_sync_that_is_too_early_waits(known: Place, provider: Provider) -> Non
         in_time(0),
     )
     known.receive("Whatever", uuid(1))
+    before = len(provider.requests())
     assert known.replay(SELDOM).done == 1
+    assert len(provider.requests()) == before + 2
     provider.holds(wallet(3), entry(token(3)))
     known.receive("Wallet", wallet(3))
     assert known.replay(SELDOM).done == 1
@@ -59,6 +65,16 @@ def test_a_sync_that_is_too_early_waits(known: Place, provider: Provider) -> Non
     known.run("UPDATE sync_runs SET started_at = ?", in_time(-901))
     known.make_due()
     assert known.replay(SELDOM).done == 1
+
+
+def test_a_sync_of_some_wallets_is_none_of_all(known: Place, provider: Provider) -> None:
+    known.receive("Whatever", uuid(1))
+    client = ClientConfig(base_url=provider.url)
+    request = SyncRequest(wallets=[WalletLine(wallet(0))])
+    assert sync_wallets(known.database, client, request, progress=False).status == "ok"
+    before = len(provider.requests(path_of(1)))
+    assert known.replay(ANY).done == 1
+    assert len(provider.requests(path_of(1))) == before + 1
 
 
 def test_what_keeps_a_sync_from_being_made_is_told_and_costs_no_attempt(

@@ -10,6 +10,7 @@ from replay_world import NOTHING, OURS, THEIRS, Gate, Place, path_of, settled, w
 from worlds import PATIENCE
 
 from nftsync.provider.routes import Route
+from nftsync.replay.config import Timing
 
 TRANSFER_PATH = f"/v1/transfers/{uuid(7)}"
 ROUTES = {
@@ -181,6 +182,23 @@ def test_a_webhook_during_its_objects_read_causes_another(place: Place, provider
     assert place.run("SELECT new_amount, webhook_id FROM balance_changes ORDER BY change_id") == [
         *zip(("1", "2"), names, strict=True)
     ]
+
+
+def test_a_read_that_began_before_a_webhook_came_is_not_enough_for_it(
+    known: Place, provider: Provider
+) -> None:
+    """The wallet is being read as the holder of a token when its own webhook comes."""
+    gate = Gate(reply(balances(entry(token(1)))))
+    provider.on(path_of(1), gate, reply(balances(entry(token(1), "2"))))
+    provider.on(f"/v1/tokens/{token(1)}", reply(b'{"id": "%s"}' % token(1).encode()))
+    known.receive("Token", token(1))
+    with known.following({"Token": Route(holders=True)}, timing=Timing(poll=0.01)) as following:
+        assert gate.arrived.wait(PATIENCE)
+        known.receive("Wallet", wallet(1))
+        following.until_states(running=2)
+        gate.go_on.set()
+        following.until_states(done=2)
+    assert known.run("SELECT amount FROM balances WHERE wallet_id = ?", wallet(1)) == [("2",)]
 
 
 def test_a_read_that_a_later_one_overtook_is_made_again(place: Place, provider: Provider) -> None:

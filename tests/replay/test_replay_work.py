@@ -19,13 +19,13 @@ def test_every_job_that_is_not_dropped_gets_all_its_reads(data: st.DataObject) -
     work = Work()
     sequence = 0
     jobs: list[Job] = []
-    under_way: list[AnyTask] = []
+    under_way: list[tuple[AnyTask, int]] = []  # each with the number that it took as it began
 
-    def end_read(task: AnyTask) -> None:
+    def end_read(task: AnyTask, began: int) -> None:
         assert isinstance(task, WalletTask)
-        read = WalletRead(wallet_id=task.wallet_id, sequence=sequence, started_at="", outcome="ok")
+        read = WalletRead(wallet_id=task.wallet_id, sequence=began, started_at="", outcome="ok")
         for served in work.fulfilled(read, stale=False):
-            assert served.since < sequence
+            assert served.since < began
             if not served.waits_for:
                 work.drop(served)
 
@@ -38,16 +38,16 @@ def test_every_job_that_is_not_dropped_gets_all_its_reads(data: st.DataObject) -
             work.add(jobs[-1], [WalletTask(wallet(number), etag="known") for number in numbers])
         elif step == "submit":
             submitted = work.submit()
-            assert not {task.wallet_id for task in submitted} & {t.wallet_id for t in under_way}
-            under_way += submitted
+            assert not {task.wallet_id for task in submitted} & {t.wallet_id for t, _ in under_way}
+            under_way += [(task, sequence) for task in submitted]
         elif step == "read" and under_way:
-            end_read(under_way.pop(data.draw(st.integers(0, len(under_way) - 1))))
+            end_read(*under_way.pop(data.draw(st.integers(0, len(under_way) - 1))))
         elif step == "withdraw":
-            work.withdrawn([under_way.pop() for _ in range(len(under_way) // 2)])
+            work.withdrawn([under_way.pop()[0] for _ in range(len(under_way) // 2)])
         elif step == "drop" and jobs:
             work.drop(jobs.pop(data.draw(st.integers(0, len(jobs) - 1))))
     while any(each.waits_for for each in jobs):
-        under_way += work.submit()
-        assert under_way, "a job waits for a read that nobody makes"
         sequence += 1
-        end_read(under_way.pop())
+        under_way += [(task, sequence) for task in work.submit()]
+        assert under_way, "a job waits for a read that nobody makes"
+        end_read(*under_way.pop())

@@ -118,6 +118,30 @@ def test_a_repeat_that_is_waited_for_holds_up_nobody(lying: Provider, database: 
     assert replayed(database) == mirrored(database)
 
 
+def test_what_had_failed_when_a_run_was_cut_off_is_read_as_it_goes_on(
+    lying: Provider, database: Path
+) -> None:
+    """Also what had been read in part; and neither counts as failed any more."""
+    stopped = threading.Event()
+
+    def last(peer: Peer) -> bool:
+        stopped.set()
+        return one_token_each(peer)
+
+    lying.always(one_token_each)
+    lying.on(path_of(1), reply(status=404))
+    lying.on(path_of(2), reply(balances(nextPage="more")))
+    lying.on(path_of(4), last)
+    result = run(lying, database, range(9), concurrency=1, stopped=stopped)
+    assert (result.status, result.wallets.failed) == ("interrupted", 2)
+    for number in (1, 2, 4):
+        lying.on(path_of(number), one_token_each)
+    again = run(lying, database, [], resume=True)
+    assert (again.run_id, again.status) == (result.run_id, "ok")
+    assert (again.wallets.ok, again.wallets.failed) == (9, 0)
+    assert len(mirrored(database)) == 9
+
+
 def test_a_wallet_that_fails_only_at_first_is_read_at_the_end(
     lying: Provider, database: Path
 ) -> None:
