@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["verify"]
 
 _DIFFERENCE = (
-    *(Column("wallet", "wallet_id", "id", name="label"), Column("token", "token_id", "id")),
+    *(
+        Column("wallet", "wallet_id", "id", name="label"),
+        Column("token", "token_id", "id", name="name"),
+    ),
     *(Column("field", "field"), Column("mirror", "mirror"), Column("provider", "provider")),
     Column("webhooks", "why", "message"),
 )
@@ -117,10 +120,13 @@ def _repairing(settings: Settings, *, shown: bool | None) -> Any:
 def _show(found: Verification, *, limit: int, wide: bool) -> None:
     import msgspec
 
-    rows = [msgspec.structs.asdict(each) for each in found.differences]
+    differences = sorted(found.differences, key=lambda x: (x.label or x.wallet_id, x.token_id))
+    rows = [msgspec.structs.asdict(each) for each in differences]
     if rows:
         print_table([rows[:limit] if limit else rows], _DIFFERENCE, wide=wide)
         say_left_out(limit, found.differences_total, "differences")
+        if found.untold is not None:
+            click.echo(f"{found.untold[:1].upper()}{found.untold[1:]}.")
     for each in found.unread[:limit] if limit else found.unread:
         say(f"nftsync: {named(each.wallet_id, each.label)}: {one_line(each.error)}")
     say_left_out(limit, len(found.unread), "wallets that could not be read")
@@ -142,7 +148,7 @@ def _summary(found: Verification) -> str:
         rules = f"all {len(found.rules)} rules of the mirror hold (over {rows:,} rows)"
     if not found.sampled:
         return f"{rules[:1].upper()}{rules[1:]}."
-    text = f"{counted(found.compared, 'wallet')} of {found.tracked:,} compared"
+    text = f"{found.compared:,} of {counted(found.tracked, 'wallet')} compared"
     text += f" ({counted(found.balances, 'balance')}): "
     if found.differing:
         text += f"{found.differing:,} differ, in {counted(found.differences_total, 'place')}"

@@ -39,13 +39,14 @@ class Difference(msgspec.Struct, kw_only=True):
         wallet_id: the wallet whose list shows it.
         label: its name for people.
         token_id: the token.
+        name: what the mirror knows it by.
         field: `amount`, or the field of the token's content.
         mirror: what the mirror has, as text; None: nothing.
         provider: what the provider shows; None: nothing.
         read_at: when the mirror's last complete read of the wallet began.
         webhook: the state of the newest webhook that named the wallet or the token since then;
             None: there is none.
-        why: whether a webhook should have told, and what to do, for a person.
+        why: whether a webhook told of it, and what to do, for a person.
     """
 
     wallet_id: str
@@ -55,6 +56,7 @@ class Difference(msgspec.Struct, kw_only=True):
     mirror: str | None
     provider: str | None
     read_at: str | None
+    name: str | None = None
     webhook: str | None = None
     why: str = ""
 

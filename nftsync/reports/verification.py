@@ -50,6 +50,7 @@ class Verification(msgspec.Struct, kw_only=True):
         likely_at_most: where none differs, the share of all wallets that may, with 95 % certainty.
         differences: in what they differ, the first 10,000.
         differences_total: how many there are.
+        untold: whether a webhook should have told of those of which none did, for a person.
         unread: wallets that could not be read.
         rules: the mirror's own rules.
         error: why it could not go on.
@@ -71,6 +72,7 @@ class Verification(msgspec.Struct, kw_only=True):
     likely_at_most: float | None = None
     differences: list[Difference] = []
     differences_total: int = 0
+    untold: str | None = None
     unread: list[Unread] = []
     rules: list[Rule] = []
     error: str | None = None
@@ -168,7 +170,8 @@ def verify(
             found.repaired = [wallet for wallet in wrong if wallet not in compared.differing]
     _take_over(found, compared)
     with reading(database) as connection:
-        _explain(connection, found.differences, has_receiver=has_receiver)
+        if _explain(connection, found.differences):
+            found.untold = _why_untold(connection, has_receiver=has_receiver)
     found.seconds = round(time.monotonic() - began, 3)
     return found
 
@@ -215,13 +218,18 @@ _TOLD = {
 }
 
 
-def _explain(
-    connection: sqlite3.Connection, differences: Sequence[Difference], *, has_receiver: bool
-) -> None:
-    """Say of each difference whether a webhook should have told."""
+def _explain(connection: sqlite3.Connection, differences: Sequence[Difference]) -> bool:
+    """Say of each its token's name and which webhook told of it; return if of any none did."""
     ids = {x.wallet_id for x in differences} | {x.token_id for x in differences}
     if not ids:
-        return
+        return False
+    any_untold = False
+    named = over_keys(
+        connection,
+        "SELECT t.token_id, t.name FROM json_each(?) k JOIN tokens t ON t.token_id = k.value",
+        ids,
+    )
+    names = dict(named)
     rows = over_keys(
         connection,
         "SELECT resource_id, max(webhook_no), state, received_at FROM webhooks"
@@ -237,14 +245,8 @@ def _explain(
     )
     held_back = set(held)
     newest = {resource: (received_at, state) for resource, _, state, received_at in rows}
-    count, last = connection.execute("SELECT count(*), max(received_at) FROM webhooks").fetchone()
-    if count:
-        others = f"though {counted(count, 'webhook')} came, the last at {last[:19]}Z"
-    elif has_receiver:
-        others = "and none ever came, though a webhook secret is set: is the receiver registered?"
-    else:
-        others = "as no receiver is set up: only a sync brings what changes"
     for each in differences:
+        each.name = names.get(each.token_id)
         told = [newest[x] for x in (each.wallet_id, each.token_id) if x in newest]
         if (each.wallet_id, each.token_id) in held_back:
             each.why = "held back, as too much vanished at once: `nftsync removals`"
@@ -254,5 +256,16 @@ def _explain(
             received_at, each.webhook = max(since)
             each.why = f"a webhook told of it at {received_at[:19]}Z {_TOLD[each.webhook]}"
         else:
-            read = f" since the read at {each.read_at[:19]}Z" if each.read_at else ""
-            each.why = f"no webhook told of it{read}, {others}"
+            each.why = f"none since {each.read_at[:19]}Z" if each.read_at else "none"
+            any_untold = True
+    return any_untold
+
+
+def _why_untold(connection: sqlite3.Connection, *, has_receiver: bool) -> str:
+    """Whether webhooks were to be expected."""
+    count, last = connection.execute("SELECT count(*), max(received_at) FROM webhooks").fetchone()
+    if count:
+        return f"{counted(count, 'webhook')} came, the last at {last[:19]}Z, but none told of it"
+    if has_receiver:
+        return "no webhook ever came, though a webhook secret is set: is the receiver registered?"
+    return "no receiver is set up: only a sync brings what changes"

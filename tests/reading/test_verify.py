@@ -45,7 +45,7 @@ def test_a_mirror_that_is_right_is_told_so_in_a_line_and_nothing_is_written(
     before = digest(site.database)
     done = verify()
     assert (done.code, done.err) == (0, "")
-    assert done.out.startswith("4 wallets of 4 compared (20 balances): none differs; all ")
+    assert done.out.startswith("4 of 4 wallets compared (20 balances): none differs; all ")
     assert done.out.count("\n") == 1
     assert digest(site.database) == before
 
@@ -53,7 +53,7 @@ def test_a_mirror_that_is_right_is_told_so_in_a_line_and_nothing_is_written(
 def test_a_sample_says_what_it_proves_of_all(verify: Verify) -> None:
     done = verify("--sample", 2, of="")
     assert done.code == 0
-    assert "2 wallets of 4 compared" in done.out
+    assert "2 of 4 wallets compared" in done.out
     assert "95 % certain: less than 77.6% of all do" in done.out
     assert verify("--sample", 2).code == 2  # with --all
 
@@ -98,11 +98,13 @@ def test_what_differs_is_listed_and_a_sync_does_not_see_it_and_repair_does(
     (one,) = found.json["differences"]
     assert (one["wallet_id"], one["label"], one["token_id"]) == (who, "Treasury", what)
     assert (one["field"], one["mirror"], one["webhook"]) == ("amount", "777", None)
-    assert one["why"].endswith("as no receiver is set up: only a sync brings what changes")
+    assert one["why"].startswith("none since 2")
+    assert found.json["untold"] == "no receiver is set up: only a sync brings what changes"
     assert (found.json["differing"], found.json["compared"], found.json["repair"]) == (1, 4, None)
     told = verify()
     assert told.code == 1
     assert told.out.splitlines()[2].startswith("Treasury")
+    assert one["name"] in told.out
     assert mirrored(site.database)[who, what] == "777"
 
     repaired = verify("--repair", "--json")
@@ -134,8 +136,9 @@ def test_what_is_held_back_is_told_as_that(site: Site, verify: Verify) -> None:
         " WHERE wallet_id = ? AND token_id = ?",
         *(who, what),
     )
-    (one,) = verify("--json").json["differences"]
-    assert one["why"].startswith("held back, as too much vanished at once")
+    found = verify("--json").json
+    assert found["differences"][0]["why"].startswith("held back, as too much vanished at once")
+    assert found["untold"] is None
 
 
 STATES = ["pending", "failed", "dead", "unrouted", "done"]
@@ -147,17 +150,17 @@ def test_each_difference_says_whether_a_webhook_should_have_told(
     monkeypatch.setattr("nftsync.reports.verification._SETTLES", 0.0)
     monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", "a-secret-that-is-long-enough")
     _, what = tamper(site)
-    (one,) = verify("--json").json["differences"]
-    assert "none ever came, though a webhook secret is set" in one["why"]
+    untold = verify("--json").json["untold"]
+    assert "no webhook ever came, though a webhook secret is set" in untold
     run(
         site.database,
         "INSERT INTO webhooks (webhook_id, resource_type, resource_id, received_at, state)"
         " VALUES ('w', 'Token', ?, '2001-01-01T00:00:00.000000Z', 'done')",
         what,
     )
-    (one,) = verify("--json").json["differences"]
-    assert "though 1 webhook came, the last at 2001-01-01T00:00:00Z" in one["why"]
-    assert one["webhook"] is None
+    found = verify("--json").json
+    assert "1 webhook came, the last at 2001-01-01T00:00:00Z" in found["untold"]
+    assert found["differences"][0]["webhook"] is None
     for state in STATES:
         run(site.database, "UPDATE webhooks SET received_at = ?, state = ?", now(), state)
         (one,) = verify("--json").json["differences"]
