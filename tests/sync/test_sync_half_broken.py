@@ -23,7 +23,10 @@ import nftsync
 from nftsync.provider.client import ClientConfig
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
+from nftsync.records import WalletRead
+from nftsync.store.mirror import Mirror
 from nftsync.store.wallets import WalletLine
+from nftsync.times import now
 
 #: Enough for reads to be made by a process of their own.
 MANY = 510
@@ -140,6 +143,29 @@ def test_what_had_failed_when_a_run_was_cut_off_is_read_as_it_goes_on(
     assert (again.run_id, again.status) == (result.run_id, "ok")
     assert (again.wallets.ok, again.wallets.failed) == (9, 0)
     assert len(mirrored(database)) == 9
+
+
+def test_a_read_that_another_overtook_is_made_again(lying: Provider, database: Path) -> None:
+    """A replay beside the sync reads the wallet later, and has applied it sooner."""
+
+    def overtaken(peer: Peer) -> bool:
+        with Mirror(database) as mirror, mirror.transaction() as transaction:
+            later = WalletRead(
+                wallet_id=wallet(1),
+                sequence=mirror.numbers.take(),
+                started_at=now(),
+                outcome="ok",
+                entries=[(token(1), "2", None)],
+            )
+            transaction.apply([later])
+        return one_token_each(peer)
+
+    lying.always(one_token_each)
+    lying.on(path_of(1), overtaken, reply(balances(entry(token(1), "3"))))
+    result = run(lying, database, range(3))
+    assert (result.status, result.wallets.ok) == ("ok", 3)
+    assert attempts(lying)[path_of(1)] == 2
+    assert mirrored(database)[wallet(1), token(1)] == "3"
 
 
 def test_a_wallet_that_fails_only_at_first_is_read_at_the_end(
