@@ -209,3 +209,17 @@ def test_the_read_that_started_later_wins_whatever_order_they_end_in(
                 else:
                     model.applied_token(read.token_id, read.sequence, versions[ask.tick])
             check(mirror, model)
+
+
+def test_numbers_grow_in_all_processes_after_a_restart_too(tmp_path: Path) -> None:
+    """Though the machine's clock begins anew then, or the file is on another machine."""
+    database = tmp_path / "nftsync.db"
+    with Mirror(database) as mirror:
+        before = mirror.numbers.take()
+        mirror.connection.execute(
+            "UPDATE mirror_state SET greatest_ticket = ?, ticket_offset = ticket_offset - ?",
+            (before, 10**15),
+        )
+    with Mirror(database) as one, Mirror(database) as other:
+        taken = [each.numbers.take() for _ in range(20) for each in (one, other)]
+    assert taken == sorted({before, *taken})[1:]
