@@ -13,7 +13,6 @@ import sqlite3 as real_sqlite3
 import sys
 import threading as real_threading
 import time as real_time
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -238,10 +237,16 @@ class Lock:
         self.release()
 
 
+class _Waiter:
+    """Who waits for a condition; equal to nobody else."""
+
+    told = False
+
+
 class Condition:
     def __init__(self, lock: Lock | None = None) -> None:
         self._lock = lock or Lock()
-        self._waiting: deque[list[bool]] = deque()
+        self._waiting: list[_Waiter] = []
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -250,17 +255,17 @@ class Condition:
         self._lock.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        told = [False]
-        self._waiting.append(told)
+        waiter = _Waiter()
+        self._waiting.append(waiter)
         self._lock.release()
         try:
-            MACHINE.pause(lambda: told[0], timeout)
+            MACHINE.pause(lambda: waiter.told, timeout)
         finally:
-            if told in self._waiting:
-                self._waiting.remove(told)
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
             if not self._lock.acquire():
                 raise AssertionError("a condition's lock is free where threads give way")
-        return told[0]
+        return waiter.told
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
         end = None if timeout is None else MACHINE.now + timeout
@@ -273,7 +278,7 @@ class Condition:
 
     def notify(self, n: int = 1) -> None:
         for _ in range(min(n, len(self._waiting))):
-            self._waiting.popleft()[0] = True
+            self._waiting.pop(0).told = True
 
     def notify_all(self) -> None:
         self.notify(len(self._waiting))
