@@ -13,8 +13,7 @@ __all__ = ["Gunzip", "NoRoom", "Room", "gunzip", "pass_over"]
 #: Of the body of a response that is no success, so much is read to keep the connection.
 _REFUSAL_BYTES = 64 * 1024
 
-#: A larger answer is one of few that are held at once.
-_LARGE = 4 * 1024 * 1024
+#: So many large answers are held at once.
 _MOST_LARGE = 2
 
 
@@ -32,7 +31,9 @@ class Room:
     decoded takes some times as much as the bytes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, large: int) -> None:
+        """All of it is free; an answer of more than `large` bytes takes of it."""
+        self._large = large
         self._free = threading.Semaphore(_MOST_LARGE)
 
     def take(self, held: int, more: int) -> int:
@@ -41,13 +42,13 @@ class Room:
         Raises:
             NoRoom: it became large, and others hold the room.
         """
-        if held <= _LARGE < held + more and not self._free.acquire(blocking=False):
+        if held <= self._large < held + more and not self._free.acquire(blocking=False):
             raise NoRoom
         return held + more
 
     def give_back(self, held: int) -> None:
         """Give back the room of an answer that holds so many bytes."""
-        if held > _LARGE:
+        if held > self._large:
             self._free.release()
 
 

@@ -34,9 +34,9 @@ _T = TypeVar("_T")
 _REFUSALS = 20
 _UNANSWERED = 50
 _PATH = re.compile(r"/[!-~]*")
-#: How often, and how long each time (seconds), a large answer waits until others are done with.
+#: How often, and how many first waits each time, a large answer waits until others are done with.
 _MOST_WAITS = 200
-_WAIT_FOR_ROOM = 1.0, 3.0
+_WAIT_FOR_ROOM = 2.0, 6.0
 
 
 class Access(NamedTuple):
@@ -70,7 +70,9 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
         timeout: seconds for a whole attempt.
         attempts: attempts per request, the first included.
         first_wait: seconds before the first repeat; later waits grow from it.
-        max_bytes: the greatest body that is read.
+        max_bytes: the greatest body that is read, and all pages of a wallet together.
+        max_entries: of one wallet, on all its pages; the memory that they take is bounded by it.
+        large_bytes: a larger answer is one of few that are held at once.
         ignore_fields: top-level fields of a balances response that are known to mean nothing.
         paging: how the provider pages, or None where it doesn't.
     """
@@ -89,6 +91,8 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 5
     first_wait: float = 0.5
     max_bytes: int = 64 * 1024 * 1024
+    max_entries: int = 250_000
+    large_bytes: int = 4 * 1024 * 1024
     ignore_fields: list[str] = []
     paging: Paging | None = None
 
@@ -218,6 +222,7 @@ class Client:
         self._auth = access.auth
         self._exchange = Exchange(config, access, self._slots, self.breaker)
         self._lists = Lists(self._exchange, config)
+        self._first_wait = config.first_wait
         self.proxy = None if access.network.proxy is None else str(access.network.proxy)
 
     def __enter__(self) -> Self:
@@ -323,11 +328,12 @@ class Client:
         ).result()
 
     def _call(self, effort: Effort, begin: Callable[[], Generator[float, None, _T]]) -> Call[_T]:
-        return Call(_once_there_is_room(effort, begin), self._slots.sleep, self.let_go)
+        reads = _once_there_is_room(effort, begin, self._first_wait)
+        return Call(reads, self._slots.sleep, self.let_go)
 
 
 def _once_there_is_room(
-    effort: Effort, begin: Callable[[], Generator[float, None, _T]]
+    effort: Effort, begin: Callable[[], Generator[float, None, _T]], first_wait: float
 ) -> Generator[float, None, _T]:
     """Make a read; one of a large answer waits, and takes no attempts, while others are held."""
     for _ in range(_MOST_WAITS):
@@ -336,7 +342,7 @@ def _once_there_is_room(
         except NoRoom as error:
             failed = error.with_traceback(None)
         try:
-            yield random.uniform(*_WAIT_FOR_ROOM)  # noqa: S311
+            yield first_wait * random.uniform(*_WAIT_FOR_ROOM)  # noqa: S311
         except Stopped:
             break
         effort.retries += 1

@@ -20,7 +20,6 @@ from nftsync.errors import SettingsError
 __all__ = ["Auth", "without_our_settings"]
 
 _COMMAND = "token_command (NFTSYNC_TOKEN_COMMAND)"
-_COMMAND_SECONDS = 60
 
 
 def _split(command: str) -> list[str]:
@@ -36,7 +35,7 @@ def without_our_settings() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("NFTSYNC_")}
 
 
-def _output_of(command: list[str]) -> tuple[int, bytes]:
+def _output_of(command: list[str], timeout: float) -> tuple[int, bytes]:
     """Run a command; when it takes too long, it is killed with all that it has started."""
     with subprocess.Popen(  # noqa: S603 - the operator's own command
         command,
@@ -47,7 +46,7 @@ def _output_of(command: list[str]) -> tuple[int, bytes]:
         start_new_session=True,  # Ctrl-C is for us, not for it; and it is the first of its group
     ) as process:
         try:
-            output, _ = process.communicate(timeout=_COMMAND_SECONDS)
+            output, _ = process.communicate(timeout=timeout)
         except BaseException:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -67,6 +66,7 @@ class Auth:
         token: str | None = None,
         *,
         token_command: str | None = None,
+        command_timeout: float = 60.0,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """Remember the credentials; the command runs when the first request needs it.
@@ -74,12 +74,14 @@ class Auth:
         Args:
             token: sent as `Authorization: Bearer ...`.
             token_command: a command line whose standard output is the token.
+            command_timeout: seconds that it may take.
             headers: sent as they are; settings refuse what HTTP cannot carry.
 
         Raises:
             SettingsError: the command is no command line.
         """
         self._command = _split(token_command or "")
+        self._timeout = command_timeout
         self.can_renew = bool(self._command)
         self._fixed = dict(headers or {})
         self._token = token
@@ -127,13 +129,13 @@ class Auth:
     def _run_command(self) -> str:
         # What the command prints, on either stream, may hold a secret and is never shown.
         try:
-            code, output = _output_of(self._command)
+            code, output = _output_of(self._command, self._timeout)
         except OSError as error:
             problem = f"cannot be run: {error.strerror}"
         except ValueError:
             problem = "cannot be run: it holds a NUL"
         except subprocess.TimeoutExpired:
-            problem = f"took more than {_COMMAND_SECONDS} s"
+            problem = f"took more than {self._timeout:g} s"
         else:
             token = output.decode("ascii", "replace").strip()
             if code:

@@ -22,8 +22,6 @@ __all__ = ["Balances", "Lists"]
 
 #: Pages of one wallet; a cursor that never ends is a fault, not a large wallet.
 _MOST_PAGES = 10_000
-#: Entries of one wallet, on all its pages; the memory that they take is bounded by it.
-_MOST_ENTRIES = 250_000
 #: Servers refuse longer addresses.
 _LONGEST_QUERY = 8_000
 #: RFC 9110, section 8.8.3; anything else, `*` above all, would make a condition that says nothing.
@@ -61,8 +59,9 @@ class Lists:
         self._ignored = frozenset(config.ignore_fields)
         self._paging = config.paging
         self._most_bytes = config.max_bytes
+        self._most_entries = config.max_entries
         # Apart from that of single answers, for which whoever holds this may have to wait.
-        self._room = Room()
+        self._room = Room(config.large_bytes)
         self._holding = threading.local()
 
     def let_go(self) -> None:
@@ -99,7 +98,7 @@ class Lists:
             response.body,
             known_fields=self._ignored,
             cursor_field=cursor_field,
-            most=_MOST_ENTRIES,
+            most=self._most_entries,
         )
 
     def _paged(
@@ -122,10 +121,10 @@ class Lists:
                 response, page = yield from self._exchange.call("GET", path + query, effort, read)
                 before, size = len(entries), self._room.take(size, len(response.body))
                 entries += page.entries
-                if size > self._most_bytes or len(entries) > _MOST_ENTRIES:
+                if size > self._most_bytes or len(entries) > self._most_entries:
                     raise UnusableAnswer(
                         f"the pages together hold more than {self._most_bytes:,} bytes or "
-                        f"{_MOST_ENTRIES:,} entries, and were not read further"
+                        f"{self._most_entries:,} entries, and were not read further"
                     )
                 digest.update(hashlib.sha256(response.body).digest())
                 doubt, cursor = doubt or page.doubt, page.cursor

@@ -75,7 +75,11 @@ class Exchange:
         self._failed_in_a_row = 0
         self._dated: tuple[Mapping[str, str], datetime] | None = None
         self.transports = Transports(
-            network, min(config.timeout, _LONGEST_TIMEOUT), config.max_bytes, slots.stopped
+            network,
+            min(config.timeout, _LONGEST_TIMEOUT),
+            config.max_bytes,
+            config.large_bytes,
+            slots.stopped,
         )
 
     @property

@@ -178,7 +178,12 @@ class Transports:
     """Sends requests from any number of threads, over a kept-alive connection for each."""
 
     def __init__(
-        self, network: Network, timeout: float, max_bytes: int, stopped: threading.Event
+        self,
+        network: Network,
+        timeout: float,
+        max_bytes: int,
+        large_bytes: int,
+        stopped: threading.Event,
     ) -> None:
         """Prepare to connect.
 
@@ -186,6 +191,7 @@ class Transports:
             network: the proxy and the certificates.
             timeout: seconds for a whole attempt, connecting included.
             max_bytes: the greatest body, decompressed, that is read.
+            large_bytes: a larger one is one of few that are held at once.
             stopped: once it is set, no request is sent.
         """
         self._timeout = timeout
@@ -193,7 +199,7 @@ class Transports:
         self._lock = threading.Lock()
         self._links: list[_Link] = []
         self._closed = threading.Event()
-        self._connect = partial(_Link, network, timeout, max_bytes, Room(), stopped)
+        self._connect = partial(_Link, network, timeout, max_bytes, Room(large_bytes), stopped)
 
     def send(self, request: httpx.Request) -> Response:
         """Send a request and read the whole response.

@@ -80,6 +80,8 @@ class ReplayConfig:
         organization_id: webhooks of others are quarantined; None: there is no such check.
         concurrency: reads at once.
         most_objects: objects in hand at most.
+        most_unknown: so many wallets and tokens that the mirror does not know are read at most
+            because one object names them.
         limits: how much may vanish within 24 hours.
         timing: how long it waits for what.
     """
@@ -91,6 +93,7 @@ class ReplayConfig:
     organization_id: str | None = None
     concurrency: int = 16
     most_objects: int = 512
+    most_unknown: int = 1_000
     limits: RemovalLimits = field(default_factory=RemovalLimits)
     timing: Timing = Timing()
 

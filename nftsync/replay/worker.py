@@ -29,9 +29,6 @@ __all__ = ["Worker"]
 
 _log = logging.getLogger("nftsync.replay")
 
-#: So many wallets and tokens that the mirror does not know are read because one object names them.
-_MOST_UNKNOWN = 1_000
-
 
 class Worker:
     """Works on webhooks, for as long as the database gives no trouble; used by one thread.
@@ -319,10 +316,10 @@ class Worker:
         route = self._config.routes.find(job.key.resource_type)
         if route is not None:
             ours, others = plan_named(connection, route, body)
-            if len(others) > _MOST_UNKNOWN:
+            if len(others) > self._config.most_unknown:
                 job.error = (
                     f"the object names {len(others):,} wallets and tokens that are not known, more "
-                    f"than {_MOST_UNKNOWN:,}: only those that are known were read; "
+                    f"than {self._config.most_unknown:,}: only those that are known were read; "
                     "`nftsync wallets add` makes wallets known"
                 )
                 others = []

@@ -19,7 +19,7 @@ _log = logging.getLogger("nftsync.store")
 #: of millions, where many lie on a page of their own, and a tenth of that in a small one.
 _ROWS_BEFORE_CHECKPOINT = 32_000
 _ROWS_ON_A_SMALL_DISK = 64
-#: Bytes that may wait in the log because others read an old state, before it is said.
+#: Bytes of a log that is called long.
 LONG_LOG = 256_000_000
 _PAGE = 4_096
 #: Should the thread not keep up, the writer's commits move it all, as SQLite does it: 256 MB.
@@ -39,10 +39,17 @@ class Checkpoints:
         path: the database.
         writer: the connection that writes it.
         rows: how many it changes between two checkpoints.
+        long_log: bytes that may wait in the log because others read an old state, before it is
+            said.
     """
 
     def __init__(
-        self, path: Path, writer: sqlite3.Connection, *, rows: int = _ROWS_BEFORE_CHECKPOINT
+        self,
+        path: Path,
+        writer: sqlite3.Connection,
+        *,
+        rows: int = _ROWS_BEFORE_CHECKPOINT,
+        long_log: int = LONG_LOG,
     ) -> None:
         self._writer = writer
         self._rows = rows
@@ -51,7 +58,8 @@ class Checkpoints:
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._thread: threading.Thread | None = None
         self._moved = writer.total_changes
-        self._warned_at = LONG_LOG // 2
+        self._long_log = long_log
+        self._warned_at = long_log // 2
         writer.execute(f"PRAGMA wal_autocheckpoint = {_MOST_PAGES}")
 
     def after_commit(self) -> None:
@@ -98,8 +106,8 @@ class Checkpoints:
 
     def _warn(self, left: int) -> None:
         """Say that the log grows, and again whenever it is twice as long."""
-        if left < LONG_LOG:
-            self._warned_at = LONG_LOG // 2
+        if left < self._long_log:
+            self._warned_at = self._long_log // 2
         elif left >= 2 * self._warned_at:
             self._warned_at = left
             _log.warning(

@@ -27,7 +27,11 @@ HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)>"
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The HTML of what is shown."""
     pages: list[str] = []
-    monkeypatch.setattr(showing, "_display", lambda forms: pages.append(forms["text/html"]))
+
+    def display(forms: dict[str, str], *, raw: bool) -> None:
+        pages.append(forms["text/html"])
+
+    monkeypatch.setattr("IPython.display.display", display)
     return pages
 
 

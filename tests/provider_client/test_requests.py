@@ -398,9 +398,9 @@ def test_a_token_command_knows_no_setting_of_ours_and_ends_with_all_it_started(
     assert auth.headers()[0] == {"Authorization": "Bearer t"}
     assert "VAULT_ADDR=vault.example" in seen.read_text()
     assert "NFTSYNC_" not in seen.read_text()
-    monkeypatch.setattr("nftsync.provider.credentials._COMMAND_SECONDS", 0.5)
-    auth = Auth(token_command=f"sh -c 'sleep 300 & echo $! > {child}; wait'")
-    with pytest.raises(SettingsError, match="took more than"):
+    hangs = f"sh -c 'sleep 300 & echo $! > {child}; wait'"
+    auth = Auth(token_command=hangs, command_timeout=0.5)
+    with pytest.raises(SettingsError, match="took more than 0.5 s"):
         auth.headers()
     grandchild = Path(f"/proc/{child.read_text().strip()}/stat")
     while grandchild.exists() and grandchild.read_text().split()[2] != "Z":  # or the test hangs

@@ -30,10 +30,10 @@ from hypothesis import strategies as st
 from mirrored_site import Site, run
 from openpyxl.utils.escape import unescape
 from worlds import Outcome
+from xlsxwriter.worksheet import Worksheet
 
 from nftsync import __version__, frames
 from nftsync.errors import InputError, NftsyncWarning, StoreError
-from nftsync.frames import _workbook
 from nftsync.reports import export
 from nftsync.reports.export import ExportFormat, write_csv, write_export, write_parquet
 from nftsync.store.catalog import TABLES
@@ -251,11 +251,15 @@ def _alike(kind: str, value: Any) -> Any:
 
 
 def test_more_rows_than_a_sheet_has_are_refused_before_anything_is_written(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, tmp_path: Path
 ) -> None:
-    rows = len(table_rows(site.database, "holdings"))
-    monkeypatch.setattr(_workbook, "_MOST_ROWS", rows)
-    with pytest.raises(InputError, match=f"balances does not fit an Excel sheet, which has {rows}"):
+    run(site.database, "DROP TABLE resources")  # so many would take long to write
+    run(
+        site.database,
+        "CREATE VIEW resources AS WITH RECURSIVE numbers(n) AS"
+        " (VALUES (1) UNION ALL SELECT n + 1 FROM numbers LIMIT 1048576) SELECT n FROM numbers",
+    )
+    with pytest.raises(InputError, match="resources does not fit an Excel sheet, which has 1,048,"):
         write_export(site.database, tmp_path / "out", file_format="xlsx")
     assert not list(tmp_path.glob("*out*"))
 
@@ -443,7 +447,7 @@ def test_what_goes_wrong_is_one_error_and_leaves_nothing_behind(
 
         patched.setattr(export, "neutralized", interrupt)
         patched.setattr(pq.ParquetWriter, "write_table", interrupt)
-        patched.setattr(_workbook.Book, "_fitted", interrupt)
+        patched.setattr(Worksheet, "write_string", interrupt)
         with pytest.raises(KeyboardInterrupt):
             write_export(site.database, tmp_path / "out", file_format=file_format)
     run(site.database, "UPDATE wallets SET first_seen_at = 'yesterday' WHERE wallet_no = 1")

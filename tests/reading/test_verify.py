@@ -72,9 +72,9 @@ def test_a_missing_database_is_an_error_in_a_line(tmp_path: Path, command: Any) 
     assert (done.code, done.err.count("\n"), "there is no database" in done.err) == (1, 1, True)
 
 
-def tamper(site: Site) -> tuple[str, str]:
+def tamper(site: Site, pair: tuple[str, str] | None = None) -> tuple[str, str]:
     """Change an amount behind the mirror's back, its log too: no rule is broken by that."""
-    (who, what), _ = sorted(mirrored(site.database).items())[0]
+    who, what = pair or min(mirrored(site.database))
     number = "(SELECT token_no FROM tokens WHERE token_id = ?)"
     for table, column in (("balance_rows", "amount"), ("balance_change_rows", "new_amount")):
         run(
@@ -147,25 +147,29 @@ STATES = ["pending", "failed", "dead", "unrouted", "done"]
 def test_each_difference_says_whether_a_webhook_should_have_told(
     site: Site, verify: Verify, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nftsync.reports.verification._SETTLES", 0.0)
     monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", "a-secret-that-is-long-enough")
-    _, what = tamper(site)
-    untold = verify("--json").json["untold"]
-    assert "no webhook ever came, though a webhook secret is set" in untold
-    run(
-        site.database,
-        "INSERT INTO webhooks (webhook_id, resource_type, resource_id, received_at, state)"
-        " VALUES ('w', 'Token', ?, '2001-01-01T00:00:00.000000Z', 'done')",
-        what,
-    )
+    by_token = {what: (who, what) for who, what in mirrored(site.database)}
+    tokens = sorted(by_token)[: 1 + len(STATES)]
+    for what in tokens:
+        tamper(site, by_token[what])
     found = verify("--json").json
-    assert "1 webhook came, the last at 2001-01-01T00:00:00Z" in found["untold"]
-    assert found["differences"][0]["webhook"] is None
-    for state in STATES:
-        run(site.database, "UPDATE webhooks SET received_at = ?, state = ?", now(), state)
-        (one,) = verify("--json").json["differences"]
-        assert one["webhook"] == state
-        assert "a webhook told of it at 2" in one["why"]
+    assert sorted(one["token_id"] for one in found["differences"]) == tokens
+    assert "no webhook ever came, though a webhook secret is set" in found["untold"]
+    old = ("done", "2001-01-01T00:00:00.000000Z")
+    for number, (what, (state, at)) in enumerate(
+        zip(tokens, [old, *((state, now()) for state in STATES)], strict=True)
+    ):
+        run(
+            site.database,
+            "INSERT INTO webhooks (webhook_id, resource_type, resource_id, received_at, state)"
+            " VALUES (?, 'Token', ?, ?, ?)",
+            *(str(number), what, at, state),
+        )
+    found = verify("--json").json
+    assert "6 webhooks came, the last at 2" in found["untold"]
+    told = {one["token_id"]: one for one in found["differences"]}
+    assert [told[what]["webhook"] for what in tokens] == [None, *STATES]
+    assert all("a webhook told of it at 2" in told[what]["why"] for what in tokens[1:])
 
 
 def test_a_wallet_that_was_read_meanwhile_is_left_out(

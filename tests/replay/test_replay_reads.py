@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from provider import Peer, Provider, balances, entry, reply, token, uuid, wallet
 from replay_world import NOTHING, OURS, THEIRS, Gate, Place, path_of, settled, wallets
 from worlds import PATIENCE
@@ -145,9 +144,8 @@ def test_a_wallet_that_is_said_to_have_moved_is_read_whatever_its_validator(
 
 
 def test_an_object_that_names_too_many_strangers_has_none_of_them_read(
-    place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch
+    place: Place, provider: Provider
 ) -> None:
-    monkeypatch.setattr("nftsync.replay.worker._MOST_UNKNOWN", 20)
     place.receive("Wallet", wallet(1))
     provider.holds(wallet(1))
     place.replay()
@@ -157,14 +155,14 @@ def test_an_object_that_names_too_many_strangers_has_none_of_them_read(
     provider.on(f"/v1/things/{uuid(7)}", reply(body))
     (name,) = place.receive("Thing", uuid(7))
     route = Route(path="/v1/things/{resourceId}", kind="object", wallets=["wallets"])
-    result = place.replay({"Thing": route})
+    result = place.replay({"Thing": route}, most_unknown=20)
     assert (result.failed, result.fetches, place.held()) == (1, 2, 1)
     assert "the object names 21 wallets and tokens" in place.webhook(name)["last_error"]
     provider.on(f"/v1/things/{uuid(7)}", reply(json.dumps({"wallets": strangers[:20]}).encode()))
     place.make_due()
     for stranger in strangers:
         provider.holds(stranger)
-    assert place.replay({"Thing": route}).done == 1
+    assert place.replay({"Thing": route}, most_unknown=20).done == 1
 
 
 def test_a_webhook_during_its_objects_read_causes_another(place: Place, provider: Provider) -> None:

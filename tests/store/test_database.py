@@ -15,8 +15,8 @@ import pytest
 from worlds import PATIENCE, Outcome
 
 from nftsync.errors import StoreError
-from nftsync.store.checkpoints import Checkpoints, log_bytes
-from nftsync.store.database import connect_reader, connect_writer
+from nftsync.store.checkpoints import LONG_LOG, Checkpoints, log_bytes
+from nftsync.store.database import connect_reader, connect_writer, log_of
 from nftsync.store.mirror import Mirror
 
 MEGABYTE = 1024 * 1024
@@ -131,13 +131,12 @@ def test_on_a_small_disk_the_log_leaves_the_database_its_room(small_disk: Path) 
 
 
 def test_a_reader_that_keeps_the_log_growing_is_told_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("nftsync.store.checkpoints.LONG_LOG", 2 * MEGABYTE)
     database = tmp_path / "nftsync.db"
     with closing(connect_writer(database)) as writer, closing(connect_reader(database)) as reader:
         writer.execute("CREATE TABLE padding (content BLOB)")
-        checkpoints = Checkpoints(database, writer, rows=1)
+        checkpoints = Checkpoints(database, writer, rows=1, long_log=2 * MEGABYTE)
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM padding").fetchone()
 
@@ -152,13 +151,11 @@ def test_a_reader_that_keeps_the_log_growing_is_told_of(
         checkpoints.close()
 
 
-def test_status_names_a_log_that_grew_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., Outcome]
-) -> None:
-    monkeypatch.setattr("nftsync.store.checkpoints.LONG_LOG", 1)
+def test_status_names_a_log_that_grew_long(tmp_path: Path, command: Callable[..., Outcome]) -> None:
     with Mirror(tmp_path / "nftsync.db") as mirror:
         with mirror.transaction() as transaction:
             transaction.connection.execute("CREATE TABLE padding (content BLOB)")
+        os.truncate(log_of(tmp_path / "nftsync.db"), LONG_LOG)  # behind its end: a hole
         said = command("status", "-d", tmp_path / "nftsync.db").out
     assert re.search("^log  .*reads an old state of the database; end that$", said, re.MULTILINE)
     assert "reads an old state" not in command("status", "-d", tmp_path / "nftsync.db").out

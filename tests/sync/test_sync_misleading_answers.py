@@ -11,9 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from provider import Peer, Provider, Sender, balances, entry, reply, token, wallet
+from provider import Peer, Provider, Sender, balances, entry, head, raw, reply, token, wallet
 
+from nftsync.provider.client import ClientConfig
+from nftsync.provider.routes import Paging
+from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
+from nftsync.pull.run import sync_wallets
+from nftsync.store.wallets import WalletLine
 from nftsync.times import format_time
 
 Sync = Callable[..., SyncResult]
@@ -25,6 +30,7 @@ PATH = f"/v1/wallets/{wallet(1)}/nft-balances"
 TWO = balances(entry(token(1)), entry(token(2)))
 ONE = balances(entry(token(1)))
 BOTH = {wallet(1): {token(1): "1", token(2): "1"}}
+PAGES = Paging(next="next", param="c")
 PAGING = '[paging]\nnext = "next"\nparam = "c"\n'
 
 
@@ -184,6 +190,23 @@ def test_a_text_may_quote_the_keys(lying: Provider, sync: Sync, held: Held) -> N
 # Too much ---------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def bounded(lying: Provider, tmp_path: Path) -> Sync:
+    """A sync whose bounds are a test's, not what a provider with millions needs."""
+
+    def run(wallets: list[str], **bounds: Any) -> SyncResult:
+        (tmp_path / "data").mkdir()
+        return sync_wallets(
+            tmp_path / "data/nftsync.db",
+            ClientConfig(base_url=lying.url, attempts=1, first_wait=0.005, **bounds),
+            SyncRequest(wallets=[WalletLine(each) for each in wallets]),
+            concurrency=8,
+            progress=False,
+        )
+
+    return run
+
+
 def endless_pages(entries: int) -> Sender:
     """Pages without end, each with other tokens."""
     count = 0
@@ -198,37 +221,33 @@ def endless_pages(entries: int) -> Sender:
 
 
 def test_a_wallet_whose_pages_never_end_fails_before_it_fills_the_memory(
-    lying: Provider, sync: Sync, monkeypatch: pytest.MonkeyPatch, held: Held
+    lying: Provider, bounded: Sync, held: Held
 ) -> None:
-    monkeypatch.setattr("nftsync.provider.lists._MOST_ENTRIES", 5_000)
     lying.on(PATH, endless_pages(200))
-    result = sync([wallet(1)], toml=PAGING)
+    result = bounded([wallet(1)], paging=PAGES, max_entries=2_000)
     assert (result.status, held()) == ("failed", {})
     assert result.failures[0].error.startswith("the pages together hold more than ")
-    assert len(lying.requests()) == 26
+    assert len(lying.requests()) == 11
 
 
-def test_one_answer_with_too_many_entries_is_not_decoded(
-    lying: Provider, sync: Sync, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nftsync.provider.lists._MOST_ENTRIES", 1)
+def test_one_answer_with_too_many_entries_is_not_decoded(lying: Provider, bounded: Sync) -> None:
     lying.on(PATH, reply(TWO))
-    assert "more than 1 entries" in sync([wallet(1)]).failures[0].error
+    assert "more than 1 entries" in bounded([wallet(1)], max_entries=1).failures[0].error
 
 
-@pytest.mark.parametrize("toml", ["", PAGING])
+@pytest.mark.parametrize("paging", [None, PAGES])
 def test_large_answers_wait_for_each_other_and_all_come(
-    lying: Provider, sync: Sync, held: Held, monkeypatch: pytest.MonkeyPatch, toml: str
+    lying: Provider, bounded: Sync, held: Held, paging: Paging | None
 ) -> None:
-    monkeypatch.setattr("nftsync.provider.bodies._LARGE", 300)
-    monkeypatch.setattr("nftsync.provider.bodies._MOST_LARGE", 1)
-    monkeypatch.setattr("nftsync.provider.client._WAIT_FOR_ROOM", (0.001, 0.02))
     wallets = [wallet(number) for number in range(40)]
     for number, each in enumerate(wallets):
-        lying.holds(each, *(entry(token(3 * number + n)) for n in range(3)))
-    result = sync(wallets, concurrency=8, toml=toml)
+        body = balances(*(entry(token(3 * number + n)) for n in range(3)))
+        start = head(f"content-length: {len(body)}") + body[:-1]
+        slow = raw(start, body[-1:], pause=0.02, then="keep")
+        lying.on(f"/v1/wallets/{each}/nft-balances", slow)
+    result = bounded(wallets, paging=paging, large_bytes=300)
     assert (result.status, len(held())) == ("ok", 40)
-    assert result.requests == len(lying.requests()) == 40 + result.retries
+    assert result.requests == len(lying.requests()) == 40 + result.retries > 40
 
 
 # Tokens and packing -----------------------------------------------------------------------------
