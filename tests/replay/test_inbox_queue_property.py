@@ -291,3 +291,19 @@ def test_of_two_workers_that_saw_an_object_due_one_claims_it(tmp_path: Path) -> 
                 claimed = queue.claim(transaction.connection, lease, OBJECTS[:1], at, at)
             claims.append(list(claimed.claims))
         assert claims == [OBJECTS[:1], []]
+
+
+def test_who_has_lost_an_object_settles_nothing_of_who_has_it_now(tmp_path: Path) -> None:
+    at, later = "2026-01-01T00:00:00.000000Z", "2026-01-01T01:00:00.000000Z"
+    with Mirror(tmp_path / "nftsync.db", write_gap=0.0) as mirror:
+        connection = mirror.connection
+        leases = []
+        with mirror.transaction():
+            store(connection, [delivery(0, *OBJECTS[0], OURS)], at)
+            for moment in (at, later):
+                runs.take_back_expired(connection, moment)
+                leases.append(runs.take_lease(connection, moment))
+                queue.claim(connection, leases[-1], OBJECTS[:1], moment, moment)
+            done = [Settlement(OBJECTS[0], "done")]
+            assert queue.acknowledge(connection, leases[0], done, later, None) == ({}, [])
+            assert queue.acknowledge(connection, leases[1], done, later, None) == ({"done": 1}, [])
