@@ -432,6 +432,6 @@ BREAKS = [
 
 #: Why a break changes nothing that is promised.
 EQUIVALENT: dict[str, str] = {
-    "a run that lost reads is ok": "readers lose none: what has not been brought stays unread, and a"
-    " process that ends is replaced by one that is given just that, or ends the run as failed",
+    "a run that lost reads is ok": "readers lose none: what has not been brought stays unread, and"
+    " a process that ends is replaced by one that is given just that, or ends the run as failed",
 }
