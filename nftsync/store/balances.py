@@ -178,14 +178,15 @@ class Batch:
     def _apply_token(self, read: TokenRead) -> Applied:
         gone: dict[int, Gone] = dict.fromkeys(self._tokens.emptied_by(read), (None, None, True))
         removals = summed(0, None, gone)
+        number = self._tokens.number_of(read.token_id)
         if removals is not None and self._on_removals != "apply":
             if self._on_removals == "stage":
                 return Applied(read, "staged", removals=removals)
-            self._on_record.note(0, read, gone, held=True)
+            self._on_record.note(0, read, gone, held=True, token_no=number)
             return Applied(read, "held", removals=removals)
         applied = self._tokens.apply(read)
         if applied.result == "ok":
-            self._on_record.note(0, read, gone)
+            self._on_record.note(0, read, gone, token_no=number)
         return applied
 
     def _shown(self, read: WalletRead) -> dict[int, str]:

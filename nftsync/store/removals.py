@@ -90,6 +90,7 @@ class RecordedRemovals:
         *,
         held: bool = False,
         shown: Callable[[WalletRead], Mapping[int, str]] | None = None,
+        token_no: int | None = None,
     ) -> None:
         """Note what a read shows to be gone, and that the rest no longer is.
 
@@ -99,22 +100,25 @@ class RecordedRemovals:
             gone: by token.
             held: it is held back.
             shown: gives the amounts that the read shows.
+            token_no: the only token that the read is about.
         """
         self._new += [
             (
-                *(wallet_no, token_no, *each, held, self._at, self._run_id, read.webhook_id),
+                *(wallet_no, number, *each, held, self._at, self._run_id, read.webhook_id),
                 *(read.started_at, read.digest if isinstance(read, WalletRead) else None),
             )
-            for token_no, each in gone.items()
+            for number, each in gone.items()
         ]
         known = self._known.get(wallet_no)
         if not known or read.outcome != "ok":
             return
         amounts = shown(read) if shown is not None and isinstance(read, WalletRead) else {}
-        for token_no, (old_amount, was_held) in known.items():
-            back = token_no in amounts and not fell(old_amount, amounts[token_no])
-            if token_no not in gone and (was_held or (old_amount is not None and back)):
-                self._over.append((wallet_no, token_no))
+        for number, (old_amount, was_held) in known.items():
+            if number in gone or token_no not in {None, number}:
+                continue
+            back = number in amounts and not fell(old_amount, amounts[number])
+            if was_held or (old_amount is not None and back):
+                self._over.append((wallet_no, number))
 
     def clear(self, wallet_numbers: Sequence[int]) -> None:
         """Wallets were found as they are in the mirror: nothing of them is held back."""

@@ -223,6 +223,8 @@ class TokenBatch:
                 continue
             source = self._sources.get(token.no)
             if source is not None:
+                if by_id and read.sequence <= source.detail_sequence:
+                    continue  # it is stale
                 said = source.detail_fields if by_id else source.list_fields
                 if has_metadata(compose(said)):
                     yield token.no

@@ -16,6 +16,7 @@ class Break(NamedTuple):
 
 _BALANCES = "nftsync/store/balances.py"
 _TOKENS = "nftsync/store/tokens.py"
+_REMOVALS = "nftsync/store/removals.py"
 _MIRROR = "nftsync/store/mirror.py"
 _RUNS = "nftsync/store/runs.py"
 _QUEUE = "nftsync/store/queue.py"
@@ -409,6 +410,18 @@ BREAKS = [
         "what is held back is removed",
         'result, read = "held", self._less(read, gone)',
         'result = "held"',
+    ),
+    Break(
+        _REMOVALS,
+        "a read of a token clears what is held of others",
+        "if number in gone or token_no not in {None, number}:",
+        "if number in gone:",
+    ),
+    Break(
+        _TOKENS,
+        "a late read of a token is judged",
+        "if by_id and read.sequence <= source.detail_sequence:",
+        "if False:",
     ),
     Break(
         "nftsync/pull/brake.py",

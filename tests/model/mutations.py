@@ -44,6 +44,7 @@ _ROOMS = {
     ],
     "store/inbox": ["receiver/test_inbox_store.py", "receiver", "inbox"],
     "store/requeue": ["inbox/test_inbox_requeue.py", "inbox"],
+    "store/removals": ["sync/test_removals.py", "store", "sync"],
     "store/balances": ["store", "sync/test_removals.py", "sync", "replay", "reading"],
     "store/wallets": ["sync/test_removals.py", "sync", "replay/test_replay_of_syncs.py", "replay"],
     "store/": ["store", "sync", "replay", "reading"],

@@ -12,7 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import msgspec
+
 from nftsync.records import CONTENT_COLUMNS, Content, Entry, TokenRead, WalletRead
+from nftsync.store.held_back import HELD_BACK
 
 #: A token's content by field; of `extra` each key by itself.
 Fields: TypeAlias = dict[str, Any]
@@ -28,6 +31,19 @@ def fields_of(content: Content | None) -> Fields:
         **{name: value for name, value in shown.items() if value is not None},
         **{f"extra/{name}": value for name, value in extra.items()},
     }
+
+
+#: The fields in which a token's metadata is.
+_METADATA = {*CONTENT_COLUMNS[CONTENT_COLUMNS.index("name") : -1]}
+
+#: Of a token that is gone: its amount before and now, and whether its metadata was emptied. Without
+#: an amount before it is not the balance that is gone.
+Gone: TypeAlias = tuple[str | None, str | None, bool]
+
+
+def number_of(amount: str) -> int | None:
+    """The number that an amount is, if it is one."""
+    return int(amount) if amount.isascii() and amount.isdigit() else None
 
 
 def is_held(amount: str | None) -> bool:
@@ -93,6 +109,9 @@ class PlainMirror:
         self.wallets: dict[str, PlainWallet] = {}
         self.tokens: dict[str, PlainToken] = {}
         self.changes: list[Change] = []
+        #: What is held back, by wallet and token: the amount before and now. Of a token that was
+        #: read by its id there is no wallet.
+        self.held: dict[tuple[str | None, str], tuple[str | None, str | None]] = {}
 
     # Wallets -------------------------------------------------------------------------------------
 
@@ -186,6 +205,75 @@ class PlainMirror:
             token.versions += 1
         if token.fields() != before or new:
             token.changed_by = max(token.changed_by, sequence)
+
+    # What is gone --------------------------------------------------------------------------------
+
+    def gone(self, read: WalletRead | TokenRead) -> dict[str, Gone]:
+        """What a read shows to be gone, by token; nothing, where a later one has been applied."""
+        if read.outcome in {"failed", "unchanged"}:
+            return {}
+        if isinstance(read, TokenRead):
+            token = self.tokens.get(read.token_id)
+            if token is None or read.sequence <= token.detailed.sequence:
+                return {}
+            emptied = self._is_emptied(token.detailed, read.content)
+            return {read.token_id: (None, None, True)} if emptied else {}
+        wallet = self.wallets.get(read.wallet_id, PlainWallet(""))
+        if read.sequence <= wallet.sequence:
+            return {}
+        gone: dict[str, Gone] = {}
+        for token_id, amount, content in read.entries:
+            line, known = wallet.lines.get(token_id), self.tokens.get(token_id, PlainToken("", ""))
+            emptied = self._is_emptied(known.listed, content)
+            before = number_of(line.amount) if line else None
+            now = number_of(amount)
+            if line and before and (now is None or 2 * now < before):
+                gone[token_id] = line.amount, amount, emptied
+            elif emptied:
+                gone[token_id] = None, None, True
+        if read.outcome == "ok":
+            for token_id in wallet.lines.keys() - {entry[0] for entry in read.entries}:
+                if is_held(wallet.lines[token_id].amount):
+                    gone[token_id] = wallet.lines[token_id].amount, None, False
+        return gone
+
+    def _is_emptied(self, source: Source, content: Content | None) -> bool:
+        """A source that had metadata shows a record without any."""
+        shown = fields_of(content).keys()
+        return content is not None and bool(_METADATA & source.fields.keys()) > bool(
+            _METADATA & shown
+        )
+
+    def less(self, read: WalletRead, gone: Mapping[str, Gone]) -> WalletRead:
+        """The read without what it shows to be gone."""
+        entries: list[Entry] = []
+        for token_id, amount, content in read.entries:
+            before, _, emptied = gone.get(token_id, (None, None, False))
+            entries.append((token_id, before or amount, None if emptied else content))
+        return msgspec.structs.replace(read, outcome="incomplete", error=HELD_BACK, entries=entries)
+
+    def note_held(
+        self, read: WalletRead | TokenRead, gone: Mapping[str, Gone], *, hold: bool
+    ) -> None:
+        """What of a read is held back; the rest of what it is about no longer is."""
+        if read.outcome == "failed":
+            return
+        if isinstance(read, TokenRead):
+            known = self.tokens.get(read.token_id)
+            if known is not None and read.sequence <= known.detailed.sequence:
+                return
+            of, over = None, {read.token_id}
+        else:
+            wallet = self.wallets.get(read.wallet_id)
+            if wallet is not None and read.sequence <= wallet.sequence:
+                return
+            of = read.wallet_id
+            over = {token_id for wallet_id, token_id in self.held if wallet_id == of}
+            over = over if read.outcome != "incomplete" else over & gone.keys()
+        for token_id in over:
+            self.held.pop((of, token_id), None)
+        if hold:
+            self.held |= {(of, token_id): each[:2] for token_id, each in gone.items()}
 
     # What a reader asks for ----------------------------------------------------------------------
 

@@ -8,7 +8,15 @@ import msgspec
 import pytest
 
 from nftsync import frames
-from nftsync.records import CONTENT_COLUMNS, Applied, Content, Entry, TokenRead, WalletRead
+from nftsync.records import (
+    CONTENT_COLUMNS,
+    Applied,
+    Content,
+    Entry,
+    OnRemovals,
+    TokenRead,
+    WalletRead,
+)
 from nftsync.store.mirror import Mirror
 from nftsync.times import now
 
@@ -190,3 +198,24 @@ def test_the_same_list_has_the_say_once_it_is_later_than_the_read_by_id(mirror: 
     assert applied.result == "stale"  # it is made again, and then it has the say
     apply(mirror, A, entry)
     assert mirror.connection.execute(shown).fetchall() == [("of the list", "new")]
+
+
+@pytest.mark.parametrize("how", ["stage", "hold"])
+def test_a_late_read_of_a_token_is_stale_whatever_it_shows_to_be_gone(
+    mirror: Mirror, how: OnRemovals
+) -> None:
+    late, *later = (
+        TokenRead(
+            token_id=T,
+            sequence=mirror.numbers.take(),
+            started_at=now(),
+            outcome="ok",
+            content=named(name) if name else tuple(None for _ in CONTENT_COLUMNS),
+        )
+        for name in (None, "a name")
+    )
+    with mirror.transaction() as transaction:
+        transaction.apply(later)
+        (applied,) = transaction.apply([late], removals=how)
+    assert applied.result == "stale"
+    assert not mirror.connection.execute("SELECT 1 FROM removal_rows").fetchall()

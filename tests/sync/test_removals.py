@@ -209,6 +209,32 @@ def test_one_token_that_all_wallets_hold_is_one_whose_metadata_was_emptied(
     assert site.query(f"SELECT name FROM tokens WHERE token_id = '{shared}'") == [(None,)]
 
 
+def test_a_token_that_is_as_it_was_leaves_what_is_held_back_of_others(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of tokens read by their ids: each clears what is held back of itself alone."""
+    monkeypatch.setenv("NFTSYNC_REMOVAL_LIMIT", "0")
+    monkeypatch.setenv("NFTSYNC_REMOVAL_ROWS", "2")
+
+    def says(number: int, **metadata: str) -> None:
+        record = json.dumps({"id": token(number), "metadata": metadata}).encode()
+        site.provider.bodies[f"/v1/tokens/{token(number)}"] = record
+
+    for number in range(2 * EACH):
+        says(number, description="of the token")
+    assert site.sync("--tokens", wallet(0), wallet(1)) == 0
+    for number in range(EACH):
+        says(number)
+    assert site.sync("--tokens", wallet(0)) == 1
+    emptied = {token(number) for number in range(EACH)}
+    assert {row["token_id"] for row in site.held_back()} == emptied
+    says(0, description="of the token")
+    assert site.sync("--tokens", wallet(1)) == 0
+    assert {row["token_id"] for row in site.held_back()} == emptied
+    assert site.sync("--tokens", wallet(0)) == 1
+    assert {row["token_id"] for row in site.held_back()} == emptied - {token(0)}
+
+
 def test_what_the_rest_of_a_run_finds_is_applied(site: Site) -> None:
     for number in range(60):
         site.lists(number)

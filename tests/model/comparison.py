@@ -1,0 +1,142 @@
+"""The comparison of a real mirror with the plain one, after each batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from model.plain_mirror import PlainMirror, fields_of
+
+from nftsync.records import CONTENT_COLUMNS, Entry
+from nftsync.store.held_back import held_rows
+from nftsync.store.mirror import Mirror
+
+
+class Differs(AssertionError):
+    """The mirror does not say what its rules say."""
+
+
+def same(what: str, found: Any, expected: Any) -> None:
+    if found != expected:
+        if isinstance(found, dict):
+            keys = [
+                each
+                for each in found.keys() | expected.keys()
+                if found.get(each) != expected.get(each)
+            ]
+            found = {key: found.get(key) for key in keys}
+            expected = {key: expected.get(key) for key in keys}
+        raise Differs(f"{what}:\n  the mirror says {found}\n  its rules say   {expected}")
+
+
+class Comparison:
+    """Compares a mirror with the plain one that was told the same.
+
+    Attributes:
+        last_observed: the greatest time that the database has stored.
+        figures: how many skips it has offered, each of them sound.
+    """
+
+    def __init__(
+        self, mirror: Mirror, plain: PlainMirror, answers: Mapping[str, Sequence[Entry]]
+    ) -> None:
+        self.mirror = mirror
+        self.plain = plain
+        self.answers = answers
+        self.last_observed = ""
+        self.figures: Counter[str] = Counter()
+        self._seen_changes = 0
+
+    def check(self) -> None:
+        """The database says what the plain mirror says."""
+        query = self.mirror.connection.execute
+        changes = query(
+            "SELECT wallet_id, token_id, old_amount, new_amount, observed_at, baseline, run_id,"
+            " webhook_id FROM balance_changes ORDER BY change_id LIMIT -1 OFFSET ?",
+            (self._seen_changes,),
+        ).fetchall()
+        same("changes", sorted(map(str, changes)), self._expected_changes())
+        times = [self.last_observed, *(row[4] for row in changes)]
+        same("times of changes", times, sorted(times))
+        rows = query(
+            "SELECT b.wallet_id, b.token_id, b.amount, b.first_seen_at, b.updated_at, h.held_since"
+            " FROM balances b JOIN holdings h USING (wallet_id, token_id)"
+        )
+        same(
+            "balances",
+            {row[:2]: row[2:] for row in rows},
+            {
+                key: (line.amount, line.first_seen_at, line.updated_at, line.held_since)
+                for key, line in self.plain.balances().items()
+            },
+        )
+        self._wallets()
+        self._tokens()
+        held = held_rows(self.mirror.connection)
+        same(
+            "what is held back",
+            {(x["wallet_id"], x["token_id"]): (x["old_amount"], x["new_amount"]) for x in held},
+            self.plain.held,
+        )
+        (self.last_observed,) = query(
+            "SELECT max(coalesce((SELECT max(observed_at) FROM balance_changes), ''),"
+            " coalesce((SELECT max(observed_at) FROM token_changes), ''),"
+            " coalesce((SELECT max(observed_at) FROM wallet_state_rows), ''))"
+        ).fetchone()
+
+    def _expected_changes(self) -> list[str]:
+        new = self.plain.changes[self._seen_changes :]
+        self._seen_changes += len(new)
+        return sorted(map(str, new))
+
+    def _wallets(self) -> None:
+        query = self.mirror.connection.execute
+        rows = query(
+            "SELECT w.wallet_id, w.first_seen_at, w.status, w.error, w.synced_at,"
+            " sum(s.reads), count(s.reads)"
+            " FROM wallets w LEFT JOIN wallet_states s USING (wallet_id) GROUP BY wallet_id"
+        ).fetchall()
+        for wallet_id, *_, states in rows:
+            wallet = self.plain.wallets[wallet_id]
+            if not wallet.fewest_states <= states <= wallet.most_states:
+                raise Differs(f"{wallet_id}: {states} states, {wallet}")
+            wallet.fewest_states = wallet.most_states = states
+        same(
+            "wallets",
+            {row[0]: (*row[1:5], row[5] or 0) for row in rows},
+            {
+                wallet_id: (x.first_seen_at, x.status, x.error, x.synced_at, x.complete_reads)
+                for wallet_id, x in self.plain.wallets.items()
+            },
+        )
+        offered = query("SELECT wallet_id, body_sha256, etag FROM wallets WHERE status <> 'never'")
+        for wallet_id, digest, etag in offered:
+            if digest is None:
+                same("an ETag without the answer it belongs to", etag, None)
+                continue
+            self.figures["skips offered"] += 1
+            why = self.plain.would_change(wallet_id, self.answers[digest])
+            if why is not None:
+                raise Differs(f"wallet {wallet_id}: a skip is offered that would hide {why}")
+
+    def _tokens(self) -> None:
+        columns = ", ".join(CONTENT_COLUMNS)
+        rows = self.mirror.connection.execute(
+            f"SELECT token_id, first_seen_at, updated_at, {columns} FROM tokens"
+        )
+        found = {row[0]: (row[1], row[2], fields_of(row[3:])) for row in rows}
+        expected = {
+            token_id: (x.first_seen_at, x.updated_at, x.fields())
+            for token_id, x in self.plain.tokens.items()
+        }
+        same("tokens", found, expected)
+
+    def check_search(self) -> None:
+        """The full-text index knows the names that the tokens have, and no other."""
+        query = self.mirror.connection.execute
+        for name in ("x", "y"):
+            rows = query("SELECT rowid FROM tokens_fts WHERE tokens_fts MATCH ?", (f"name:{name}",))
+            found = sorted(row[0] for row in rows)
+            rows = query("SELECT token_no FROM tokens WHERE name = ? ORDER BY 1", (name,))
+            same(f"tokens named {name}", found, [row[0] for row in rows])
