@@ -124,18 +124,18 @@ def webhook(resource_type: str, resource_id: str) -> bytes:
 
 def post_all(url: str, wallets: list[str], per_second: float | None) -> Counter[int]:
     """Send a webhook for each wallet in turn; the statuses, by how often they came."""
-    link = http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
     statuses: Counter[int] = Counter()
     began = time.monotonic()
-    for number, wallet in enumerate(wallets):
-        if per_second is not None:
-            time.sleep(max(0.0, began + number / per_second - time.monotonic()))
-        body = webhook("Wallet", wallet)
-        headers = {HEADER: sign(SECRET, body), "Content-Type": "application/json"}
-        link.request("POST", "/webhooks", body, headers)
-        answer = link.getresponse()
-        answer.read()
-        statuses[answer.status] += 1
+    with closing(http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)) as link:
+        for number, wallet in enumerate(wallets):
+            if per_second is not None:
+                time.sleep(max(0.0, began + number / per_second - time.monotonic()))
+            body = webhook("Wallet", wallet)
+            headers = {HEADER: sign(SECRET, body), "Content-Type": "application/json"}
+            link.request("POST", "/webhooks", body, headers)
+            answer = link.getresponse()
+            answer.read()
+            statuses[answer.status] += 1
     return statuses
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
-from worlds import Outcome
+from worlds import Outcome, alone
 
 # How long an example takes says nothing about whether it is right.
 settings.register_profile("nftsync", deadline=None)
@@ -58,6 +58,29 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("no file system can be mounted here")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A folder that all processes of a test run have in common."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own if worker_id == "master" else own.parent) / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def demo(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the demo's database, with history and webhooks; its provider has ended."""
+    from nftsync.lab.demo import run_demo
+
+    made, own = shared / "demo", tmp_path_factory.mktemp("demo") / "data"
+    with alone(shared, "demo"):
+        if not made.exists():
+            run_demo(shared / "making" / "demo.db", lambda _: None, progress=False, port=0)
+            (shared / "making").rename(made)
+    shutil.copytree(made, own)
+    return own / "demo.db"
 
 
 @pytest.fixture

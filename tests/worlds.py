@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +32,14 @@ class Outcome(NamedTuple):
     @property
     def said(self) -> str:
         return self.out + self.err
+
+
+@contextmanager
+def alone(folder: Path, name: str) -> Iterator[None]:
+    """Let one process of a test run at a time make what the others then find."""
+    with (folder / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def listed(world: World) -> dict[tuple[str, str], str]:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import ast
+import shutil
 from pathlib import Path
 
 import pytest
 from docs_pages import ROOT, blocks, read, sections
 
 from nftsync import frames
-from nftsync.lab.demo import run_demo
 
 PAGE = ROOT / "docs" / "questions.md"
 
 
 def test_each_question_is_answered_in_at_most_two_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run_demo(Path("data/demo.db").absolute(), lambda _: None, progress=False, port=0)
+    shutil.copytree(demo.parent, "data")
     setting, *answers = [block.text for block in blocks(PAGE)]
     assert len(answers) == len(sections(read(PAGE), "##")) == 10
     names: dict[str, object] = {}

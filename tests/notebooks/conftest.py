@@ -1,4 +1,4 @@
-"""The databases that notebooks are run on, made once in each test process."""
+"""The databases that notebooks are run on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from notebook_worlds import free_port
 
-from nftsync.lab.demo import run_demo
 from nftsync.lab.demo_provider import address_file
 from nftsync.store.schema import open_store
 
@@ -16,14 +15,6 @@ from nftsync.store.schema import open_store
 @pytest.fixture(autouse=True)
 def _no_settings(own_settings: None) -> None:
     """No settings of whoever runs the tests."""
-
-
-@pytest.fixture(scope="session")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's database, with history and webhooks; its provider has ended."""
-    database = tmp_path_factory.mktemp("demo") / "data" / "demo.db"
-    run_demo(database, lambda _: None, progress=False, port=0)
-    return database
 
 
 @pytest.fixture(scope="session")

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import fcntl
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 from real_data import ART_BLOCKS_FIRST, DATA, REAS, Slice, write_slice
 from real_history import Facts, History, play
+from worlds import alone
 
 import nftsync
 from nftsync.sandbox.server import SandboxServer
@@ -16,22 +14,11 @@ from nftsync.sandbox.world import World
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """A folder that all processes of a test run have in common."""
+def shared(shared: Path) -> Path:
+    """The same, where there is real data."""
     if not DATA.is_dir():
         pytest.skip("the real holdings are not beside the project (../shared/data)")
-    own = tmp_path_factory.getbasetemp()
-    folder = (own if worker_id == "master" else own.parent) / "real"
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
-@contextmanager
-def alone(folder: Path, name: str) -> Iterator[None]:
-    """Let one process at a time make what the others then find."""
-    with (folder / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    return shared
 
 
 @pytest.fixture(scope="session")
