@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -71,16 +72,29 @@ def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
 
 @pytest.fixture(scope="session")
 def demo(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the demo's database, with history and webhooks; its provider has ended."""
-    from nftsync.lab.demo import run_demo
+    """A copy of the database that `nftsync demo` made, its provider ended.
 
-    made, own = shared / "demo", tmp_path_factory.mktemp("demo") / "data"
+    Beside its folder is `printed.txt`, with what the command printed, without the folder that it ran in.
+    """
+    made, own = shared / "demo", tmp_path_factory.mktemp("demo") / "demo"
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NFTSYNC_")}
     with alone(shared, "demo"):
         if not made.exists():
-            run_demo(shared / "making" / "demo.db", lambda _: None, progress=False, port=0)
-            (shared / "making").rename(made)
+            (making := shared / "making").mkdir()
+            done = subprocess.run(
+                "nftsync demo 2>&1",
+                shell=True,
+                check=True,
+                cwd=making,
+                env={**kept, "PATH": path},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            (making / "printed.txt").write_text(done.stdout.replace(f"{making}/", ""))
+            making.rename(made)
     shutil.copytree(made, own)
-    return own / "demo.db"
+    return own / "data" / "demo.db"
 
 
 @pytest.fixture

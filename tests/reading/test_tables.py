@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mirrored_site import Site
@@ -99,37 +98,41 @@ def test_elsewhere_a_row_is_a_line_with_everything_whole(pages):
 
 LISTINGS = ("holdings", "changes", "wallets", "collections", "find salt", "inbox", "routes")
 
-#: Runs one command after the other, of which each would end the process.
+#: Runs one command after the other, of which each would end the process, at each width.
 _EACH = """
-import sys
+import os, sys
 from nftsync.cli import main
-for words in sys.argv[2:]:
-    try:
-        main([*words.split(), "-d", sys.argv[1]])
-    except SystemExit as ended:
-        assert not ended.code
+for width in sys.argv[2].split():
+    os.environ["COLUMNS"] = width
+    for words in sys.argv[3:]:
+        try:
+            main([*words.split(), "-d", sys.argv[1]])
+        except SystemExit as ended:
+            assert not ended.code
+    print(chr(12), flush=True)
 """
 
 
-@pytest.mark.parametrize("width", [60, 80, 120, 200])
-def test_each_listing_fits_the_terminal_and_wide_shows_all(
-    site: Site, command: Command, width: int
-) -> None:
+def test_each_listing_fits_the_terminal_and_wide_shows_all(site: Site, command: Command) -> None:
     label = "The treasury of the organization, in cold storage since the very first day"
     command("wallets", "label", site.ids[0], label, "-d", site.database)
     wide = "holdings --wide"
-    printed = in_terminal(site.database, width, *LISTINGS, wide)
-    fitting, whole = re.split(r"(?=^wallet +wallet id)", printed, flags=re.MULTILINE)
-    assert all(word in fitting for word in ("wallet", "observed", "The treasury", "{resourceId}"))
-    assert max(map(cell_len, fitting.splitlines())) <= width
-    assert all(wallet in whole for wallet in (label, *site.ids))
+    widths = (60, 80, 120, 200)
+    for width, printed in zip(
+        widths, in_terminal(site.database, widths, *LISTINGS, wide), strict=True
+    ):
+        fitting, whole = re.split(r"(?=^wallet +wallet id)", printed, flags=re.MULTILINE)
+        words = ("wallet", "observed", "The treasury", "{resourceId}")
+        assert all(word in fitting for word in words), width
+        assert max(map(cell_len, fitting.splitlines())) <= width
+        assert all(wallet in whole for wallet in (label, *site.ids)), width
 
 
-def in_terminal(database: Path, width: int, *commands: str) -> str:
-    """What commands print in a terminal of so many columns."""
+def in_terminal(database: Path, widths: tuple[int, ...], *commands: str) -> list[str]:
+    """What commands print in a terminal of so many columns, for each width."""
     ours, theirs = os.openpty()
-    environment = {**os.environ, "COLUMNS": str(width), "TERM": "xterm"}
-    words = [sys.executable, "-c", _EACH, database, *commands]
+    environment = {**os.environ, "TERM": "xterm"}
+    words = [sys.executable, "-c", _EACH, database, " ".join(map(str, widths)), *commands]
     with subprocess.Popen(words, stdout=theirs, stderr=subprocess.PIPE, env=environment) as process:
         os.close(theirs)
         printed = b""
@@ -140,7 +143,7 @@ def in_terminal(database: Path, width: int, *commands: str) -> str:
                 break
     os.close(ours)
     assert process.returncode == 0
-    return printed.decode().replace("\r\n", "\n")
+    return printed.decode().replace("\r\n", "\n").split("\f\n")[:-1]
 
 
 def test_where_nothing_is_cut_one_long_text_makes_no_other_line_long() -> None:
