@@ -74,7 +74,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
 def demo(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the database that `nftsync demo` made, its provider ended.
 
-    Beside its folder is `printed.txt`, with what the command printed, without the folder that it ran in.
+    Beside its folder is `printed.txt`: what the command printed, but for the folder it ran in.
     """
     made, own = shared / "demo", tmp_path_factory.mktemp("demo") / "demo"
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
