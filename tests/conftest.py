@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from worlds import Outcome, alone
 
 # How long an example takes says nothing about whether it is right.
@@ -24,6 +24,9 @@ settings.register_profile(  # `make fuzz`
     max_examples=int(os.environ.get("EXAMPLES", "2000")),
     print_blob=True,
     suppress_health_check=list(HealthCheck),
+)
+settings.register_profile(  # `make mutations`: the same each time, and a failure as it is found
+    "breaks", deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate]
 )
 settings.load_profile("nftsync")
 

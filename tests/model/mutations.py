@@ -28,7 +28,12 @@ from model.breaks import BREAKS, EQUIVALENT, Break
 
 ROOT = Path(__file__).parents[2]
 _MEMORY = Path("/dev/shm")
-_PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=no")
+_PYTEST = (
+    *("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=no"),
+    "--hypothesis-profile=breaks",
+)
+#: What is quick, and about most of the mirror's rules.
+_RULES = ("store/test_mirror_history.py", "store/test_mirror_order.py")
 _MODELS = {
     "batches": ("tests/model/batches.py", "--steps", "12000"),
     "engine": ("tests/model/engine.py", "--steps", "9000"),
@@ -45,9 +50,10 @@ _ROOMS = {
     "store/inbox": ["receiver/test_inbox_store.py", "receiver", "inbox"],
     "store/requeue": ["inbox/test_inbox_requeue.py", "inbox"],
     "store/removals": ["sync/test_removals.py", "store", "sync"],
-    "store/balances": ["store", "sync/test_removals.py", "sync", "replay", "reading"],
+    "store/balances": [*_RULES, "store", "sync/test_removals.py", "sync", "replay", "reading"],
     "store/wallets": ["sync/test_removals.py", "sync", "replay/test_replay_of_syncs.py", "replay"],
-    "store/": ["store", "sync", "replay", "reading"],
+    "store/mirror": [*_RULES, "replay/test_replay_follow.py", "store", "sync", "replay"],
+    "store/": [*_RULES, "store", "sync", "replay", "reading"],
     "replay/lease": ["replay/test_replay_follow.py", "replay/test_replay_trouble.py", "replay"],
     "replay/worker": ["replay"],
     "replay/work": ["replay/test_replay_work.py", "replay/test_replay_reads.py", "replay"],

@@ -30,7 +30,7 @@ def mirror(tmp_path: Path):
         yield mirror
 
 
-def named(name: str, description: str | None = None) -> Content:
+def named(name: str | None, description: str | None = None) -> Content:
     shown = {"name": name, "description": description}
     return tuple(shown.get(column) for column in CONTENT_COLUMNS)
 
@@ -210,7 +210,7 @@ def test_a_late_read_of_a_token_is_stale_whatever_it_shows_to_be_gone(
             sequence=mirror.numbers.take(),
             started_at=now(),
             outcome="ok",
-            content=named(name) if name else tuple(None for _ in CONTENT_COLUMNS),
+            content=named(name),
         )
         for name in (None, "a name")
     )
@@ -219,3 +219,21 @@ def test_a_late_read_of_a_token_is_stale_whatever_it_shows_to_be_gone(
         (applied,) = transaction.apply([late], removals=how)
     assert applied.result == "stale"
     assert not mirror.connection.execute("SELECT 1 FROM removal_rows").fetchall()
+
+
+def test_a_late_list_adds_what_it_alone_shows_of_a_token_that_was_new_by_its_id(
+    mirror: Mirror,
+) -> None:
+    late = of(A, mirror.numbers.take(), (T, "1", named("of the list")))
+    by_id = TokenRead(
+        token_id=T,
+        sequence=mirror.numbers.take(),
+        started_at=now(),
+        outcome="ok",
+        content=named(None, "of the read"),
+    )
+    for reads in ([by_id], [late]):
+        with mirror.transaction() as transaction:
+            transaction.apply(reads)
+    shown = mirror.connection.execute("SELECT name, description FROM tokens").fetchall()
+    assert shown == [("of the list", "of the read")]
