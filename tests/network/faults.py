@@ -153,8 +153,19 @@ def run_syncs(
     return figures
 
 
-def run_service(seed: int, *, seconds: float = 4.0) -> Counter[str]:
-    """Let a service follow webhooks and sync over a faulty network, and then over a good one."""
+def struck(figures: Counter[str]) -> int:
+    """How many faults of any kind."""
+    return sum(figures[kind] for kind in (*WITHIN, *AT_ONCE))
+
+
+def run_service(seed: int, *, seconds: float = 4.0, least: int = 0) -> Counter[str]:
+    """Let a service follow webhooks and sync over a faulty network, and then over a good one.
+
+    Args:
+        seed: of the world, and of the faults.
+        seconds: how long the network is faulty.
+        least: so many faults are waited for.
+    """
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder, Provider() as provider:
         world = World(provider, rng, 12)
@@ -175,7 +186,8 @@ def run_service(seed: int, *, seconds: float = 4.0) -> Counter[str]:
             before = descriptors(process)
             until = time.monotonic() + seconds
             posted = 0
-            while time.monotonic() < until:
+            while time.monotonic() < until or struck(relay.counts) < least:
+                assert time.monotonic() < until + LEEWAY, relay.counts
                 for each in world.trade(2):
                     assert server.post(webhook("Wallet", each)) == 200
                     posted += 1

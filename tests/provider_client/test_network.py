@@ -24,6 +24,7 @@ from nftsync.provider.webhooks import read_webhook
 from nftsync.records import Effort
 from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
+from nftsync.store.schema import open_store
 from nftsync.times import now
 
 GOOD = balances(entry(token(1)))
@@ -324,7 +325,8 @@ def test_a_key_that_does_not_go_with_the_certificate_is_an_error(certificates, m
 def test_few_descriptors_end_a_sync_without_a_traceback(provider):
     provider.always(reply(status=503))
     Path("wallets").write_text("\n".join(wallet(number) for number in range(80)))
-    words = ["sync", "--base-url", provider.url, "--wallets-file", "wallets"]
+    open_store(Path("nftsync.db")).close()  # cheaper here: a new one needs slow imports
+    words = ["sync", "--base-url", provider.url, "--wallets-file", "wallets", "-d", "nftsync.db"]
     ran = subprocess.run(
         [sys.executable, "-m", "nftsync", *words, "--concurrency", "64", "--retries", "2"],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)),

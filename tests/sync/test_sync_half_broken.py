@@ -25,6 +25,7 @@ from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
 from nftsync.records import WalletRead
 from nftsync.store.mirror import Mirror
+from nftsync.store.schema import open_store
 from nftsync.store.wallets import WalletLine
 from nftsync.times import now
 
@@ -267,6 +268,7 @@ def test_ctrl_c_while_everything_waits_for_its_repeat(lying: Provider, tmp_path:
     file.write_text("\n".join(map(wallet, range(MANY))))
     command = [sys.executable, "-m", "nftsync", "sync", "--json", "--base-url", lying.url]
     command += ["-d", str(tmp_path / "nftsync.db"), "--concurrency", "4"]
+    open_store(tmp_path / "nftsync.db").close()  # cheaper here: a new one needs slow imports
     process = subprocess.Popen(
         [*command, "--wallets-file", str(file)],
         stdout=subprocess.PIPE,
