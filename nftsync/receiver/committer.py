@@ -70,7 +70,7 @@ class _Waiting:
     deadline: float
     outcome: Outcome = "not stored"
     #: Free once it is; an Event costs a quarter of the whole commit.
-    answered: threading.Lock = field(default_factory=threading.Lock)
+    answered: threading.Lock = field(default_factory=lambda: threading.Lock())
 
 
 class Committer:
@@ -83,6 +83,7 @@ class Committer:
         observe_commit: given the seconds that each commit took.
         on_broken: called once, from the thread that commits, with what it met that nobody foresaw;
             that thread has ended then, and nothing is stored any more. If None, it is raised there.
+        rows: how many it changes between two checkpoints.
 
     Raises:
         StoreError: the database cannot be opened, or is not nftsync's.
@@ -95,8 +96,10 @@ class Committer:
         on_stored: Callable[[], None] | None = None,
         observe_commit: Callable[[float], None] | None = None,
         on_broken: Callable[[Exception], None] | None = None,
+        rows: int = _ROWS_BEFORE_CHECKPOINT,
     ) -> None:
         self._database = database
+        self._rows = rows
         with explained(database):
             create_private_file(database)
         self._files = FilesInUse(database)
@@ -295,9 +298,7 @@ class Committer:
             self._files.opened()
             self._files.check()
             self._connection.executescript("PRAGMA synchronous = FULL; PRAGMA busy_timeout = 0")
-            self._checkpoints = Checkpoints(
-                self._database, self._connection, rows=_ROWS_BEFORE_CHECKPOINT
-            )
+            self._checkpoints = Checkpoints(self._database, self._connection, rows=self._rows)
             if self._was_full:
                 self._checkpoints.empty_log()  # first, or the log takes whatever room was made
         return self._connection

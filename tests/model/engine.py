@@ -32,7 +32,7 @@ import httpx
 from model.batches import place, template
 from model.provider_world import OURS, TOKENS, WALLETS, Sent, Transport, World
 from model.rules import Broken, Rules, hold
-from model.simulated import Event, Executor, Lock, Machine, Module, Process, installed
+from model.simulated import Event, Executor, Machine, Module, Process, installed
 
 from nftsync.errors import StoreError, SyncRunning
 from nftsync.provider import lists, retry, transport  # noqa: F401 - else imported meanwhile
@@ -56,13 +56,6 @@ _ROUTES = merged(
     {"Everything": Route(kind="sync", at_most_every=timedelta(minutes=1)), "Nft": Route()}
 )
 _CLIENT = ClientConfig(base_url="http://provider.example", attempts=3, proxy="")
-
-
-class _Waiting(committer._Waiting):
-    """A request that waits on a lock of the machine's."""
-
-    def __init__(self, delivery: Delivery | None, deadline: float) -> None:
-        super().__init__(delivery, deadline, answered=Lock())  # type: ignore[arg-type]
 
 
 class Engine:
@@ -361,7 +354,6 @@ def run_seed(seed: int, steps: int = STEPS_OF_A_SEED) -> tuple[Counter[str], str
         installed(
             machine,
             way=(transport, "httpx", Module(httpx, HTTPTransport=Transport)),
-            waiting=(committer, "_Waiting", _Waiting),
             executor=(work, "ThreadPoolExecutor", Executor),
         ),
     ):

@@ -52,7 +52,7 @@ import sys
 from nftsync.receiver import committer
 from nftsync.store import checkpoints, database
 from nftsync import whole_files
-committer._ROWS_BEFORE_CHECKPOINT = 30
+committer.Committer.__init__.__kwdefaults__["rows"] = 30
 checkpoints.Checkpoints.__init__.__kwdefaults__["rows"] = 50
 {mutation}
 {code}
