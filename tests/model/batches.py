@@ -11,25 +11,19 @@ applied later, or applied without what is gone; in the end that is let through.
 
 from __future__ import annotations
 
-import argparse
-import atexit
 import json
 import random
 import shutil
 import sqlite3
 import sys
-import tempfile
-import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from model import seeds
 from model.batch_world import TOKENS, WALLETS, World
 from model.comparison import Comparison, Differs, same
 from model.plain_mirror import PlainMirror
@@ -43,7 +37,6 @@ from nftsync.store.rules import check_rules
 from nftsync.times import shifted
 
 STEPS_OF_A_SEED = 250
-MEMORY = Path("/dev/shm")  # nothing waits for a disk there
 
 
 class Batches:
@@ -52,7 +45,7 @@ class Batches:
     def __init__(self, seed: int, folder: Path) -> None:
         self.rng = random.Random(seed)
         self.world = World(self.rng)
-        self.mirror = Mirror(Path(shutil.copy(template(), folder)), write_gap=0.0)
+        self.mirror = Mirror(Path(shutil.copy(seeds.template(), folder)), write_gap=0.0)
         self.plain = PlainMirror()
         #: What is done where a read shows something to be gone. One that is applied without that
         #: counts as incomplete, and those have their own worlds.
@@ -261,26 +254,9 @@ class Batches:
         wallet.found = found
 
 
-@cache
-def template() -> Path:
-    """An empty database, made once."""
-    path = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None)) / "template.db"
-    atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
-    with Mirror(path) as mirror:
-        mirror.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return path
-
-
-@contextmanager
-def place() -> Iterator[Path]:
-    """A folder in memory."""
-    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
-        yield Path(folder)
-
-
 def run_seed(seed: int, steps: int = STEPS_OF_A_SEED) -> Counter[str]:
     """One seed; what differs names it and the command that repeats it."""
-    with place() as folder:
+    with seeds.place() as folder:
         batches = Batches(seed, folder)
         try:
             return batches.run(steps)
@@ -291,23 +267,10 @@ def run_seed(seed: int, steps: int = STEPS_OF_A_SEED) -> Counter[str]:
             batches.mirror.close()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--steps", type=int, default=100_000)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--seed", type=int, help="this seed alone")
-    asked = parser.parse_args()
-    if asked.seed is not None:
-        print(dict(run_seed(asked.seed)))
-        return
-    began, total, seed = time.monotonic(), Counter[str](), asked.first
-    while total["reads"] < asked.steps:
-        total += run_seed(seed)
-        seed += 1
-    seconds = time.monotonic() - began
-    told = ", ".join(f"{count:,} {name}" for name, count in total.items())
-    print(f"seeds {asked.first} to {seed - 1}: {told}; {seconds:.0f} s")
-
-
 if __name__ == "__main__":
-    main()
+    seeds.main(
+        *(__doc__, lambda seed, steps: (run_seed(seed, steps), "")),
+        unit="reads",
+        steps=100_000,
+        of=STEPS_OF_A_SEED,
+    )

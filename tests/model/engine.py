@@ -6,20 +6,18 @@
 Receivers, replays and syncs run as processes of their own on one database: the package's own code,
 its threads, retries and transactions included. Webhooks are lost, doubled, late and out of order;
 the provider is slow, down, refuses or sends half a list; clocks jump; the machine boots anew; and
-processes are killed, mostly around a commit. `rules` looks at the database after each commit. In
-the end all trouble is over: the inbox drains, and a sync makes the mirror what the provider is.
+processes are killed, mostly around a commit. In half of the seeds too much vanishes soon: that is
+held back, and let through by hand. `rules` looks at the database after each commit. In the end all
+trouble is over: the inbox drains, and a sync makes the mirror what the provider is.
 """
 
 from __future__ import annotations
 
-import argparse
-import hashlib
 import logging
 import random
 import shutil
 import sqlite3
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -29,27 +27,28 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import httpx
-from model.batches import place, template
-from model.provider_world import OURS, TOKENS, WALLETS, Sent, Transport, World
-from model.rules import Broken, Rules, hold
-from model.simulated import Event, Executor, Machine, Module, Process, installed
+from model import seeds
+from model.provider_world import OURS, WALLETS, Sent, Transport, World
+from model.rules import Broken, Rules, hold, is_as
+from model.simulated import Machine, Process
+from model.stand_ins import Event, Executor, Module, installed
 
 from nftsync.errors import StoreError, SyncRunning
 from nftsync.provider import lists, retry, transport  # noqa: F401 - else imported meanwhile
 from nftsync.provider.client import Access, ClientConfig
 from nftsync.provider.routes import Route, merged
 from nftsync.provider.webhooks import read_webhook
+from nftsync.pull.brake import RemovalLimits
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
 from nftsync.receiver import committer
 from nftsync.replay import run as replay
 from nftsync.replay import work
 from nftsync.replay.config import ReplayConfig, Timing
-from nftsync.store.catalog import TABLES
+from nftsync.store.held_back import numbers_held
 from nftsync.store.inbox import Delivery
-from nftsync.store.rules import check_rules
+from nftsync.store.mirror import Mirror
 from nftsync.store.wallets import WalletLine
-from nftsync.times import now
 
 STEPS_OF_A_SEED = 2_500
 _ROUTES = merged(
@@ -64,7 +63,7 @@ class Engine:
     def __init__(self, machine: Machine, folder: Path) -> None:
         self.machine = machine
         self.rng = machine.rng
-        self.database = Path(shutil.copy(template(), folder))
+        self.database = Path(shutil.copy(seeds.template(), folder))
         self.world = World(self.rng)
         Transport.world = self.world
         self.rules = Rules(self.database, machine, self.world)
@@ -73,6 +72,8 @@ class Engine:
         self.stops: dict[Process, Event] = {}
         self.figures: Counter[str] = Counter()
         self.trouble = True
+        rows = self.rng.choice([0, 100])  # of so few wallets and tokens, 100 never vanish
+        self.limits = RemovalLimits(share=0.05, rows=rows)
 
     # Processes -----------------------------------------------------------------------------------
 
@@ -81,9 +82,10 @@ class Engine:
             client=_CLIENT,
             access=access,
             routes=_ROUTES,
-            run_sync=lambda stopped: self._sync(SyncRequest(), access, stopped),
+            run_sync=lambda stopped: self._sync(SyncRequest(limits=self.limits), access, stopped),
             organization_id=OURS,
             concurrency=2,
+            limits=self.limits,
             timing=Timing(poll=self.rng.choice([0.5, 2.0]) if self.trouble else 10.0),
         )
 
@@ -122,10 +124,17 @@ class Engine:
         tokens = self.rng.random() < 0.3 if tokens is None else tokens
         lines = [WalletLine(each) for each in WALLETS]
         lines = self.rng.sample(lines, 2) if some and self.trouble else lines
+        allowed = self.rng.random() < 0.1
 
         def run(process: Process) -> Any:
             stopped = self.stops[process] = Event()
-            request = SyncRequest(lines, tokens=tokens, resume=resume and self.trouble)
+            request = SyncRequest(
+                lines,
+                tokens=tokens,
+                resume=resume and self.trouble,
+                allow_removals=allowed or not self.trouble,
+                limits=self.limits,
+            )
             try:
                 result = self._sync(request, None, stopped)
             except SyncRunning:
@@ -136,6 +145,17 @@ class Engine:
             return result
 
         return self.machine.start("sync", run)
+
+    def start_accept(self) -> Process:
+        """An operator lets through what is held back."""
+
+        def run(_: Process) -> None:
+            with Mirror(self.database) as mirror:
+                numbers = numbers_held(mirror.connection)
+                mirror.accept_held(numbers)
+                self.figures["wallets let through"] += len(numbers)
+
+        return self.machine.start("accept", run)
 
     def _was_all_read(self, run_id: int, wallets: list[str]) -> None:
         """A run says `ok` only when each planned wallet was read since it began."""
@@ -215,11 +235,12 @@ class Engine:
         """Something happens."""
         luck = self.rng.random() * 100
         events: list[tuple[float, Callable[[], Any]]] = [
-            (28, self.world.change),
+            (27, self.world.change),
             (25, self.deliver),
             (14, self.start),
             (5, self.start_replay),
             (8, self.start_sync),
+            (1, self.start_accept),
             (2, self.kill),
             (2, self.stop),
             (4, self.jump),
@@ -254,6 +275,7 @@ class Engine:
         self._end()
         self.figures["steps"] += self.machine.steps
         self.figures["commits"] += self.rules.commits
+        self.figures["of these while something is held back"] += self.rules.commits_while_held
         self.figures["changes of the provider"] += self.world.changes
         return self.figures
 
@@ -290,6 +312,9 @@ class Engine:
             self._bury()
             if self.rng.random() < 0.1:
                 self.deliver()
+            # Else a sync that webhooks ask for fails again and again, if each wallet has lost some.
+            if self.rng.random() < 0.002 and not self.machine.running("accept"):
+                self.start_accept()
         raise Broken(f"{what} did not come about")
 
     def _end(self) -> None:
@@ -299,24 +324,20 @@ class Engine:
             lambda: not self.world.sent and connection.execute(waiting).fetchone() is None,
             "the end of the inbox",
         )
+        self._finish(self.start_accept)
         self._follows_webhooks(connection)
-        sync = self.start_sync(tokens=True)
-        self._wait(lambda: sync.is_dead or not sync.actors, "the end of a sync")
-        if sync.error is not None:
-            raise sync.error
+        sync = self._finish(lambda: self.start_sync(tokens=True))
         hold(sync.result is not None and sync.result.status == "ok", f"{sync.result}")
-        found = connection.execute("SELECT wallet_id, token_id, amount FROM balances").fetchall()
-        held = [(w, t, a) for w, lines in self.world.held.items() for t, a in lines.items()]
-        hold(sorted(found) == sorted(held), f"the mirror has {found}, the provider {held}")
-        names = dict(connection.execute("SELECT token_id, name FROM tokens").fetchall())
-        shown = {token for lines in self.world.held.values() for token in lines}
-        hold(
-            all(names[each] == self.world.names[each] for each in TOKENS if each in shown),
-            f"names are {names}, and should be {self.world.names}",
-        )
         connection.close()
-        for rule in check_rules(self.database, now()):
-            hold(not rule.broken, f"{rule}")
+        self.rules.check_end()
+
+    def _finish(self, start: Callable[[], Process]) -> Process:
+        """Let a process come to its end."""
+        process = start()
+        self._wait(lambda: process.is_dead or not process.actors, f"the end of {process.name}")
+        if process.error is not None:
+            raise process.error
+        return process
 
     def _follows_webhooks(self, connection: sqlite3.Connection) -> None:
         """Where the webhook of its last change came, a wallet is right without any sync."""
@@ -329,28 +350,18 @@ class Engine:
             found = dict(connection.execute(query, (object_id,)).fetchall())
             self.figures["wallets right by webhooks alone"] += 1
             hold(
-                found == self.world.held[object_id],
+                is_as(found, self.world.held[object_id]),
                 f"wallet {object_id} is {found}, and {self.world.held[object_id]} since a webhook",
             )
-
-    def digest(self) -> str:
-        """Of all public tables."""
-        sums = hashlib.sha256()
-        with sqlite3.connect(self.database) as connection:
-            for table in TABLES.values():
-                rows = repr(connection.execute(table.select()).fetchall())
-                sums.update(rows.replace(str(self.database.parent), "").encode())
-        connection.close()
-        return sums.hexdigest()
 
 
 def run_seed(seed: int, steps: int = STEPS_OF_A_SEED) -> tuple[Counter[str], str]:
     """One seed: its figures, and a digest of what it left; what breaks names the seed."""
-    template()  # made on this machine
+    seeds.template()  # made on this machine
     machine = Machine(seed)
     logging.disable(logging.CRITICAL)
     with (
-        place() as folder,
+        seeds.place() as folder,
         installed(
             machine,
             way=(transport, "httpx", Module(httpx, HTTPTransport=Transport)),
@@ -360,7 +371,7 @@ def run_seed(seed: int, steps: int = STEPS_OF_A_SEED) -> tuple[Counter[str], str
         random.seed(seed)
         engine = Engine(machine, folder)
         try:
-            return engine.run(steps), engine.digest()
+            return engine.run(steps), seeds.digest(engine.database)
         except Exception as error:
             command = f"python tests/model/engine.py --seed {seed} --of {steps}"
             error.add_note(f"seed {seed}, step {machine.steps}: {command}")
@@ -370,26 +381,5 @@ def run_seed(seed: int, steps: int = STEPS_OF_A_SEED) -> tuple[Counter[str], str
             logging.disable(logging.NOTSET)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--steps", type=int, default=50_000)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--seed", type=int, help="this seed alone, twice")
-    parser.add_argument("--of", type=int, default=STEPS_OF_A_SEED, help="steps of a seed")
-    asked = parser.parse_args()
-    if asked.seed is not None:
-        (figures, digest), (_, again) = (run_seed(asked.seed, asked.of) for _ in range(2))
-        print(dict(figures), digest)
-        hold(digest == again, f"it left {digest}, and then {again}")
-        return
-    began, total, seed = time.monotonic(), Counter[str](), asked.first
-    while total["steps"] < asked.steps:
-        total += run_seed(seed, asked.of)[0]
-        seed += 1
-    seconds = time.monotonic() - began
-    told = ", ".join(f"{count:,} {name}" for name, count in total.items())
-    print(f"seeds {asked.first} to {seed - 1}: {told}; {seconds:.0f} s")
-
-
 if __name__ == "__main__":
-    main()
+    seeds.main(__doc__, run_seed, unit="steps", steps=50_000, of=STEPS_OF_A_SEED)

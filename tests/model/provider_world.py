@@ -76,6 +76,10 @@ class World:
             self.names[token_id] = f"n{self.rng.randrange(3)}"
             self._announce("Token", token_id)
             return
+        if self.rng.random() < 0.1:  # it is no more
+            for wallet_id in [each for each in WALLETS if self.held[each].pop(token_id, None)]:
+                self._announce("Wallet", wallet_id)
+            return
         for wallet_id in self.rng.sample(WALLETS, self.rng.choice([1, 2])):
             lines = self.held[wallet_id]
             if token_id in lines and self.rng.random() < 0.5:

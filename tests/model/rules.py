@@ -9,6 +9,9 @@ from typing import Any
 from model.provider_world import World
 from model.simulated import Machine, Process
 
+from nftsync.store.rules import check_rules
+from nftsync.times import now
+
 _SETTLED = {"done", "failed", "dead", "unrouted", "quarantined"}
 #: What a commit may do to a webhook's state; a lease says who may do it.
 _NEXT = {
@@ -27,10 +30,19 @@ def hold(condition: object, rule: str) -> None:
         raise Broken(rule)
 
 
+def is_as(lines: dict[str, str], told: dict[str, str]) -> bool:
+    """Whether balances are those told, once what was held back is let through.
+
+    A `0` that is no longer listed is nothing that vanished: it goes with the next read.
+    """
+    return lines == dict.fromkeys((each for each in lines if lines[each] == "0"), "0") | told
+
+
 class Rules:
     """What the database said at the last commit, and what it may say at the next one."""
 
     def __init__(self, database: Path, machine: Machine, world: World) -> None:
+        self._database = database
         self._connection = sqlite3.connect(database, isolation_level=None)
         self._machine = machine
         self._world = world
@@ -45,7 +57,7 @@ class Rules:
         ] = {}  # of webhooks: reads from here on began after it came
         self._leases: set[int] = set()
         self._owners: dict[int, Process] = {}
-        self.commits = 0
+        self.commits = self.commits_while_held = 0
 
     def close(self) -> None:
         self._connection.close()
@@ -59,7 +71,7 @@ class Rules:
             before = {wallet: dict(lines) for wallet, lines in self._lines.items()}
             removed = self._replay()
             self._times()
-            self._wallets(before, removed)
+            self._wallets(before, removed, accepting=process.name == "accept")
             self._leases_and_webhooks(process)
         finally:
             query("COMMIT")
@@ -105,11 +117,24 @@ class Rules:
                 last = observed_at
                 self._last[table] = number, last
 
-    def _wallets(self, before: dict[str, dict[str, str]], removed: dict[str, set[str]]) -> None:
-        """A wallet says what the read said that started last, of those applied; never a part."""
+    def _wallets(
+        self, before: dict[str, dict[str, str]], removed: dict[str, set[str]], *, accepting: bool
+    ) -> None:
+        """A wallet says what the read said that started last, of those applied; never a part.
+
+        What too much vanishes is held back from is of a complete answer, and yet incomplete; once
+        it is let through, the wallet says what that answer said.
+        """
         rows = self._connection.execute(
             "SELECT wallet_id, ticket, status, body_sha256, etag FROM wallets"
         )
+        held_back = {
+            row[0]
+            for row in self._connection.execute(
+                "SELECT w.wallet_id FROM removal_rows JOIN wallets w USING (wallet_no) WHERE held"
+            )
+        }
+        self.commits_while_held += bool(held_back)
         for wallet, ticket, status, digest, etag in rows:
             was = self._tickets.get(wallet, 0)
             lines, old = self._lines.get(wallet, {}), before.get(wallet, {})
@@ -119,23 +144,53 @@ class Rules:
             if ticket == was:
                 hold(lines == old, f"wallet {wallet} changed without a read")
                 continue
+            if accepting and (answer := self._world.answers.get((wallet, was))):
+                hold(
+                    is_as(lines, answer.lines) or not answer.is_complete,
+                    f"wallet {wallet}: {lines} once all is let through, read {answer}",
+                )
+                self._world.answers[wallet, ticket] = answer._replace(is_complete=False)
+                continue
             answer = self._world.answers.get((wallet, ticket))
             hold(answer is not None, f"nobody was told what wallet {wallet} says")
             assert answer is not None
             if answer.is_complete and status != "incomplete":
                 hold(lines == answer.lines, f"wallet {wallet}: {lines}, read {answer}, had {old}")
                 continue
+            shown = answer.lines.items()
+            hold(
+                not answer.is_complete or wallet in held_back,
+                f"wallet {wallet} is incomplete after {answer}",
+            )
             later = [
                 each.is_complete
                 for (of, number), each in self._world.answers.items()
-                if of == wallet and was < number <= ticket
+                if of == wallet and was < number < ticket
             ]
             hold(
                 wallet not in removed or any(later),
                 f"an incomplete read of wallet {wallet} removed {removed}",
             )
-            if not answer.is_complete:
-                hold(answer.lines.items() <= lines.items(), f"wallet {wallet} lacks {answer}")
+            kept = old if wallet in held_back else {}  # for it, an amount may have fallen
+            hold(
+                all(lines.get(each) in {amount, kept.get(each, amount)} for each, amount in shown),
+                f"wallet {wallet} lacks {answer}",
+            )
+
+    def check_end(self) -> None:
+        """All trouble is over: the mirror is what the provider is, and keeps its own rules."""
+        query = self._connection.execute
+        found = query("SELECT wallet_id, token_id, amount FROM balances").fetchall()
+        held = [(w, t, a) for w, lines in self._world.held.items() for t, a in lines.items()]
+        hold(sorted(found) == sorted(held), f"the mirror has {found}, the provider {held}")
+        names = dict(query("SELECT token_id, name FROM tokens").fetchall())
+        shown = {token for lines in self._world.held.values() for token in lines}
+        hold(
+            all(names[each] == self._world.names[each] for each in shown),
+            f"names are {names}, and should be {self._world.names}",
+        )
+        for rule in check_rules(self._database, now()):
+            hold(not rule.broken, f"{rule}")
 
     # The inbox -----------------------------------------------------------------------------------
 

@@ -1,0 +1,270 @@
+"""What the package's modules get in place of Python's `threading`, `time` and `sqlite3`.
+
+Each is as much of it as the package uses, on the machine that is `installed`.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3 as real_sqlite3
+import sys
+import threading as real_threading
+import time as real_time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from datetime import datetime, tzinfo
+from typing import Any
+
+from model import simulated
+
+
+class Lock:
+    def __init__(self) -> None:
+        self._held = False
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        if self._held and blocking:
+            simulated.MACHINE.pause(lambda: not self._held, None if timeout < 0 else timeout)
+        if self._held:
+            return False
+        self._held = True
+        return True
+
+    def release(self) -> None:
+        self._held = False
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class _Waiter:
+    """Who waits for a condition; equal to nobody else."""
+
+    told = False
+
+
+class Condition:
+    def __init__(self, lock: Lock | None = None) -> None:
+        self._lock = lock or Lock()
+        self._waiting: list[_Waiter] = []
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        waiter = _Waiter()
+        self._waiting.append(waiter)
+        self._lock.release()
+        try:
+            simulated.MACHINE.pause(lambda: waiter.told, timeout)
+        finally:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+            if not self._lock.acquire():
+                raise AssertionError("a condition's lock is free where threads give way")
+        return waiter.told
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        end = None if timeout is None else simulated.MACHINE.now + timeout
+        while not predicate():
+            left = None if end is None else end - simulated.MACHINE.now
+            if left is not None and left <= 0:
+                break
+            self.wait(left)
+        return predicate()
+
+    def notify(self, n: int = 1) -> None:
+        for _ in range(min(n, len(self._waiting))):
+            self._waiting.pop(0).told = True
+
+    def notify_all(self) -> None:
+        self.notify(len(self._waiting))
+
+
+class Event:
+    def __init__(self) -> None:
+        self._set = False
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+
+    def clear(self) -> None:
+        self._set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self._set:
+            simulated.MACHINE.pause(self.is_set, timeout)
+        return self._set
+
+
+class Thread:
+    def __init__(self, target: Callable[..., Any], args: tuple[Any, ...] = (), **_: Any) -> None:
+        self._run = lambda: target(*args)
+        self._actor: simulated.Actor | None = None
+
+    def start(self) -> None:
+        assert simulated.MACHINE.current is not None
+        self._actor = simulated.MACHINE.spawn(simulated.MACHINE.current.process, self._run)
+
+    def is_alive(self) -> bool:
+        return self._actor in simulated.MACHINE.actors
+
+    def join(self, timeout: float | None = None) -> None:
+        if self.is_alive():
+            simulated.MACHINE.pause(lambda: not self.is_alive(), timeout)
+
+
+class Local:
+    """Attributes that each thread has of its own."""
+
+    def __init__(self) -> None:
+        self.__dict__["_of"] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._of[simulated.MACHINE.current, name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._of[simulated.MACHINE.current, name] = value
+
+
+class Executor:
+    """In place of a ThreadPoolExecutor of one thread."""
+
+    def __init__(self, *_: Any) -> None:
+        self._threads: list[Thread] = []
+
+    def submit(self, call: Callable[..., Any], *args: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(call(*args))
+            except Exception as error:  # noqa: BLE001 - as an executor does
+                future.set_exception(error)
+
+        self._threads.append(Thread(run))
+        self._threads[-1].start()
+        return future
+
+    def shutdown(self) -> None:
+        for thread in self._threads:
+            thread.join()
+
+
+class Connection(real_sqlite3.Connection):
+    """Gives way before the write lock is taken, and around each commit."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if simulated.MACHINE.current is not None:
+            simulated.MACHINE.current.process.connections.append(self)
+
+    def execute(self, sql: str, *args: Any) -> real_sqlite3.Cursor:
+        if sql == "BEGIN IMMEDIATE" and simulated.MACHINE.current is not None:
+            simulated.MACHINE.pause()
+        return super().execute(sql, *args)
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> Any:  # noqa: PYI036
+        commits = kind is None and self.in_transaction and simulated.MACHINE.current is not None
+        if commits:
+            simulated.MACHINE.committing()
+        result = super().__exit__(kind, *rest)
+        if commits:
+            simulated.MACHINE.committed()
+        return result
+
+
+class Module:
+    """A module of Python's, with some names of ours."""
+
+    def __init__(self, real: Any, **ours: Any) -> None:
+        self.__dict__.update(ours)
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+class _Datetime(datetime):
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Any:
+        return datetime.fromtimestamp(simulated.MACHINE.wall(), tz)
+
+
+_TIME = Module(
+    real_time,
+    monotonic=lambda: simulated.MACHINE.monotonic(),
+    perf_counter=lambda: simulated.MACHINE.monotonic(),
+    monotonic_ns=lambda: int(simulated.MACHINE.monotonic() * 1e9),
+    time=lambda: simulated.MACHINE.wall(),
+    time_ns=lambda: int(simulated.MACHINE.wall() * 1e9),
+    sleep=lambda seconds: (
+        simulated.MACHINE.pause(None, seconds) if simulated.MACHINE.current else None
+    ),
+)
+_THREADING = Module(
+    real_threading,
+    Lock=Lock,
+    Condition=Condition,
+    Event=Event,
+    Thread=Thread,
+    local=Local,
+    current_thread=lambda: None,
+)
+_SQLITE = Module(
+    real_sqlite3,
+    connect=lambda *args, **more: real_sqlite3.connect(*args, **{"factory": Connection, **more}),
+)
+_OURS: dict[str, tuple[Any, Any]] = {
+    "time": (real_time, _TIME),
+    "threading": (real_threading, _THREADING),
+    "sqlite3": (real_sqlite3, _SQLITE),
+    "datetime": (datetime, _Datetime),
+}
+
+
+@contextmanager
+def installed(
+    machine: simulated.Machine, **more: tuple[Any, str, Any]
+) -> Iterator[simulated.Machine]:
+    """Let the package run on a machine: each module that it has loaded.
+
+    Args:
+        machine: the machine.
+        more: further replacements: of which module, which name, and by what.
+    """
+    changes = [
+        (module, name, ours)
+        for module_name, module in list(sys.modules.items())
+        if module_name.partition(".")[0] == "nftsync"
+        for name, (real, ours) in _OURS.items()
+        if getattr(module, name, None) is real
+    ]
+    changes += [*more.values()]
+    before = [(module, name, getattr(module, name)) for module, name, _ in changes]
+    state = random.getstate()
+    try:
+        simulated.MACHINE = machine
+        for module, name, ours in changes:
+            setattr(module, name, ours)
+        yield machine
+    finally:
+        for process in machine.processes:
+            machine.kill(process)
+        for module, name, was in before:
+            setattr(module, name, was)
+        random.setstate(state)
+        simulated.MACHINE = None  # type: ignore[assignment]
