@@ -128,12 +128,13 @@ class Rules:
         rows = self._connection.execute(
             "SELECT wallet_id, ticket, status, body_sha256, etag FROM wallets"
         )
-        held_back = {
-            row[0]
-            for row in self._connection.execute(
-                "SELECT w.wallet_id FROM removal_rows JOIN wallets w USING (wallet_no) WHERE held"
-            )
-        }
+        held_back = set()
+        for wallet, is_there in self._connection.execute(
+            "SELECT w.wallet_id, b.amount IS NOT NULL FROM removal_rows r JOIN wallets w USING"
+            " (wallet_no) LEFT JOIN balance_rows b USING (wallet_no, token_no) WHERE r.held"
+        ).fetchall():
+            hold(is_there, f"wallet {wallet} lacks what is held back")
+            held_back.add(wallet)
         self.commits_while_held += bool(held_back)
         for wallet, ticket, status, digest, etag in rows:
             was = self._tickets.get(wallet, 0)
