@@ -1,4 +1,4 @@
-"""What the package's modules get in place of Python's `threading`, `time` and `sqlite3`.
+"""What the package's modules get in place of `threading`, `time`, `sqlite3` and `filelock`.
 
 Each is as much of it as the package uses, on the machine that is `installed`.
 """
@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from datetime import datetime, tzinfo
 from typing import Any
 
+import filelock as real_filelock
 from model import simulated
 
 
@@ -198,6 +199,20 @@ class Module:
         return getattr(self._real, name)
 
 
+class FileLock(real_filelock.FileLock):
+    """A real one; who waits for it gives way."""
+
+    def acquire(self) -> Any:  # type: ignore[override]
+        end = simulated.MACHINE.now + self.timeout
+        while True:
+            try:
+                return super().acquire(timeout=0)
+            except real_filelock.Timeout:
+                if simulated.MACHINE.now >= end:
+                    raise
+            simulated.MACHINE.pause(None, 0.05)
+
+
 class _Datetime(datetime):
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> Any:
@@ -228,10 +243,12 @@ _SQLITE = Module(
     real_sqlite3,
     connect=lambda *args, **more: real_sqlite3.connect(*args, **{"factory": Connection, **more}),
 )
+_FILELOCK = Module(real_filelock, FileLock=FileLock)
 _OURS: dict[str, tuple[Any, Any]] = {
     "time": (real_time, _TIME),
     "threading": (real_threading, _THREADING),
     "sqlite3": (real_sqlite3, _SQLITE),
+    "filelock": (real_filelock, _FILELOCK),
     "datetime": (datetime, _Datetime),
 }
 
