@@ -201,6 +201,8 @@ class Batches:
             same(f"what became of {read}", one.result, "staged")
             self.under_way.append(read)
             return
+        if read.outcome == "unchanged" and one.result == "stale":
+            return  # always allowed: it is read again, whole
         plain.note_held(read, gone, hold=how == "hold")
         if isinstance(read, TokenRead):
             expected = "held" if gone and how == "hold" else plain.apply_token(read, at)
@@ -209,8 +211,6 @@ class Batches:
             return
         known = self.answers.get(read.digest or "", [])
         if read.outcome == "unchanged":
-            if one.result == "stale":  # always allowed: it is read again, whole
-                return
             why = plain.would_change(read.wallet_id, known)
             if why is not None:
                 raise Differs(f"{read}: taken as unchanged, though it changes {why}")
