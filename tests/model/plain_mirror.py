@@ -79,6 +79,7 @@ class PlainToken:
     detailed: Source = field(default_factory=Source)
     versions: int = 0
     changed_by: int = 0  # the greatest number of a read that changed it
+    let_go_by: int = 0  # the greatest number that a holder had when it let go of it
 
     def fields(self, listed: Source | None = None) -> Fields:
         """Each field of either; where both show it, the newer wins."""
@@ -139,6 +140,8 @@ class PlainMirror:
         if read.outcome != "incomplete":
             for token_id in wallet.lines.keys() - {entry[0] for entry in entries}:
                 old = wallet.lines.pop(token_id).amount
+                token = self.tokens[token_id]
+                token.let_go_by = max(token.let_go_by, wallet.sequence)
                 self.changes.append((read.wallet_id, token_id, old, None, *cause))
         wallet.sequence = read.sequence
         wallet.status = "incomplete" if read.outcome == "incomplete" else "ok"
@@ -178,6 +181,7 @@ class PlainMirror:
             (x.sequence for x in self.wallets.values() if token_id in x.lines),
             default=0,
         )
+        vouched = max(vouched, token.let_go_by)
         if content is not None and sequence >= max(vouched, token.listed.sequence):
             before = token.fields()
             token.listed = Source(sequence, fields_of(content))
