@@ -29,6 +29,7 @@ __all__ = [
     "progress_bar",
     "repeated_key",
     "short_id",
+    "size",
     "toml_key",
     "toml_string",
     "visible",
@@ -50,6 +51,16 @@ _UNSAFE = re.compile(
 def counted(number: int, one: str) -> str:
     """A whole number and what it counts: `1 wallet`, `2 wallets`."""
     return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
+
+
+def size(number: int) -> str:
+    """A number of bytes as it is read: `17 bytes`, `1.2 GB`."""
+    shown = float(number)
+    for unit in ("", "kB", "MB", "GB"):
+        if shown < 999.95:
+            return f"{shown:.1f} {unit}" if unit else counted(number, "byte")
+        shown /= 1000
+    return f"{shown:,.1f} TB"
 
 
 def visible(text: str) -> str:

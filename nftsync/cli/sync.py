@@ -26,12 +26,10 @@ from nftsync.store import WALLET_STATUSES
 from nftsync.text import counted, short_id
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from nftsync.pull.result import Failure, SyncResult
     from nftsync.settings import Settings
 
-__all__ = ["sync", "wallets"]
+__all__ = ["say_what_failed", "sync", "wallets"]
 
 #: Kinds of failures that are told to a person, and examples of each; `--json` has all.
 _UNKNOWN = "the provider answered 404: it knows no such object"
@@ -87,7 +85,7 @@ def sync(
     from nftsync.pull.plan import SyncRequest
     from nftsync.store.present import ahead_of
     from nftsync.store.schema import reading
-    from nftsync.store.wallets import WalletLine
+    from nftsync.store.wallets import WalletLine, labels_and_statuses
     from nftsync.times import now, parse_duration
 
     request = SyncRequest(
@@ -100,7 +98,8 @@ def sync(
         print_json(result.as_dict())
     else:
         click.echo(result.summary())
-    _say_what_failed(result, settings.database)
+    failed = [failure.wallet_id for failure in result.failures]
+    say_what_failed(result, labels_and_statuses(settings.database, failed) if failed else {})
     with reading(settings.database) as connection:
         said = ahead_of(connection, now())
     if said is not None:
@@ -110,17 +109,19 @@ def sync(
     return {"ok": 0, "interrupted": 130}.get(result.status, 1)
 
 
-def _say_what_failed(result: SyncResult, database: Path) -> None:
-    """Tell errors of one kind once, with how many there are and whose they are for example."""
+def say_what_failed(result: SyncResult, known: Mapping[str, tuple[str | None, str]]) -> None:
+    """Tell errors of one kind once, with how many there are and whose they are for example.
+
+    Args:
+        result: what a sync came to.
+        known: the labels and statuses of wallets that failed, where the database knows them.
+    """
     from nftsync.pull.result import of_one_kind
-    from nftsync.store.wallets import labels_and_statuses
 
     if result.error is not None:
         say(f"nftsync: {one_line(result.error)}")
         return
     kinds = of_one_kind(result.failures)
-    failed = [failure.wallet_id for failure in result.failures]
-    known = labels_and_statuses(database, failed) if failed else {}
     for kind in kinds[:_KINDS]:
         error = one_line(kind[0].error)
         if len(kind) == 1:
@@ -131,7 +132,7 @@ def _say_what_failed(result: SyncResult, database: Path) -> None:
             kind.sort(key=lambda each: (not known.get(each.wallet_id, (None,))[0], each.wallet_id))
             shown = ", ".join(_whose(each, known, whole=False) for each in kind[:_EXAMPLES])
             say(f"nftsync: {what}: {error}: {shown}{_rest_of(kind, known)}")
-    if any(_UNKNOWN in kind[0].error for kind in kinds):
+    if known and any(_UNKNOWN in kind[0].error for kind in kinds):
         say("nftsync: to read no more what it does not know: nftsync wallets untrack WALLET...")
     if (more := len(kinds) - _KINDS) > 0:
         say(f"nftsync: and {counted(more, 'other error')}; all with --json")
@@ -151,8 +152,8 @@ def _rest_of(kind: Sequence[Failure], known: Mapping[str, tuple[str | None, str]
     """Where the failures are that are not told."""
     if len(kind) <= _EXAMPLES:
         return ""
-    _, status = known.get(kind[0].wallet_id, (None, "failed"))
-    listed = "" if kind[0].token_id else f" or `nftsync wallets --status {status}`"
+    _, status = known.get(kind[0].wallet_id, (None, ""))
+    listed = f" or `nftsync wallets --status {status}`" if status and not kind[0].token_id else ""
     return f", …; all with --json{listed}"
 
 

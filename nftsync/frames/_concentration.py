@@ -5,6 +5,7 @@ Source: provider's document, sections NFT token balance and Token.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ from nftsync.frames._given import (
 from nftsync.frames._source import Numbers
 from nftsync.frames._tables import WalletIds
 
-__all__ = ["concentration", "overlap"]
+__all__ = ["Shared", "check_grouping", "compared", "concentration", "overlap", "ranked", "shared"]
 
 _MEASURES = (
     "tokens",
@@ -104,7 +105,7 @@ def concentration(
             excluded wallet is none.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    _check_grouping(by)
+    check_grouping(by)
     needs = ("wallet_id", "token_id", "amount", by)
     frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",))
     group, names = groups_of(frame, by)
@@ -125,12 +126,27 @@ def concentration(
         **_measures(*_totals(group[known], wallet[known], held[known]), count),
         "unknown_amounts": np.bincount(group[~known], minlength=count),
     }
-    columns |= amount_columns({"amount": Exact.of(columns["amount"])}, amounts)
-    found = _in_order(frame_of({**groups, **columns}), by)
+    return ranked(frame_of({**groups, **columns}), by, amounts)
+
+
+def ranked(found: pd.DataFrame, by: str, amounts: AmountKind) -> pd.DataFrame:
+    """Finish what `concentration` returns: its `amount` of exact integers, and the order of rows.
+
+    Raises:
+        InputError: the amounts do not fit the `amounts` that was asked for.
+    """
+    exact = Exact.of(found["amount"].to_numpy(dtype=object))
+    found = found.assign(**amount_columns({"amount": exact}, amounts))
+    found = _in_order(found, by)
     return found.sort_values("holders", ascending=False, kind="stable", ignore_index=True)
 
 
-def _check_grouping(by: object) -> None:
+def check_grouping(by: object) -> None:
+    """Make sure that a column may name the groups.
+
+    Raises:
+        InputError: it is none, or what is returned has a column of that name.
+    """
     if not isinstance(by, str) or by in _MEASURES:
         raise InputError(
             f"cannot group holdings by {by!r}; give the name of a column of the frame other than"
@@ -260,23 +276,62 @@ def overlap(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame:
     """
     needs = ("wallet_id", "contract_address", "amount")
     frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",))
+    return compared(shared(frame))
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Contracts, and the wallets that hold two of them.
+
+    Attributes:
+        addresses: of the contracts, ascending.
+        called: what they are called.
+        rows: the first row that names each.
+        wallets: how many hold each.
+        first: of each pair the lesser contract, by position.
+        second: the greater.
+        both: how many wallets hold both. Pairs are in order.
+    """
+
+    addresses: pa.Array
+    called: pa.Array
+    rows: Numbers
+    wallets: Numbers
+    first: Numbers
+    second: Numbers
+    both: Numbers
+
+
+def shared(frame: pd.DataFrame) -> Shared:
+    """Count the wallets that contracts share.
+
+    Args:
+        frame: holdings that count, as `given_holdings` gives them.
+
+    Raises:
+        InputError: it has an unusable column.
+    """
     wallet, _ = coded(text_column(frame, "wallet_id"))
-    contract, names, called = _by_address(frame)
-    named = contract < len(names)
-    held = np.sort(wallet[named].astype(np.int64) * len(names) + contract[named])
+    contract, addresses, called, rows = _by_address(frame)
+    named = contract < len(addresses)
+    held = np.sort(wallet[named].astype(np.int64) * len(addresses) + contract[named])
     # Once each.
-    holder, contract = np.divmod(held[run_starts(held)], max(len(names), 1))
-    first, second, both = _common(holder, contract)
-    order = np.argsort(-both, kind="stable")
-    first, second, both = first[order], second[order], both[order]
-    wallets = np.bincount(contract, minlength=len(names))
-    wallets_a, wallets_b = wallets[first], wallets[second]
+    holder, contract = np.divmod(held[run_starts(held)], max(len(addresses), 1))
+    wallets = np.bincount(contract, minlength=len(addresses))
+    return Shared(addresses, called, rows, wallets, *_common(holder, contract))
+
+
+def compared(found: Shared) -> pd.DataFrame:
+    """What `overlap` returns."""
+    order = np.argsort(-found.both, kind="stable")
+    first, second, both = found.first[order], found.second[order], found.both[order]
+    wallets_a, wallets_b = found.wallets[first], found.wallets[second]
     return frame_of(
         {
-            "contract_a": text(names.take(pa.array(first))),
-            "contract_b": text(names.take(pa.array(second))),
-            "collection_a": text(called.take(pa.array(first))),
-            "collection_b": text(called.take(pa.array(second))),
+            "contract_a": text(found.addresses.take(pa.array(first))),
+            "contract_b": text(found.addresses.take(pa.array(second))),
+            "collection_a": text(found.called.take(pa.array(first))),
+            "collection_b": text(found.called.take(pa.array(second))),
             "wallets_a": wallets_a,
             "wallets_b": wallets_b,
             "both": both,
@@ -285,11 +340,11 @@ def overlap(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame:
     )
 
 
-def _by_address(frame: pd.DataFrame) -> tuple[Numbers, pa.Array, pa.Array]:
+def _by_address(frame: pd.DataFrame) -> tuple[Numbers, pa.Array, pa.Array, Numbers]:
     """Number each row's contract in the order of addresses; the last number is of those without.
 
     Returns:
-        The numbers, and by number the address and what the contract is called.
+        The numbers, and by number the address, what the contract is called and its first row.
     """
     contract, spellings = contract_groups(text_column(frame, "contract_address"))
     addresses = spellings[:-1]
@@ -298,7 +353,7 @@ def _by_address(frame: pd.DataFrame) -> tuple[Numbers, pa.Array, pa.Array]:
     order = pc.sort_indices(addresses)
     number = np.append(np.empty(len(addresses), dtype=np.int64), len(addresses))
     number[order.to_numpy()] = np.arange(len(addresses))
-    return number[contract], addresses.take(order), called.take(order)
+    return number[contract], addresses.take(order), called.take(order), rows[order.to_numpy()]
 
 
 def _common(wallet: Numbers, contract: Numbers) -> tuple[Numbers, Numbers, Numbers]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pandas as pd
@@ -15,7 +15,7 @@ from nftsync.frames._source import Source, Store, reading
 from nftsync.text import visible
 from nftsync.times import now
 
-__all__ = ["freshness"]
+__all__ = ["WalletGroup", "freshness", "freshness_with", "together", "wallet_groups"]
 
 #: How many wallets are named, and how much of a text from outside is shown.
 _NAMED = 3
@@ -30,6 +30,7 @@ _NEWEST_SYNC = """
     SELECT wallets_ok + wallets_failed, started_at, run_id, wallets_total, status
     FROM sync_runs WHERE kind = 'sync' ORDER BY run_id DESC LIMIT 1
 """
+_OLDEST = "oldest wallet read"
 _NEVER = "tracked AND synced_at IS NULL"
 _OF_STATUS = "tracked AND status = ?"
 #: Webhooks that are not done, and the column that tells most of those in each state.
@@ -75,7 +76,17 @@ def freshness(db: Store = None) -> pd.DataFrame:
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     with reading(db) as source:
-        lines = [*_runs(source), *_wallets(source), *_webhooks(source)]
+        return freshness_with(source, wallet_groups(source))
+
+
+def freshness_with(source: Source, wallets: Iterable[WalletGroup]) -> pd.DataFrame:
+    """What `freshness` returns, of runs and webhooks that are read and of wallets that were.
+
+    Args:
+        source: where to read runs and webhooks.
+        wallets: as `wallet_groups` returns them.
+    """
+    lines = [*_runs(source), *(group.line() for group in wallets), *_webhooks(source)]
     at = moments(pa.array([line.at for line in lines], TEXT))
     return Readable.of(
         {
@@ -108,35 +119,76 @@ def _runs(source: Source) -> Iterator[_Line]:
         yield line
 
 
-def _wallets(source: Source) -> Iterator[_Line]:
+@dataclass(frozen=True)
+class WalletGroup:
+    """Some of the tracked wallets.
+
+    Attributes:
+        what: which.
+        count: how many.
+        at: the first of their times.
+        names: what the first few are called; of `oldest wallet read` the one of that time.
+    """
+
+    what: str
+    count: int
+    at: str | None
+    names: list[str]
+
+    def line(self) -> _Line:
+        """The row that tells of them."""
+        names = "; ".join(self.names)
+        if self.what != _OLDEST and self.count > _NAMED:
+            names += f"; {self.count - _NAMED:,} more"
+        return _Line(self.what, self.count, self.at, names)
+
+
+def wallet_groups(source: Source) -> list[WalletGroup]:
+    """What `freshness` tells of wallets, always in this order."""
     ((read, oldest),) = list(
         source.rows("SELECT count(synced_at), min(synced_at) FROM wallets WHERE tracked")
     )
     names = _names(source, "tracked AND synced_at = ?", (oldest,), most=1)
-    yield _Line("oldest wallet read", read, oldest, names)
-    yield _group(source, "wallets never read", _NEVER, (), "first_seen_at")
-    yield _group(source, "failed wallets", _OF_STATUS, ("failed",), "synced_at")
-    yield _group(source, "incomplete wallets", _OF_STATUS, ("incomplete",), "synced_at")
+    return [
+        WalletGroup(_OLDEST, read, oldest, names),
+        _group(source, "wallets never read", _NEVER, (), "first_seen_at"),
+        _group(source, "failed wallets", _OF_STATUS, ("failed",), "synced_at"),
+        _group(source, "incomplete wallets", _OF_STATUS, ("incomplete",), "synced_at"),
+    ]
 
 
-def _group(source: Source, what: str, where: str, parameters: tuple[str, ...], since: str) -> _Line:
+def together(parts: Iterable[list[WalletGroup]]) -> list[WalletGroup]:
+    """The groups of wallets that were read in parts, each wallet in one of them."""
+    found = []
+    for same in zip(*parts, strict=True):
+        at = min((part.at for part in same if part.at is not None), default=None)
+        oldest = same[0].what == _OLDEST
+        telling = [part for part in same if part.at == at] if oldest else same
+        names = [name for part in telling for name in part.names][: 1 if oldest else _NAMED]
+        found.append(WalletGroup(same[0].what, sum(part.count for part in same), at, names))
+    return found
+
+
+def _group(
+    source: Source, what: str, where: str, parameters: tuple[str, ...], since: str
+) -> WalletGroup:
     query = f"SELECT count(*), min({since}) FROM wallets WHERE {where}"  # noqa: S608 - our own names
     ((count, at),) = list(source.rows(query, parameters))
-    names = _names(source, where, parameters, most=_NAMED)
-    more = f"; {count - _NAMED:,} more" if count > _NAMED else ""
-    return _Line(what, count, at, names + more)
+    return WalletGroup(what, count, at, _names(source, where, parameters, most=_NAMED))
 
 
-def _names(source: Source, where: str, parameters: tuple[str | None, ...], *, most: int) -> str:
+def _names(
+    source: Source, where: str, parameters: tuple[str | None, ...], *, most: int
+) -> list[str]:
     rows = source.rows(
         f"SELECT label, wallet_id, error FROM wallets WHERE {where}"  # noqa: S608 - our own names
         " ORDER BY wallet_no LIMIT ?",
         (*parameters, most),
     )
-    return "; ".join(
+    return [
         (_short(label) if label else wallet) + (f": {_short(error)}" if error else "")
         for label, wallet, error in rows
-    )
+    ]
 
 
 def _webhooks(source: Source) -> Iterator[_Line]:

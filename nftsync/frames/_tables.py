@@ -36,6 +36,8 @@ __all__ = [
     "WalletIds",
     "WalletNames",
     "collections",
+    "most_held",
+    "named_contracts",
     "runs",
     "token_changes",
     "wallet_ids",
@@ -234,8 +236,7 @@ def collections(db: Store = None, *, amounts: AmountKind = None) -> pd.DataFrame
             "SELECT wallet_no, token_no, amount FROM balance_rows", [INTEGER, INTEGER, TEXT]
         )
         groups, contracts = contract_groups(addresses)
-        called = contract_columns(source, contracts)
-        sources = name_sources(source, called["contract"])
+        named = named_contracts(source, contracts)
     count = len(contracts)
     place = positions(numbers, token_no.to_numpy())
     known = Amounts(amount)
@@ -247,17 +248,36 @@ def collections(db: Store = None, *, amounts: AmountKind = None) -> pd.DataFrame
     sums = sums_in_each(group, known.exact().objects()[held], count)
     frame = frame_of(
         {
-            "contract_address": text(contracts),
-            **{name: text(column) for name, column in called.items()},
-            "name_source": text(sources),
+            **named,
             "tokens": np.bincount(groups, minlength=count),
             "held": distinct_in_each(group, place, count),
             "holders": distinct_in_each(group, wallets, count),
-            **amount_columns({"amount": Exact.of(sums)}, amounts),
+            "amount": sums,
             "first_seen_at": times(first.min().reindex(some).to_numpy("M8[us]")),
             "updated_at": times(latest.max().reindex(some).to_numpy("M8[us]")),
         }
     )
-    return frame[frame["tokens"] > 0].sort_values(
+    return most_held(frame[frame["tokens"] > 0], amounts)
+
+
+def named_contracts(source: Source, contracts: pa.Array) -> dict[str, Any]:
+    """The columns of `collections` that tell which contract a row is of, by its address."""
+    called = contract_columns(source, contracts)
+    columns = {
+        "contract_address": contracts,
+        **called,
+        "name_source": name_sources(source, called["contract"]),
+    }
+    return {name: text(column) for name, column in columns.items()}
+
+
+def most_held(frame: pd.DataFrame, amounts: AmountKind) -> pd.DataFrame:
+    """Finish what `collections` returns: its `amount` of exact integers, and the order of rows.
+
+    Raises:
+        InputError: the amounts do not fit the `amounts` that was asked for.
+    """
+    exact = Exact.of(frame["amount"].to_numpy(dtype=object))
+    return frame.assign(**amount_columns({"amount": exact}, amounts)).sort_values(
         ["holders", "contract_address"], ascending=[False, True], ignore_index=True
     )

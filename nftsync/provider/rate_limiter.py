@@ -31,16 +31,20 @@ class RateLimiter:
             rate_limit: requests per second over all clients, or None for no limit.
             at_once: requests in flight over all clients, or None for no bound.
         """
-        self._interval = min(1.0 / rate_limit, _LONGEST_INTERVAL) if rate_limit else 0.0
         self._bounded = at_once is not None
-        self._free = not self._interval and not self._bounded
         self._slots = at_once or 0
         self._lock = threading.Lock()
+        self.set_rate(rate_limit)
         self._next_at = 0.0
         self._resume_at = 0.0
         # An event for each who waits: whoever leaves or gives back a slot wakes the first alone.
         self._urgent: deque[threading.Event] = deque()
         self._ordinary: deque[threading.Event] = deque()
+
+    def set_rate(self, rate_limit: float | None) -> None:
+        """Set another rate, in requests per second over all clients; None: no limit."""
+        self._interval = min(1.0 / rate_limit, _LONGEST_INTERVAL) if rate_limit else 0.0
+        self._free = not self._interval and not self._bounded
 
     @property
     def waiting(self) -> int:

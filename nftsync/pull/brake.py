@@ -12,14 +12,13 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable, Iterable, Sequence
 from tempfile import SpooledTemporaryFile, gettempdir
 from typing import NamedTuple
 
 import msgspec
 
+from nftsync.pull.judgement import RemovalLimits, Verdict, judge
 from nftsync.pull.reads import Read, Subject, subject_of, weight
 from nftsync.records import Applied, Effort, OnRemovals, Removals
 from nftsync.store import removals
@@ -27,30 +26,15 @@ from nftsync.store.database import explained
 from nftsync.store.mirror import Transaction
 from nftsync.times import now
 
-__all__ = ["RemovalBrake", "RemovalLimits"]
+__all__ = ["RemovalBrake"]
 
 #: Reads that wait take this much memory at most, in bytes, and a file without a name beyond that.
 _IN_MEMORY = 16 * 1024 * 1024
-#: So many wallets are many, however little each of them held.
-_MANY_WALLETS = 20
 #: For so long, in seconds, what was held within 24 hours is taken for what it was.
 _COUNTED_FOR = 600.0
 
 
 _decoder: msgspec.msgpack.Decoder[Read] = msgspec.msgpack.Decoder(Read)
-
-
-@dataclass(frozen=True)
-class RemovalLimits:
-    """How much may vanish within 24 hours.
-
-    Attributes:
-        share: of what a group of wallets or the whole mirror held, from 0 to 1: no limit.
-        rows: so many balances, of fewer than 20 wallets, may always.
-    """
-
-    share: float = 0.5
-    rows: int = 100
 
 
 class _Waiting(NamedTuple):
@@ -62,7 +46,11 @@ class _Waiting(NamedTuple):
 
 
 class RemovalBrake:
-    """Reads that wait to be judged together; used by one thread."""
+    """Reads that wait to be judged together; used by one thread.
+
+    Attributes:
+        verdict: what the last judgement was.
+    """
 
     def __init__(self, limits: RemovalLimits) -> None:
         """Begin with none.
@@ -75,8 +63,7 @@ class RemovalBrake:
         self._waiting: dict[Subject, _Waiting] = {}
         self._end = 0
         self._since = 0.0
-        self._held_groups: set[str | None] = set()
-        self._all_held = self._emptied_held = False
+        self.verdict = Verdict()
         self._held: Counter[str | None] = Counter()
         self._counted_at = -_COUNTED_FOR
 
@@ -125,65 +112,9 @@ class RemovalBrake:
         Args:
             connection: in no transaction, as counting what is listed may take a second.
         """
-        at = now()
-        self._held_groups, self._all_held, self._emptied_held = set(), False, False
-        if self._limits.share >= 1:
-            return
-        gone = removals.vanished(connection, at)
+        past = _PastOfMirror(connection, now(), self._count_held)
         waiting = [each.removals for each in self._waiting.values()]
-        wallets = gone.wallets + sum(bool(each.balances) for each in waiting)
-        balances = gone.balances + sum(len(each.balances) for each in waiting)
-        if self._are_many(balances, wallets):
-            self._judge_balances(connection, at)
-        known = connection.execute("SELECT coalesce(max(token_no), 0) FROM tokens").fetchone()[0]
-        emptied = gone.emptied.union(*(each.emptied for each in waiting))
-        self._emptied_held = len(emptied) > max(self._limits.rows, self._limits.share * known)
-
-    def _judge_balances(self, connection: sqlite3.Connection, at: str) -> None:
-        balances: Counter[str | None] = Counter()
-        before: Counter[str | None] = Counter()
-        wallets: dict[str | None, set[int]] = {}
-        for wallet, group, waits in self._vanished(connection, at):
-            balances[group] += 1
-            before[group] += not waits
-            wallets.setdefault(group, set()).add(wallet)
-        held = self._count_held(connection, before)
-        most = self._limits.share
-        if self._are_many(balances.total(), sum(map(len, wallets.values()))):
-            self._all_held = balances.total() > most * held.total()
-        self._held_groups = {
-            group
-            for group, number in balances.items()
-            if group is not None
-            and self._are_many(number, len(wallets[group]))
-            and number > most * held[group]
-        }
-
-    def _vanished(
-        self, connection: sqlite3.Connection, at: str
-    ) -> Iterator[tuple[int, str | None, bool]]:
-        """Each balance that is gone, but those whose token another wallet has got: they moved.
-
-        Yields the number of the wallet that held it, its group, and whether the read waits.
-        """
-        waiting = [each.removals for each in self._waiting.values()]
-        gained = removals.gained(connection, at)
-        for each in waiting:
-            for token in each.gained:
-                gained.setdefault(token, set()).add(each.wallet_no)
-        lost: dict[int, dict[int, tuple[int, str | None, bool]]] = {}
-        before = ((*row, False) for row in removals.removed(connection, at))
-        now_gone = ((x.wallet_no, x.group, token, True) for x in waiting for token in x.balances)
-        for wallet, group, token, waits in chain(before, now_gone):
-            if token in gained:
-                lost.setdefault(token, {})[wallet] = wallet, group, waits
-            else:
-                yield wallet, group, waits
-        for token, losers in lost.items():
-            gainers = gained[token]
-            moved = 0 if losers.keys() == gainers and len(gainers) == 1 else len(gainers)
-            # Who had it first has passed it on rather than who got it meanwhile.
-            yield from sorted(losers.values(), key=lambda loser: loser[0] in gainers)[moved:]
+        self.verdict = judge(self._limits, past, waiting)
 
     def release(self, transaction: Transaction, run_id: int, entries: int) -> list[Applied]:
         """Apply the next reads that have been judged: wholly, or without what is gone: `held`.
@@ -198,7 +129,7 @@ class RemovalBrake:
             waiting = self._waiting.pop(next(iter(self._waiting)))
             self._file.seek(waiting.start)
             read = _decoder.decode(self._file.read(waiting.length))
-            taken["hold" if self._is_held(waiting.removals) else "apply"].append(read)
+            taken["hold" if self.verdict.holds(waiting.removals) else "apply"].append(read)
             entries -= weight(read)
         if not self._waiting:
             self.forget()
@@ -218,13 +149,6 @@ class RemovalBrake:
         """Drop all that wait, for good."""
         self._file.close()
 
-    def _is_held(self, of: Removals) -> bool:
-        of_balances = self._all_held or of.group in self._held_groups
-        return bool((of.balances and of_balances) or (of.emptied and self._emptied_held))
-
-    def _are_many(self, balances: int, wallets: int) -> bool:
-        return balances > self._limits.rows or wallets >= _MANY_WALLETS
-
     def _count_held(
         self, connection: sqlite3.Connection, gone: Counter[str | None]
     ) -> Counter[str | None]:
@@ -233,3 +157,34 @@ class RemovalBrake:
             self._held = removals.listed(connection) + gone
             self._counted_at = time.monotonic()
         return self._held
+
+
+class _PastOfMirror:
+    """The past as a mirror knows it."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        at: str,
+        count_held: Callable[[sqlite3.Connection, Counter[str | None]], Counter[str | None]],
+    ) -> None:
+        self._connection = connection
+        self._at = at
+        self._count_held = count_held
+
+    def vanished(self) -> removals.Vanished:
+        return removals.vanished(self._connection, self._at)
+
+    def removed(self) -> Iterable[tuple[int, str | None, int]]:
+        return removals.removed(self._connection, self._at)
+
+    def gained(self) -> dict[int, set[int]]:
+        return removals.gained(self._connection, self._at)
+
+    def listed(self, gone: Counter[str | None]) -> Counter[str | None]:
+        return self._count_held(self._connection, gone)
+
+    def tokens(self) -> int:
+        query = "SELECT coalesce(max(token_no), 0) FROM tokens"
+        (known,) = self._connection.execute(query).fetchone()
+        return int(known)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from nftsync.errors import InputError
-from nftsync.pull.brake import RemovalLimits
+from nftsync.pull.judgement import RemovalLimits
 from nftsync.pull.reads import TokenTask, WalletTask
 from nftsync.store import runs
 from nftsync.store.contracts import names_that_differ, store_file_names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections import Counter
@@ -10,6 +11,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Protocol
 
 from nftsync.errors import CutOff, SettingsError
 from nftsync.provider.client import Access, ClientConfig
@@ -27,7 +29,7 @@ from nftsync.store.mirror import BatchSize, Mirror, Transaction
 from nftsync.text import interruptible, progress_bar
 from nftsync.times import now
 
-__all__ = ["WORTH_A_PROCESS", "sync_wallets"]
+__all__ = ["WORTH_A_PROCESS", "SyncRun", "sync_wallets"]
 
 #: So many wallets are worth the fifth of a second that a reading process takes to start.
 WORTH_A_PROCESS = 500
@@ -84,19 +86,35 @@ def sync_wallets(
         if not request.allow_removals:
             brake = held.enter_context(closing(RemovalBrake(request.limits)))
         interruptions = [signalled] if stopped is None else [signalled, stopped]
-        result = _SyncRun(mirror, reader, run, brake, interruptions, progress).run()
+        result = SyncRun(mirror, reader, run, brake, interruptions, progress).run()
         mirror.files.check()  # or what was fetched is where nobody finds it
         return result
 
 
+class Brake(Protocol):
+    """What reads that show something to be gone go through."""
+
+    def apply(self, transaction: Transaction, run_id: int, reads: Sequence[Read]) -> list[Applied]:
+        """Apply reads, but keep those."""
+
+    def __len__(self) -> int:
+        """How many wait."""
+
+    def judge(self, connection: sqlite3.Connection) -> None:
+        """Decide on all that wait."""
+
+    def release(self, transaction: Transaction, run_id: int, entries: int) -> list[Applied]:
+        """Apply the next of those that have been judged."""
+
+
 @dataclass
-class _SyncRun:
+class SyncRun:
     """Feeds a reader with a run's tasks, writes what it brings, and keeps the run's ledger."""
 
     _mirror: Mirror
     _reader: Reader[Task, Read]
     _run: runs.Run
-    _brake: RemovalBrake | None
+    _brake: Brake | None
     _interruptions: Sequence[threading.Event]
     _progress: bool | None
     _error: str | None = None
@@ -122,6 +140,12 @@ class _SyncRun:
         return self._error is not None or self._interrupted
 
     def run(self) -> SyncResult:
+        """Read all there is to read, and end the run.
+
+        Raises:
+            SettingsError: no token is to be had.
+            StoreError: the database cannot be written; what was committed stays.
+        """
         try:
             self._read()
         except SettingsError as error:  # no token is to be had, so no more can be read

@@ -28,6 +28,7 @@ __all__ = [
     "count_names",
     "is_hex_address",
     "label_contract",
+    "merge_names",
     "names_that_differ",
     "near_contracts",
     "series_of",
@@ -144,6 +145,19 @@ class NamesSeen(msgspec.Struct):
             remembered = sum(known.count for known in self.series.values())
             self.looked_at = max(self.looked_at - 1, remembered)
 
+    def merge(self, other: NamesSeen) -> None:
+        """Take in what was remembered elsewhere of other tokens of the contract."""
+        self.came += other.came
+        self.looked_at += other.looked_at
+        for series, theirs in other.series.items():
+            known = self.series.setdefault(series, _Series(0, theirs.whole))
+            known.count += theirs.count
+            if known.whole != theirs.whole:
+                known.whole = None
+        while len(self.series) > _REMEMBERED:
+            for each in list(self.series):
+                self._forget_one(each)
+
     def _forget_one(self, series: str) -> None:
         known = self.series[series]
         known.count -= 1
@@ -205,15 +219,7 @@ def count_names(
             if address is not None:
                 names.setdefault(address, ([], []))[place].append(name)
     keys = {address: contract_key(address) for address in names}
-    rows = over_keys(
-        connection,
-        "SELECT contract, contract_address, names_seen FROM json_each(?) k"
-        " JOIN contracts c ON c.contract = k.value",
-        set(keys.values()),
-    )
-    known: dict[str, tuple[str, NamesSeen | None]] = {
-        key: (address, None if seen is None else _decode(seen)) for key, address, seen in rows
-    }
+    known = _known(connection, set(keys.values()))
     for address, (added, removed) in names.items():
         first, seen = known.get(keys[address], (address, None))
         if seen is None:  # until a token names it, the spelling is another's
@@ -223,6 +229,43 @@ def count_names(
             seen.remove(name)
         for name in added:
             seen.add(name)
+    _store(connection, known)
+
+
+def merge_names(connection: sqlite3.Connection, rows: Iterable[tuple[str, str, str]]) -> None:
+    """Take in what was remembered elsewhere of the names of other tokens.
+
+    Args:
+        connection: in a write transaction.
+        rows: `contract`, `contract_address` and `names_seen` of `contracts` there; of a contract
+            there may be several.
+    """
+    given = list(rows)
+    known = _known(connection, {contract for contract, _, _ in given})
+    for contract, address, packed in given:
+        first, seen = known.get(contract, (address, None))
+        if seen is None:
+            first, seen = address, NamesSeen()
+        known[contract] = first, seen
+        seen.merge(_decode(packed))
+    _store(connection, known)
+
+
+#: What is remembered of contracts: how each was first spelled, and its tokens' names.
+_Known: TypeAlias = dict[str, tuple[str, NamesSeen | None]]
+
+
+def _known(connection: sqlite3.Connection, contracts: Iterable[str]) -> _Known:
+    rows = over_keys(
+        connection,
+        "SELECT contract, contract_address, names_seen FROM json_each(?) k"
+        " JOIN contracts c ON c.contract = k.value",
+        contracts,
+    )
+    return {key: (address, None if seen is None else _decode(seen)) for key, address, seen in rows}
+
+
+def _store(connection: sqlite3.Connection, known: _Known) -> None:
     connection.executemany(
         "INSERT INTO contracts (contract, contract_address, guessed_name, names_seen)"
         " VALUES (?, ?, ?, ?) ON CONFLICT (contract) DO UPDATE SET"

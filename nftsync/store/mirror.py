@@ -107,8 +107,9 @@ class Transaction:
         observed_at: the time of everything it stores; never earlier than any stored before.
     """
 
-    def __init__(self, connection: sqlite3.Connection, at: str) -> None:
+    def __init__(self, connection: sqlite3.Connection, at: str, *, searchable: bool) -> None:
         self.connection = connection
+        self._searchable = searchable
         self.observed_at = _observation_time(connection, at)
 
     def apply(
@@ -142,6 +143,8 @@ class Transaction:
         Returns:
             Whether there are more.
         """
+        if not self._searchable:
+            return False
         execute = self.connection.execute
         (done,) = execute("SELECT indexed_token_no FROM mirror_state").fetchone()
         (newest,) = execute("SELECT coalesce(max(token_no), 0) FROM tokens").fetchone()
@@ -176,6 +179,7 @@ class Mirror:
         *,
         write_gap: float = WRITE_GAP_SECONDS,
         busy_seconds: float = BUSY_SECONDS,
+        searchable: bool = True,
     ) -> None:
         """Open, create or migrate the database.
 
@@ -183,6 +187,7 @@ class Mirror:
             path: the database.
             write_gap: seconds that other writers are left between two transactions.
             busy_seconds: how long a transaction waits for other writers.
+            searchable: take tokens into the full-text index, and contracts into their table.
 
         Raises:
             StoreError: it cannot be opened, or is not nftsync's.
@@ -196,6 +201,7 @@ class Mirror:
         self.files.opened()
         self._write_gap = write_gap
         self._busy_seconds = busy_seconds
+        self._searchable = searchable
         self._free_at = 0.0
         self._was_full = False
         self.lock_seconds = 0.0
@@ -232,7 +238,7 @@ class Mirror:
             began = time.monotonic()
             try:
                 with self.connection:
-                    yield Transaction(self.connection, at or now())
+                    yield Transaction(self.connection, at or now(), searchable=self._searchable)
                 self._was_full = False
             except sqlite3.Error as error:
                 self._was_full = kind_of(error) == sqlite3.SQLITE_FULL

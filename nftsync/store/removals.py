@@ -216,7 +216,7 @@ def grew(before: str | None, after: str) -> bool:
 def _first_change(connection: sqlite3.Connection, since: str) -> int:
     """The first change that was seen after a time; the log's times never decrease."""
     low, high = connection.execute(
-        "SELECT coalesce(min(change_id), 0), coalesce(max(change_id), 0) + 1"
+        "SELECT coalesce(min(change_id), 0), coalesce(max(change_id), -1) + 1"
         " FROM balance_change_rows"
     ).fetchone()
     while low < high:

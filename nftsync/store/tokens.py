@@ -297,7 +297,8 @@ class TokenBatch:
             if read.sequence < self._list_sequence(token):
                 return False
             self._keep(token, source)
-            if merged == token.content:
+            if merged == token.content:  # but it may not be once the token is read by its id
+                self.stale.append((read.sequence, token.no))
                 return agreed
             self._change(token, merged, read)
             if not agreed:

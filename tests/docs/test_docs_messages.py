@@ -60,18 +60,20 @@ def _settings(run: Run) -> list[str]:
 
 def _provider(run: Run, command: Callable[..., Outcome]) -> list[str]:
     answers = [
-        *(fake.reply(status=401), fake.reply(status=404), fake.reply(status=429), fake.silence()),
+        *(fake.reply(status=401), fake.reply(status=404), fake.reply(status=429)),
         fake.reply(status=500),
         fake.reply(status=302, location="https://example.com"),
         fake.reply(b"<html>hello</html>"),
         fake.reply(fake.balances(nextCursor="abc")),
     ]
-    once = ("--retries", "1", "--timeout", "0.5", "--base-url")
+    once = ("--retries", "1", "--base-url")
     said = []
     with fake.Provider() as provider:
         for number, answer in enumerate(answers):
             provider.always(answer)
             said += run("sync", fake.wallet(number), *once, provider.url)
+        provider.always(fake.silence())
+        said += run("sync", WALLET, "--timeout", "0.5", *once, provider.url)
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         port = listener.getsockname()[1]
     said += run("sync", WALLET, *once, f"http://127.0.0.1:{port}")

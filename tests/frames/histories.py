@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from frames_database import token_id, wallet_id
+from frames.frames_database import token_id, wallet_id
 from hypothesis import strategies as st
 
 from nftsync.records import CONTENT_COLUMNS, WalletRead

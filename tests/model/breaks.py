@@ -424,9 +424,9 @@ BREAKS = [
         "if False:",
     ),
     Break(
-        "nftsync/pull/brake.py",
+        "nftsync/pull/judgement.py",
         "the brake never holds",
-        "return bool((of.balances and of_balances) or (of.emptied and self._emptied_held))",
+        "return bool((of.balances and balances) or (of.emptied and self.emptied))",
         "return False",
     ),
     Break(

@@ -38,7 +38,7 @@ from nftsync.provider import lists, retry, transport  # noqa: F401 - else import
 from nftsync.provider.client import Access, ClientConfig
 from nftsync.provider.routes import Route, merged
 from nftsync.provider.webhooks import read_webhook
-from nftsync.pull.brake import RemovalLimits
+from nftsync.pull.judgement import RemovalLimits
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
 from nftsync.receiver import committer

@@ -58,7 +58,7 @@ _ROOMS = {
     "replay/worker": ["replay"],
     "replay/work": ["replay/test_replay_work.py", "replay/test_replay_reads.py", "replay"],
     "receiver/": ["receiver/test_receiver_storage.py", "receiver", "serve"],
-    "pull/brake": ["sync/test_removals.py", "sync", "replay"],
+    "pull/judgement": ["sync/test_removals.py", "sync", "replay"],
     "pull/plan": ["sync/test_kill.py", "sync/test_sync_half_broken.py", "sync"],
     "pull/": ["sync/test_sync_half_broken.py", "sync/test_removals.py", "sync"],
 }

@@ -348,7 +348,7 @@ def test_an_answer_that_came_before_it_was_asked_for_is_never_taken(provider, ma
     came = threading.Event()
 
     def twice(peer):
-        raw(whole, later, pause=0.05, then="keep")(peer)
+        raw(whole, later, pause=0.5, then="keep")(peer)
         came.set()
         return True
 

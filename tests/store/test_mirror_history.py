@@ -153,6 +153,23 @@ def test_unchanged_is_not_what_the_same_batch_shows_to_be_outdated(mirror: Mirro
     assert [each.result for each in applied] == ["ok", "stale"]  # it is made again
 
 
+def test_a_list_that_says_more_than_the_last_one_takes_the_digests_of_the_others(
+    mirror: Mirror,
+) -> None:
+    """Also where a read by id had said as much, as the next one may not."""
+    apply(mirror, A, (T, "1", named("name")))
+    for content in (named("name", "more"), named("name")):
+        with mirror.transaction() as transaction:
+            asked = {"sequence": mirror.numbers.take(), "started_at": now(), "outcome": "ok"}
+            transaction.apply([TokenRead(token_id=T, content=content, **asked)])
+        apply(mirror, B, (T, "1", named("name", "more")))
+    query = mirror.connection.execute
+    rows = query("SELECT body_sha256 IS NULL FROM wallets ORDER BY wallet_id")
+    assert rows.fetchall() == [(1,), (0,)]
+    apply(mirror, A, (T, "1", named("name")))
+    assert query("SELECT description FROM tokens").fetchall() == [(None,)]
+
+
 def test_a_list_that_began_before_the_last_holder_let_go_has_no_say(mirror: Mirror) -> None:
     apply(mirror, A, (T, "1", named("old")))
     late = mirror.numbers.take()
