@@ -11,7 +11,7 @@ READY_BENCH := $(VENV_BENCH)/.ready
 # What is compiled is kept, whatever the shell says: hundreds of processes start in a test run.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo notebook test lint format types imports compiled tests fuzz soak mutations load attacks network powercuts flips constraints bench clean
+.PHONY: help demo notebook test lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network powercuts lakekills flips constraints bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -46,7 +46,14 @@ compiled: $(READY_DEV)
 	$(BIN)/pytest --collect-only --quiet > $(VENV)/collected || { cat $(VENV)/collected; exit 1; }
 
 tests: $(READY_DEV)  ## pytest
-	$(BIN)/pytest -n 6 --dist worksteal  # many tests wait rather than work
+	$(MAKE) --jobs=2 tests-lake tests-rest
+
+# With few processes, as each starts a cluster.
+tests-lake: $(READY_DEV)
+	$(BIN)/pytest tests/lake -n 3 --dist worksteal
+
+tests-rest: $(READY_DEV)
+	$(BIN)/pytest -n 4 --dist worksteal --ignore tests/lake  # many tests wait rather than work
 
 soak: $(READY_DEV)  ## long runs against a model of the whole, with seeds; STEPS=1000000
 	$(BIN)/python tests/model/batches.py --steps $(or $(STEPS),1000000)
@@ -72,6 +79,9 @@ fuzz: $(READY_DEV)  ## what parses, with many random inputs; EXAMPLES=2000 each
 
 powercuts: $(READY_DEV)  ## a serve under load loses its power at many moments, with seeds; SEEDS=20
 	$(BIN)/python tests/powercuts/power_cuts.py --seeds $(or $(SEEDS),20)
+
+lakekills: $(READY_DEV)  ## workers and drivers of a lake are killed at many moments, with seeds; KILLS=20 SEEDS=1
+	$(BIN)/python tests/lake/chaos.py --kills $(or $(KILLS),20) --seeds $(or $(SEEDS),1)
 
 flips: $(READY_DEV)  ## bits of a database flip, and each command meets it; SEEDS=2000
 	$(BIN)/python tests/damage/flips.py --seeds $(or $(SEEDS),2000)
@@ -106,7 +116,7 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/uv
 
 $(READY_DEV): $(READY)
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python \
-		--constraint constraints.txt --editable '.[notebook]' --group dev
+		--constraint constraints.txt --editable '.[notebook,scale]' --group dev
 	touch $@
 
 # What nftsync is compared with, apart from its own environment. Without it the rest still runs.

@@ -40,6 +40,7 @@ _COMMANDS = {
     "export": ("copies", "Write each table and view to a file, all of one moment."),
     "snapshot": ("copies", "Copy the database while others go on writing it."),
     "backup": ("copies", "Copy the database with its date, and keep the newest copies."),
+    "lake": ("lake", "Sync on a cluster, into Delta Lake, and look into it."),
     "check": ("status", "Show each setting and its source, and try them."),
     "notebook": ("local", "Open JupyterLab on the notebooks, with this database."),
     "sandbox": ("local", "Play the provider on this machine, to try things on."),

@@ -1,0 +1,157 @@
+"""Compacting: few files for each bucket, and none that no kept run needs.
+
+It goes on in an order that may end anywhere. Tables are rewritten beside what is pinned; then the
+last run is pinned anew and older ones are let go, in one change of the ledger; only then files go.
+What a died one has left, the next one goes back from, or removes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import msgspec
+
+from nftsync.errors import SyncRunning
+from nftsync.lake.ledger import LakeRun, Ledger
+from nftsync.lake.rows import TABLES
+from nftsync.lake.storage import Commit, Lake, Overtaken, Versions, explained
+from nftsync.text import progress_bar
+from nftsync.times import now, shifted
+
+__all__ = ["Compacted", "compact_lake"]
+
+#: How often a table is rewritten again where another wrote meanwhile.
+_MOST_ATTEMPTS = 5
+#: In the place of a run's attempt, so that nothing takes its writes for a run's.
+_ATTEMPT = -1
+
+
+class Compacted(msgspec.Struct, kw_only=True):
+    """What compacting a lake came to.
+
+    Attributes:
+        lake: its folder or address.
+        tables: how many it has.
+        files_before: the files of rows that its versions were made of.
+        files_after: those that they are made of now.
+        bytes_freed: how much smaller these are together.
+        runs_kept: the runs that can be read.
+        runs_let_go: those that no longer can.
+    """
+
+    lake: str
+    tables: int
+    files_before: int
+    files_after: int
+    bytes_freed: int
+    runs_kept: list[int]
+    runs_let_go: list[int]
+
+
+def compact_lake(
+    lake: str, keep: timedelta, *, silence: float = 60.0, progress: bool | None = None
+) -> Compacted:
+    """Rewrite a lake into few files, and remove those that no kept run needs.
+
+    Args:
+        lake: its folder or address.
+        keep: runs that ended so long ago are let go; the last one never is.
+        silence: a driver that has not renewed its run for so long, in seconds, is gone.
+        progress: show a bar; None shows it on a terminal and in a notebook.
+
+    Raises:
+        InputError: no run of the lake has finished.
+        SyncRunning: a driver is at work, or has taken the lake over.
+        StoreError: there is no lake, or it cannot be read or written.
+    """
+    tables = Lake(lake)
+    with explained(lake):
+        ledger = Ledger(tables)
+        ledger.finished()  # or there is nothing to compact
+        with _holding(ledger, silence) as (run, lost):
+            return _Compacting(tables, ledger, run, lost).compact(keep, progress)
+
+
+@contextmanager
+def _holding(ledger: Ledger, silence: float) -> Iterator[tuple[LakeRun, threading.Event]]:
+    """Keep all drivers away for a block."""
+    run = ledger.begin_compacting(silence)
+    with ledger.renewing(run, silence) as lost:
+        try:
+            yield run, lost
+        finally:
+            ledger.end_compacting(run)
+
+
+class _Compacting:
+    def __init__(self, lake: Lake, ledger: Ledger, run: LakeRun, lost: threading.Event) -> None:
+        self._lake = lake
+        self._ledger = ledger
+        self._run = run
+        self._lost = lost
+
+    def compact(self, keep: timedelta, progress: bool | None) -> Compacted:
+        """Do all of it."""
+        pinned = [run for run in self._ledger.runs() if run.versions is not None]
+        last = pinned[-1]
+        since = shifted(now(), -keep)
+        kept = [run for run in pinned if run is last or (run.finished_at or "") > since]
+        names = [*TABLES, "staged"]
+        before = self._files(pinned)
+        with progress_bar("Compacting", 2 * len(names), unit="steps", shown=progress) as bar:
+            versions = dict(last.versions or {})
+            for name in versions:
+                versions[name] = self._rewrite(name, versions[name])
+                bar.update(1)
+            self._check()
+            self._ledger.pin_anew(self._run, last.run_id, versions, {run.run_id for run in kept})
+            last.versions = versions
+            self._lake.drop_staged(self._ledger.unfinished() - 1)
+            bar.update(len(names) - len(versions))
+            for name in names:
+                self._check()
+                self._lake.vacuum(name, {(run.versions or {}).get(name) for run in kept})
+                bar.update(1)
+        self._lake.vacuum("runs", (), hours=1)  # it is read by its newest version, by anybody
+        after = self._files(kept)
+        return Compacted(
+            lake=self._lake.url,
+            tables=len(names) + 1,
+            files_before=len(before),
+            files_after=len(after),
+            bytes_freed=max(0, sum(before.values()) - sum(after.values())),
+            runs_kept=[run.run_id for run in kept],
+            runs_let_go=[run.run_id for run in pinned if run not in kept],
+        )
+
+    def _check(self) -> None:
+        if self._lost.is_set():
+            raise SyncRunning(f"another driver has taken over the lake {self._lake.url}")
+
+    def _rewrite(self, name: str, pinned: int) -> int:
+        """Make a table few files; the version that has the rows of the one that is pinned."""
+        commit = Commit(self._run.run_id, "compact", 0, _ATTEMPT, {})
+        for _ in range(_MOST_ATTEMPTS):
+            self._check()
+            base = self._lake.go_back(name, pinned)
+            found = self._lake.optimize(name, commit)
+            if found == base:
+                return pinned
+            if not self._lake.only_by(self._run.run_id, _ATTEMPT, name, base, found):
+                continue  # a late worker of a run wrote there
+            if self._lake.count(name, {name: found}) == self._lake.count(name, {name: pinned}):
+                return found
+        raise Overtaken(f"{name} is written by others; run it again")
+
+    def _files(self, runs: list[LakeRun]) -> dict[str, int]:
+        """The files of what runs pinned and of what there is now, each with its size."""
+        found: dict[str, int] = {}
+        for name in (*TABLES, "staged"):
+            pinned: list[Versions] = [run.versions or {} for run in runs]
+            versions = {each[name] for each in pinned if name in each}
+            for version in (*versions, None):
+                found |= self._lake.files(name, version)
+        return found

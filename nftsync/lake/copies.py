@@ -1,0 +1,166 @@
+"""From one to the other: a database becomes a lake, and a lake a database, with all history."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from nftsync.lake.ledger import LakeRun, Ledger
+from nftsync.lake.rows import TABLES, from_database, to_mirror
+from nftsync.lake.storage import ADDED_IN, Commit, Lake, explained
+from nftsync.store import database as store
+from nftsync.store.mirror import Mirror
+from nftsync.store.present import last_observed
+from nftsync.store.runs import Counts
+from nftsync.store.schema import open_store, reading
+from nftsync.text import progress_bar
+from nftsync.times import now
+from nftsync.whole_files import whole_file
+
+__all__ = ["export_lake", "import_database", "put_runs"]
+
+#: What a database is made of: its tokens are those of `tokens`, not of each bucket.
+_EXPORTED = [name for name in TABLES if name not in {"known_tokens", "contracts"}]
+_RUN = ("run_id", "kind", "status", "started_at", "finished_at", "wallets_total", "error")
+_SUMS = Counts.__struct_fields__
+
+
+def import_database(
+    database: Path, lake: str, *, buckets: int = 64, progress: bool | None = None
+) -> LakeRun:
+    """Fill a new lake with all that a database holds, as it is at one moment.
+
+    Args:
+        database: the database, which is migrated where it is due; it may be written meanwhile.
+        lake: the lake's folder or address.
+        buckets: into how many it is divided.
+        progress: show a bar; None shows it on a terminal.
+
+    Returns:
+        The run that the lake begins with.
+
+    Raises:
+        InputError: the lake has runs of its own.
+        StoreError: the database cannot be read, or the lake cannot be written.
+    """
+    tables = Lake(lake)
+    with reading(database):  # or one would be made
+        open_store(database).close()  # which migrates it
+    with reading(database) as connection, explained(lake):
+        tables.create_all()
+        ledger = Ledger(tables)
+        run = ledger.begin_import(_history(connection, buckets), buckets)
+        commit = Commit(run.run_id, "import", 0, 0, {})
+        with progress_bar("Importing", len(TABLES), unit="tables", shown=progress) as bar:
+            for name, table in TABLES.items():
+                batches = from_database(connection, name, buckets)
+                if table.log:
+                    batches = _added_in(batches, run.run_id)
+                tables.write(name, "true", batches, commit)
+                bar.update(1)
+        run.applied_at = last_observed(connection) or now()
+        for column, query in (
+            ("greatest_ticket", "SELECT greatest_ticket FROM mirror_state"),
+            ("greatest_change", "SELECT max(change_id) FROM balance_change_rows"),
+            ("greatest_state", "SELECT max(state_id) FROM wallet_state_rows"),
+            ("greatest_token_change", "SELECT max(change_id) FROM token_change_rows"),
+        ):
+            setattr(run, column, connection.execute(query).fetchone()[0] or 0)
+        versions = tables.versions()
+        run.versions = {name: versions[name] for name in TABLES}
+        run.status, run.finished_at = "ok", now()
+        ledger.save(run)
+    return run
+
+
+def _added_in(batches: Iterator[pa.RecordBatch], run_id: int) -> Iterator[pa.RecordBatch]:
+    added_in = pa.field(ADDED_IN, pa.int64())
+    for batch in batches:
+        yield batch.append_column(added_in, pa.array([run_id] * batch.num_rows, pa.int64()))
+
+
+def _history(connection: sqlite3.Connection, buckets: int) -> list[LakeRun]:
+    rows = connection.execute(f"SELECT {', '.join((*_RUN, *_SUMS))} FROM sync_runs")  # noqa: S608 - our own names
+    runs = []
+    for row in rows:
+        values = dict(zip((*_RUN, *_SUMS), row, strict=True))
+        counts = Counts(**{name: values.pop(name) for name in _SUMS})
+        if values["status"] == "running":
+            values["status"] = "interrupted"
+        runs.append(LakeRun(**values, counts=counts, buckets=buckets))
+    return runs
+
+
+def export_lake(
+    lake: str, database: Path, *, run_id: int | None = None, progress: bool | None = None
+) -> LakeRun:
+    """Write all that a run of a lake pinned into a new database.
+
+    Args:
+        lake: the lake's folder or address.
+        database: where to; only its owner may read it. It appears once it is whole.
+        run_id: which run; None: the last finished one.
+        progress: show a bar; None shows it on a terminal.
+
+    Returns:
+        The run.
+
+    Raises:
+        InputError: `database` is there already, or there is no such run.
+        StoreError: the lake cannot be read, or the database cannot be written.
+    """
+    database = Path(os.path.abspath(database))  # noqa: PTH100 - a link at its place is not followed
+    tables = Lake(lake)
+    with explained(lake):
+        ledger = Ledger(tables)
+        run = ledger.finished(run_id)
+        runs = [each for each in ledger.runs() if each.run_id <= run.run_id]
+    with whole_file(database) as partial, store.explained(database):
+        with Mirror(partial, write_gap=0.0) as mirror:
+            mirror.connection.execute("PRAGMA synchronous = OFF")  # `whole_file` syncs it at last
+            _fill(mirror, tables, run, runs, progress)
+        with closing(sqlite3.connect(partial, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+    return run
+
+
+def _fill(
+    mirror: Mirror, lake: Lake, run: LakeRun, runs: list[LakeRun], progress: bool | None
+) -> None:
+    connection = mirror.connection
+    versions = run.versions or {}
+
+    def take(name: str) -> None:
+        with explained(lake.url), mirror.transaction():
+            to_mirror(connection, name, lake.batches(name, versions[name], "true"))
+
+    with progress_bar("Exporting", len(_EXPORTED) + 1, unit="tables", shown=progress) as bar:
+        # Tokens before what names them.
+        for name in sorted(_EXPORTED, key=lambda name: name not in {"wallets", "tokens"}):
+            take(name)
+            bar.update(1)
+        mirror.index_tokens()
+        connection.execute("DELETE FROM contracts")  # made of the tokens; the lake knows more
+        take("contracts")
+        bar.update(1)
+    with mirror.transaction():
+        connection.execute("UPDATE mirror_state SET greatest_ticket = ?", (run.greatest_ticket,))
+        put_runs(connection, [each for each in runs if each.status != "running"])
+
+
+def put_runs(connection: sqlite3.Connection, runs: Iterable[LakeRun]) -> None:
+    """Put a lake's runs into a mirror that has none of them; imports are no runs of a mirror."""
+    columns = (*_RUN, *_SUMS)
+    own = [each for each in runs if each.kind != "import"]
+    rows = [{**msgspec.structs.asdict(x), **msgspec.structs.asdict(x.counts)} for x in own]
+    connection.executemany(
+        f"INSERT INTO sync_runs ({', '.join(columns)})"  # noqa: S608 - our own names
+        f" VALUES ({', '.join(f':{name}' for name in columns)})",
+        [{name: row[name] for name in columns} for row in rows],
+    )

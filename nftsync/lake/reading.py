@@ -1,0 +1,207 @@
+"""The first step of a run: a worker reads a bucket's wallets, and hands over what was answered.
+
+The bucket is made a mirror, and synced as any mirror is; only that what comes of it is not kept.
+What is kept are the reads, in one commit: from them the next steps work out the same rows, however
+often they are made. So the provider is asked once, whatever dies afterwards.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from datetime import timedelta
+from itertools import groupby
+from operator import itemgetter
+from tempfile import TemporaryFile
+
+import msgspec
+
+from nftsync.lake.bucket import BALANCES, mirror_of
+from nftsync.lake.order import REPORT, Order, report_of
+from nftsync.lake.past import Known, known_to, of_all_buckets
+from nftsync.provider.client import Access
+from nftsync.pull.plan import SyncRequest, begin
+from nftsync.pull.pool import Pool
+from nftsync.pull.reads import Read, Task, weight
+from nftsync.pull.result import Failure
+from nftsync.pull.run import SyncRun
+from nftsync.records import Applied, Removals
+from nftsync.store.mirror import Mirror, Transaction
+from nftsync.store.wallets import WalletLine, tracked_numbers
+from nftsync.times import now, shifted
+
+__all__ = ["ReadReport", "plan_of", "read_bucket", "reads_of"]
+
+_pack = msgspec.msgpack.encode
+_unpack_read: msgspec.msgpack.Decoder[Read] = msgspec.msgpack.Decoder(Read)
+_unpack_lines = msgspec.msgpack.Decoder(list[tuple[str, str | None, str | None]])
+_DAY = timedelta(hours=24)
+
+
+class ReadReport(msgspec.Struct, kw_only=True):
+    """What reading a bucket came to.
+
+    Attributes:
+        wallets: how many it was to read.
+        failures: which of them were not read, or not wholly.
+        requests: HTTP requests.
+        retries: how many of them were repeats.
+        reason: why going on has no point, or None.
+        interrupted: it was stopped.
+        changes: more changes than this the reads cannot make.
+        states: nor more states.
+        greatest_ticket: the greatest sequence number.
+        known: what the brake is told.
+    """
+
+    wallets: int = 0
+    failures: list[Failure] = []
+    requests: int = 0
+    retries: int = 0
+    reason: str | None = None
+    interrupted: bool = False
+    changes: int = 0
+    states: int = 0
+    greatest_ticket: int = 0
+    known: Known = msgspec.field(default_factory=Known)
+
+
+def plan_of(order: Order, bucket: int) -> list[WalletLine] | None:
+    """The wallets that a bucket is to read; None: all that it tracks."""
+    if not order.planned:
+        return None
+    staged = order.lake.staged(order.run_id, "plan", target=bucket)
+    return [WalletLine(*line) for _, _, packed in staged for line in _unpack_lines.decode(packed)]
+
+
+def reads_of(order: Order, bucket: int) -> Iterator[list[Read]]:
+    """The reads of a bucket, in the batches in which they came."""
+    with TemporaryFile() as file:
+        places = []  # Delta keeps no order
+        for _, number, packed in order.lake.staged(order.run_id, "read", source=bucket):
+            if number != REPORT:
+                places.append((number, file.tell(), len(packed)))
+                file.write(packed)
+        for _, batch in groupby(sorted(places), itemgetter(0)):
+            reads = []
+            for _, start, length in batch:
+                file.seek(start)
+                reads.append(_unpack_read.decode(file.read(length)))
+            yield reads
+
+
+def read_bucket(
+    order: Order, bucket: int, access: Access | None, stopped: threading.Event
+) -> ReadReport:
+    """Read a bucket's wallets, unless that has been done, and hand over what was answered.
+
+    Args:
+        order: the run.
+        bucket: which.
+        access: rate limit and credentials that the tasks of this worker share.
+        stopped: set it, and what was read is dropped.
+
+    Raises:
+        SettingsError: the provider cannot be read with these settings.
+        StoreError: the lake cannot be read or written.
+    """
+    lake, commit = order.lake, order.commit("read", bucket)
+    if (done := report_of(lake, commit, ReadReport)) is not None:
+        return done
+    since = shifted(now(), -_DAY)
+    with (
+        mirror_of(
+            *(lake, order.start, bucket, [*BALANCES, "balance_changes"]),
+            only={"balance_changes": f"observed_at > '{since}'"},
+            greatest_ticket=order.greatest_ticket,
+        ) as mirror,
+        closing(Recorder()) as recorder,
+    ):
+        report = _read(order, plan_of(order, bucket), mirror, recorder, access, stopped)
+        if report.reason is None and not report.interrupted:
+            rows = ((bucket, number, packed) for number, packed in recorder.packed(report))
+            if not lake.stage(rows, commit):  # another worker has; ours is dropped
+                report = report_of(lake, commit, ReadReport) or report
+        return report
+
+
+def _read(
+    order: Order,
+    plan: list[WalletLine] | None,
+    mirror: Mirror,
+    recorder: Recorder,
+    access: Access | None,
+    stopped: threading.Event,
+) -> ReadReport:
+    known = known_to(mirror.connection)
+    if plan == [] or (plan is None and not tracked_numbers(mirror.connection)):
+        return ReadReport(known=known)
+    if order.config is None:
+        raise TypeError("a run that reads is told how")
+    run = begin(mirror, SyncRequest(wallets=plan))
+    with closing(Pool[Task, Read](order.config, mirror.numbers, order.concurrency, access)) as pool:
+        result = SyncRun(mirror, pool, run, recorder, [stopped], False).run()
+    (balances,) = mirror.connection.execute("SELECT count(*) FROM balance_rows").fetchone()
+    known.waiting = of_all_buckets(mirror.connection, recorder.waiting)
+    return ReadReport(
+        wallets=len(run.plan),
+        failures=result.failures,
+        requests=result.requests,
+        retries=result.retries,
+        reason=result.error,
+        interrupted=result.status == "interrupted",
+        changes=balances + 2 * recorder.entries,  # each may come and go
+        states=recorder.reads,
+        greatest_ticket=mirror.numbers.take(),
+        known=known,
+    )
+
+
+class Recorder:
+    """Stands where a sync has its brake: keeps each read, and what it shows to be gone."""
+
+    def __init__(self) -> None:
+        self._file = TemporaryFile()  # noqa: SIM115 - `close` closes it
+        self._batches = 0
+        self._lengths: list[tuple[int, int]] = []
+        self.waiting: list[Removals] = []
+        self.entries = 0
+        self.reads = 0
+
+    def __len__(self) -> int:
+        return 0  # nothing waits to be applied
+
+    def judge(self, connection: sqlite3.Connection) -> None:
+        """Nothing is judged before all buckets have been read."""
+
+    def release(self, transaction: Transaction, run_id: int, entries: int) -> list[Applied]:
+        """Nothing waits."""
+        del transaction, run_id, entries
+        return []
+
+    def apply(self, transaction: Transaction, run_id: int, reads: Sequence[Read]) -> list[Applied]:
+        """Apply reads to what the next ones are compared with, and keep them."""
+        all_applied = transaction.apply(reads, run_id=run_id, removals="stage")
+        for read in reads:
+            packed = _pack(read)
+            self._file.write(packed)
+            self._lengths.append((self._batches, len(packed)))
+            self.entries += weight(read)
+        self._batches += 1
+        self.reads += len(reads)
+        self.waiting += [each.removals for each in all_applied if each.removals is not None]
+        # To the sync it is done with, as the provider need not be asked again.
+        return [x._replace(result="ok") if x.result == "staged" else x for x in all_applied]
+
+    def packed(self, report: ReadReport) -> Iterator[tuple[int, bytes]]:
+        """The report, and then each read with the number of its batch."""
+        yield REPORT, _pack(report)
+        self._file.seek(0)
+        for number, length in self._lengths:
+            yield number, self._file.read(length)
+
+    def close(self) -> None:
+        """Drop what was kept."""
+        self._file.close()

@@ -1,0 +1,105 @@
+"""What an error of Delta, or of the store below, comes to in one line, with what to do about it.
+
+The body of a store's answer is never repeated: it may have parts of the credentials in it.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from nftsync.errors import InputError
+from nftsync.text import without_controls
+
+__all__ = ["ADDRESSES", "checked_address", "reason_of"]
+
+#: What an address may be.
+ADDRESSES = "a lake is a folder, or s3://, gs://, az:// or abfss:// with a bucket and a folder"
+_CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_SERVICE_ACCOUNT",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+_SCHEMES = {"s3a": "s3", "azure": "az", "adl": "az", "abfs": "az", "abfss": "az"}
+#: What an error has in it, any of it, and what is said then; the first that fits counts.
+_REASONS = (
+    (  # where a machine's own credentials are asked for, last of all
+        ("//169.254.", "latest/api/token", "computeMetadata", "Account must be specified"),
+        "there are no credentials: set {credentials}, here and on every worker",
+    ),
+    (
+        ("NoSuchBucket", "ContainerNotFound", "bucket does not exist"),
+        "there is no such bucket: make it first, or correct the address",
+    ),
+    (
+        ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken"),
+        "the store refuses the credentials{code}: correct {credentials}, here and on every worker",
+    ),
+    (
+        ("AuthorizationHeaderMalformed", "PermanentRedirect", "redirect without LOCATION"),
+        "the bucket is in another region{code}: set AWS_REGION to it, here and on every worker",
+    ),
+    (
+        ("401 Unauthorized", "403 Forbidden", "AccessDenied", "AuthenticationFailed"),
+        "the credentials do not allow it{code}: they must list, read, write and delete there",
+    ),
+    (
+        ("conditional put is disabled", "501 Not Implemented"),
+        "commits need a store that knows conditional puts, and AWS_CONDITIONAL_PUT left away",
+    ),
+    (
+        ("URL scheme is not allowed",),
+        "its store is at http://, which is to be allowed: AWS_ALLOW_HTTP=true",
+    ),
+    (
+        ("error sending request", "deadline has elapsed"),
+        "nothing answers{host}: check AWS_ENDPOINT_URL, AWS_REGION and the network",
+    ),
+)
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m|↳")
+_BODY = re.compile(r"<(\?xml|Error|html).*|\{\"error.*", re.DOTALL)
+_CODE = re.compile(r"<Code>(\w{1,60})</Code>")
+_HOST = re.compile(r"https?://(?:[^/@\s]*@)?([^/@\s?]+)")
+_QUERY = re.compile(r"(https?://)(?:[^/@\s]*@)?([^\s?]*)\?\S*")
+
+
+def checked_address(url: str) -> str:
+    """The address of a lake, as it was given.
+
+    Raises:
+        InputError: it names no bucket, or has credentials in it.
+    """
+    if "://" not in url:
+        return url
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise InputError(f"a lake's address cannot be read: {ADDRESSES}") from error
+    if parts.password is not None or parts.query:
+        raise InputError("a lake's address has no credentials in it: they are in the environment")
+    if not parts.netloc and parts.scheme not in {"file", "memory"}:
+        raise InputError(f"{url} names no bucket: {ADDRESSES}")
+    return url
+
+
+def reason_of(error: Exception, url: str) -> str:
+    """Why a lake cannot be used, and what to do.
+
+    Args:
+        error: what Delta raised.
+        url: the lake's address.
+    """
+    text = str(error)
+    scheme = url.partition("://")[0]
+    found = _CODE.search(text)
+    host = _HOST.search(text)
+    words = {
+        "credentials": _CREDENTIALS.get(_SCHEMES.get(scheme, scheme), "the store's credentials"),
+        "code": f" ({found[1]})" if found else "",
+        "host": f" at {host[1]}" if host else "",
+    }
+    for fragments, said in _REASONS:
+        if any(fragment in text for fragment in fragments):
+            return said.format(**words)
+    plain = _QUERY.sub(r"\1\2", _BODY.sub("", _ESCAPES.sub(" ", text)))
+    return without_controls(plain) + words["code"]

@@ -1,0 +1,129 @@
+"""How fresh a lake is, and how large."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from dask.base import compute
+from dask.delayed import delayed
+
+from nftsync.frames._files import rows_of
+from nftsync.frames._freshness import (
+    WalletGroup,
+    freshness_with,
+    together,
+    wallet_groups,
+)
+from nftsync.frames._source import reading
+from nftsync.lake.copies import put_runs
+from nftsync.lake.frames import LakeAddress, Pinned, pinned
+from nftsync.lake.ledger import LakeRun, Ledger
+from nftsync.lake.storage import explained
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["LakeStatus", "TableSize", "freshness", "status_of"]
+
+
+def freshness(lake: LakeAddress, run: int | None = None) -> pd.DataFrame:
+    """How fresh a lake is: what was read last, what was not, and what waits.
+
+    Args:
+        lake: a folder, or an address that Delta knows.
+        run: read what this run pinned; None: the last one that finished.
+
+    Returns:
+        What `frames.freshness` does of the same rows in the same order.
+
+    Raises:
+        InputError: there is no such run, or it is not kept.
+        StoreError: there is no lake, or it cannot be read.
+    """
+    what = pinned(lake, run)
+    return _freshness(what, _runs_until(what, run))
+
+
+def _freshness(what: Pinned, runs: list[LakeRun]) -> pd.DataFrame:
+    groups = compute(*(delayed(_groups_of)(what, bucket) for bucket in range(what.buckets)))
+    with what.mirror(0, ("webhooks",), {"webhooks": "state != 'done'"}) as mirror:
+        with mirror.transaction():
+            put_runs(mirror.connection, runs)
+        with reading(mirror.connection) as source:
+            return freshness_with(source, together(groups))
+
+
+def _runs_until(what: Pinned, run: int | None) -> list[LakeRun]:
+    with explained(what.url):
+        return [each for each in Ledger(what.lake).runs() if run is None or each.run_id <= run]
+
+
+def _groups_of(what: Pinned, bucket: int) -> list[WalletGroup]:
+    with (
+        what.mirror(bucket, ("wallets",), {"wallets": "tracked != 0"}) as mirror,
+        reading(mirror.connection) as source,
+    ):
+        return wallet_groups(source)
+
+
+class TableSize(msgspec.Struct):
+    """A table at the version that is read.
+
+    Attributes:
+        name: the table.
+        version: the version that the run pinned.
+        rows: how many it has.
+        files: of how many files.
+        bytes: their size.
+    """
+
+    name: str
+    version: int
+    rows: int
+    files: int
+    bytes: int
+
+
+class LakeStatus(msgspec.Struct):
+    """How things stand in a lake.
+
+    Attributes:
+        lake: its folder or address.
+        buckets: into how many it is divided.
+        run: the run that is read.
+        freshness: the rows of `freshness`, without ages.
+        tables: what there is of each table.
+    """
+
+    lake: str
+    buckets: int
+    run: int
+    freshness: list[dict[str, Any]]
+    tables: list[TableSize]
+
+
+def status_of(lake: LakeAddress) -> LakeStatus:
+    """Tell how things stand in a lake, by the last run that finished.
+
+    Raises:
+        InputError: no run has finished.
+        StoreError: there is no lake, or it cannot be read.
+    """
+    what = pinned(lake)
+    fresh = _freshness(what, _runs_until(what, None))
+    columns = ["what", "count", "at", "detail"]
+    rows = [
+        dict(zip(columns, row, strict=True)) for rows in rows_of(fresh, columns) for row in rows
+    ]
+    with explained(what.url):
+        tables = [_size(what, name) for name in what.versions]
+    return LakeStatus(what.url, what.buckets, what.run_id, rows, tables)
+
+
+def _size(what: Pinned, name: str) -> TableSize:
+    version = what.versions[name]
+    table = what.lake.look(name, version)
+    files = table.get_add_actions(flatten=True)
+    sizes = [files.column(each).to_pylist() for each in ("size_bytes", "num_records")]
+    return TableSize(name, version, sum(sizes[1]), len(sizes[0]), sum(sizes[0]))

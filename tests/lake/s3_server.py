@@ -1,0 +1,43 @@
+"""An S3 that moto plays, as a process: `python s3_server.py PORT-FILE LOG`.
+
+One request at a time: moto looks whether an object is there and then puts it, so that only then its
+conditional put is what S3's is. It logs each request: method, path, `If-None-Match` and status.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from waitress.server import create_server
+
+Environment = dict[str, Any]
+
+
+def main(port_file: Path, log: Path) -> None:
+    moto = DomainDispatcherApplication(create_backend_app)
+    with log.open("a", buffering=1) as seen:
+
+        def app(environment: Environment, start: Callable[..., Any]) -> Iterable[bytes]:
+            def begin(status: str, *more: Any) -> Any:
+                seen.write(
+                    f"{environment['REQUEST_METHOD']} {environment['PATH_INFO']}"
+                    f" {environment.get('HTTP_IF_NONE_MATCH', '-')} {status.split()[0]}\n"
+                )
+                return start(status, *more)
+
+            return moto(environment, begin)
+
+        # Delta has connections of its own for each table that is open.
+        server = create_server(app, host="127.0.0.1", port=0, threads=1, connection_limit=10_000)
+        part = port_file.with_suffix(".part")
+        part.write_text(str(server.effective_port))
+        part.rename(port_file)
+        server.run()
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

@@ -1,0 +1,130 @@
+"""A database becomes a lake, and a lake a database: nothing of either is lost on the way."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from lake_cluster import Cluster
+from provider import Provider, entry, token, wallet
+from worlds import mirrored, replayed
+
+from nftsync import frames
+from nftsync.store.catalog import TABLES
+from nftsync.store.rules import check_rules
+from nftsync.times import now
+
+HUGE = str(2**256 - 1)
+
+
+def rows(database: Path, name: str) -> list[tuple[object, ...]]:
+    """All public columns of a table, in an order that is the same in each database."""
+    with closing(sqlite3.connect(database)) as connection:
+        query = TABLES[name].select().split(" ORDER BY ")[0]
+        return sorted(connection.execute(query), key=repr)
+
+
+@pytest.fixture
+def past(tmp_path: Path, own_settings: None, command: Callable[..., object]) -> tuple[Path, str]:
+    """A database with history: what came, changed, left, failed, and is held back."""
+    database = tmp_path / "past.db"
+    with Provider() as provider:
+        file = tmp_path / "wallets.csv"
+        lines = [f"{wallet(n)},Wallet {n},{'east' if n % 2 else 'west'}" for n in range(30)]
+        file.write_text("\n".join(["wallet_id,label,group", *lines]))
+
+        def sync(*more: str) -> None:
+            command("sync", "-d", database, "--base-url", provider.url, "--retries", "1", *more)
+
+        named = {"metadata": {"name": "Tram 1"}, "contractAddress": "0x" + "aB" * 20}
+        for n in range(30):
+            own = (entry(token(5 * n + k), "4", **named) for k in range(5))
+            provider.holds(wallet(n), entry(token(900), HUGE, **named), *own)
+        by_id = {"id": token(0), "blockchainTokenId": "7", **named}
+        provider.bodies[f"/v1/tokens/{token(0)}"] = json.dumps(by_id).encode()
+        sync("--wallets-file", str(file), "--tokens")
+        provider.holds(wallet(1), entry(token(900), "1", metadata={"name": "Renamed"}))
+        provider.holds(wallet(2), entry(token(5), "4", **named), another="field")
+        provider.holds(wallet(3), entry(token(15), "9", metadata={"name": "Tram 2"}))
+        sync()
+        for n in range(10, 30):
+            provider.holds(wallet(n))
+        sync()
+    return database, str(tmp_path / "lake")
+
+
+def test_a_database_comes_back_from_a_lake_as_it_was(
+    past: tuple[Path, str], tmp_path: Path, command: Callable[..., object]
+) -> None:
+    database, lake = past
+    back = tmp_path / "back.db"
+    assert command("lake", "import", database, lake, "--buckets", "3").code == 0
+    assert command("lake", "export", lake, back).code == 0
+    for name in TABLES:
+        assert rows(back, name) == rows(database, name), name
+    for name in ("balance_changes", "token_changes", "sync_runs"):
+        assert rows(back, name), f"the past has no {name}"
+    assert [rule for rule in check_rules(back, now()) if rule.broken] == []
+    held = [
+        sorted(json.loads(command("removals", "-d", each, "--json").out), key=repr)
+        for each in (database, back)
+    ]
+    assert held[0] == held[1] != []
+    moment = str(rows(database, "sync_runs")[1][4])
+    for as_of in (None, moment):
+        old, new = (
+            frames.holdings(each, as_of=as_of, amounts="exact").sort_values(
+                ["wallet_id", "token_id"], ignore_index=True
+            )
+            for each in (database, back)
+        )
+        pd.testing.assert_frame_equal(pd.DataFrame(old), pd.DataFrame(new))
+
+
+def test_a_lake_that_was_imported_is_synced_as_any(
+    past: tuple[Path, str],
+    tmp_path: Path,
+    command: Callable[..., object],
+    cluster: Cluster,
+) -> None:
+    database, lake = past
+    assert command("lake", "import", database, lake, "--buckets", "3").code == 0
+    with Provider() as provider:
+        for n in range(30):
+            provider.holds(wallet(n), entry(token(900), "7"), entry(token(5 * n), "4"))
+        done = command(
+            *("lake", "sync", lake, "--base-url", provider.url, "--allow-removals", "--json"),
+            *("--scheduler", cluster.address),
+        )
+    assert done.code == 0, done.said
+    back = tmp_path / "back.db"
+    assert command("lake", "export", lake, back).code == 0
+    assert mirrored(back) == replayed(back)
+    assert {(row[0], row[1]): row[2] for row in rows(back, "balances")} == {
+        (wallet(n), token(t)): amount for n in range(30) for t, amount in ((900, "7"), (5 * n, "4"))
+    }
+    assert [rule for rule in check_rules(back, now()) if rule.broken] == []
+    numbers = [row[0] for row in sorted(rows(back, "balance_changes"))]
+    assert len(set(numbers)) == len(numbers)
+    assert set(rows(database, "balance_changes")) < set(rows(back, "balance_changes"))
+
+
+def test_a_lake_with_runs_of_its_own_and_a_file_that_is_there_are_left_alone(
+    past: tuple[Path, str], tmp_path: Path, command: Callable[..., object]
+) -> None:
+    database, lake = past
+    assert command("lake", "import", database, lake).code == 0
+    again = command("lake", "import", database, lake)
+    assert (again.code, "has runs already" in again.said) == (2, True)
+    there = tmp_path / "there.db"
+    there.write_text("mine")
+    refused = command("lake", "export", lake, there)
+    assert (refused.code, there.read_text()) == (2, "mine")
+    missing = command("lake", "import", tmp_path / "none.db", str(tmp_path / "other"))
+    assert (missing.code, "none.db" in missing.said) == (1, True)
+    assert not (tmp_path / "none.db").exists()

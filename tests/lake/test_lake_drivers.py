@@ -1,0 +1,241 @@
+"""Several drivers of one lake, and workers of drivers that are gone: one of them counts."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from lake_cluster import Cluster, check_lake, cluster_of, driver, held, staged, versions, wait_until
+from provider import Provider, balances, entry, reply, token, wallet
+from worlds import PATIENCE, Outcome
+
+import nftsync.lake.run
+from nftsync.errors import SyncRunning
+from nftsync.lake.ledger import Ledger
+from nftsync.lake.order import Order
+from nftsync.lake.reading import read_bucket, reads_of
+from nftsync.lake.rows import TABLES, bucket_of, schema_of
+from nftsync.lake.storage import Commit, Lake
+from nftsync.provider.client import ClientConfig
+
+BUCKETS = 4
+WALLETS = [wallet(number) for number in range(40)]
+#: It is read in the last bucket, after all others of that.
+SLOW = next(each for each in reversed(WALLETS) if bucket_of(each, BUCKETS) == BUCKETS - 1)
+SLOW_PATH = f"/v1/wallets/{SLOW}/nft-balances"
+Start = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _alone(own_settings: None) -> None:
+    """No settings of this machine."""
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with Provider() as running:
+        for number, each in enumerate(WALLETS):
+            running.holds(each, entry(token(number), str(number)))
+        yield running
+
+
+@pytest.fixture
+def arguments(lake: Path, provider: Provider, cluster: Cluster) -> list[object]:
+    file = lake.parent / "wallets.txt"
+    file.write_text("\n".join(WALLETS))
+    where = ("--base-url", provider.url, "--scheduler", cluster.address)
+    return [lake, *where, "--wallets-file", file, "--takeover-after", "2s", "--buckets", BUCKETS]
+
+
+def all_held() -> dict[tuple[str, str], str]:
+    return {(each, token(number)): str(number) for number, each in enumerate(WALLETS)}
+
+
+def waits_for(event: threading.Event) -> Callable[[Any], bool]:
+    def answer(peer: Any) -> bool:
+        assert event.wait(PATIENCE)
+        return reply(peer_body)(peer)
+
+    peer_body = balances(entry(token(WALLETS.index(SLOW)), str(WALLETS.index(SLOW))))
+    return answer
+
+
+def test_of_two_drivers_one_begins_and_the_other_says_so(
+    provider: Provider, arguments: list[object], tmp_path: Path, lake: Path
+) -> None:
+    go = threading.Event()
+    provider.on(SLOW_PATH, waits_for(go))
+    drivers = [driver(*arguments, folder=tmp_path) for _ in range(2)]
+    wait_until(lambda: any(each.poll() is not None for each in drivers))
+    go.set()
+    ended = {each.wait(PATIENCE): each.communicate() for each in drivers}
+    assert sorted(ended) == [0, 75], ended
+    assert "another driver" in ended[75][1]
+    assert ended[75][1].count("\n") == 1
+    assert len(Ledger(Lake(str(lake))).runs()) == 1
+    assert held(lake) == all_held()
+
+
+class Meanwhile(Lake):
+    """A lake on which another driver begins while one is about to."""
+
+    calls = 0
+
+    def create(self, name: str, *more: Any) -> Any:
+        table = super().create(name, *more)
+        self.calls += 1
+        if self.calls == 2:
+            Ledger(Lake(self.url)).begin("", 4, 60.0)
+        return table
+
+
+def test_of_two_that_begin_the_first_run_of_a_lake_one_is_refused(lake: Path) -> None:
+    with pytest.raises(SyncRunning):
+        Ledger(Meanwhile(str(lake))).begin("", 4, 60.0)
+    assert len(Ledger(Lake(str(lake))).runs()) == 1
+
+
+def test_a_run_whose_driver_is_silent_is_taken_over_with_what_was_read(
+    provider: Provider,
+    arguments: list[object],
+    command: Callable[..., Outcome],
+    tmp_path: Path,
+    lake: Path,
+) -> None:
+    go = threading.Event()
+    provider.on(SLOW_PATH, waits_for(go))
+    first = driver(*arguments, folder=tmp_path)
+    wait_until(lambda: provider.requests(SLOW_PATH) and staged(lake) == BUCKETS - 1)
+    first.send_signal(signal.SIGSTOP)
+    go.set()
+    asked = len(provider.requests())
+    outcome = command("lake", "sync", *arguments, "--json")
+    assert outcome.code == 0, outcome.err
+    assert (outcome.json["run_id"], outcome.json["wallets"]["ok"]) == (1, len(WALLETS))
+    again = {seen.path.split("/")[3] for seen in provider.requests()[asked:]}
+    assert {bucket_of(each, BUCKETS) for each in again} <= {BUCKETS - 1}
+    before = versions(lake)
+    first.send_signal(signal.SIGCONT)
+    _, err = first.communicate(timeout=PATIENCE)
+    assert (first.returncode, err.count("\n")) == (75, 1), err
+    assert "taken over" in err
+    assert versions(lake) == before
+    assert held(lake) == all_held()
+    check_lake(lake)
+    assert command("lake", "sync", *arguments[:-2], "--json").json["balances"]["added"] == 0
+
+
+def test_a_run_whose_scheduler_has_gone_is_gone_on_with(
+    provider: Provider,
+    arguments: list[object],
+    command: Callable[..., Outcome],
+    tmp_path: Path,
+    lake: Path,
+) -> None:
+    go = threading.Event()
+    provider.on(SLOW_PATH, waits_for(go))
+    with cluster_of(tmp_path, 0) as own:
+        first = driver(*arguments, "--scheduler", own.address, folder=tmp_path)
+        assert first.stderr is not None
+        assert first.stderr.readline() == "The Dask scheduler has no workers: waiting for one.\n"
+        own.workers.append(own.start_worker())
+        wait_until(lambda: provider.requests(SLOW_PATH) and staged(lake) == BUCKETS - 1)
+        own.scheduler.kill()
+        _, err = first.communicate(timeout=PATIENCE)
+    assert (first.returncode, err.count("\n")) == (1, 1), err
+    assert "the Dask scheduler has gone" in err
+    go.set()
+    asked = len(provider.requests())
+    assert command("lake", "sync", *arguments).code == 0
+    again = {seen.path.split("/")[3] for seen in provider.requests()[asked:]}
+    assert {bucket_of(each, BUCKETS) for each in again} <= {BUCKETS - 1}
+    assert held(lake) == all_held()
+
+
+def test_drivers_of_two_lakes_share_a_cluster(
+    provider: Provider,
+    arguments: list[object],
+    command: Callable[..., Outcome],
+    tmp_path: Path,
+    lake: Path,
+) -> None:
+    go = threading.Event()
+    provider.on(SLOW_PATH, waits_for(go), reply(balances()))
+    first = driver(*arguments, folder=tmp_path)
+    wait_until(lambda: provider.requests(SLOW_PATH))
+    other = tmp_path / "other"
+    assert command("lake", "sync", other, *arguments[1:], "--json").code == 0
+    go.set()
+    _, err = first.communicate(timeout=PATIENCE)
+    assert first.returncode == 0, err
+    assert held(lake) == all_held()
+
+
+def test_what_a_late_worker_writes_meanwhile_is_not_pinned(
+    provider: Provider,
+    arguments: list[object],
+    command: Callable[..., Outcome],
+    lake: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert command("lake", "sync", *arguments).code == 0
+    base = versions(lake)
+    late = [Commit(7, "apply", 1, 0, base)]  # of a run that somebody dropped
+
+    def name_contracts(*given: Any) -> None:
+        while late:  # where this run has nothing to write, nobody refuses it
+            empty = pa.RecordBatch.from_pylist([], schema_of("balances"))
+            Lake(str(lake)).replace("balances", [empty], late.pop())
+        true(*given)
+
+    true = nftsync.lake.run.name_contracts
+    monkeypatch.setattr(nftsync.lake.run, "name_contracts", name_contracts)
+    (lake.parent / "collections.csv").write_text("contract_address,name\n")
+    monkeypatch.setenv("NFTSYNC_COLLECTIONS_FILE", str(lake.parent / "collections.csv"))
+    outcome = command("lake", "sync", *arguments, "--json")
+    assert (outcome.code, not late) == (0, True), outcome.err
+    assert held(lake) == all_held()
+    check_lake(lake)
+    assert Ledger(Lake(str(lake))).finished().attempt == 1
+
+
+def test_a_bucket_that_two_workers_read_is_reported_by_what_is_kept(
+    provider: Provider, lake: Path
+) -> None:
+    tables = Lake(str(lake))
+    tables.create_all()
+    order = Order(
+        url=str(lake),
+        run_id=1,
+        buckets=1,
+        planned=True,
+        start=dict.fromkeys(TABLES, 0),
+        greatest_ticket=0,
+        config=ClientConfig(base_url=provider.url),
+    )
+    lines = msgspec.msgpack.encode([(WALLETS[1], None, None)])
+    tables.stage([(0, 0, lines)], order.commit("plan", 0))
+    reports = []
+
+    def meanwhile(peer: Any) -> bool:
+        reports.append(read_bucket(order, 0, None, threading.Event()))
+        return reply(balances())(peer)
+
+    path = f"/v1/wallets/{WALLETS[1]}/nft-balances"
+    many = balances(*(entry(token(number)) for number in range(9)))
+    provider.on(path, meanwhile, reply(many))
+    reports.append(read_bucket(order, 0, None, threading.Event()))
+    assert reports[0] == reports[1]
+    (batch,) = reads_of(order, 0)
+    assert reports[1].changes >= len(getattr(batch[0], "entries", ())) == 9

@@ -1,0 +1,388 @@
+"""`nftsync lake sync` on a cluster of processes says what a sync into SQLite says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lake_cluster import (
+    Cluster,
+    check_lake,
+    driver,
+    environment,
+    held,
+    rows,
+    staged,
+    versions,
+    wait_until,
+)
+from provider import Provider, Sender, balances, entry, reply, token, wallet
+from worlds import PATIENCE, Outcome, listed, mirrored
+
+import nftsync
+from nftsync.lake.ledger import Ledger
+from nftsync.lake.rows import bucket_of
+from nftsync.lake.storage import Lake
+from nftsync.records import CONTENT_COLUMNS
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+
+BUCKETS = 3
+Sync = Callable[..., Outcome]
+
+
+@pytest.fixture(autouse=True)
+def _alone(own_settings: None) -> None:
+    """No settings of this machine."""
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def world() -> Iterator[SandboxServer]:
+    with SandboxServer(lambda url: generate(wallets=24, nfts=5, seed=4, image_base=url)) as server:
+        yield server
+
+
+@pytest.fixture
+def lying() -> Iterator[Provider]:
+    with Provider() as running:
+        yield running
+
+
+@pytest.fixture
+def sync(cluster: Cluster, lake: Path, command: Callable[..., Outcome]) -> Sync:
+    """The command on the cluster."""
+
+    def run(url: str, wallets: list[str] | None = None, *more: object) -> Outcome:
+        if wallets is not None:
+            (lake.parent / "wallets.txt").write_text("\n".join(wallets))
+            more = (*more, "--wallets-file", lake.parent / "wallets.txt")
+        if not lake.exists():
+            more = (*more, "--buckets", BUCKETS)
+        where = ("--base-url", url, "--scheduler", cluster.address, "--retries", 1)
+        return command("lake", "sync", lake, *where, "--json", *more)
+
+    return run
+
+
+def content(lake: Path) -> dict[str, tuple[Any, ...]]:
+    return {
+        row["token_id"]: tuple(row[name] for name in CONTENT_COLUMNS)
+        for row in rows(lake, "tokens")
+    }
+
+
+def queried(database: Path, statement: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(database)) as connection:
+        return connection.execute(statement).fetchall()
+
+
+def counts(result: dict[str, Any]) -> dict[str, Any]:
+    """What both results say, but for how long it took.
+
+    A token that changed is a change of the wallet that showed it first: in each bucket one.
+    """
+    own = {"seconds", "run_id", "retries"}
+    found = {name: value for name, value in result.items() if name not in own}
+    wallets = {name: value for name, value in result["wallets"].items() if name != "unchanged"}
+    return found | {"failures": sorted(map(str, result["failures"])), "wallets": wallets}
+
+
+def same_as_sqlite(lake: Path, database: Path) -> None:
+    """A lake and a SQLite file say the same."""
+    assert held(lake) == mirrored(database)
+    names = ", ".join(("token_id", *CONTENT_COLUMNS))
+    tokens = queried(database, f"SELECT {names} FROM tokens")
+    assert content(lake) == {row[0]: row[1:] for row in tokens}
+    states = [(row["wallet_id"], row["status"], row["error"]) for row in rows(lake, "wallets")]
+    statement = "SELECT wallet_id, status, error FROM wallets"
+    assert sorted(states) == sorted(queried(database, statement))
+    columns = ("wallet_id", "token_id", "old_amount", "new_amount", "baseline")
+    assert sorted(
+        tuple(map(str, (row[name] for name in columns))) for row in rows(lake, "balance_changes")
+    ) == sorted(
+        tuple(map(str, row))
+        for row in queried(database, f"SELECT {', '.join(columns)} FROM balance_changes")
+    )
+    changes = ("token_id", "before", "after")
+    assert sorted(
+        tuple(row[name] for name in changes) for row in rows(lake, "token_changes")
+    ) == sorted(queried(database, f"SELECT {', '.join(changes)} FROM token_changes"))
+
+
+def test_runs_say_to_the_character_what_the_provider_and_a_sync_into_sqlite_say(
+    world: SandboxServer, lake: Path, sync: Sync, tmp_path: Path
+) -> None:
+    database = tmp_path / "same.db"
+    wallets = world.world.wallets()
+    (first, shared), *_ = listed(world.world)
+
+    def both(code: int = 0) -> dict[str, Any]:
+        outcome = sync(world.url, wallets)
+        assert outcome.code == code, outcome.err
+        result = nftsync.sync(
+            wallets, base_url=world.url, database=database, retries=1, progress=False
+        )
+        assert counts(outcome.json) == counts(result.as_dict())
+        assert held(lake) == listed(world.world)
+        same_as_sqlite(lake, database)
+        check_lake(lake)
+        return outcome.json
+
+    world.world.set_amount(first, shared, "0007.50")
+    both()
+    before = versions(lake)
+    again = both()
+    assert again["wallets"]["unchanged"] == len(wallets)
+    unchanged = ("balances", "tokens", "balance_changes", "known_tokens", "token_changes")
+    assert {name: versions(lake)[name] for name in unchanged} == {
+        name: before[name] for name in unchanged
+    }
+    for (giver, given), amount in list(listed(world.world).items())[1:40:5]:
+        taker = wallets[wallets.index(giver) - 5]
+        world.world.transfer(giver, taker, given, amount)
+    minted = world.world.mint(wallets[3], 12, {"name": "New"})
+    world.world.edit_metadata(shared, {"name": "Renamed"})
+    result = both()
+    assert result["tokens"] == {"added": 1, "changed": 1}
+    assert content(lake)[minted][CONTENT_COLUMNS.index("name")] == "New"
+    (change,) = rows(lake, "token_changes")
+    assert (change["token_id"], json.loads(change["after"])["name"]) == (shared, "Renamed")
+
+
+def test_failed_and_empty_lists_follow_the_rules_of_sync(
+    lying: Provider, lake: Path, sync: Sync, tmp_path: Path
+) -> None:
+    database = tmp_path / "same.db"
+    wallets = [wallet(number) for number in range(12)]
+    for number, each in enumerate(wallets):
+        lying.holds(each, entry(token(number), "3", metadata={"name": f"N {number}"}))
+
+    def both(code: int) -> None:
+        outcome = sync(lying.url, wallets)
+        assert outcome.code == code, outcome.err
+        result = nftsync.sync(
+            wallets, base_url=lying.url, database=database, retries=1, progress=False
+        )
+        assert counts(outcome.json) == counts(result.as_dict())
+        same_as_sqlite(lake, database)
+        check_lake(lake)
+
+    both(0)
+    path = "/v1/wallets/{}/nft-balances"
+    lying.on(path.format(wallets[0]), reply(b"gone", 404))
+    lying.on(path.format(wallets[1]), reply(b"down", 500))
+    lying.on(path.format(wallets[2]), reply(b'{"nftTokenBalances": [{"amount": "1"}]}'))
+    lying.holds(wallets[3])
+    lying.holds(wallets[4], nextPage="x")
+    both(1)
+    assert len(held(lake)) == 11
+    for each in wallets[:3]:
+        lying.on(path.format(each))
+    lying.holds(wallets[4], entry(token(4), "4"))
+    both(0)
+
+
+def test_what_vanishes_from_most_wallets_is_held_back_over_all_buckets(
+    lying: Provider, lake: Path, sync: Sync
+) -> None:
+    wallets = [wallet(number) for number in range(60)]
+    for number, each in enumerate(wallets):
+        lying.holds(each, *(entry(token(5 * number + place), "2") for place in range(5)))
+    assert sync(lying.url, wallets).code == 0
+    before = held(lake)
+    for each in wallets[:36]:
+        lying.holds(each)
+    assert len({bucket_of(each, BUCKETS) for each in wallets[:36]}) == BUCKETS
+    outcome = sync(lying.url, wallets)
+    assert (outcome.code, outcome.json["status"]) == (1, "partial")
+    assert outcome.json["wallets"]["failed"] == 36
+    assert held(lake) == before
+    check_lake(lake)
+    assert len({row["wallet_id"] for row in rows(lake, "removals")}) == 36
+    assert sync(lying.url, wallets, "--allow-removals").code == 0
+    assert len(held(lake)) == 24 * 5
+    assert not rows(lake, "removals")
+    check_lake(lake)
+
+
+def in_buckets(*buckets: int) -> list[str]:
+    """Wallets, by the bucket that each is in."""
+    every = [wallet(number) for number in range(100)]
+    return [next(x for x in every if bucket_of(x, BUCKETS) == bucket) for bucket in buckets]
+
+
+def test_a_token_of_several_buckets_is_there_once_and_the_newer_read_wins(
+    lying: Provider, lake: Path, sync: Sync
+) -> None:
+    wallets = in_buckets(0, 1, 2)
+    name = CONTENT_COLUMNS.index("name")
+    seen: list[str] = []
+
+    def named(each: str) -> Sender:
+        def answer(peer: Any) -> bool:
+            seen.append(f"Name {len(seen)}")
+            body = balances(entry(token(1), "1", metadata={"name": seen[-1]}))
+            return reply(body)(peer)
+
+        return answer
+
+    for each in wallets:
+        lying.on(f"/v1/wallets/{each}/nft-balances", named(each))
+    for _ in range(2):
+        # One after the other, so that it is known which began last.
+        assert sync(lying.url, wallets, "--concurrency", 1, "--rate-limit", 4).code == 0
+        assert content(lake)[token(1)][name] == seen[-1]
+        check_lake(lake)
+    assert len(rows(lake, "known_tokens")) == 3
+
+
+def test_what_is_known_is_asked_for_by_its_etag(lying: Provider, lake: Path, sync: Sync) -> None:
+    wallets = in_buckets(0, 1, 2)
+
+    def tagged(body: bytes) -> Sender:
+        def answer(peer: Any) -> bool:
+            if peer.seen.headers.get("if-none-match") == '"same"':
+                return reply(status=304)(peer)
+            return reply(body, etag='"same"')(peer)
+
+        return answer
+
+    for number, each in enumerate(wallets[:2]):
+        lying.on(f"/v1/wallets/{each}/nft-balances", tagged(balances(entry(token(number)))))
+    lying.holds(wallets[2], entry(token(2)))
+    assert sync(lying.url, wallets).code == 0
+    count = len(lying.requests())
+    again = sync(lying.url)
+    assert again.json["wallets"] == {"total": 3, "ok": 3, "unchanged": 3, "failed": 0}
+    asked = lying.requests()[count:]
+    assert sorted(x.headers.get("if-none-match", "") for x in asked) == ["", '"same"', '"same"']
+    assert {row["reads"] for row in rows(lake, "present_states")} == {2}
+
+
+def test_the_rate_limit_and_a_not_now_hold_for_all_workers_together(
+    lying: Provider, lake: Path, sync: Sync
+) -> None:
+    wallets = [wallet(number) for number in range(20)]
+    for each in wallets:
+        lying.holds(each)
+    assert sync(lying.url, wallets, "--rate-limit", 20).code == 0
+    times = [seen.at for seen in lying.requests()]
+    # Each worker may begin with one at once; never sooner, however slow the machine is.
+    assert times[-1] - times[0] >= (len(wallets) - 4) / 20
+    asked = len(lying.requests())
+    first = f"/v1/wallets/{wallets[0]}/nft-balances"
+    lying.on(first, reply(b"", 429, retry_after="4"), reply(balances()))
+    assert sync(lying.url, wallets, "--rate-limit", 10, "--retries", 3).code == 0
+    again = lying.requests()[asked:]
+    refused = next(seen.at for seen in again if seen.path == first)
+    # What is on its way to the other worker takes a moment.
+    assert not [seen for seen in again if refused + 1.5 < seen.at < refused + 4]
+
+
+def test_after_ctrl_c_the_same_command_goes_on_with_what_was_not_read(
+    lying: Provider, lake: Path, cluster: Cluster, tmp_path: Path
+) -> None:
+    wallets = [wallet(number) for number in range(20)]
+    for number, each in enumerate(wallets):
+        lying.holds(each, entry(token(number)))
+    (tmp_path / "wallets.txt").write_text("\n".join(wallets))
+    last = next(x for x in reversed(wallets) if bucket_of(x, 4) == 3)
+    slow = f"/v1/wallets/{last}/nft-balances"
+    lying.on(slow, lambda peer: peer.wait(PATIENCE) or reply(balances())(peer))
+    command = (lake, "--base-url", lying.url, "--wallets-file", tmp_path / "wallets.txt")
+    process = driver(*command, "--workers", 2, "--buckets", 4, folder=tmp_path)
+    wait_until(lambda: lying.requests(slow) and staged(lake) == 3)
+    os.killpg(process.pid, signal.SIGINT)  # its workers as well, as a terminal does it
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, json.loads(out)["status"]) == (130, "interrupted"), err
+    assert err.startswith("Interrupted; what was read is kept. Go on with: ")
+    assert err.count("\n") == 1
+    lying.on(slow)
+    asked = len(lying.requests())
+    process = driver(*command, "--scheduler", cluster.address, folder=tmp_path)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
+    assert {seen.path for seen in lying.requests()[asked:]} == {
+        f"/v1/wallets/{each}/nft-balances" for each in wallets if bucket_of(each, 4) == 3
+    }
+    assert json.loads(out)["wallets"]["ok"] == len(wallets)
+    assert len(held(lake)) == len(wallets)
+    check_lake(lake)
+
+
+def test_what_cannot_work_is_said_in_one_line(
+    lying: Provider, lake: Path, cluster: Cluster, command: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    (tmp_path / "wallets.txt").write_text("\n".join(map(wallet, range(80))))
+    (tmp_path / "file").write_text("")
+    lying.always(reply(b"no", 401))
+    file = ("--wallets-file", tmp_path / "wallets.txt")
+    url, scheduler = ("--base-url", lying.url), ("--scheduler", cluster.address)
+    for arguments, code, said in [
+        ((lake, *file, *scheduler), 2, "base_url"),
+        ((lake, *url, *scheduler), 2, "--wallets-file"),
+        ((lake, *url, *file, "--scheduler", "tcp://127.0.0.1:9"), 1, "tcp://127.0.0.1:9"),
+        ((lake, *url, *file, "--scheduler", "nonsense://x"), 1, "nonsense://x"),
+        ((tmp_path / "file", *url, *file, *scheduler), 1, str(tmp_path / "file")),
+    ]:
+        outcome = command("lake", "sync", *arguments, "--buckets", 2)
+        assert (outcome.code, outcome.err.count("\n")) == (code, 1), outcome.said
+        assert said in outcome.err
+    outcome = command("lake", "sync", lake, *url, *file, *scheduler, "--json", "--buckets", 2)
+    assert (outcome.code, outcome.json["status"]) == (1, "failed"), outcome.said
+    assert all(run.versions is None for run in Ledger(Lake(str(lake))).runs())
+
+
+BLOCKED = """
+import sys
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name in {"dask", "distributed", "deltalake"}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Blocker())
+import importlib.util
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: (
+    None if name in {"dask", "distributed", "deltalake"} else found(name, *more))
+from nftsync.cli import main
+main(sys.argv[1:])
+"""
+IMPORTED = """
+import sys
+import nftsync
+from nftsync.cli import main
+try:
+    main(["status", "-d", sys.argv[1]])
+finally:
+    assert not {"dask", "distributed", "deltalake"} & sys.modules.keys()
+"""
+
+
+def test_without_the_extra_one_line_says_how_to_get_it(tmp_path: Path) -> None:
+    code = [sys.executable, "-c", BLOCKED, "lake", "sync", "x", "--base-url", "http://127.0.0.1:9"]
+    done = subprocess.run(code, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "pip install 'nftsync[scale]'" in done.stderr
+    assert not (tmp_path / "x").exists()
+
+
+def test_no_other_command_imports_the_extra(world: SandboxServer, tmp_path: Path) -> None:
+    wallets, database = world.world.wallets()[:1], tmp_path / "own.db"
+    nftsync.sync(wallets, base_url=world.url, database=database, progress=False)
+    code = [sys.executable, "-c", IMPORTED, str(database)]
+    done = subprocess.run(code, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
