@@ -167,8 +167,10 @@ def test_schedules_do_their_work_with_the_little_that_cron_hands_on(server: Serv
         (settings,) = [block for block in blocks(PAGE) if "# /srv/nftsync/" in block.text]
         server.session.replace["https://api.example.com"] = provider.url
         server.run(settings)
-        order = ["sync", "replay", "inbox", "status", "verify", "backup"]
+        order = ["sync", "replay", "inbox", "status", "verify", "backup", "lake"]
         for name in sorted(commands, key=order.index):
+            if name == "lake":
+                server.session.run("nftsync lake import data/nftsync.db data/lake")
             ran = subprocess.run(
                 ["/bin/sh", "-c", commands[name]], cwd="/", env=cron, capture_output=True, text=True
             )

@@ -9,10 +9,13 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
+import click
+import yaml
 from docs_pages import PAGES, ROOT, blocks
 from docs_runner import Runner
 from docs_session import EXAMPLES, History
 
+import nftsync.cli
 from nftsync import frames
 
 DAY = "2026-01-31"
@@ -30,6 +33,34 @@ def test_only_what_other_programs_read_is_not_run():
         "not run: a web server's configuration",
         "not run: as root",
         "not run: Litestream's configuration",
+        "not run: Spark",
+        "not run: an object store of yours",
+        "not run: machines of yours",
+        "not run: Kubernetes",
+    }
+
+
+def test_what_kubernetes_is_given_calls_what_there_is():
+    page = ROOT / "docs" / "scale-out.md"
+    cluster, job = (yaml.safe_load(x.text) for x in blocks(page) if x.language == "yaml")
+    template = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = template["containers"]
+    program, *words = container["args"]
+    assert program == "nftsync"
+    group, sync = nftsync.cli.nftsync, words[:2]
+    for word in sync:
+        group = group.get_command(click.Context(group), word)
+    assert {word for word in words if word.startswith("--")} <= {
+        name for option in group.params for name in option.opts
+    }
+    scheduler = cluster["spec"]["scheduler"]
+    (port,) = (x["port"] for x in scheduler["service"]["ports"] if x["name"] == "comm")
+    # The operator's name for it.
+    assert f"tcp://{cluster['metadata']['name']}-scheduler:{port}" in words
+    ports = {x["name"] for x in scheduler["spec"]["containers"][0]["ports"]}
+    assert {x["targetPort"] for x in scheduler["service"]["ports"]} == ports
+    assert {x["name"] for x in template["volumes"]} == {
+        x["name"] for x in container["volumeMounts"]
     }
 
 

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
+import dask
 import httpx
 import pytest
+from distributed import LocalCluster
 from inbox.inbox_world import Inbox, body_of, webhook
 from provider import Provider, reply
 from serve.serve_process import free_port, serving, wait_until_done
@@ -38,7 +40,7 @@ VARIABLES = {
     "NFTSYNC_HEADERS": json.dumps({"X-Key": HEADER}),
 }
 #: They run until they are stopped, or are about nobody's secrets: `serve` has a test of its own.
-ELSEWHERE = {"demo", "notebook", "sandbox", "serve"}
+ELSEWHERE = {"demo", "lake", "notebook", "sandbox", "serve"}
 
 
 def sings(text: str | bytes) -> bool:
@@ -54,10 +56,15 @@ def contents(file: Path) -> Iterator[bytes]:
 
 
 def assert_all_private_and_silent(folder: Path) -> int:
-    """Nobody but the owner may read what was written, whatever the umask; it holds no secret."""
+    """Nobody but the owner may read what was written, whatever the umask; it holds no secret.
+
+    Of a lake, the folder of which is the owner's alone, Delta writes the files.
+    """
     found = [*folder.rglob("*")]
+    lakes = {path for path in found if (path / "runs" / "_delta_log").exists()}
     for path in found:
-        assert not stat.S_IMODE(path.lstat().st_mode) & 0o077, path
+        if lakes.isdisjoint(path.parents):
+            assert not stat.S_IMODE(path.lstat().st_mode) & 0o077, path
         if path.is_file():
             assert not any(map(sings, contents(path))), path
     return len(found)
@@ -86,16 +93,34 @@ def leaves(command: click.Command, names: tuple[str, ...] = ()) -> set[str]:
     return found
 
 
+@pytest.fixture
+def on_cluster() -> Iterator[tuple[str, ...]]:
+    """What lets a lake be synced by a worker of this process."""
+    with (
+        dask.config.set({"distributed.worker.profile.enabled": False}),  # stands still in 3.11
+        LocalCluster(
+            n_workers=1, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0"
+        ) as cluster,
+    ):
+        yield "--scheduler", cluster.scheduler_address
+
+
 def test_no_command_shows_or_stores_a_secret(
-    canaries: Path, command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+    canaries: Path,
+    command: Callable[..., Outcome],
+    monkeypatch: pytest.MonkeyPatch,
+    on_cluster: tuple[str, ...],
+    tmp_path: Path,
 ) -> None:
     """Those that go well, those that the provider refuses, and those that a proxy refuses."""
-    database = canaries / "nftsync.db"
+    database, lake = canaries / "nftsync.db", canaries / "lake"
     with SandboxServer(lambda url: generate(wallets=3, nfts=3, image_base=url)) as server:
         first, second, third = server.world.wallets()
         listed = json.loads(server.world.balances_body(first) or b"")["nftTokenBalances"]
         contract = listed[0]["token"]["contractAddress"]
-        given = {
+        wallets = tmp_path / "wallets.txt"
+        wallets.write_text(f"{first}\n{second}\n")
+        given: dict[str, tuple[object, ...]] = {
             "sync": (first, second, "--tokens"),
             "wallets add": (third,),
             "wallets label": (first, "Treasury"),
@@ -112,6 +137,9 @@ def test_no_command_shows_or_stores_a_secret(
             "webhook-config": ("--type", "nft", "--send-secret", "--yes"),
             "check": (first,),
             "verify": ("--all", "--repair"),
+            "lake sync": (lake, "--wallets-file", wallets, "--buckets", "2", *on_cluster),
+            "lake import": (database, canaries / "imported"),
+            "lake export": (lake, canaries / "exported.db"),
         }
         every = leaves(commands) - ELSEWHERE
         assert given.keys() <= every
@@ -123,7 +151,8 @@ def test_no_command_shows_or_stores_a_secret(
         monkeypatch.setenv("NFTSYNC_DATABASE", str(database))
         for name in order:
             for flags in ((), ("--json",))[: 1 + (name in json_too)]:
-                words = (*name.split(), *given.get(name, ()), *flags)
+                own = (lake,) if name.startswith("lake ") else ()
+                words = (*name.split(), *given.get(name, own), *flags)
                 done = command(*words)
                 assert not sings(done.said), words
                 assert done.code in (0, 1), done
@@ -136,8 +165,9 @@ def test_no_command_shows_or_stores_a_secret(
         frames.save(frames.holdings(database), canaries / "held.xlsx")
     with Provider() as refusing:  # it says whatever it was told
         refusing.always(lambda peer: reply(json.dumps(dict(peer.seen.headers)).encode(), 400)(peer))
-        for name in ("sync", "check", "verify", "replay"):
-            done = command(name, "--base-url", refusing.url)
+        for name in ("sync", "check", "verify", "replay", "lake sync"):
+            more = (lake, *on_cluster) if name.startswith("lake") else ()
+            done = command(*name.split(), *more, "--base-url", refusing.url)
             # Whether replay has something to read again by then is a question of seconds.
             assert (done.code == 1 or name == "replay", sings(done.said)) == (True, False), done
         sent = [seen.headers for seen in refusing.requests()]
