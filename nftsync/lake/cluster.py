@@ -42,6 +42,11 @@ _COUNTED_EVERY = 0.5
 _SOON = 0.02
 #: So long none is waited for in silence.
 _SILENCE = 5.0
+_NO_WORKERS = "The Dask scheduler has no workers: waiting for one."
+_PAUSED = (
+    "Dask has paused all workers, as they have used most of their memory: waiting. Should it last,"
+    " start workers with a larger --memory-limit."
+)
 #: A worker asks for nothing before it is told its share, which takes no longer, in seconds.
 _TOLD_WITHIN = 60.0
 
@@ -221,9 +226,12 @@ def paced(
         told: set[str] = set()
         patience = time.monotonic() + _SILENCE
         while not over.wait(_COUNTED_EVERY if told else _SOON):
-            workers = set(client.scheduler_info(n_workers=-1).get("workers", ()))
-            if not workers and time.monotonic() > patience:
-                _log.warning("The Dask scheduler has no workers: waiting for one.")
+            infos = client.scheduler_info(n_workers=-1).get("workers", {})
+            workers = set(infos)
+            if any(info.get("status") != "paused" for info in infos.values()):
+                patience = max(patience, time.monotonic() + _SILENCE)
+            elif time.monotonic() > patience:
+                _log.warning(_PAUSED if workers else _NO_WORKERS)
                 patience = float("inf")
             if workers and workers != told:
                 rate = None if config.rate_limit is None else config.rate_limit / len(workers)

@@ -16,8 +16,9 @@ import msgspec
 
 from nftsync.errors import SyncRunning
 from nftsync.lake.ledger import LakeRun, Ledger
+from nftsync.lake.reasons import explained
 from nftsync.lake.rows import TABLES
-from nftsync.lake.storage import Commit, Lake, Overtaken, Versions, explained
+from nftsync.lake.storage import Commit, Lake, Overtaken, Versions
 from nftsync.text import progress_bar
 from nftsync.times import now, shifted
 

@@ -12,8 +12,9 @@ import msgspec
 import pyarrow as pa
 
 from nftsync.lake.ledger import LakeRun, Ledger
+from nftsync.lake.reasons import explained
 from nftsync.lake.rows import TABLES, from_database, to_mirror
-from nftsync.lake.storage import ADDED_IN, Commit, Lake, explained
+from nftsync.lake.storage import ADDED_IN, Commit, Lake
 from nftsync.store import database as store
 from nftsync.store.mirror import Mirror
 from nftsync.store.present import last_observed

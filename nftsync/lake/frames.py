@@ -22,8 +22,9 @@ from nftsync.frames._holdings import read_holdings
 from nftsync.frames._source import reading
 from nftsync.lake.bucket import mirror_of
 from nftsync.lake.ledger import Ledger
+from nftsync.lake.reasons import explained
 from nftsync.lake.rows import BUCKET, to_mirror
-from nftsync.lake.storage import Lake, Versions, explained
+from nftsync.lake.storage import Lake, Versions
 from nftsync.store.mirror import Mirror
 
 if TYPE_CHECKING:

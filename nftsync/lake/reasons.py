@@ -6,12 +6,17 @@ The body of a store's answer is never repeated: it may have parts of the credent
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from nftsync.errors import InputError
+import pyarrow as pa
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from nftsync.errors import InputError, StoreError
 from nftsync.text import without_controls
 
-__all__ = ["ADDRESSES", "checked_address", "reason_of"]
+__all__ = ["ADDRESSES", "checked_address", "explained", "reason_of"]
 
 #: What an address may be.
 ADDRESSES = "a lake is a folder, or s3://, gs://, az:// or abfss:// with a bucket and a folder"
@@ -56,6 +61,8 @@ _REASONS = (
         "nothing answers{host}: check AWS_ENDPOINT_URL, AWS_REGION and the network",
     ),
 )
+#: What is said of a file of rows that is not there.
+_GONE = re.compile(r"Object at location \S+\.parquet not found")
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m|↳")
 _BODY = re.compile(r"<(\?xml|Error|html).*|\{\"error.*", re.DOTALL)
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
@@ -80,6 +87,23 @@ def checked_address(url: str) -> str:
     if not parts.netloc and parts.scheme not in {"file", "memory"}:
         raise InputError(f"{url} names no bucket: {ADDRESSES}")
     return url
+
+
+@contextmanager
+def explained(url: str) -> Iterator[None]:
+    """Turn an error of Delta or of the store below into one line that names the lake."""
+    try:
+        yield
+    except TableNotFoundError as error:
+        raise StoreError(f"{url} is no lake; `nftsync lake sync` makes one") from error
+    except (DeltaError, OSError, pa.ArrowInvalid) as error:
+        if _GONE.search(str(error)):
+            raise StoreError(
+                f"{url}: files of this run are gone; `nftsync lake compact` may have let go of"
+                " them: open the lake anew"
+            ) from None
+        # What the store said to us may have parts of the credentials in it.
+        raise StoreError(f"cannot use the lake {url}: {reason_of(error, url)}") from None
 
 
 def reason_of(error: Exception, url: str) -> str:

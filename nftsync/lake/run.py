@@ -16,8 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
-from distributed import Client, Future, wait
-from distributed.scheduler import KilledWorker
+from distributed import Client
 
 from nftsync.errors import CutOff, InputError, SyncRunning
 from nftsync.lake.applying import ApplyReport, apply_bucket
@@ -33,8 +32,10 @@ from nftsync.lake.merging import (
 from nftsync.lake.order import EVERYBODY, Order, Report
 from nftsync.lake.past import PastOfLake
 from nftsync.lake.reading import ReadReport, read_bucket
+from nftsync.lake.reasons import explained
 from nftsync.lake.rows import TABLES, bucket_of
-from nftsync.lake.storage import Lake, Overtaken, Versions, explained
+from nftsync.lake.storage import Lake, Overtaken, Versions
+from nftsync.lake.tasks import each_bucket
 from nftsync.provider.client import ClientConfig
 from nftsync.pull.judgement import Verdict, judge
 from nftsync.pull.plan import SyncRequest
@@ -56,9 +57,6 @@ __all__ = ["Where", "sync_lake"]
 _T = TypeVar("_T")
 #: How often a run begins its writing anew where another's worker wrote meanwhile.
 _MOST_ATTEMPTS = 5
-#: How often a task is given out again whose workers all died.
-_MOST_KILLED = 3
-_LOOK_EVERY = 0.3
 _LINES_AT_ONCE = 500
 
 
@@ -298,8 +296,6 @@ class _Driver:
                 raise Overtaken(f"{name}: written by a worker of another run or attempt")
         return {name: found[name] for name in TABLES}
 
-    # Tasks ---------------------------------------------------------------------------------------
-
     def _each(
         self,
         function: Callable[[Order, int], _T],
@@ -308,44 +304,20 @@ class _Driver:
         what: str | None = None,
         tell: Callable[[_T], object] | None = None,
     ) -> list[_T]:
-        """Have a task made for each of some buckets, by whichever worker is free.
-
-        Raises:
-            SyncRunning: another driver has taken the run over.
-            CutOff: workers die of it.
-        """
+        """What a step comes to in some buckets, in their order, with a bar if it has a name."""
         places = sorted(buckets)
         with progress_bar(
             what or "", len(places), unit="buckets", shown=self._progress if what else False
         ) as bar:
-            found: dict[int, _T] = {}
-            killed = 0
-            futures = self._submit(function, order, places)
-            while futures:
-                self._check()
-                done = wait_a_little(list(futures))
-                for future in done:
-                    bucket = futures.pop(future)
-                    try:
-                        found[bucket] = future.result()
-                    except KilledWorker as error:
-                        killed += 1
-                        if killed > _MOST_KILLED:
-                            raise CutOff(f"workers died of bucket {bucket}: {error}") from error
-                        futures |= self._submit(function, order, [bucket])
-                        continue
-                    bar.update(1)
-                    if tell is not None:
-                        tell(found[bucket])
+            found = {}
+            for bucket, result in each_bucket(
+                self._client, partial(_told, function, order), places, self._check
+            ):
+                found[bucket] = result
+                bar.update(1)
+                if tell is not None:
+                    tell(result)
         return [found[bucket] for bucket in places]
-
-    def _submit(
-        self, function: Callable[[Order, int], _T], order: Order, buckets: Sequence[int]
-    ) -> dict[Future[Any], int]:
-        return {
-            self._client.submit(_told, function, order, bucket, pure=False): bucket
-            for bucket in buckets
-        }
 
     def _check(self) -> None:
         if self._lost.is_set():
@@ -400,14 +372,6 @@ class _Driver:
         if status != "interrupted":
             self._lake.drop_staged(run.run_id)
         return _result_of(run, list(failures.values()))
-
-
-def wait_a_little(futures: list[Future[Any]]) -> set[Future[Any]]:
-    """Those of some tasks that are done, after a short wait for any."""
-    try:
-        return set(wait(futures, timeout=_LOOK_EVERY, return_when="FIRST_COMPLETED").done)
-    except TimeoutError:
-        return set()
 
 
 def _result_of(run: LakeRun, failures: list[Failure]) -> SyncResult:

@@ -19,7 +19,7 @@ from nftsync.frames._source import reading
 from nftsync.lake.copies import put_runs
 from nftsync.lake.frames import LakeAddress, Pinned, pinned
 from nftsync.lake.ledger import LakeRun, Ledger
-from nftsync.lake.storage import explained
+from nftsync.lake.reasons import explained
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,12 +7,11 @@ either that was the same write, made by another worker, or it is not ours, and n
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -28,11 +27,11 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from nftsync.errors import InputError, NftsyncError, StoreError
-from nftsync.lake.reasons import ADDRESSES, checked_address, reason_of
+from nftsync.errors import InputError, NftsyncError
+from nftsync.lake.reasons import ADDRESSES, checked_address
 from nftsync.lake.rows import BUCKET, TABLES, schema_of
 
-__all__ = ["ADDED_IN", "Commit", "Lake", "Overtaken", "Versions", "explained"]
+__all__ = ["ADDED_IN", "Commit", "Lake", "Overtaken", "Versions"]
 
 #: Which run added a row to a log.
 ADDED_IN = "added_in"
@@ -55,8 +54,6 @@ _WRITER = WriterProperties(compression="ZSTD", max_row_group_size=100_000)
 _STAGED_WRITER = WriterProperties(compression="ZSTD", max_row_group_size=100)
 #: Commits of other buckets that a write may have to look at before its own.
 _MOST_COMMITS = 100_000
-#: What is said of a file of rows that is not there.
-_GONE = re.compile(r"Object at location \S+\.parquet not found")
 #: In hours.
 _LONGEST_WRITE = 24
 _READER = {
@@ -108,23 +105,6 @@ class Commit(NamedTuple):
             app_transactions=[Transaction(self.name, 1, int(time.time() * 1000))],
             custom_metadata={_MADE_BY: self.name},
         )
-
-
-@contextmanager
-def explained(url: str) -> Iterator[None]:
-    """Turn an error of Delta or of the store below into one line that names the lake."""
-    try:
-        yield
-    except TableNotFoundError as error:
-        raise StoreError(f"{url} is no lake; `nftsync lake sync` makes one") from error
-    except (DeltaError, OSError, pa.ArrowInvalid) as error:
-        if _GONE.search(str(error)):
-            raise StoreError(
-                f"{url}: files of this run are gone; `nftsync lake compact` may have let go of"
-                " them: open the lake anew"
-            ) from None
-        # What the store said to us may have parts of the credentials in it.
-        raise StoreError(f"cannot use the lake {url}: {reason_of(error, url)}") from None
 
 
 def _schemas() -> dict[str, pa.Schema]:

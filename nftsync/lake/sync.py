@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from nftsync.lake.ledger import Ledger
+from nftsync.lake.reasons import explained
 from nftsync.lake.run import Where, sync_lake
-from nftsync.lake.storage import Lake, explained
+from nftsync.lake.storage import Lake
 from nftsync.pull.api import client_config, removal_limits
 from nftsync.pull.list_files import read_collections_file, read_wallets_file
 from nftsync.pull.plan import SyncRequest

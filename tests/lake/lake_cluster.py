@@ -45,10 +45,11 @@ class Cluster:
         self.address: str = json.loads(self._file.read_text())["address"]
         self.workers = [self.start_worker() for _ in range(workers)]
 
-    def start_worker(self) -> subprocess.Popen[bytes]:
+    def start_worker(self, *options: str) -> subprocess.Popen[bytes]:
         return self._start(
             *("worker", "--scheduler-file", str(self._file), "--nthreads", "1", "--no-nanny"),
             *("--no-dashboard", "--local-directory", str(self._folder)),
+            *options,
         )
 
     def _start(self, *words: str) -> subprocess.Popen[bytes]:

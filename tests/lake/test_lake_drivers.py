@@ -136,6 +136,20 @@ def test_a_run_whose_driver_is_silent_is_taken_over_with_what_was_read(
     assert command("lake", "sync", *arguments[:-2], "--json").json["balances"]["added"] == 0
 
 
+def test_workers_that_dask_pauses_for_want_of_memory_are_told_of(
+    arguments: list[object], tmp_path: Path, lake: Path
+) -> None:
+    with cluster_of(tmp_path, 0) as own:
+        own.workers.append(own.start_worker("--memory-limit", "64MiB"))
+        with driver(*arguments, "--scheduler", own.address, folder=tmp_path) as waiting:
+            assert waiting.stderr is not None
+            assert waiting.stderr.readline().startswith("Dask has paused all workers")
+            own.workers.append(own.start_worker())
+            _, err = waiting.communicate(timeout=PATIENCE)
+    assert (waiting.returncode, err) == (0, "")
+    assert held(lake) == all_held()
+
+
 def test_a_run_whose_scheduler_has_gone_is_gone_on_with(
     provider: Provider,
     arguments: list[object],
