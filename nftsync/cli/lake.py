@@ -31,7 +31,7 @@ _RUN = (
     *(Column("ended", "finished_at", "time"), Column("wallets", "wallets_ok", "number")),
     *(Column("failed", "wallets_failed", "number"), Column("added", "balances_added", "number")),
     *(Column("changed", "balances_changed", "number"),),
-    *(Column("removed", "balances_removed", "number"), Column("kept", "kept")),
+    Column("removed", "balances_removed", "number"),
 )
 _FRESH = (
     *(Column("what", "what", "key"), Column("count", "count", "number")),
@@ -139,7 +139,7 @@ def sync(
 @click.argument("url", metavar="LAKE")
 @json_option("Print all runs as JSON.")
 def runs(url: str, *, as_json: bool) -> None:
-    """List the runs of a lake, the newest last; those that are kept can be read."""
+    """List the runs of a lake, the newest last; those that are let go can no longer be read."""
     from nftsync.lake.sync import runs_of
 
     rows: list[dict[str, Any]] = runs_of(url)
@@ -147,7 +147,12 @@ def runs(url: str, *, as_json: bool) -> None:
         print_json_rows([rows])
     elif rows:
         for row in rows:
-            row["kept"] = "yes" if row["versions"] else "no"
+            if (
+                row["status"] in {"ok", "partial"}
+                and row["kind"] != "compact"
+                and not row["versions"]
+            ):
+                row["status"] += ", let go"
             if row["kind"] != "sync":
                 row["status"] = f"{row['kind']}: {row['status']}"
         print_table([rows], _RUN)
