@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
+from nftsync.lake.creating import create_tables
 from nftsync.lake.ledger import LakeRun, Ledger
 from nftsync.lake.reasons import explained
 from nftsync.lake.rows import TABLES, from_database, to_mirror
@@ -54,7 +55,7 @@ def import_database(
     with reading(database):  # or one would be made
         open_store(database).close()  # which migrates it
     with reading(database) as connection, explained(lake):
-        tables.create_all()
+        create_tables(tables)
         ledger = Ledger(tables)
         run = ledger.begin_import(_history(connection, buckets), buckets)
         commit = Commit(run.run_id, "import", 0, 0, {})

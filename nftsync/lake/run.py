@@ -21,6 +21,7 @@ from distributed import Client
 from nftsync.errors import CutOff, InputError, SyncRunning
 from nftsync.lake.applying import ApplyReport, apply_bucket
 from nftsync.lake.cluster import connected, pace_of_worker, paced
+from nftsync.lake.creating import create_tables
 from nftsync.lake.ledger import LakeRun, Ledger
 from nftsync.lake.merging import (
     NAMES,
@@ -104,7 +105,7 @@ def sync_lake(
     """
     with explained(lake):
         tables = Lake(lake)
-        tables.create_all()
+        create_tables(tables)
         ledger = Ledger(tables)
         run = ledger.begin(_digest(request), where.buckets, where.silence)
         with (

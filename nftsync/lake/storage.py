@@ -29,9 +29,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from nftsync.errors import InputError, NftsyncError
 from nftsync.lake.reasons import ADDRESSES, checked_address
-from nftsync.lake.rows import BUCKET, TABLES, schema_of
+from nftsync.lake.rows import BUCKET, TABLES
 
-__all__ = ["ADDED_IN", "Commit", "Lake", "Overtaken", "Versions"]
+__all__ = ["ADDED_IN", "STAGED", "Commit", "Lake", "Overtaken", "Versions"]
 
 #: Which run added a row to a log.
 ADDED_IN = "added_in"
@@ -107,16 +107,8 @@ class Commit(NamedTuple):
         )
 
 
-def _schemas() -> dict[str, pa.Schema]:
-    found = {}
-    for name, table in TABLES.items():
-        schema = schema_of(name)
-        found[name] = schema.append(pa.field(ADDED_IN, pa.int64())) if table.log else schema
-    return found
-
-
 #: The step of a run by which some buckets hand something to others, packed.
-_STAGED = pa.schema(
+STAGED = pa.schema(
     {
         "run_id": pa.int64(),
         "step": pa.string(),
@@ -212,16 +204,6 @@ class Lake:
         except DeltaError:  # another has just made it
             return self.open(name)
 
-    def create_all(self) -> None:
-        """Make the tables that are missing."""
-        if "://" not in self.root:
-            Path(self.root).mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(TableNotFoundError):
-            self.open_first("runs")
-        for name, schema in _schemas().items():
-            self.create(name, schema, [BUCKET])
-        self.create("staged", _STAGED, ["run_id", "step"])
-
     def versions(self) -> Versions:
         """The newest version of each table."""
         return {name: self.look(name).version() for name in (*TABLES, "staged")}
@@ -306,8 +288,8 @@ class Lake:
                 targets, numbers, data = zip(*some, strict=True)
                 same = (commit.run_id, commit.step, commit.bucket)
                 columns = [*([each] * len(some) for each in same), targets, numbers, data]
-                arrays = [pa.array(x, of.type) for x, of in zip(columns, _STAGED, strict=True)]
-                yield pa.RecordBatch.from_arrays(arrays, schema=_STAGED)
+                arrays = [pa.array(x, of.type) for x, of in zip(columns, STAGED, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=STAGED)
 
         where = f"run_id = {commit.run_id} AND step = '{commit.step}' AND source = {commit.bucket}"
         return self.write("staged", where, batches(), commit)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from nftsync.lake.creating import create_tables
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.rows import BUCKET, TABLES, bucket_of, from_mirror, to_mirror
 from nftsync.lake.storage import Commit, Lake
@@ -21,7 +22,7 @@ _KNOWN = (
 def lake_of(database: Path, folder: Path, buckets: int = 3) -> str:
     """Make a lake of one run that has all that a database has."""
     lake = Lake(str(folder))
-    lake.create_all()
+    create_tables(lake)
     ledger = Ledger(lake)
     run = ledger.begin("", buckets, 0.0)
     with Mirror(database) as mirror, mirror.transaction() as transaction:

@@ -26,6 +26,7 @@ from provider import Provider, entry, token
 from nftsync import lake as lakes
 from nftsync.errors import InputError, StoreError, SyncRunning
 from nftsync.lake.compacting import compact_lake
+from nftsync.lake.creating import create_tables
 from nftsync.lake.frames import pinned
 from nftsync.lake.ledger import LakeRun, Ledger
 from nftsync.lake.rows import TABLES, schema_of
@@ -238,7 +239,7 @@ def test_of_a_run_and_compacting_one_waits(url: str, command: Callable[..., Any]
 def test_what_cannot_be_compacted_says_so_in_one_line(
     tmp_path: Path, command: Callable[..., Any], url: str
 ) -> None:
-    Lake(str(tmp_path / "new")).create_all()
+    create_tables(Lake(str(tmp_path / "new")))
     Ledger(Lake(str(tmp_path / "new"))).begin("", 1, 0.0)
     for arguments, code in (
         ((tmp_path / "none",), 1),

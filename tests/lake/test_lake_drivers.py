@@ -17,6 +17,7 @@ from worlds import PATIENCE, Outcome
 
 import nftsync.lake.run
 from nftsync.errors import SyncRunning
+from nftsync.lake.creating import create_tables
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.order import Order
 from nftsync.lake.reading import read_bucket, reads_of
@@ -228,7 +229,7 @@ def test_a_bucket_that_two_workers_read_is_reported_by_what_is_kept(
     provider: Provider, lake: Path
 ) -> None:
     tables = Lake(str(lake))
-    tables.create_all()
+    create_tables(tables)
     order = Order(
         url=str(lake),
         run_id=1,

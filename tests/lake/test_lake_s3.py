@@ -25,6 +25,7 @@ from worlds import PATIENCE, Outcome
 from nftsync import lake as frames
 from nftsync.errors import StoreError
 from nftsync.lake.cluster import connected
+from nftsync.lake.creating import create_tables
 from nftsync.lake.reasons import reason_of
 from nftsync.lake.rows import schema_of
 from nftsync.lake.storage import Commit, Lake, Overtaken
@@ -170,7 +171,7 @@ def test_of_two_drivers_on_s3_one_begins_and_the_lake_is_as_any_other(
 
 def test_of_writers_of_the_same_version_the_store_refuses_all_but_one(on_s3: Store) -> None:
     lake = Lake("s3://holdings/fought")
-    lake.create_all()
+    create_tables(lake)
     writers = 4
     together = threading.Barrier(writers)
 
@@ -289,6 +290,18 @@ def test_what_is_no_address_of_a_lake_is_a_mistake_of_the_caller(
         assert said in outcome.err
         assert SECRET not in outcome.said
     assert not list(tmp_path.iterdir())
+
+
+def test_a_store_that_passes_over_conditions_in_silence_is_told_of(
+    on_s3: Store, provider: Provider, command: Callable[..., Outcome]
+) -> None:
+    """Each time: nothing is read into a lake that would lose what it commits."""
+    on_s3.ask("PUT", "/forgetful")
+    for _ in range(2):
+        outcome = command("lake", "sync", "s3://forgetful/lake", "--base-url", provider.url)
+        assert (outcome.code, outcome.err.count("\n")) == (1, 1), outcome.said
+        assert "conditional puts" in outcome.err
+    assert not provider.requests()
 
 
 def test_a_worker_without_credentials_says_that_it_has_none() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lake_cluster import environment
 
+from nftsync.lake.creating import create_tables
 from nftsync.lake.storage import Lake
 
 WRITERS, TIMES = 4, 3
@@ -73,7 +74,7 @@ def together(code: str, *arguments: list[str]) -> list[str]:
 
 def test_of_writers_that_fight_for_a_bucket_none_loses_or_doubles_a_row(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path / "lake"))
-    lake.create_all()
+    create_tables(lake)
     said = together(FIGHT, *([lake.url, str(me)] for me in range(WRITERS)))
     rows = [row for x in lake.batches("removals", None, "true") for row in x.to_pylist()]
     found = sorted((row["wallet_id"], row["token_id"]) for row in rows)
@@ -94,7 +95,7 @@ def test_one_task_that_several_workers_are_given_is_done_once(tmp_path: Path) ->
     from nftsync.provider.client import ClientConfig
 
     lake = Lake(str(tmp_path / "lake"))
-    lake.create_all()
+    create_tables(lake)
     with Provider() as provider:
         for number in range(20):
             provider.holds(wallet(number), *(entry(token(5 * number + n)) for n in range(5)))

@@ -1,0 +1,59 @@
+"""A lake is made: its tables, where they are missing, on a store that keeps writers apart."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import write_deltalake
+from deltalake.exceptions import TableNotFoundError
+
+from nftsync.errors import StoreError
+from nftsync.lake.rows import BUCKET, TABLES, schema_of
+from nftsync.lake.storage import ADDED_IN, STAGED, Lake
+
+__all__ = ["create_tables"]
+
+#: So many write at once, when a lake is new.
+_RIVALS = 4
+
+
+def create_tables(lake: Lake) -> None:
+    """Make the tables of a lake that are missing.
+
+    Raises:
+        InputError: its address is none.
+        StoreError: it cannot be used, or the store does not keep writers apart.
+    """
+    if "://" not in lake.root:
+        Path(lake.root).mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        lake.open_first("runs")
+        new = False
+    except TableNotFoundError:
+        new = True
+    for name, table in TABLES.items():
+        schema = schema_of(name)
+        if table.log:
+            schema = schema.append(pa.field(ADDED_IN, pa.int64()))
+        lake.create(name, schema, [BUCKET])
+    lake.create("staged", STAGED, ["run_id", "step"])
+    if new:
+        _let_rivals_write(lake)
+
+
+def _let_rivals_write(lake: Lake) -> None:
+    """Have several write the same version at once, of whom the store must refuse all but one.
+
+    One that passes over the condition of a put would lose commits in silence.
+    """
+    rivals = [lake.open("staged") for _ in range(_RIVALS)]
+    before, nothing = rivals[0].version(), STAGED.empty_table()
+    with ThreadPoolExecutor(_RIVALS) as threads:
+        list(threads.map(lambda table: write_deltalake(table, nothing, mode="append"), rivals))
+    if lake.look("staged").version() < before + _RIVALS:
+        raise StoreError(
+            f"{lake.url}: the store lets one writer overwrite what another has committed; a lake"
+            " needs one that knows conditional puts (If-None-Match)"
+        )
