@@ -33,6 +33,13 @@ _RUN = (
     *(Column("changed", "balances_changed", "number"),),
     Column("removed", "balances_removed", "number"),
 )
+_takeover = click.option(
+    "--takeover-after",
+    metavar="DURATION",
+    default="60s",
+    show_default=True,
+    help="A run whose driver shows no sign for so long is taken over.",
+)
 _FRESH = (
     *(Column("what", "what", "key"), Column("count", "count", "number")),
     *(Column("at", "at", "time"), Column("detail", "detail", "message")),
@@ -75,13 +82,7 @@ def lake() -> None:
     metavar="N",
     help="Parts of a new lake, which stay as many. Default: 64",
 )
-@click.option(
-    "--takeover-after",
-    metavar="DURATION",
-    default="60s",
-    show_default=True,
-    help="A run whose driver shows no sign for so long is taken over.",
-)
+@_takeover
 @click.option(
     "--allow-removals",
     is_flag=True,
@@ -197,13 +198,7 @@ def status(url: str, *, as_json: bool) -> None:
     show_default=True,
     help="Runs that ended longer ago are let go, as 12h or 7d; the last one never is.",
 )
-@click.option(
-    "--takeover-after",
-    metavar="DURATION",
-    default="60s",
-    show_default=True,
-    help="A run whose driver shows no sign for so long is taken over.",
-)
+@_takeover
 @json_option("Print the result as JSON.")
 def compact(url: str, *, keep: str, takeover_after: str, as_json: bool) -> None:
     """Make a lake's tables few files, and remove those that no kept run needs.
@@ -246,7 +241,8 @@ def compact(url: str, *, keep: str, takeover_after: str, as_json: bool) -> None:
     show_default=True,
     help="Parts of the new lake, which stay as many.",
 )
-def import_(database: Path, url: str, *, buckets: int) -> None:
+@_takeover
+def import_(database: Path, url: str, *, buckets: int, takeover_after: str) -> None:
     """Fill a new lake with all that a database holds, history included.
 
     \b
@@ -254,8 +250,10 @@ def import_(database: Path, url: str, *, buckets: int) -> None:
       nftsync lake import data/nftsync.db data/lake
     """
     from nftsync.lake.copies import import_database
+    from nftsync.times import parse_duration
 
-    run = import_database(database, url, buckets=buckets)
+    silence = parse_duration(takeover_after).total_seconds()
+    run = import_database(database, url, buckets=buckets, silence=silence)
     say(f"All of {database} is in {url}, as run {run.run_id}; `nftsync lake sync` goes on from it.")
 
 

@@ -35,12 +35,17 @@ Seen: TypeAlias = tuple[tuple[Any, ...], int]
 
 _pack = msgspec.msgpack.encode
 _TOKENS = TABLES["tokens"]
+_VOUCHED = (
+    "SELECT t.token_id, max(w.ticket) FROM json_each(?) k"
+    " JOIN wallets w ON w.wallet_id = k.value JOIN balance_rows b USING (wallet_no)"
+    " JOIN tokens t USING (token_no) GROUP BY t.token_no"
+)
 _SEEN = _TOKENS.select.replace(
     " FROM tokens t",
-    ", max(w.ticket), bucket_of(t.token_id) AS target FROM json_each(?) k"
-    " JOIN wallets w ON w.wallet_id = k.value JOIN balance_rows b USING (wallet_no)"
-    " JOIN tokens t USING (token_no)",
+    ", bucket_of(t.token_id) AS target FROM json_each(?) k JOIN tokens t ON t.token_id = k.value",
 )
+_SEEN += " ORDER BY target"
+_CHANGED = "SELECT token_id, changed_ticket FROM tokens WHERE changed_ticket > ?"
 
 
 class ApplyReport(Report, kw_only=True):
@@ -58,13 +63,22 @@ class ApplyReport(Report, kw_only=True):
 
 
 class _Tally:
-    """What became of reads; they themselves are not kept."""
+    """What became of reads; they themselves are not kept.
+
+    Attributes:
+        counts: of balances and tokens.
+        changed: wallets that were read well and in which something changed.
+        held: wallets of which something is held back.
+        whole: wallets that vouch for all their tokens, as their lists were read whole.
+        in_part: tokens that other lists showed, with the number of the newest of those reads.
+    """
 
     def __init__(self) -> None:
         self.counts = Counts()
         self.changed: set[str] = set()
         self.held: set[str] = set()
         self.whole: set[str] = set()
+        self.in_part: dict[str, int] = {}
 
     def add(self, all_applied: Iterable[Applied]) -> None:
         for applied in all_applied:
@@ -76,8 +90,17 @@ class _Tally:
                 self.held.add(read.wallet_id)
             if applied.result == "ok" and not applied.changed_nothing:
                 self.changed.add(read.wallet_id)
-            if applied.result != "unchanged":
+            if applied.result == "ok":
                 self.whole.add(read.wallet_id)
+            elif applied.result != "unchanged":
+                self._add_entries(read, held=applied.result == "held")
+
+    def _add_entries(self, read: WalletRead, *, held: bool) -> None:
+        """Note the tokens that a list showed in part: it says nothing of the wallet's others."""
+        for token_id, _, content in read.entries:
+            if content is not None and (not held or removals.has_metadata(content)):
+                known = self.in_part.get(token_id, 0)
+                self.in_part[token_id] = max(known, read.sequence)
 
 
 def apply_bucket(order: Order, bucket: int) -> ApplyReport:
@@ -115,7 +138,7 @@ def apply_bucket(order: Order, bucket: int) -> ApplyReport:
             lake.append("past_states", past, commit)
         held, changed = sorted(tally.held), len(tally.changed)
         report = ApplyReport(counts=counts, changed=changed, held=held)
-        shown = _shown(connection, tally.whole, order.buckets)
+        shown = _shown(connection, tally, order)
         return hand_over(lake, commit, shown, report)
 
 
@@ -177,18 +200,22 @@ def _renumber(
 
 
 def _shown(
-    connection: sqlite3.Connection, wallets: Iterable[str], buckets: int
+    connection: sqlite3.Connection, tally: _Tally, order: Order
 ) -> Iterator[tuple[int, int, bytes]]:
-    """The tokens that wallets hold, by their buckets, a few at a time."""
-    connection.create_function("bucket_of", 1, lambda key: bucket_of(key, buckets))
-    rows = over_keys(connection, f"{_SEEN} GROUP BY t.token_no ORDER BY target", wallets)
+    """The tokens that reads showed, by their buckets, a few at a time."""
+    tickets = dict(over_keys(connection, _VOUCHED, tally.whole))
+    changed = connection.execute(_CHANGED, (order.greatest_ticket,))
+    for token_id, ticket in (*tally.in_part.items(), *changed):
+        tickets[token_id] = max(ticket, tickets.get(token_id, 0))
+    connection.create_function("bucket_of", 1, lambda key: bucket_of(key, order.buckets))
+    rows = over_keys(connection, _SEEN, tickets)
     seen: list[Seen] = []
     last = 0
-    for *row, ticket, target in rows:
+    for *row, target in rows:
         if seen and (target != last or len(seen) == _TOKENS_AT_ONCE):
             yield last, 0, _pack(seen)
             seen = []
-        seen.append((tuple(row), ticket))
+        seen.append((tuple(row), tickets[row[0]]))
         last = target
     if seen:
         yield last, 0, _pack(seen)

@@ -45,7 +45,7 @@ _SILENCE = 5.0
 _NO_WORKERS = "The Dask scheduler has no workers: waiting for one."
 _PAUSED = (
     "Dask has paused all workers, as they have used most of their memory: waiting. Should it last,"
-    " start workers with a larger --memory-limit."
+    " put workers with a larger --memory-limit in their place."
 )
 #: A worker asks for nothing before it is told its share, which takes no longer, in seconds.
 _TOLD_WITHIN = 60.0

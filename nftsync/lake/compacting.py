@@ -7,14 +7,12 @@ What a died one has left, the next one goes back from, or removes.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
 import msgspec
 
-from nftsync.errors import SyncRunning
 from nftsync.lake.ledger import LakeRun, Ledger
 from nftsync.lake.reasons import explained
 from nftsync.lake.rows import TABLES
@@ -72,27 +70,26 @@ def compact_lake(
     with explained(lake):
         ledger = Ledger(tables)
         ledger.finished()  # or there is nothing to compact
-        with _holding(ledger, silence) as (run, lost):
-            return _Compacting(tables, ledger, run, lost).compact(keep, progress)
+        with _holding(ledger, silence) as run:
+            return _Compacting(tables, ledger, run).compact(keep, progress)
 
 
 @contextmanager
-def _holding(ledger: Ledger, silence: float) -> Iterator[tuple[LakeRun, threading.Event]]:
+def _holding(ledger: Ledger, silence: float) -> Iterator[LakeRun]:
     """Keep all drivers away for a block."""
     run = ledger.begin_compacting(silence)
-    with ledger.renewing(run, silence) as lost:
+    with ledger.renewing(run, silence):
         try:
-            yield run, lost
+            yield run
         finally:
             ledger.end_compacting(run)
 
 
 class _Compacting:
-    def __init__(self, lake: Lake, ledger: Ledger, run: LakeRun, lost: threading.Event) -> None:
+    def __init__(self, lake: Lake, ledger: Ledger, run: LakeRun) -> None:
         self._lake = lake
         self._ledger = ledger
         self._run = run
-        self._lost = lost
 
     def compact(self, keep: timedelta, progress: bool | None) -> Compacted:
         """Do all of it."""
@@ -107,13 +104,13 @@ class _Compacting:
             for name in versions:
                 versions[name] = self._rewrite(name, versions[name])
                 bar.update(1)
-            self._check()
+            self._ledger.check(self._run)
             self._ledger.pin_anew(self._run, last.run_id, versions, {run.run_id for run in kept})
             last.versions = versions
             self._lake.drop_staged(self._ledger.unfinished() - 1)
             bar.update(len(names) - len(versions))
             for name in names:
-                self._check()
+                self._ledger.check(self._run)
                 self._lake.vacuum(name, {(run.versions or {}).get(name) for run in kept})
                 bar.update(1)
         self._lake.vacuum("runs", (), hours=1)  # it is read by its newest version, by anybody
@@ -128,15 +125,11 @@ class _Compacting:
             runs_let_go=[run.run_id for run in pinned if run not in kept],
         )
 
-    def _check(self) -> None:
-        if self._lost.is_set():
-            raise SyncRunning(f"another driver has taken over the lake {self._lake.url}")
-
     def _rewrite(self, name: str, pinned: int) -> int:
         """Make a table few files; the version that has the rows of the one that is pinned."""
         commit = Commit(self._run.run_id, "compact", 0, _ATTEMPT, {})
         for _ in range(_MOST_ATTEMPTS):
-            self._check()
+            self._ledger.check(self._run)
             base = self._lake.go_back(name, pinned)
             found = self._lake.optimize(name, commit)
             if found == base:

@@ -15,7 +15,7 @@ from nftsync.lake.creating import create_tables
 from nftsync.lake.ledger import LakeRun, Ledger
 from nftsync.lake.reasons import explained
 from nftsync.lake.rows import TABLES, from_database, to_mirror
-from nftsync.lake.storage import ADDED_IN, Commit, Lake
+from nftsync.lake.storage import ADDED_IN, Commit, Lake, Overtaken
 from nftsync.store import database as store
 from nftsync.store.mirror import Mirror
 from nftsync.store.present import last_observed
@@ -31,10 +31,21 @@ __all__ = ["export_lake", "import_database", "put_runs"]
 _EXPORTED = [name for name in TABLES if name not in {"known_tokens", "contracts"}]
 _RUN = ("run_id", "kind", "status", "started_at", "finished_at", "wallets_total", "error")
 _SUMS = Counts.__struct_fields__
+_GREATEST = {
+    "greatest_ticket": "SELECT greatest_ticket FROM mirror_state",
+    "greatest_change": "SELECT max(change_id) FROM balance_change_rows",
+    "greatest_state": "SELECT max(state_id) FROM wallet_state_rows",
+    "greatest_token_change": "SELECT max(change_id) FROM token_change_rows",
+}
 
 
 def import_database(
-    database: Path, lake: str, *, buckets: int = 64, progress: bool | None = None
+    database: Path,
+    lake: str,
+    *,
+    buckets: int = 64,
+    silence: float = 60.0,
+    progress: bool | None = None,
 ) -> LakeRun:
     """Fill a new lake with all that a database holds, as it is at one moment.
 
@@ -42,6 +53,7 @@ def import_database(
         database: the database, which is migrated where it is due; it may be written meanwhile.
         lake: the lake's folder or address.
         buckets: into how many it is divided.
+        silence: another import that shows no sign for so long, in seconds, is gone.
         progress: show a bar; None shows it on a terminal.
 
     Returns:
@@ -49,6 +61,7 @@ def import_database(
 
     Raises:
         InputError: the lake has runs of its own.
+        SyncRunning: another driver is at work, or has taken the lake over.
         StoreError: the database cannot be read, or the lake cannot be written.
     """
     tables = Lake(lake)
@@ -57,28 +70,39 @@ def import_database(
     with reading(database) as connection, explained(lake):
         create_tables(tables)
         ledger = Ledger(tables)
-        run = ledger.begin_import(_history(connection, buckets), buckets)
-        commit = Commit(run.run_id, "import", 0, 0, {})
-        with progress_bar("Importing", len(TABLES), unit="tables", shown=progress) as bar:
-            for name, table in TABLES.items():
-                batches = from_database(connection, name, buckets)
-                if table.log:
-                    batches = _added_in(batches, run.run_id)
-                tables.write(name, "true", batches, commit)
-                bar.update(1)
-        run.applied_at = last_observed(connection) or now()
-        for column, query in (
-            ("greatest_ticket", "SELECT greatest_ticket FROM mirror_state"),
-            ("greatest_change", "SELECT max(change_id) FROM balance_change_rows"),
-            ("greatest_state", "SELECT max(state_id) FROM wallet_state_rows"),
-            ("greatest_token_change", "SELECT max(change_id) FROM token_change_rows"),
-        ):
-            setattr(run, column, connection.execute(query).fetchone()[0] or 0)
-        versions = tables.versions()
-        run.versions = {name: versions[name] for name in TABLES}
-        run.status, run.finished_at = "ok", now()
-        ledger.save(run)
+        run = ledger.begin_import(_history(connection, buckets), buckets, silence)
+        with ledger.renewing(run, silence):
+            _copy(connection, tables, ledger, run, progress)
+            run.applied_at = last_observed(connection) or now()
+            for column, query in _GREATEST.items():
+                setattr(run, column, connection.execute(query).fetchone()[0] or 0)
+            run.status, run.finished_at = "ok", now()
+            ledger.save(run)
     return run
+
+
+def _copy(
+    connection: sqlite3.Connection,
+    tables: Lake,
+    ledger: Ledger,
+    run: LakeRun,
+    progress: bool | None,
+) -> None:
+    """Let each table be what a database has, and the run pin them."""
+    commit = Commit(run.run_id, "import", 0, run.attempt, {})
+    run.versions = {}
+    with progress_bar("Importing", len(TABLES), unit="tables", shown=progress) as bar:
+        for name, table in TABLES.items():
+            ledger.check(run)
+            batches = from_database(connection, name, run.buckets)
+            if table.log:
+                batches = _added_in(batches, run.run_id)
+            before = tables.look(name).version()
+            tables.write(name, "true", batches, commit)
+            run.versions[name] = tables.look(name).version()
+            if not tables.only_by(run.run_id, run.attempt, name, before, run.versions[name]):
+                raise Overtaken(f"{name} is written by another import; run it again")
+            bar.update(1)
 
 
 def _added_in(batches: Iterator[pa.RecordBatch], run_id: int) -> Iterator[pa.RecordBatch]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
-from deltalake import write_deltalake
+from deltalake import CommitProperties, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
 from nftsync.errors import StoreError
@@ -48,11 +50,22 @@ def _let_rivals_write(lake: Lake) -> None:
 
     One that passes over the condition of a put would lose commits in silence.
     """
-    rivals = [lake.open("staged") for _ in range(_RIVALS)]
-    before, nothing = rivals[0].version(), STAGED.empty_table()
+    rivals = {f"rival/{uuid4().hex}": lake.open("staged") for _ in range(_RIVALS)}
+    together = threading.Barrier(_RIVALS)
+
+    def write(name: str) -> None:
+        together.wait()
+        write_deltalake(
+            rivals[name],
+            STAGED.empty_table(),
+            mode="append",
+            commit_properties=CommitProperties(app_transactions=[Transaction(name, 1)]),
+        )
+
     with ThreadPoolExecutor(_RIVALS) as threads:
-        list(threads.map(lambda table: write_deltalake(table, nothing, mode="append"), rivals))
-    if lake.look("staged").version() < before + _RIVALS:
+        list(threads.map(write, rivals))
+    newest = lake.look("staged")
+    if any(newest.transaction_version(name) is None for name in rivals):
         raise StoreError(
             f"{lake.url}: the store lets one writer overwrite what another has committed; a lake"
             " needs one that knows conditional puts (If-None-Match)"

@@ -128,8 +128,10 @@ def pinned(lake: LakeAddress, run: int | None = None) -> Pinned:
     """
     url = os.fspath(lake)
     with explained(url):
-        found = Ledger(Lake(url)).finished(run)
-    return Pinned(url, found.run_id, found.versions or {}, found.buckets, found.finished_at)
+        tables = Lake(url)
+        found = Ledger(tables).finished(run)
+    # Workers may be in another folder.
+    return Pinned(tables.root, found.run_id, found.versions or {}, found.buckets, found.finished_at)
 
 
 def versions(lake: LakeAddress, run: int | None = None) -> Versions:

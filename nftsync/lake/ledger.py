@@ -18,9 +18,10 @@ from uuid import uuid4
 import msgspec
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError
 
 from nftsync.errors import InputError, SyncRunning
+from nftsync.lake.reasons import STORE_ERRORS
 from nftsync.lake.storage import Lake, Versions
 from nftsync.store.runs import Counts
 from nftsync.times import now
@@ -30,6 +31,8 @@ __all__ = ["LakeRun", "Ledger"]
 #: What holds a lake without being a run: it leaves no row behind, and what was to be gone on with
 #: before it still is afterwards.
 _COMPACT = "compact"
+#: What fills a lake, which no other run goes on with.
+_IMPORT = "import"
 
 #: How often a run is renewed while it may be silent: once would be by chance.
 _RENEWED = 4
@@ -193,25 +196,36 @@ class Ledger:
         self._change(change)
         return begun[0]
 
-    def begin_import(self, history: Sequence[LakeRun], buckets: int) -> LakeRun:
+    def begin_import(self, history: Sequence[LakeRun], buckets: int, silence: float) -> LakeRun:
         """Begin to fill a lake that has no runs of its own.
 
         Args:
             history: the runs of what it is filled from.
             buckets: into how many it is divided.
+            silence: another import that has not been renewed for so long, in seconds, is gone.
 
         Raises:
+            SyncRunning: another driver is at work.
             InputError: it has runs of its own.
         """
-        run_id = max((run.run_id for run in history), default=0) + 1
+        gone = self._find_gone(silence)
         run = LakeRun(
-            run_id=run_id, kind="import", started_at=now(), driver=self._driver, buckets=buckets
+            run_id=max((run.run_id for run in history), default=0) + 1,
+            kind=_IMPORT,
+            plan=_IMPORT,
+            started_at=now(),
+            driver=self._driver,
+            buckets=buckets,
         )
 
         def change(runs: list[LakeRun]) -> None:
             own = [each for each in runs if each.driver is not None]
-            if any(each.kind != "import" or each.versions is not None for each in own):
+            if any(each.kind != _IMPORT or each.versions is not None for each in own):
                 raise InputError(f"{self._lake.url} has runs already; import into a new lake")
+            if any(each.status == "running" and (each.driver, each.beat) != gone for each in own):
+                raise SyncRunning(f"another driver has just begun to import into {self._lake.url}")
+            # So that nothing of another one's counts for its own.
+            run.attempt = max((each.attempt for each in own), default=0) + 1
             runs[:] = [*history, run]
 
         self._change(change)
@@ -334,6 +348,14 @@ class Ledger:
 
         self._change(change)
 
+    def check(self, run: LakeRun) -> None:
+        """Look whether we still drive a run.
+
+        Raises:
+            SyncRunning: another driver has taken it over.
+        """
+        self._mine(self.runs(), run.run_id)
+
     def _mine(self, runs: list[LakeRun], run_id: int) -> LakeRun:
         """The run that we drive, renewed."""
         for known in runs:
@@ -357,7 +379,7 @@ class Ledger:
                 except SyncRunning:
                     lost.set()
                     return
-                except (DeltaError, OSError):
+                except STORE_ERRORS:
                     continue  # the store cannot be reached now; who waits for us sees no sign
 
         thread = threading.Thread(target=renew, name="nftsync-renew", daemon=True)
@@ -369,5 +391,5 @@ class Ledger:
             thread.join()
             if run.status == "running":
                 run.status, run.finished_at = "interrupted", now()
-                with suppress(SyncRunning, DeltaError, OSError):
+                with suppress(SyncRunning, *STORE_ERRORS):
                     self.save(run)

@@ -191,18 +191,22 @@ def spread_tokens(order: Order, bucket: int) -> None:
         StoreError: the lake cannot be read or written.
     """
     lake, commit = order.lake, order.commit("spread", bucket)
+    version, here = order.base["known_tokens"], f"{BUCKET} = {bucket}"
+    known_ids = {
+        token_id
+        for batch in lake.batches("known_tokens", version, here, ("token_id",))
+        for token_id in batch.column("token_id").to_pylist()
+    }
     told: dict[str, _Row] = {}
     for target in (EVERYBODY, bucket):
         for _, number, packed in lake.staged(order.run_id, "merge", target=target):
-            if number != REPORT:
-                row = _unpack(packed)
+            if number != REPORT and (row := _unpack(packed))[0] in known_ids:
                 told[row[0]] = tuple(row)
     if not told:
         return
     ids = pa.array(told, pa.string())
-    version = order.base["known_tokens"]
     wrong: dict[str, _Row] = {}
-    for each in lake.batches("known_tokens", version, f"{BUCKET} = {bucket}", _COLUMNS):
+    for each in lake.batches("known_tokens", version, here, _COLUMNS):
         batch = _chosen(each, ids)
         for known in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             if _differ(told[known[0]], known):

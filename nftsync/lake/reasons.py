@@ -16,8 +16,10 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from nftsync.errors import InputError, StoreError
 from nftsync.text import without_controls
 
-__all__ = ["ADDRESSES", "checked_address", "explained", "reason_of"]
+__all__ = ["ADDRESSES", "STORE_ERRORS", "checked_address", "explained", "reason_of"]
 
+#: What Delta raises where a table or its store cannot be used.
+STORE_ERRORS = (DeltaError, OSError, pa.ArrowInvalid)
 #: What an address may be.
 ADDRESSES = "a lake is a folder, or s3://, gs://, az:// or abfss:// with a bucket and a folder"
 _CREDENTIALS = {
@@ -96,7 +98,7 @@ def explained(url: str) -> Iterator[None]:
         yield
     except TableNotFoundError as error:
         raise StoreError(f"{url} is no lake; `nftsync lake sync` makes one") from error
-    except (DeltaError, OSError, pa.ArrowInvalid) as error:
+    except STORE_ERRORS as error:
         if _GONE.search(str(error)):
             raise StoreError(
                 f"{url}: files of this run are gone; `nftsync lake compact` may have let go of"

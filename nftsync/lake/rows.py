@@ -266,14 +266,14 @@ def _batches(
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-#: The tokens that wallets hold or held, by bucket.
+#: The tokens that wallets hold or held, by bucket; removals of tokens stand under no wallet.
 _KNOWN = f"""
     SELECT k.bucket, t.* FROM (
-        SELECT DISTINCT bucket_of(wallet_id) AS bucket, token_id FROM (
+        SELECT DISTINCT bucket_of(coalesce(wallet_id, '')) AS bucket, token_id FROM (
             SELECT wallet_no, token_no FROM balance_rows
             UNION SELECT wallet_no, token_no FROM balance_change_rows
             UNION SELECT wallet_no, token_no FROM removal_rows
-        ) JOIN wallets USING (wallet_no) JOIN tokens USING (token_no)
+        ) LEFT JOIN wallets USING (wallet_no) JOIN tokens USING (token_no)
     ) k JOIN ({_TOKENS.select}) t USING (token_id)
 """  # noqa: S608 - our own names
 

@@ -239,9 +239,10 @@ class Lake:
         Raises:
             Overtaken: another run's worker has written there since the version to begin at.
         """
+        table = self.open(name, commit.base.get(name))
+        # Looked up in what is no older: what comes later than both, Delta refuses to write over.
         if self.look(name).transaction_version(commit.name) is not None:
             return False
-        table = self.open(name, commit.base.get(name))
         failed: list[Exception] = []
         made = _beside(batches, failed)
         try:

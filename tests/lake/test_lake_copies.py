@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from lake_cluster import Cluster
+from lake_cluster import Cluster, environment
 from provider import Provider, entry, token, wallet
 from worlds import mirrored, replayed
 
 from nftsync import frames
+from nftsync.lake.ledger import Ledger
+from nftsync.lake.storage import Lake
 from nftsync.store.catalog import TABLES
 from nftsync.store.rules import check_rules
 from nftsync.times import now
@@ -112,6 +118,104 @@ def test_a_lake_that_was_imported_is_synced_as_any(
     numbers = [row[0] for row in sorted(rows(back, "balance_changes"))]
     assert len(set(numbers)) == len(numbers)
     assert set(rows(database, "balance_changes")) < set(rows(back, "balance_changes"))
+
+
+IMPORTED_IN_PART = """
+import os, signal, sys, threading
+from pathlib import Path
+from nftsync.lake.copies import import_database
+database, lake = map(Path, sys.argv[1:])
+def watch():
+    while not list(lake.glob("known_tokens/bucket=*")):
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+threading.Thread(target=watch, daemon=True).start()
+import_database(database, str(lake), buckets=3)
+"""
+
+
+def test_what_a_killed_import_left_is_no_part_of_the_next(
+    past: tuple[Path, str], tmp_path: Path, command: Callable[..., object]
+) -> None:
+    database, lake = past
+    killed = subprocess.run(
+        [sys.executable, "-c", IMPORTED_IN_PART, database, lake], env=environment(), check=False
+    )
+    assert killed.returncode == -signal.SIGKILL
+    waits = command("lake", "import", database, lake, "--takeover-after", "1s")
+    assert waits.code == 0, waits.said
+    shutil.rmtree(lake)
+    killed = subprocess.run(
+        [sys.executable, "-c", IMPORTED_IN_PART, database, lake], env=environment(), check=False
+    )
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE wallets SET label = 'Other', wallet_group = 'other'")
+        connection.execute("UPDATE tokens SET description = 'Other'")
+    assert command("lake", "import", database, lake, "--takeover-after", "1s").code == 0
+    back = tmp_path / "back.db"
+    assert command("lake", "export", lake, back).code == 0
+    for name in TABLES:
+        assert rows(back, name) == rows(database, name), name
+
+
+def test_an_import_keeps_others_away(
+    past: tuple[Path, str], command: Callable[..., object]
+) -> None:
+    database, lake = past
+    ledger = Ledger(Lake(lake))
+    run = ledger.begin_import([], 3, 0.0)
+    with ledger.renewing(run, 0.4):
+        for words in (
+            ("import", database, lake),
+            ("sync", lake, "--base-url", "http://127.0.0.1:9", "--workers", "1"),
+        ):
+            said = command("lake", *words, "--takeover-after", "1s")
+            assert (said.code, len(said.said.splitlines())) == (75, 1), said.said
+
+
+def test_a_token_emptied_by_its_id_comes_along_and_a_sync_goes_on(
+    tmp_path: Path, own_settings: None, command: Callable[..., object], cluster: Cluster
+) -> None:
+    database, lake = tmp_path / "emptied.db", str(tmp_path / "lake")
+    with Provider() as provider:
+        (tmp_path / "wallets.txt").write_text("\n".join(wallet(n) for n in range(8)))
+
+        def sync() -> None:
+            file = tmp_path / "wallets.txt"
+            command(
+                "sync",
+                "-d",
+                database,
+                "--base-url",
+                provider.url,
+                "--tokens",
+                "--wallets-file",
+                file,
+            )
+
+        for n in range(8):
+            named = {"id": token(n), "metadata": {"name": f"Tram {n}"}}
+            provider.holds(wallet(n), entry(token(n), "1", metadata={"name": f"Tram {n}"}))
+            provider.bodies[f"/v1/tokens/{token(n)}"] = json.dumps(named).encode()
+        sync()
+        for n in range(8):
+            provider.bodies[f"/v1/tokens/{token(n)}"] = json.dumps(
+                {"id": token(n), "metadata": {}}
+            ).encode()
+        sync()
+        with closing(sqlite3.connect(database)) as connection:
+            assert connection.execute(
+                "SELECT count(*) FROM removal_rows WHERE wallet_no = 0"
+            ).fetchone() == (8,)
+        assert command("lake", "import", database, lake, "--buckets", "16").code == 0
+        done = command(
+            *("lake", "sync", lake, "--base-url", provider.url, "--json"),
+            *("--scheduler", cluster.address),
+        )
+    assert done.code == 0, done.said
+    back = tmp_path / "back.db"
+    assert command("lake", "export", lake, back).code == 0
+    assert rows(back, "tokens") == rows(database, "tokens")
 
 
 def test_a_lake_with_runs_of_its_own_and_a_file_that_is_there_are_left_alone(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,25 @@ def test_of_two_that_begin_the_first_run_of_a_lake_one_is_refused(lake: Path) ->
     assert len(Ledger(Lake(str(lake))).runs()) == 1
 
 
+def test_a_ledger_that_cannot_be_read_for_a_moment_is_renewed_again(lake: Path) -> None:
+    ledger = Ledger(Lake(str(lake)))
+    run = ledger.begin("", 4, 0.0)
+
+    def beat() -> int:
+        return Ledger(Lake(str(lake))).runs()[-1].beat
+
+    with ledger.renewing(run, 0.2) as lost:
+        aside = [(file, file.with_suffix(".aside")) for file in (lake / "runs").glob("*.parquet")]
+        for file, other in aside:
+            file.rename(other)
+        time.sleep(0.5)
+        for file, other in aside:
+            other.rename(file)
+        before = beat()
+        wait_until(lambda: beat() > before)
+        assert not lost.is_set()
+
+
 def test_a_run_whose_driver_is_silent_is_taken_over_with_what_was_read(
     provider: Provider,
     arguments: list[object],
@@ -146,6 +166,7 @@ def test_workers_that_dask_pauses_for_want_of_memory_are_told_of(
             assert waiting.stderr is not None
             assert waiting.stderr.readline().startswith("Dask has paused all workers")
             own.workers.append(own.start_worker())
+            own.workers[0].kill()  # what it was given is another's
             _, err = waiting.communicate(timeout=PATIENCE)
     assert (waiting.returncode, err) == (0, "")
     assert held(lake) == all_held()

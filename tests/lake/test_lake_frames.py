@@ -21,6 +21,7 @@ from frames.held_frames import CONTRACTS
 from frames.histories import READS, Histories, Read, moment
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from lake_cluster import Cluster
 from lakes import lake_of, one_file
 from pandas.testing import assert_frame_equal
 
@@ -196,6 +197,15 @@ def test_a_cluster_measures_the_same(made: str) -> None:
     ):
         assert_frame_equal(lake.concentration(made), frames.concentration(rows))
         assert_frame_equal(lake.overlap(lake.holdings(made)), frames.overlap(rows))
+
+
+def test_a_lake_named_from_here_is_found_by_workers_in_another_folder(
+    made: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = len(lake.holdings(made))
+    monkeypatch.chdir(Path(made).parent)
+    with dask.config.set(scheduler=None), Client(cluster.address):
+        assert len(lake.holdings(Path(made).name)) == known
 
 
 @pytest.mark.parametrize("amounts", [None, "exact"])

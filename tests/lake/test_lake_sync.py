@@ -17,6 +17,7 @@ import pytest
 from lake_cluster import (
     Cluster,
     check_lake,
+    cluster_of,
     driver,
     environment,
     held,
@@ -248,6 +249,28 @@ def test_a_token_of_several_buckets_is_there_once_and_the_newer_read_wins(
         assert content(lake)[token(1)][name] == seen[-1]
         check_lake(lake)
     assert len(rows(lake, "known_tokens")) == 3
+
+
+def test_a_list_in_part_vouches_for_nothing_that_it_does_not_show(
+    lying: Provider, lake: Path, sync: Sync, tmp_path: Path, command: Callable[..., Outcome]
+) -> None:
+    """Not even where it was read after another wallet's list, which showed a token anew."""
+    first, second = in_buckets(0, 1)
+    name = CONTENT_COLUMNS.index("name")
+    old, new = ({"metadata": {"name": each}} for each in ("Old", "New"))
+    for each in (first, second):
+        lying.holds(each, entry(token(1), "1", **old), entry(token(2), "1", **old))
+    assert sync(lying.url, [first, second]).code == 0
+    lying.holds(first, entry(token(1), "1", **new), entry(token(2), "1", **new))
+    lying.holds(second, entry(token(2), "1", **old), another="field")
+    with cluster_of(tmp_path, 1) as one:  # which reads bucket by bucket
+        where = ("--base-url", lying.url, "--scheduler", one.address)
+        assert command("lake", "sync", lake, *where).code == 1
+    assert content(lake)[token(1)][name] == "New"
+    assert content(lake)[token(2)][name] == "Old"
+    changes = [row["token_id"] for row in rows(lake, "token_changes")]
+    assert sorted(changes) == sorted([token(1), token(2), token(2)])
+    check_lake(lake)
 
 
 def test_what_is_known_is_asked_for_by_its_etag(lying: Provider, lake: Path, sync: Sync) -> None:

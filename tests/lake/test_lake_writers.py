@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from deltalake import DeltaTable
 from lake_cluster import environment
 
 from nftsync.lake.creating import create_tables
-from nftsync.lake.storage import Lake
+from nftsync.lake.storage import Commit, Lake
 
 WRITERS, TIMES = 4, 3
 
@@ -81,6 +82,30 @@ def test_of_writers_that_fight_for_a_bucket_none_loses_or_doubles_a_row(tmp_path
     assert found == [(str(me), str(turn)) for me in range(WRITERS) for turn in range(TIMES)]
     assert lake.open("removals").version() == WRITERS * TIMES
     assert sum(map(json.loads, said)) >= 1, "none was refused: it proves nothing"
+
+
+class Between(Lake):
+    """A lake into which another worker puts the same step, just when it was looked for."""
+
+    other: Lake | None = None
+
+    def look(self, name: str, version: int | None = None) -> DeltaTable:
+        table = super().look(name, version)
+        other, self.other = self.other, None
+        if other is not None:
+            assert other.stage([(0, 0, b"theirs")], STEP)
+        return table
+
+
+STEP = Commit(1, "read", 0, 0, {})
+
+
+def test_a_step_that_is_written_while_it_is_looked_for_is_written_once(tmp_path: Path) -> None:
+    lake = Between(str(tmp_path / "lake"))
+    create_tables(lake)
+    lake.other = Lake(lake.url)
+    assert not lake.stage([(0, 0, b"ours")], STEP)
+    assert list(lake.staged(1, "read")) == [(0, 0, b"theirs")]
 
 
 def test_one_task_that_several_workers_are_given_is_done_once(tmp_path: Path) -> None:
