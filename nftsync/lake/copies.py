@@ -15,7 +15,7 @@ from nftsync.lake.creating import create_tables
 from nftsync.lake.ledger import LakeRun, Ledger
 from nftsync.lake.reasons import explained
 from nftsync.lake.rows import TABLES, from_database, to_mirror
-from nftsync.lake.storage import ADDED_IN, Commit, Lake, Overtaken
+from nftsync.lake.storage import ADDED_IN, Commit, Lake, Overtaken, Versions
 from nftsync.store import database as store
 from nftsync.store.mirror import Mirror
 from nftsync.store.present import last_observed
@@ -72,11 +72,11 @@ def import_database(
         ledger = Ledger(tables)
         run = ledger.begin_import(_history(connection, buckets), buckets, silence)
         with ledger.renewing(run, silence):
-            _copy(connection, tables, ledger, run, progress)
+            versions = _copy(connection, tables, ledger, run, progress)
             run.applied_at = last_observed(connection) or now()
             for column, query in _GREATEST.items():
                 setattr(run, column, connection.execute(query).fetchone()[0] or 0)
-            run.status, run.finished_at = "ok", now()
+            run.status, run.finished_at, run.versions = "ok", now(), versions
             ledger.save(run)
     return run
 
@@ -87,10 +87,10 @@ def _copy(
     ledger: Ledger,
     run: LakeRun,
     progress: bool | None,
-) -> None:
-    """Let each table be what a database has, and the run pin them."""
+) -> Versions:
+    """Let each table be what a database has; the versions of them."""
     commit = Commit(run.run_id, "import", 0, run.attempt, {})
-    run.versions = {}
+    versions = {}
     with progress_bar("Importing", len(TABLES), unit="tables", shown=progress) as bar:
         for name, table in TABLES.items():
             ledger.check(run)
@@ -99,10 +99,11 @@ def _copy(
                 batches = _added_in(batches, run.run_id)
             before = tables.look(name).version()
             tables.write(name, "true", batches, commit)
-            run.versions[name] = tables.look(name).version()
-            if not tables.only_by(run.run_id, run.attempt, name, before, run.versions[name]):
+            versions[name] = tables.look(name).version()
+            if not tables.only_by(run.run_id, run.attempt, name, before, versions[name]):
                 raise Overtaken(f"{name} is written by another import; run it again")
             bar.update(1)
+    return versions
 
 
 def _added_in(batches: Iterator[pa.RecordBatch], run_id: int) -> Iterator[pa.RecordBatch]:

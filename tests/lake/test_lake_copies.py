@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -124,35 +123,41 @@ IMPORTED_IN_PART = """
 import os, signal, sys, threading
 from pathlib import Path
 from nftsync.lake.copies import import_database
-database, lake = map(Path, sys.argv[1:])
+database, lake, number = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 def watch():
     while not list(lake.glob("known_tokens/bucket=*")):
         pass
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), number)
 threading.Thread(target=watch, daemon=True).start()
 import_database(database, str(lake), buckets=3)
 """
 
 
-def test_what_a_killed_import_left_is_no_part_of_the_next(
-    past: tuple[Path, str], tmp_path: Path, command: Callable[..., object]
+def import_in_part(database: Path, lake: str, number: int) -> None:
+    """Begin to import, and end of a signal."""
+    ended = subprocess.run(
+        [sys.executable, "-c", IMPORTED_IN_PART, database, lake, str(number)],
+        env=environment(),
+        check=False,
+        stderr=subprocess.DEVNULL,
+    )
+    assert ended.returncode == -number
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_what_an_import_that_was_cut_off_left_is_no_part_of_the_next(
+    past: tuple[Path, str], tmp_path: Path, command: Callable[..., object], number: int
 ) -> None:
     database, lake = past
-    killed = subprocess.run(
-        [sys.executable, "-c", IMPORTED_IN_PART, database, lake], env=environment(), check=False
-    )
-    assert killed.returncode == -signal.SIGKILL
-    waits = command("lake", "import", database, lake, "--takeover-after", "1s")
-    assert waits.code == 0, waits.said
-    shutil.rmtree(lake)
-    killed = subprocess.run(
-        [sys.executable, "-c", IMPORTED_IN_PART, database, lake], env=environment(), check=False
-    )
+    import_in_part(database, lake, number)
+    back = tmp_path / "back.db"
+    none = command("lake", "export", lake, back)
+    assert (none.code, "no run that finished" in none.said) == (2, True)
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("UPDATE wallets SET label = 'Other', wallet_group = 'other'")
         connection.execute("UPDATE tokens SET description = 'Other'")
-    assert command("lake", "import", database, lake, "--takeover-after", "1s").code == 0
-    back = tmp_path / "back.db"
+    again = command("lake", "import", database, lake, "--takeover-after", "1s")
+    assert again.code == 0, again.said
     assert command("lake", "export", lake, back).code == 0
     for name in TABLES:
         assert rows(back, name) == rows(database, name), name
