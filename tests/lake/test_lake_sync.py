@@ -263,13 +263,15 @@ def test_a_list_in_part_vouches_for_nothing_that_it_does_not_show(
     assert sync(lying.url, [first, second]).code == 0
     lying.holds(first, entry(token(1), "1", **new), entry(token(2), "1", **new))
     lying.holds(second, entry(token(2), "1", **old), another="field")
-    with cluster_of(tmp_path, 1) as one:  # which reads bucket by bucket
+    count = len(lying.requests())
+    with cluster_of(tmp_path, 1) as one:  # which reads bucket by bucket, mostly in their order
         where = ("--base-url", lying.url, "--scheduler", one.address)
         assert command("lake", "sync", lake, *where).code == 1
+    in_order = first in lying.requests()[count].path
     assert content(lake)[token(1)][name] == "New"
-    assert content(lake)[token(2)][name] == "Old"
+    assert content(lake)[token(2)][name] == ("Old" if in_order else "New")
     changes = [row["token_id"] for row in rows(lake, "token_changes")]
-    assert sorted(changes) == sorted([token(1), token(2), token(2)])
+    assert sorted(changes) == sorted([token(1), *[token(2)] * (1 + in_order)])
     check_lake(lake)
 
 
