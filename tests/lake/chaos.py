@@ -119,7 +119,8 @@ def run_seed(seed: int, kills: int, folder: Path, cluster: Cluster) -> Counter[s
     Raises:
         AssertionError: something is wrong in what is left.
     """
-    rng = random.Random(seed)
+    # Who is killed does not hang on how often a run had ended before.
+    rng, hits = random.Random(seed), random.Random(seed)
     figures: Counter[str] = Counter()
     lake = folder / "lake"
     with (
@@ -141,7 +142,7 @@ def run_seed(seed: int, kills: int, folder: Path, cluster: Cluster) -> Counter[s
                 if process.poll() is not None:
                     break
                 figures["writing"] += _is_writing(lake)
-                _hit(process, cluster, rng, figures)
+                _hit(process, cluster, hits, figures)
             _, err = process.communicate(timeout=PATIENCE)
             assert process.returncode in {0, -signal.SIGKILL}, err
             figures["ended"] += process.returncode == 0

@@ -12,6 +12,6 @@ from lake_cluster import Cluster
 
 
 def test_what_is_killed_leaves_no_half_and_nothing_twice(tmp_path: Path, cluster: Cluster) -> None:
-    figures = run_seed(13, 1, tmp_path, cluster)
+    figures = run_seed(17, 1, tmp_path, cluster)
     assert figures["both"] == 1
     assert figures["looks"] >= 1
