@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import dask
 from distributed import Client, LocalCluster, Worker, WorkerPlugin, get_worker
+from distributed.client import ClosedClientError
 
 from nftsync.errors import CutOff, StoreError
 from nftsync.provider.client import Access, ClientConfig
@@ -35,7 +36,7 @@ _DASK = {
 #: How often workers are told of a run, should one die just then.
 _MOST_REGISTERED = 10
 #: What calls of a scheduler raise that has gone.
-_GONE = (OSError, RuntimeError)
+_GONE = (OSError, RuntimeError, ClosedClientError)
 #: How often workers are counted anew, in seconds.
 _COUNTED_EVERY = 0.5
 #: And as long as there is none.
