@@ -141,21 +141,21 @@ def sync(
 @json_option("Print all runs as JSON.")
 def runs(url: str, *, as_json: bool) -> None:
     """List the runs of a lake, the newest last; those that are let go can no longer be read."""
+    import msgspec
+
     from nftsync.lake.sync import runs_of
 
-    rows: list[dict[str, Any]] = runs_of(url)
+    found = runs_of(url)
+    rows: list[dict[str, Any]] = [msgspec.to_builtins(run) for run in found]
+    rows = [row | row.pop("counts") for row in rows]
     if as_json:
         print_json_rows([rows])
     elif rows:
-        for row in rows:
-            if (
-                row["status"] in {"ok", "partial"}
-                and row["kind"] != "compact"
-                and not row["versions"]
-            ):
+        for run, row in zip(found, rows, strict=True):
+            if run.let_go:
                 row["status"] += ", let go"
-            if row["kind"] != "sync":
-                row["status"] = f"{row['kind']}: {row['status']}"
+            if run.kind != "sync":
+                row["status"] = f"{run.kind}: {row['status']}"
         print_table([rows], _RUN)
     else:
         say("No runs yet; `nftsync lake sync` makes one.")

@@ -40,11 +40,14 @@ _VOUCHED = (
     " JOIN wallets w ON w.wallet_id = k.value JOIN balance_rows b USING (wallet_no)"
     " JOIN tokens t USING (token_no) GROUP BY t.token_no"
 )
-_SEEN = _TOKENS.select.replace(
-    " FROM tokens t",
-    ", bucket_of(t.token_id) AS target FROM json_each(?) k JOIN tokens t ON t.token_id = k.value",
+_SEEN = (
+    _TOKENS.select.replace(
+        " FROM tokens t",
+        ", bucket_of(t.token_id) AS target FROM json_each(?) k"
+        " JOIN tokens t ON t.token_id = k.value",
+    )
+    + " ORDER BY target"
 )
-_SEEN += " ORDER BY target"
 _CHANGED = "SELECT token_id, changed_ticket FROM tokens WHERE changed_ticket > ?"
 
 

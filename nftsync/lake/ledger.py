@@ -81,6 +81,12 @@ class LakeRun(msgspec.Struct, kw_only=True):
     greatest_token_change: int = 0
     versions: Versions | None = None
 
+    @property
+    def let_go(self) -> bool:
+        """It was a run of this lake that could be read, and no longer can."""
+        finished = self.driver is not None and self.status in {"ok", "partial"}
+        return finished and self.versions is None
+
 
 _SUMS = Counts.__struct_fields__
 _JSON = ("start", "versions")
@@ -115,11 +121,6 @@ def _run_of(row: dict[str, Any]) -> LakeRun:
     return LakeRun(counts=counts, **row | {name: msgspec.json.decode(row[name]) for name in _JSON})
 
 
-def _let_go(run: LakeRun) -> bool:
-    finished = run.driver is not None and run.status in {"ok", "partial"}
-    return finished and run.versions is None
-
-
 class Ledger:
     """The runs of one lake, as one driver or reader sees them."""
 
@@ -144,7 +145,7 @@ class Ledger:
         if not found:
             which = "no run" if run_id is None else f"no run {run_id}"
             known = ", ".join(str(run.run_id) for run in pinned[-10:])
-            if any(each.run_id == run_id and _let_go(each) for each in runs):
+            if any(each.run_id == run_id and each.let_go for each in runs):
                 raise InputError(
                     f"`nftsync lake compact` has let go of run {run_id} of {self._lake.url}; there"
                     f" are: {known}"

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
-from nftsync.lake.ledger import Ledger
+from nftsync.lake.ledger import LakeRun, Ledger
 from nftsync.lake.reasons import explained
 from nftsync.lake.run import Where, sync_lake
 from nftsync.lake.storage import Lake
@@ -57,12 +53,11 @@ def sync_with(
     )
 
 
-def runs_of(lake: str) -> list[dict[str, Any]]:
-    """The runs of a lake, the oldest first: the columns of `sync_runs`, and what each pinned.
+def runs_of(lake: str) -> list[LakeRun]:
+    """The runs of a lake, the oldest first.
 
     Raises:
         StoreError: there is no lake, or it cannot be read.
     """
     with explained(lake):
-        rows = [msgspec.to_builtins(run) for run in Ledger(Lake(lake)).runs()]
-    return [row | row.pop("counts") for row in rows]
+        return Ledger(Lake(lake)).runs()

@@ -69,6 +69,7 @@ def test_a_database_comes_back_from_a_lake_as_it_was(
     database, lake = past
     back = tmp_path / "back.db"
     assert command("lake", "import", database, lake, "--buckets", "3").code == 0
+    assert "let go" not in command("lake", "runs", lake).out, "a database's runs pinned nothing"
     assert command("lake", "export", lake, back).code == 0
     for name in TABLES:
         assert rows(back, name) == rows(database, name), name
