@@ -11,7 +11,7 @@ READY_BENCH := $(VENV_BENCH)/.ready
 # What is compiled is kept, whatever the shell says: hundreds of processes start in a test run.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo notebook test lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network powercuts lakekills flips constraints bench clean
+.PHONY: help demo notebook test lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills flips constraints bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -68,6 +68,9 @@ attacks: $(READY_DEV)  ## what share of a mirror a provider with a fault takes a
 network: $(READY_DEV)  ## long runs over a network that breaks at any byte; ROUNDS=200
 	$(BIN)/python tests/network/faults.py --rounds $(or $(ROUNDS),200)
 
+stops: $(READY_DEV)  ## syncs whose processes are stopped and continued, at any moment; ROUNDS=20
+	$(BIN)/python tests/sync/stops.py --rounds $(or $(ROUNDS),20)
+
 FUZZED := tests/test_fuzz.py tests/test_wire.py tests/test_routes.py tests/test_list_files.py \
 	tests/test_settings.py tests/test_times.py tests/test_image_address.py tests/receiver \
 	tests/provider_client tests/sandbox/test_sandbox_worldfile.py tests/reading/test_tables.py
@@ -77,8 +80,9 @@ fuzz: $(READY_DEV)  ## what parses, with many random inputs; EXAMPLES=2000 each
 		--hypothesis-profile=fuzz --hypothesis-show-statistics \
 		| grep -E --line-buffered 'PASSED|FAILED|passing,|passed|failed|^E |@reproduce'
 
-powercuts: $(READY_DEV)  ## a serve under load loses its power at many moments, with seeds; SEEDS=20
+powercuts: $(READY_DEV)  ## a serve under load and a lake sync lose power at many moments; SEEDS=20 LAKESEEDS=3
 	$(BIN)/python tests/powercuts/power_cuts.py --seeds $(or $(SEEDS),20)
+	$(BIN)/python tests/powercuts/lake_cuts.py --seeds $(or $(LAKESEEDS),3)
 
 lakekills: $(READY_DEV)  ## workers and drivers of a lake are killed at many moments, with seeds; KILLS=20 SEEDS=1
 	$(BIN)/python tests/lake/chaos.py --kills $(or $(KILLS),20) --seeds $(or $(SEEDS),1)

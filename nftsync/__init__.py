@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nftsync.pull.api import sync
     from nftsync.pull.result import SyncResult
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
 __all__ = [
     "NftsyncError",

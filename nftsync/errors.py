@@ -17,7 +17,7 @@
     │   └── UnusableAnswer   an answer came, but not what the provider's document promises
     └── Stopped              the caller asked to stop while a read was waiting
 
-`NftsyncWarning` is of what it warns about.
+`NftsyncWarning` is the base of all warnings, and `EarlierDatabase` one of its kinds.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ __all__ = [
     "AccessRefused",
     "CutOff",
     "DamagedDatabase",
+    "EarlierDatabase",
     "InputError",
     "NewerDatabase",
     "NftsyncError",
@@ -56,6 +57,10 @@ class NftsyncError(Exception):
 
 class NftsyncWarning(UserWarning):
     """Nothing was found, and that says nothing: the database does not know what was asked for."""
+
+
+class EarlierDatabase(NftsyncWarning):
+    """An earlier version of nftsync made the database, so it lacks some tables or columns."""
 
 
 class SettingsError(NftsyncError):
@@ -117,10 +122,12 @@ class NoConnection(ReadError):
         connected: whether there was a connection at all.
     """
 
-    def __init__(self, message: str, *, connected: bool = True) -> None:
+    def __init__(self, message: str, *, connected: bool = True, final: bool = False) -> None:
+        """Say why; `final`: asking again has no point, as where the port speaks no TLS."""
         super().__init__(message)
         self.connected = connected
-        self.provider_down = self.passing = True
+        self.provider_down = True
+        self.passing = not final
 
 
 class ProxyFailed(NoConnection):
@@ -128,8 +135,7 @@ class ProxyFailed(NoConnection):
 
     def __init__(self, message: str, *, final: bool = False) -> None:
         """Say why; `final`: asking it again has no point, as with a wrong password."""
-        super().__init__(message, connected=False)
-        self.passing = not final
+        super().__init__(message, connected=False, final=final)
 
 
 class UnusableAnswer(ReadError):

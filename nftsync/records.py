@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from nftsync.errors import InputError
+from nftsync.times import now
 
 __all__ = [
     "CONTENT_COLUMNS",
@@ -18,6 +19,7 @@ __all__ = [
     "Content",
     "Effort",
     "Entry",
+    "NumberedEffort",
     "ObjectRead",
     "OnRemovals",
     "Outcome",
@@ -62,12 +64,12 @@ Outcome: TypeAlias = Literal["ok", "unchanged", "incomplete", "failed"]
 
 #: An outcome, or `stale`: a later read has been applied, or what an `unchanged` response was
 #: compared with is no longer what the mirror holds; the read must be made again, unconditionally.
-#: `staged`: it shows something to be gone, and nothing of it was applied yet. `held`: all of it was
-#: applied but that.
+#: `staged`: it has removals, and nothing of it was applied yet. `held`: all of it was applied but
+#: its removals, which are held for review.
 Result: TypeAlias = Literal["ok", "unchanged", "incomplete", "failed", "stale", "staged", "held"]
 
-#: What to do with reads that show something to be gone: take their word, apply nothing of them yet,
-#: or apply the rest.
+#: What to do with reads that have removals: apply them, apply nothing of them yet, or hold their
+#: removals for review and apply the rest.
 OnRemovals: TypeAlias = Literal["apply", "stage", "hold"]
 
 _HEX = "[0-9A-Fa-f]"
@@ -87,13 +89,40 @@ class Effort(msgspec.Struct, array_like=True):
     requests: int = 0
     retries: int = 0
 
+    def sending(self) -> None:
+        """Note that a request is about to be sent."""
+
+
+class NumberedEffort(Effort, kw_only=True):
+    """Effort of a read that has a place in the order of reads.
+
+    Attributes:
+        numbers: where the sequence number is taken.
+        sequence: the number taken when the last request was sent.
+        started_at: when that was, in the stored form.
+    """
+
+    numbers: SequenceNumbers
+    sequence: int = 0
+    started_at: str = ""
+
+    def sending(self) -> None:
+        """Take the number of the request that is about to be sent."""
+        self.sequence, self.started_at = self.numbers.take(), now()
+
+    def counts(self) -> Effort:
+        """Return the counts alone."""
+        return Effort(self.requests, self.retries)
+
 
 class _Read(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What reads of all kinds have in common.
 
     Attributes:
-        sequence: the number the read took before its request; the greater started later.
-        started_at: when it started, in the stored form.
+        sequence: the number taken when the request was sent: of the attempt that succeeded, else
+            of the last one; of a list of pages, when the first page was requested. Of two reads,
+            the one with the greater number is newer.
+        started_at: when that request was sent, in the stored form.
         outcome: see `Outcome`.
         error: why it is `failed` or `incomplete`.
         effort: what it cost.
@@ -159,11 +188,11 @@ class ObjectRead(_Read, frozen=True, kw_only=True, gc=False, tag="object"):
 
 
 class SequenceNumbers:
-    """Hands out the numbers that reads take before their requests; one per process and database.
+    """Sequence numbers of requests; one object per process and database.
 
     They follow the machine's monotonic clock, shifted by an offset that the database keeps. So the
-    reads of all processes on one machine are ordered as they started, whatever happens to the wall
-    clock. The database's columns of them are called `ticket`.
+    reads of all processes on one machine are ordered as their requests were sent, whatever happens
+    to the wall clock. The database's columns of them are called `ticket`.
 
     Attributes:
         offset: nanoseconds between the monotonic clock and the sequence numbers; what another
@@ -184,21 +213,27 @@ class SequenceNumbers:
 
 
 class Removals(NamedTuple):
-    """What a read shows to be gone, by the numbers of the tokens.
+    """The removals of a read, by the numbers of the tokens, and what its wallet gained.
 
     Attributes:
         wallet_no: the wallet's number; 0 where the token was read by its id.
         group: the wallet's group, if it has one.
-        balances: tokens no longer listed, or of which less than half is left.
-        emptied: tokens of whose metadata nothing is left.
-        gained: tokens that the wallet has got, or got more of.
+        balances: tokens that are no longer listed, or whose amount fell below half.
+        before: the amount of each of them so far.
+        after: the amount that is left, if any, by token.
+        gained: the amounts before and after of tokens of which the wallet has got more.
+        emptied: tokens whose metadata becomes empty.
+        renamed: tokens that get another name: their contract, and the name before and after.
     """
 
     wallet_no: int
     group: str | None
     balances: array[int]
+    before: list[str]
+    after: dict[int, str]
+    gained: dict[int, tuple[str | None, str]]
     emptied: array[int]
-    gained: array[int]
+    renamed: dict[int, tuple[str | None, str, str]]
 
 
 class Applied(NamedTuple):
@@ -212,7 +247,8 @@ class Applied(NamedTuple):
         balances_added: tokens newly listed for the wallet.
         balances_changed: tokens listed with another amount.
         balances_removed: tokens no longer listed.
-        removals: what it shows to be gone, where that waits (`staged`) or was held back (`held`).
+        removals: its removals, if they wait for a decision (`staged`) or are held for review
+            (`held`).
     """
 
     read: WalletRead | TokenRead

@@ -21,12 +21,14 @@ __all__ = [
     "DEEPEST_JSON",
     "MISSING",
     "counted",
+    "escaped_json",
     "header_problem",
     "http_url",
     "interruptible",
     "nests_too_deeply",
     "neutralized",
     "progress_bar",
+    "quoted",
     "repeated_key",
     "short_id",
     "size",
@@ -53,6 +55,15 @@ def counted(number: int, one: str) -> str:
     return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
 
 
+#: Characters of a person's text that an error repeats.
+_QUOTED = 60
+
+
+def quoted(text: str) -> str:
+    """Return a text that a person gave as an error repeats it: in quotes, and cut short."""
+    return repr(text) if len(text) <= _QUOTED else f"{text[:_QUOTED]!r}..."
+
+
 def size(number: int) -> str:
     """A number of bytes as it is read: `17 bytes`, `1.2 GB`."""
     shown = float(number)
@@ -66,6 +77,13 @@ def size(number: int) -> str:
 def visible(text: str) -> str:
     """Show what must not reach a screen as escapes, so that it acts on nothing."""
     return _UNSAFE.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def escaped_json(encoded: bytes) -> bytes:
+    r"""Escape what must not reach a screen as `\uXXXX` in JSON on one line; the value stays."""
+    if encoded.isascii() and b"\x7f" not in encoded:  # JSON escapes the other ASCII controls
+        return encoded
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", encoded.decode()).encode()
 
 
 def without_controls(text: str, instead: str = "") -> str:

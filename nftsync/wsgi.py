@@ -8,6 +8,7 @@ connections are held: a web server in front of it does (docs/operations.md).
 from __future__ import annotations
 
 import errno
+import logging
 import resource
 import signal
 import socket
@@ -21,17 +22,24 @@ import waitress
 from werkzeug.wsgi import ClosingIterator
 
 from nftsync.errors import InputError, NftsyncError
+from nftsync.threads import start_thread
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 
-__all__ = ["HttpServer", "Listener", "enough_threads", "stop_signals"]
+__all__ = ["HttpServer", "Listener", "enough_threads", "stop_signals", "wake_main_thread"]
+
+_log = logging.getLogger("nftsync.wsgi")
 
 #: How long a stop waits for the requests in work, whatever they do.
 _WORK_SECONDS = 10.0
 #: How long a stop waits for clients that do not take their replies.
 _SENT_SECONDS = 2.0
+#: Bytes of a body that are held in memory while it comes in; a larger one goes into a file.
+_HELD_IN_MEMORY = 128 * 1024
+#: Files that the database, replay and syncs may have open, besides two of each connection.
+_OTHER_FILES = 200
 #: Bytes. Python takes no integer of more than 4,300 digits, so a longer Content-Length would end
 #: waitress's reading of the connection with a traceback in the log.
 _LARGEST_HEAD = 4_096
@@ -83,11 +91,14 @@ class HttpServer(AbstractContextManager["HttpServer"]):
         app: the app.
         listener: where it listens, closed with the server; None: any free port of 127.0.0.1.
         threads: requests worked on at once; more wait for one of them.
-        connections: clients connected at once; more wait to be accepted. Fewer where this process
-            may not open twice as many files.
+        connections: clients connected at once; more wait to be accepted. Fewer, with a warning,
+            if this process may not open twice as many files.
+        idle_seconds: how long a client may send nothing while the server waits for its request.
         largest_body: bytes of a body that are taken in before the app is asked; what is larger is
             answered 413 by waitress, and the reply may be lost as the client still sends.
         ident: the `Server` header.
+        on_broken: called once, from another thread, with what ends the server though nobody closed
+            it. If None, it is only logged.
 
     Attributes:
         port: the port it listens on.
@@ -103,15 +114,18 @@ class HttpServer(AbstractContextManager["HttpServer"]):
         listener: Listener | None = None,
         *,
         threads: int = 48,
-        connections: int = 500,
+        connections: int = 2_000,
+        idle_seconds: int = 20,
         largest_body: int = 1024 * 1024,
         ident: str = "nftsync",
+        on_broken: Callable[[Exception], object] | None = None,
     ) -> None:
         listener = listener or Listener()
         self.port, self.url = listener.port, listener.url
         self._app = _Draining(app)
         self._map: dict[int, Any] = {}  # all that waitress has open
         self._closing = threading.Lock()
+        self._closed = False
         with enough_threads():
             self._server = waitress.create_server(
                 self._app,
@@ -120,16 +134,16 @@ class HttpServer(AbstractContextManager["HttpServer"]):
                 threads=threads,
                 # It counts the port and the pipe that wakes it, too.
                 connection_limit=_as_descriptors_allow(connections) + 2,
-                channel_timeout=60,
-                cleanup_interval=10,
+                channel_timeout=idle_seconds,
+                cleanup_interval=max(1, idle_seconds // 4),
+                inbuf_overflow=_HELD_IN_MEMORY,
                 max_request_body_size=largest_body + 1,
                 max_request_header_size=_LARGEST_HEAD,
                 asyncore_use_poll=True,
                 clear_untrusted_proxy_headers=False,  # no app looks at them
                 ident=ident,
             )
-            self._loop = threading.Thread(target=self._server.run, name="nftsync-http", daemon=True)
-            self._loop.start()
+            self._loop = start_thread("http", self._run, on_broken)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -137,8 +151,9 @@ class HttpServer(AbstractContextManager["HttpServer"]):
     def close(self) -> None:
         """Refuse new requests, let those in work be answered, then close all connections."""
         with self._closing:
-            if not self._loop.is_alive():
+            if self._closed:
                 return
+            self._closed = True
             self._app.end(_WORK_SECONDS)
             until = time.monotonic() + _SENT_SECONDS
             while time.monotonic() < until and any(x.writable() for x in list(self._map.values())):
@@ -146,6 +161,13 @@ class HttpServer(AbstractContextManager["HttpServer"]):
             self._server.task_dispatcher.shutdown(timeout=1)
             self._server.trigger.pull_trigger(self._close_all)  # in the thread that polls them
             self._loop.join()
+            if self._map:  # that thread had failed
+                self._close_all()
+
+    def _run(self) -> None:
+        self._server.run()
+        if not self._closed:
+            raise NftsyncError("the HTTP server ended, though nobody closed it")
 
     def _close_all(self) -> None:
         self._server.close()
@@ -202,14 +224,22 @@ def enough_threads() -> Iterator[None]:
 
 
 def _as_descriptors_allow(connections: int) -> int:
-    """At most half of the files that may be open; the rest is for the database and for replay."""
+    """Raise the limit of open files as far as needed; return how many connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * connections
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-        connections = allowed // 2
-    return connections
+    wanted = 2 * connections + _OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return connections
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed >= wanted:
+        return connections
+    fewer = min(connections, allowed // 2)
+    _log.warning(
+        "at most %s clients at once, as this process may open only %s files; raise its limit"
+        " (ulimit -n, LimitNOFILE) to %s",
+        *(fewer, allowed, wanted),
+    )
+    return fewer
 
 
 @contextmanager
@@ -239,3 +269,9 @@ def stop_signals() -> Iterator[Callable[[], int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def wake_main_thread() -> None:
+    """Let the main thread's wait of `stop_signals` end."""
+    # To that thread alone: any other one would take the signal, and the main thread sleep on.
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)

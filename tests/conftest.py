@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -29,6 +30,14 @@ settings.register_profile(  # `make mutations`: the same each time, and a failur
     "breaks", deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate]
 )
 settings.load_profile("nftsync")
+
+
+def pytest_configure() -> None:
+    """Undo what `&` and `nohup` do: all that the tests start would ignore these signals, too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture

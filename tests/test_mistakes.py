@@ -72,6 +72,9 @@ TYPED = [
     ("holdings --limt 3", 2, "Did you mean '--limit'?"),
     ("--versoin", 2, "Did you mean '--version'?"),
     ("holdings --limit -1", 2, "--limit"),
+    ("find cats --limit 100000000000000000000", 2, "100000000000000000000 is not in the range"),
+    ("sync --resume Treasury", 2, "wallets were named: 'Treasury'"),
+    ("sync --resume Treasury", 2, "--resume"),
     ("holdings --limit many", 2, "'many' is not a valid integer"),
     ("wallets --status broken", 2, "'broken' is not one of 'never', 'ok'"),
     ("wallets --json list", 2, "No such command 'list'"),
@@ -212,7 +215,10 @@ def test_a_mistaken_variable_is_named(
 SHELL = [
     ("> /dev/full", "holdings", 1, "cannot write the output: No space left on device"),
     ("> /dev/full", "changes --json", 1, "cannot write the output: No space left on device"),
-    (">&-", "wallets", 0, "standard output is closed"),
+    (">&-", "holdings", 1, "cannot write the output: standard output is closed"),
+    (">&-", "holdings --json", 1, "cannot write the output: standard output is closed"),
+    (">&-", "collections label 0xabc Name", 2, "there is no collection or contract '0xabc'"),
+    (">&-", "holdings --nope", 2, "No such option"),
     ("2>/dev/full", "status", 0, ""),
     ("| head -n 1", "changes", 0, ""),
     ("| true", "holdings --json", 0, ""),
@@ -239,7 +245,7 @@ def shell(typed: str, place: Place) -> Outcome:
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
-def test_a_plain_server_that_is_called_as_https_is_guessed(
+def test_a_plain_server_that_is_called_as_https_is_named_after_one_try(
     place: Place, command: Callable[..., Outcome]
 ) -> None:
     def answer_plainly() -> None:
@@ -251,8 +257,12 @@ def test_a_plain_server_that_is_called_as_https_is_guessed(
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=answer_plainly).start()
         secure = f"https://127.0.0.1:{server.getsockname()[1]}"
-        done = command("sync", "--base-url", secure, "Treasury", "--retries", 1)
-    answered(done, 1, "does it speak http, and not https? base_url says which")
+        done = command("sync", "--base-url", secure, "Treasury", "--retries", 1_000_000)
+    answered(
+        done,
+        1,
+        "the server does not speak TLS at this port; use http:// in base_url, or the right port",
+    )
 
 
 def test_a_redirect_to_a_login_page_is_named(place: Place, command: Callable[..., Outcome]) -> None:

@@ -5,14 +5,21 @@ from __future__ import annotations
 import fcntl
 import json
 import sqlite3
+from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from nftsync.provider.webhooks import read_webhook
 from nftsync.sandbox.world import World
+from nftsync.store.inbox import Delivery, store
+from nftsync.store.mirror import Mirror
+from nftsync.store.queue import ObjectKey, claim
+from nftsync.store.runs import renew_lease, start_run, take_lease
+from nftsync.times import now
 
 #: Seconds that a busy machine may take for what is sure to come; a limit for what never does.
 PATIENCE = 240.0
@@ -58,6 +65,42 @@ def mirrored(database: Path) -> dict[tuple[str, str], str]:
         rows = connection.execute("SELECT wallet_id, token_id, amount FROM balances").fetchall()
     connection.close()
     return {(wallet, token): amount for wallet, token, amount in rows}
+
+
+def begin_work(database: Path, wallet: str) -> str:
+    """Leave a webhook in a replay's hands, and a sync that runs; return the webhook's id."""
+    webhook_id = "0f0f0f0f-0000-4000-8000-000000000001"
+    body = {
+        "id": webhook_id,
+        "organizationId": "0f0f0f0f-0000-4000-8000-000000000002",
+        "action": "update",
+        "resourceType": "Wallet",
+        "resourceId": wallet,
+        "createdAtUtc": "2026-01-31T12:00:00.1234567+00:00",
+    }
+    at = now()
+    with Mirror(database) as mirror, mirror.transaction() as transaction:
+        connection = transaction.connection
+        raw = json.dumps(body).encode()
+        store(connection, [Delivery(raw, read_webhook(raw, None))], at)
+        lease = take_lease(connection, at)
+        replay = start_run(connection, "replay", 0, at)
+        renew_lease(connection, lease, at, run_id=replay.run_id)
+        claimed = claim(connection, lease, [ObjectKey("Wallet", wallet)], at, at)
+        assert list(claimed.claims.values()) == [webhook_id]
+        start_run(connection, "sync", 0, at, plan=array("q", [1]))
+    return webhook_id
+
+
+def under_way(database: Path) -> list[tuple[str, int]]:
+    """How many leases, webhooks that are being processed, and runs that run a database has."""
+    with closing(sqlite3.connect(database)) as connection:
+        return connection.execute(
+            "SELECT 'leases', count(*) FROM leases UNION ALL"
+            " SELECT 'webhooks', count(*) FROM webhooks"
+            " WHERE state = 'running' OR lease_no IS NOT NULL UNION ALL"
+            " SELECT 'runs', count(*) FROM sync_runs WHERE status = 'running'"
+        ).fetchall()
 
 
 def replayed(database: Path) -> dict[tuple[str, str], str]:

@@ -14,8 +14,8 @@ from nftsync.errors import InputError
 from nftsync.frames import concentration as measured
 from nftsync.frames import overlap as measured_overlap
 from nftsync.frames._amounts import sums_in_each
+from nftsync.frames._filters import WalletIds
 from nftsync.frames._given import Given, given_holdings
-from nftsync.frames._tables import WalletIds
 from nftsync.store.contracts import contract_key
 from nftsync.text import counted
 

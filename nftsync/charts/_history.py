@@ -15,10 +15,10 @@ from nftsync.errors import InputError
 from nftsync.frames import holdings_over_time as read_over_time
 from nftsync.frames import wallets
 from nftsync.frames._columns import Moment, stored_time
+from nftsync.frames._filters import WalletIds
 from nftsync.frames._given import Given, need_columns
 from nftsync.frames._over_time import DAY, floored, microseconds_of, ticks_of
 from nftsync.frames._source import Numbers, Store, reading
-from nftsync.frames._tables import WalletIds
 from nftsync.store.labels import given_wallets
 from nftsync.text import counted
 
@@ -264,8 +264,9 @@ def arrivals_and_departures(
 
     Args:
         db: a database, of whose log every change counts, also what came and went again; or a
-            frame as `frames.diff` returns it, of which each row counts: what a wallet has more of
-            in the end has arrived, what it has less of has left.
+            frame as `frames.transfers` or `frames.diff` returns it. Of transfers, each known wallet
+            that received counts as an arrival, and each that sent as a departure. Of differences,
+            each row counts: more is an arrival, less a departure.
         every: the length of a period in UTC, such as `15m`, `6h`, `1d`, `7d` (from Monday) or a
             timedelta; None chooses one that fits: at most 60 bars, and fewer for few changes.
         since: only what was found at this time or later, of a day from its start on. Only with a
@@ -296,15 +297,16 @@ def arrivals_and_departures(
             f"every={every!r} makes {bins:,} periods of this log; give a longer one, or since="
         )
     start = floored(first, period)
-    named, seen = _named(period), counted(log["first_seen"].sum(), "holding")
+    named, first_seen = _named(period), int(log["first_seen"].sum())
+    seen = f"; {counted(first_seen, 'holding')} seen by first reads of wallets left out"
     arrived, left = found["arrived"].to_numpy(), found["left"].to_numpy()
     came = _bars("arrived", _look.BLUE, start, period, at, arrived, 1)
     went = _bars("left", _look.ORANGE, start, period, at, left, -1)
     return _look.figure(
         [came, went],
         _CAME_AND_WENT,
-        subtitle=f"{counted(arrived.sum(), 'arrival')} and {counted(left.sum(), 'departure')};"
-        f" {seen} seen by first reads of wallets left out",
+        subtitle=f"{counted(arrived.sum(), 'arrival')} and {counted(left.sum(), 'departure')}"
+        + (seen if first_seen else ""),
         x={
             "title": {"text": f"time (UTC), one bar per {named}"},
             "type": "date",
@@ -322,7 +324,14 @@ def _given_movements(db: Given, exclude: WalletIds, since: Moment | None) -> pd.
     if not isinstance(db, pd.DataFrame):
         return _moved(read_over_time(db, start=since, exclude=exclude))
     if since is not None or given_wallets(exclude):
-        raise InputError("since= and exclude= need a database; give them to frames.diff")
+        raise InputError(
+            "since= and exclude= need a database; filter in frames.diff or frames.transfers instead"
+        )
+    if {"from_wallet_id", "to_wallet_id"} <= set(db.columns):
+        need_columns(db, ("observed_at",), "frames.transfers")
+        sides = {"arrived": db["to_wallet_id"].notna(), "left": db["from_wallet_id"].notna()}
+        table = pd.DataFrame({"at": db["observed_at"], **sides, "first_seen": 0})
+        return _moved(table.astype(dict.fromkeys(sides, int)))
     need_columns(db, ("kind", "before", "after", "changed_at"), "frames.diff")
     # Where an amount is no number, nobody can tell whether it grew.
     known = (db["kind"] == "changed") & db["before"].notna() & db["after"].notna()

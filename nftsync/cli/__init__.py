@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
@@ -13,7 +13,7 @@ from io import TextIOWrapper
 import click
 
 from nftsync import __version__
-from nftsync.cli.common import one_line
+from nftsync.cli.common import one_line, say, warnings_to
 from nftsync.errors import InputError, NftsyncError, SettingsError, SyncRunning
 
 __all__ = ["main", "nftsync"]
@@ -27,8 +27,8 @@ _COMMANDS = {
     "holdings": ("look", "Show who holds what."),
     "find": ("look", "Find tokens, collections and wallets by name."),
     "collections": ("collections", "List the contracts with their names; name one."),
-    "changes": ("look", "Show the log of balance changes, the oldest first."),
-    "removals": ("removals", "List what vanished and is held back; let it through."),
+    "changes": ("look", "Show the change feed of balances, the oldest change first."),
+    "removals": ("removals", "List the removals held for review, or approve them."),
     "evidence": ("look", "Tell what a wallet held at a time, and how that is known."),
     "serve": ("serve", "Receive webhooks, and read again what has changed."),
     "replay": ("serve", "Work off the webhooks that are due, once."),
@@ -38,6 +38,7 @@ _COMMANDS = {
     "status": ("status", "Show counts, freshness, the last runs and the backlog."),
     "verify": ("verify", "Compare the mirror with the provider, prove its own rules."),
     "export": ("copies", "Write each table and view to a file, all of one moment."),
+    "migrate": ("copies", "Upgrade an earlier version's database, and leave a copy."),
     "snapshot": ("copies", "Copy the database while others go on writing it."),
     "backup": ("copies", "Copy the database with its date, and keep the newest copies."),
     "lake": ("lake", "Sync on a cluster, into Delta Lake, and look into it."),
@@ -108,14 +109,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _take_the_place_of_what_is_closed() -> None:
-    """Let what is printed into a closed stream be lost, and no file get the stream's number."""
+    """Let no file get a closed stream's number; messages are lost, and results fail as written."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         os.set_inheritable(number, True)
     os.close(number)
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123 - till the process ends
     if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
-        click.echo("nftsync: standard output is closed; results are lost", err=True)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), _STDOUT)
+        sys.stdout = open(_STDOUT, "w", closefd=False)  # noqa: SIM115
+
+
+def _say_once() -> Callable[[Warning], bool]:
+    """Return a function that prints each text of a warning once, as a line."""
+    printed: set[str] = set()
+
+    def take(warning: Warning) -> bool:
+        line = one_line(str(warning))
+        if line not in printed:
+            printed.add(line)
+            say(f"nftsync: {line}")
+        return True
+
+    return take
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -124,7 +139,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         given = list(sys.argv[1:] if arguments is None else arguments)
         if any("\udc80" <= letter <= "\udcff" for word in given for letter in word):
             raise InputError("an argument is not UTF-8 text")
-        with nftsync.make_context("nftsync", given) as context:
+        with warnings_to(_say_once()), nftsync.make_context("nftsync", given) as context:
             code = int(nftsync.invoke(context) or 0)
             sys.stdout.flush()
             return code
@@ -143,8 +158,10 @@ def _run(arguments: Sequence[str] | None) -> int:
             return 0
         if error.filename is not None or error.errno not in _CANNOT_WRITE:
             raise
+        closed = error.errno == errno.EBADF
+        reason = "standard output is closed" if closed else error.strerror
         with suppress(OSError):
-            click.echo(f"nftsync: cannot write the output: {error.strerror}", err=True)
+            click.echo(f"nftsync: cannot write the output: {reason}", err=True)
         return 1
     except NftsyncError as error:
         click.echo(f"nftsync: {one_line(str(error))}", err=True)

@@ -51,6 +51,7 @@ def collections(settings: Settings, *, limit: int, wide: bool, as_json: bool) ->
     Examples:
       nftsync collections
       nftsync collections label 0x06012c8cf97BEaD5deAe237070F9587f8E7A266d "Salt Harbours"
+      nftsync collections label "Salt Harbours" Harbours
     """
     from nftsync import frames
 
@@ -72,14 +73,19 @@ def collections(settings: Settings, *, limit: int, wide: bool, as_json: bool) ->
 
 
 @collections.command("label")
-@click.argument("address")
+@click.argument("contract")
 @click.argument("name")
 @with_settings("database")
-def label(settings: Settings, address: str, name: str) -> None:
-    """Give a contract a name for people; an empty NAME takes it away."""
+def label(settings: Settings, contract: str, name: str) -> None:
+    """Give a contract a name for people; an empty NAME takes it away.
+
+    CONTRACT is its address, or the name that it has now.
+    """
     from nftsync.store.contracts import label_contract
+    from nftsync.store.filters import contract_named
 
     with open_existing(settings.database) as mirror:
         mirror.index_tokens()
         with mirror.transaction() as transaction:
-            label_contract(transaction.connection, address.strip(), name.strip())
+            address = contract_named(transaction.connection, contract.strip())
+            label_contract(transaction.connection, address, name.strip())

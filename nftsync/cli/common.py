@@ -10,13 +10,13 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 from click.core import ParameterSource
 
 from nftsync.errors import DamagedDatabase, NftsyncError, NftsyncWarning
-from nftsync.text import visible
+from nftsync.text import escaped_json, visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = [
     "PROVIDER",
     "again",
+    "cluster_options",
+    "json_line",
     "json_option",
     "limit_option",
     "named",
@@ -39,7 +41,9 @@ __all__ = [
     "say",
     "say_left_out",
     "shown_option",
+    "takeover_option",
     "visible",
+    "warnings_to",
     "with_settings",
 ]
 
@@ -128,11 +132,13 @@ def json_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     return click.option("--json", "as_json", is_flag=True, help=text)
 
 
-def limit_option(text: str, default: int | None) -> Callable[[Callable[..., Any]], Any]:
-    """Give a command `--limit`."""
+def limit_option(
+    text: str, default: int | None, most: int | None = None
+) -> Callable[[Callable[..., Any]], Any]:
+    """Give a command `--limit`; a number over `most` is an error."""
     return click.option(
         "--limit",
-        type=click.IntRange(min=0),
+        type=click.IntRange(0, most),
         callback=lambda _context, _option, rows: rows and min(rows, 2**63 - 1),
         default=default,
         show_default=default is not None,
@@ -144,6 +150,30 @@ def limit_option(text: str, default: int | None) -> Callable[[Callable[..., Any]
 def shown_option(name: str, kind: Any, default: float | str, text: str) -> Callable[..., Any]:
     """An option whose help shows its default."""
     return click.option(name, type=kind, default=default, show_default=True, help=text)
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--scheduler` and `--workers`."""
+    command = click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Without one: processes to start here. Default: one per processor",
+    )(command)
+    return click.option(
+        "--scheduler", metavar="ADDRESS", help="A Dask scheduler, as tcp://HOST:PORT."
+    )(command)
+
+
+def takeover_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--takeover-after`."""
+    return click.option(
+        "--takeover-after",
+        metavar="DURATION",
+        default="60s",
+        show_default=True,
+        help="A run whose driver shows no sign for so long is taken over.",
+    )(command)
 
 
 @contextmanager
@@ -192,13 +222,45 @@ def named(wallet_id: str, label: str | None) -> str:
 
 @contextmanager
 def said_by_frames() -> Iterator[list[str]]:
-    """What frames warn of during a block, each as one line."""
+    """What frames warn of their rows during a block, each as one line."""
     said: list[str] = []
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always", NftsyncWarning)
+
+    def collect(warning: Warning) -> bool:
+        if type(warning) is not NftsyncWarning:
+            return False
+        line = one_line(str(warning))
+        said.append(line[:1].upper() + line[1:])
+        return True
+
+    with warnings_to(collect):
         yield said
-    lines = [one_line(str(each.message)) for each in told if each.category is NftsyncWarning]
-    said += [line[:1].upper() + line[1:] for line in lines]
+
+
+@contextmanager
+def warnings_to(take: Callable[[Warning], bool]) -> Iterator[None]:
+    """Hand the warnings of nftsync during a block to a function.
+
+    Args:
+        take: returns whether it took a warning; one that it did not is shown as it would be
+            without it, as are the warnings of others.
+    """
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def hand_on(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if not (isinstance(message, NftsyncWarning) and take(message)):
+                show(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = hand_on
+        warnings.simplefilter("always", NftsyncWarning)
+        yield
 
 
 def say(text: str) -> None:
@@ -221,12 +283,19 @@ def pages_of(frame: pd.DataFrame, columns: Sequence[str]) -> Iterator[list[dict[
         yield [dict(zip(columns, row, strict=True)) for row in rows]
 
 
+def json_line(value: Any) -> bytes:
+    """Encode a value as JSON on one line, without characters that act on a terminal."""
+    import msgspec
+
+    # As bytes: JSON is UTF-8, whatever the terminal's encoding is.
+    return escaped_json(msgspec.json.encode(value))
+
+
 def print_json(value: Any) -> None:
     """Print exactly one JSON value on standard output."""
     import msgspec
 
-    # As bytes: JSON is UTF-8, whatever the terminal's encoding is.
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+    click.echo(msgspec.json.format(json_line(value), indent=2))
 
 
 def print_json_rows(pages: Iterable[Iterable[Mapping[str, Any]]]) -> None:
@@ -235,11 +304,9 @@ def print_json_rows(pages: Iterable[Iterable[Mapping[str, Any]]]) -> None:
     Args:
         pages: the objects, some at a time.
     """
-    import msgspec
-
-    lead = b"["  # bytes: JSON is UTF-8, whatever the terminal's encoding is
+    lead = b"["
     for page in pages:
-        lines = [msgspec.json.encode(row) for row in page]
+        lines = [json_line(row) for row in page]
         if lines:
             click.echo(lead + b"\n" + b",\n".join(lines), nl=False)
             lead = b","

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nftsync.reports.export import ExportFormat
     from nftsync.settings import Settings
 
-__all__ = ["backup", "export", "snapshot"]
+__all__ = ["backup", "export", "migrate", "snapshot"]
 
 
 @click.command()
@@ -62,6 +62,29 @@ def export(
     say(f"{what} with {rows:,} rows, and manifest.json, in {directory}")
     for line in said:
         say(line)
+
+
+@click.command()
+@with_settings("database")
+def migrate(settings: Settings) -> None:
+    """Upgrade an earlier version's database, and leave a copy.
+
+    The copy is DATABASE.before-VERSION, with the version that upgrades. Every command that writes
+    upgrades the database first, too; commands that only read leave it as it is. Earlier versions
+    refuse an upgraded database.
+
+    \b
+    Examples:
+      nftsync migrate
+      nftsync migrate --database backups/2025.db
+    """
+    from nftsync.store.schema import migrate as upgrade
+
+    copy = upgrade(settings.database)
+    if copy is None:
+        say(f"{settings.database} is of this version already.")
+    else:
+        say(f"{settings.database} is upgraded; as it was before, it is at {copy}")
 
 
 @click.command()

@@ -10,13 +10,16 @@ import click
 from nftsync.cli.common import (
     PROVIDER,
     again,
+    cluster_options,
     json_option,
     one_line,
     print_json,
     print_json_rows,
     say,
+    takeover_option,
     with_settings,
 )
+from nftsync.cli.lake_removals import removals, review_command
 from nftsync.cli.sync import say_what_failed
 from nftsync.cli.tables import Column, print_table
 from nftsync.text import counted, size
@@ -32,13 +35,6 @@ _RUN = (
     *(Column("failed", "wallets_failed", "number"), Column("added", "balances_added", "number")),
     *(Column("changed", "balances_changed", "number"),),
     Column("removed", "balances_removed", "number"),
-)
-_takeover = click.option(
-    "--takeover-after",
-    metavar="DURATION",
-    default="60s",
-    show_default=True,
-    help="A run whose driver shows no sign for so long is taken over.",
 )
 _FRESH = (
     *(Column("what", "what", "key"), Column("count", "count", "number")),
@@ -66,27 +62,29 @@ def lake() -> None:
     """
 
 
+lake.add_command(removals)
+
+
 @lake.command("sync")
 @click.argument("url", metavar="LAKE")
 @with_settings("wallets_file", *PROVIDER)
-@click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, as tcp://HOST:PORT.")
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Without one: processes to start here. Default: one per processor",
-)
+@cluster_options
 @click.option(
     "--buckets",
     type=click.IntRange(1, 65_536),
     metavar="N",
     help="Parts of a new lake, which stay as many. Default: 64",
 )
-@_takeover
+@takeover_option
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Resume the newest run if it was interrupted or killed; else start one.",
+)
 @click.option(
     "--allow-removals",
     is_flag=True,
-    help="Take the provider's word, however much vanishes at once.",
+    help="Approve all removals, however many come at once.",
 )
 @json_option("Print the result as JSON.")
 def sync(
@@ -97,6 +95,7 @@ def sync(
     workers: int | None,
     buckets: int | None,
     takeover_after: str,
+    resume: bool,
     allow_removals: bool,
     as_json: bool,
 ) -> int:
@@ -104,13 +103,17 @@ def sync(
 
     Reads those of the wallets file; no file, every tracked wallet of the lake. Each worker makes
     up to --concurrency requests at once; --rate-limit holds for all of them together. What a run
-    has read counts once all of it is written: until then readers see the run before. A run that was
-    cut off is gone on with when it is asked for again.
+    has read counts once all of it is written: until then readers see the run before.
+
+    A run starts afresh, unless --resume is given. It then takes over what an interrupted run of the
+    same wallets had read, however old that is, and reports how much and how old. It never takes
+    over reads of another provider.
 
     \b
     Examples:
       nftsync lake sync data/lake --wallets-file wallets.csv --base-url https://api.example.com
       nftsync lake sync data/lake --workers 4
+      nftsync lake sync data/lake --resume          after Ctrl-C or a crash
       nftsync lake sync s3://holdings/lake --scheduler tcp://scheduler:8786
     """
     from nftsync.lake.sync import sync_with
@@ -123,6 +126,7 @@ def sync(
         workers=workers,
         buckets=buckets,
         silence=parse_duration(takeover_after).total_seconds(),
+        resume=resume,
         allow_removals=allow_removals,
         progress=False if as_json else None,
     )
@@ -130,9 +134,9 @@ def sync(
         print_json(result.as_dict())
     else:
         click.echo(result.summary())
-    say_what_failed(result, {})
+    say_what_failed(result, {}, review_command(url))
     if result.status == "interrupted":
-        say(f"Interrupted; what was read is kept. Go on with: {again('lake', 'sync', url)}")
+        say(f"Interrupted; what was read is kept. Resume: {again('lake', 'sync', url, '--resume')}")
     return {"ok": 0, "interrupted": 130}.get(result.status, 1)
 
 
@@ -164,10 +168,11 @@ def runs(url: str, *, as_json: bool) -> None:
 @lake.command("status")
 @click.argument("url", metavar="LAKE")
 @json_option("Print the status as JSON.")
-def status(url: str, *, as_json: bool) -> None:
+def status(url: str, *, as_json: bool) -> int:
     """Show how fresh a lake is, and how large its tables are.
 
-    It is told by the last run that finished, whose version of each table readers see.
+    It shows the last finished run, whose version of each table readers see. A damaged ledger is
+    reported, and the exit code is 1.
 
     \b
     Examples:
@@ -179,14 +184,18 @@ def status(url: str, *, as_json: bool) -> None:
     from nftsync.lake.status import status_of
 
     found = status_of(url)
+    code = 0 if found.problem is None else 1
     if as_json:
         print_json(found)
-        return
+        return code
     click.echo(f"{one_line(found.lake)}: {counted(found.buckets, 'bucket')}, run {found.run:,}\n")
     print_table([found.freshness], _FRESH)
+    if found.removals_held.since is not None:
+        click.echo(f"{found.removals_held} held for review: {review_command(url)}")
     click.echo()
     tables = [{**msgspec.structs.asdict(x), "size": size(x.bytes)} for x in found.tables]
     print_table([tables], _TABLE)
+    return code
 
 
 @lake.command("compact")
@@ -198,7 +207,7 @@ def status(url: str, *, as_json: bool) -> None:
     show_default=True,
     help="Runs that ended longer ago are let go, as 12h or 7d; the last one never is.",
 )
-@_takeover
+@takeover_option
 @json_option("Print the result as JSON.")
 def compact(url: str, *, keep: str, takeover_after: str, as_json: bool) -> None:
     """Make a lake's tables few files, and remove those that no kept run needs.
@@ -241,7 +250,7 @@ def compact(url: str, *, keep: str, takeover_after: str, as_json: bool) -> None:
     show_default=True,
     help="Parts of the new lake, which stay as many.",
 )
-@_takeover
+@takeover_option
 def import_(database: Path, url: str, *, buckets: int, takeover_after: str) -> None:
     """Fill a new lake with all that a database holds, history included.
 

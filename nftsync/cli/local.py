@@ -23,9 +23,9 @@ __all__ = ["demo", "notebook", "sandbox"]
 
 
 _SHOWN = 15
-_CHANGE = (
-    *(Column("wallet", "wallet"), Column("name", "name")),
-    *(Column("before", "before", "number"), Column("after", "after", "number")),
+_TRANSFER = (
+    *(Column("from", "from_label"), Column("to", "to_label")),
+    *(Column("name", "name"), Column("amount", "amount", "number")),
 )
 
 
@@ -61,8 +61,11 @@ def demo(database: str | None) -> None:
         f"{statistics.median(milliseconds):.0f} ms in the middle, {max(milliseconds):.0f} ms at"
         " most."
     )
-    click.echo(f"\nWhat changed ({len(result.changes)} balances, each through a webhook):")
-    print_table([result.changes], _CHANGE)
+    click.echo(
+        f"\nWhat changed ({len(result.transfers)} movements, each observed through a webhook):"
+    )
+    rows = result.transfers.astype(object).where(result.transfers.notna(), None)
+    print_table([rows.to_dict("records")], _TRANSFER)
     click.echo(
         f"\nWho holds what ({len(result.holdings):,} holdings, one each of {_SHOWN} wallets):"
     )
@@ -118,6 +121,7 @@ def notebook(
     from nftsync import settings
     from nftsync.lab.jupyter import open_notebooks, require_notebook_extra
     from nftsync.lab.notebook import named_or_demo
+    from nftsync.store.schema import opened_as_is
 
     def tell(text: str) -> None:
         say(one_line(text))
@@ -125,6 +129,9 @@ def notebook(
     require_notebook_extra()
     given = None if config is None else Path(config)
     loaded = settings.load({"database": database}, config=given)
+    if database is not None:
+        with opened_as_is(loaded.database):
+            """Refuse what is no database before JupyterLab starts."""
     opened = named_or_demo(loaded.database, loaded.sources["database"], tell)
     file = settings.settings_file(given)
     open_notebooks(Path(directory), opened, file, tell, port=port, browser=not no_browser)
@@ -204,14 +211,17 @@ def sandbox(
     from nftsync.sandbox.generator import generate
     from nftsync.sandbox.server import SandboxServer
     from nftsync.sandbox.world import World
-    from nftsync.wsgi import stop_signals
+    from nftsync.threads import Failures
+    from nftsync.wsgi import stop_signals, wake_main_thread
 
     def source(base_url: str) -> World:
         if world_file is not None:
             return World.load(world_file, seed=seed)
         return generate(wallets=wallets, nfts=nfts, seed=seed, image_base=base_url)
 
+    failures = Failures(wake_main_thread)
     started = {"latency": latency_ms / 1000, "seed": seed, "state": state, **options}
+    started["on_broken"] = failures.of("the sandbox")
     with stop_signals() as wait, SandboxServer(source, **started) as server:
         _announce(server)
         if server.world.restored and given:
@@ -221,6 +231,7 @@ def sandbox(
                 "change it. Another --state file begins another."
             )
         wait()
+    failures.raise_first()
 
 
 def _announce(server: SandboxServer) -> None:

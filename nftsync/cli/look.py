@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nftsync.cli.common import (
+    json_line,
     json_option,
     limit_option,
     named,
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
     from nftsync.settings import Settings
 
 __all__ = ["changes", "evidence", "find", "holdings"]
+
+_FILTERS = (
+    ("--wallet", "WALLET", "Only this wallet: its id or label."),
+    ("--group", "NAME", "Only wallets of this group."),
+    ("--contract", "ADDR", "Only NFTs of this contract: its address or name."),
+)
 
 #: More than anybody reads.
 _ALL = 100_000
@@ -75,12 +82,16 @@ _READ = (
 )
 
 
+def _filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the filters of wallets and contracts."""
+    for name, metavar, text in reversed(_FILTERS):
+        command = click.option(name, metavar=metavar, help=text)(command)
+    return command
+
+
 @click.command()
 @with_settings("database")
-@click.option("--wallet", metavar="WALLET", help="Only what this one holds: its id or label.")
-@click.option(
-    "--contract", metavar="ADDR", help="Only NFTs of this contract, or of the collection so called."
-)
+@_filter_options
 @click.option("--as-of", metavar="TIME", help="As it was known at this time, metadata included.")
 @limit_option("Rows of the table; 0 shows all.", 50)
 @wide_option
@@ -99,6 +110,7 @@ def holdings(
     Examples:
       nftsync holdings
       nftsync holdings --wallet Treasury
+      nftsync holdings --group house
       nftsync holdings --contract 0x06012c8cf97BEaD5deAe237070F9587f8E7A266d --limit 0
       nftsync holdings --contract "Salt Harbours"
       nftsync holdings --as-of 2026-01-31 --json
@@ -144,7 +156,7 @@ def _pages(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
 @click.command()
 @click.argument("text", nargs=-1, required=True, metavar="TEXT...")
 @with_settings("database")
-@limit_option("Rows at most, the best; 0 shows all.", 20)
+@limit_option("Rows at most, the best; 0 shows all.", 20, most=_ALL)
 @wide_option
 @json_option("Print what was found as JSON.")
 def find(
@@ -179,12 +191,14 @@ def find(
 @click.command()
 @with_settings("database")
 @click.option("--since", metavar="TIME", help="Only what was observed at this time or later.")
+@click.option("--until", metavar="TIME", help="Only what was observed at this time or earlier.")
 @click.option(
     "--after",
     type=click.IntRange(min=0, max=2**63 - 1),
     metavar="CHANGE_ID",
     help="Only changes with a greater id, to go on where the last call ended.",
 )
+@_filter_options
 @click.option("--follow", is_flag=True, help="Wait for more; print each change as a line of JSON.")
 @limit_option("Rows of the table, the newest; 0 shows all.", 50)
 @wide_option
@@ -193,56 +207,58 @@ def changes(
     settings: Settings,
     *,
     since: str | None,
+    until: str | None,
     after: int | None,
     follow: bool,
     limit: int,
     wide: bool,
     as_json: bool,
+    **which: Any,
 ) -> None:
-    """Show the log of balance changes, the oldest first.
+    """Show the change feed of balances, the oldest change first.
 
-    An old amount that is missing: the NFT was not listed before; a new one: it is no longer
-    listed. `baseline` is 1 for what a wallet's first read found: no purchase, just a beginning.
+    An empty old amount marks a new holding; an empty new amount marks a holding that ended.
+    `baseline` is 1 for the holdings of a wallet's first read, whose start is unknown.
 
-    --follow begins with what --since or --after selects, else with what comes from now on, and
-    goes on until Ctrl-C. TIME is ISO 8601, in UTC where it has no offset, today, yesterday, or 7d
-    (ago); of a day, its start.
+    --follow starts with the changes that --since or --after selects, or with the next change, and
+    prints until Ctrl-C. TIME is ISO 8601 (UTC if it has no offset), today, yesterday, or 7d (ago).
+    A date is the start of its day in --since, and the end of its day in --until.
 
     \b
     Examples:
       nftsync changes --since 2026-01-31
-      nftsync changes --since 7d
+      nftsync changes --since 2026-01-01 --until 2026-01-31 --group house
+      nftsync changes --since 7d --wallet Treasury --contract "Salt Harbours"
       nftsync changes --after 4711 --json
       nftsync changes --follow | while read -r change; do notify "$change"; done
     """
-    import msgspec
-
     from nftsync.reports.logs import POLL_SECONDS, ChangeFeed
     from nftsync.times import parse_time
 
-    moment = None if since is None else parse_time(since, "start")
-    with ChangeFeed.open(settings.database) as feed:
-        start = after or 0
-        if moment is not None:
-            start = max(start, feed.before(moment))
+    if follow and until is not None:
+        raise click.UsageError("--follow waits for new changes; it cannot be used with --until")
+    begin = None if since is None else parse_time(since, "start")
+    end = None if until is None else parse_time(until, "end")
+    with ChangeFeed.open(settings.database, live=follow) as feed:
+        before, last = feed.filter_by(since=begin, until=end, **which)
+        start = max(after or 0, before)
         if follow:
-            from_now_on = after is None and moment is None
+            from_now_on = after is None and since is None
             wait = _wait_while_read(POLL_SECONDS)
             for page in feed.follow(feed.newest() if from_now_on else start, wait):
-                lines = (msgspec.json.encode(change) + b"\n" for change in page)
-                click.echo(b"".join(lines), nl=False)
+                click.echo(b"".join(json_line(change) + b"\n" for change in page), nl=False)
         elif as_json:
-            print_json_rows(feed.read(start, until=feed.newest()))
+            print_json_rows(feed.read(start, last))
         else:
-            _show_changes(feed, start, limit, wide=wide)
+            _show_changes(feed, start, last, limit, wide=wide)
 
 
-def _show_changes(feed: ChangeFeed, after: int, limit: int, *, wide: bool) -> None:
-    count = feed.count(after)
+def _show_changes(feed: ChangeFeed, after: int, last: int, limit: int, *, wide: bool) -> None:
+    count = feed.count(after, last)
     if not count:
         say("No changes.")
         return
-    pages = [feed.newest_page(after, limit)] if limit else feed.read(after)
+    pages = [feed.newest_page(after, last, limit)] if limit else feed.read(after, last)
     print_table((_seen_by(page) for page in pages), _CHANGE, wide=wide)
     say_left_out(limit, count, "changes", newest=True)
 

@@ -1,8 +1,9 @@
-"""The command for what vanished and is held back."""
+"""The commands for removals held for review."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,6 +11,7 @@ from nftsync.cli.common import (
     json_option,
     limit_option,
     open_existing,
+    print_json,
     print_json_rows,
     say,
     say_left_out,
@@ -18,19 +20,24 @@ from nftsync.cli.common import (
 from nftsync.cli.tables import Column, print_table, wide_option
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from nftsync.settings import Settings
+    from nftsync.store.held_back import Held
+    from nftsync.store.mirror import Mirror
 
-__all__ = ["removals"]
+__all__ = ["accept_options", "confirmed", "print_accepted", "print_held", "removals"]
 
-#: Wallets of which what was held back is applied in one transaction.
+#: Wallets whose removals are applied in one transaction.
 _AT_ONCE = 100
+_NONE = "No removals are held for review."
 
 _ROW = (
     Column("wallet", "wallet_id", "id", name="wallet_label"),
     Column("name", "token_id", "id", name="name"),
     Column("what", "what"),
-    Column("held", "old_amount", "number"),
-    Column("now", "new_amount", "number"),
+    Column("before", "old_amount", "number"),
+    Column("after", "new_amount", "number"),
     Column("collection", "contract_address", "id", name="collection"),
     Column("seen", "observed_at", "time"),
 )
@@ -40,19 +47,21 @@ _ROW = (
 @with_settings("database")
 @limit_option("Rows of the table; 0 shows all.", 50)
 @wide_option
-@json_option("Print all of it as JSON.")
+@json_option("Print all removals held for review as JSON.")
 def removals(settings: Settings, *, limit: int, wide: bool, as_json: bool) -> None:
-    """List what vanished and is held back; let it through.
+    """List the removals held for review, or approve them.
 
-    When more than half (`removal_limit`) of what a group of wallets or all of them held vanishes
-    within 24 hours, a fault of the provider is likelier than sales. Then what reads show to be gone
-    is held back: holdings stay as they were, and the wallets are `incomplete`. A later read that
-    shows it again clears it; `nftsync removals accept` lets it through.
+    If more than half (`removal_limit`) of the holdings of a group or of all wallets would be
+    removed within 24 hours, a fault of the provider is more likely than sales. nftsync then holds
+    these removals for review: the holdings stay as they were, and the wallets are `incomplete`.
+
+    A later read that shows the NFTs again clears them. `nftsync removals accept` approves them.
 
     \b
     Examples:
       nftsync removals
       nftsync removals accept Treasury
+      nftsync removals accept --dry-run
       nftsync removals accept
     """
     from nftsync.store import held_back
@@ -60,47 +69,114 @@ def removals(settings: Settings, *, limit: int, wide: bool, as_json: bool) -> No
 
     with reading(settings.database) as connection:
         rows, held = list(held_back.held_rows(connection)), held_back.held(connection)
+        share = held_back.share_held(connection, held)
+    approve = "nftsync removals accept"
+    print_held(rows, held, share, approve, limit=limit, wide=wide, as_json=as_json)
+
+
+def print_held(
+    rows: list[dict[str, Any]],
+    held: Held,
+    share: float,
+    approve: str,
+    *,
+    limit: int,
+    wide: bool,
+    as_json: bool,
+) -> None:
+    """Print removals held for review.
+
+    Args:
+        rows: a row per wallet and token.
+        held: how many they are.
+        share: their share of all holdings.
+        approve: the command that approves them.
+        limit: as `limit_option` gives it.
+        wide: as `wide_option` gives it.
+        as_json: print JSON.
+    """
     if as_json:
         print_json_rows([rows])
     elif rows:
         print_table([rows[:limit] if limit else rows], _ROW, wide=wide)
         say_left_out(limit, len(rows), "removals")
-        say(f"Held back: {held}. To let it through: nftsync removals accept")
+        say(f"{held.summary(share)}: {held}. Approve them: {approve}")
     else:
-        say("Nothing is held back.")
+        say(_NONE)
+
+
+def accept_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the flags of `removals accept`."""
+    command = json_option("Print the approved removals as JSON.")(command)
+    command = click.option(
+        "--dry-run", is_flag=True, help="Show what would be applied, and change nothing."
+    )(command)
+    return click.option("--yes", is_flag=True, help="Don't ask for confirmation.")(command)
+
+
+def confirmed(held: Held, where: str, *, yes: bool) -> bool:
+    """Ask on a terminal whether to apply removals, unless `yes`."""
+    if yes or not sys.stdin.isatty() or click.confirm(f"Remove {held} from {where}?", err=True):
+        return True
+    say("Nothing was changed.")
+    return False
+
+
+def print_accepted(
+    held: Held, rows: list[dict[str, Any]], *, dry_run: bool, as_json: bool, **more: Any
+) -> None:
+    """Print what was approved; `more` are more entries of the JSON."""
+    if as_json:
+        counts = {"wallets": held.wallets, "balances": held.balances, "emptied": held.emptied}
+        print_json({"dry_run": dry_run, **counts, **more, "removals": rows})
+    elif held.since is None:
+        say(_NONE)
+    elif dry_run:
+        print_table([rows], _ROW, wide=False)
+        say(f"Would be applied: {held}.")
+    else:
+        say(f"Approved and applied: {held}.")
 
 
 @removals.command("accept")
 @click.argument("named", nargs=-1, metavar="[WALLET]...")
 @with_settings("database")
-def accept(settings: Settings, named: tuple[str, ...]) -> None:
-    """Let through what is held back: all of it, or that of some wallets.
+@accept_options
+def accept(
+    settings: Settings, named: tuple[str, ...], *, yes: bool, dry_run: bool, as_json: bool
+) -> int:
+    """Approve removals held for review: all of them, or those of some wallets.
 
-    WALLET is an id, or a label that one wallet has. What vanished so far no longer counts against
-    what vanishes next.
+    WALLET is an id, or a label that only one wallet has. Without WALLET, all that was removed so
+    far no longer counts towards the limit. On a terminal, the command asks for confirmation first.
     """
     from nftsync.store import held_back
     from nftsync.store.labels import ids_in
-    from nftsync.store.removals import begin_anew
-    from nftsync.text import progress_bar
+    from nftsync.store.removals import approve_all
 
     with open_existing(settings.database) as mirror:
-        wallets = ids_in(mirror.connection, named) if named else None
-        before = held_back.held(mirror.connection)
-        numbers = held_back.numbers_held(mirror.connection, wallets)
-        with progress_bar("wallets", len(numbers), unit="wallets", done=0, shown=None) as bar:
-            for start in range(0, len(numbers), _AT_ONCE):
-                some = numbers[start : start + _AT_ONCE]
-                mirror.accept_held(some)
-                bar.update(len(some))
-        if wallets is None:
-            with mirror.transaction() as transaction:
-                begin_anew(transaction.connection)
-        after = held_back.held(mirror.connection)
-    let = held_back.Held(
-        before.wallets - after.wallets,
-        before.balances - after.balances,
-        before.emptied - after.emptied,
-        before.since,
-    )
-    say(f"Let through: {let}.")
+        connection = mirror.connection
+        wallets = ids_in(connection, named) if named else None
+        held = held_back.held(connection, wallets)
+        rows: list[dict[str, Any]] = []
+        if as_json or dry_run:
+            rows = list(held_back.held_rows(connection, wallets))
+        if not dry_run:
+            if held.since is not None and not confirmed(held, "the database", yes=yes):
+                return 1
+            _apply(mirror, held_back.numbers_held(connection, wallets))
+            if wallets is None:
+                with mirror.transaction() as transaction:
+                    approve_all(transaction.connection)
+    print_accepted(held, rows, dry_run=dry_run, as_json=as_json)
+    return 0
+
+
+def _apply(mirror: Mirror, numbers: Sequence[int]) -> None:
+    from nftsync.text import progress_bar
+
+    with progress_bar("wallets", len(numbers), unit="wallets", done=0, shown=None) as bar:
+        for start in range(0, len(numbers), _AT_ONCE):
+            some = numbers[start : start + _AT_ONCE]
+            mirror.accept_held(some)
+            bar.update(len(some))

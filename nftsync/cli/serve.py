@@ -131,7 +131,7 @@ def replay(settings: Settings, *, as_json: bool) -> int:
 
     Many webhooks on one object cost one read. `nftsync serve` does this as webhooks come; both may
     run at the same time, and beside a sync. Exits with 1 when a webhook ended as failed or dead,
-    too much vanished to be believed, or the provider was down; what was not worked off waits for
+    removals were held for review, or the provider was down; what was not worked off waits for
     the next time.
 
     \b
@@ -167,7 +167,7 @@ def replay(settings: Settings, *, as_json: bool) -> int:
     if result.failed or result.dead:
         say("nftsync: see which failed, and why: nftsync inbox --state failed (or dead)")
     if result.held:
-        say(f"nftsync: {counted(result.held, 'read')}: {HELD_BACK}")
+        say(f"nftsync: {counted(result.held, 'read')}: {HELD_BACK}. Review them: nftsync removals")
     if result.unrouted:
         say("nftsync: types without a route: nftsync routes suggest")
     return 1 if result.failed or result.dead or result.held or result.error is not None else 0

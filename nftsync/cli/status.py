@@ -116,7 +116,7 @@ def _show(found: Status, stalest: StalestWallet | None, at: str) -> None:
         "inbox": waiting,
     }
     if found.removals_held.since is not None:
-        lines["held back"] = f"{found.removals_held}, as too much vanished: nftsync removals"
+        lines["removals"] = f"{found.removals_held} held for review: nftsync removals"
     if (size := log_bytes(Path(found.database))) >= LONG_LOG:
         lines["log"] = f"{size:,} bytes: a program reads an old state of the database; end that"
     for name, text in lines.items():

@@ -56,7 +56,7 @@ _YES_NO = ("no", "yes")
 @click.option(
     "--allow-removals",
     is_flag=True,
-    help="Take the provider's word, however much vanishes at once.",
+    help="Approve all removals, however many come at once.",
 )
 @json_option("Print the result as JSON.")
 def sync(
@@ -109,14 +109,20 @@ def sync(
     return {"ok": 0, "interrupted": 130}.get(result.status, 1)
 
 
-def say_what_failed(result: SyncResult, known: Mapping[str, tuple[str | None, str]]) -> None:
+def say_what_failed(
+    result: SyncResult,
+    known: Mapping[str, tuple[str | None, str]],
+    review: str = "nftsync removals",
+) -> None:
     """Tell errors of one kind once, with how many there are and whose they are for example.
 
     Args:
         result: what a sync came to.
         known: the labels and statuses of wallets that failed, where the database knows them.
+        review: the command that lists removals held for review.
     """
     from nftsync.pull.result import of_one_kind
+    from nftsync.store.held_back import HELD_BACK
 
     if result.error is not None:
         say(f"nftsync: {one_line(result.error)}")
@@ -136,6 +142,8 @@ def say_what_failed(result: SyncResult, known: Mapping[str, tuple[str | None, st
         say("nftsync: to read no more what it does not know: nftsync wallets untrack WALLET...")
     if (more := len(kinds) - _KINDS) > 0:
         say(f"nftsync: and {counted(more, 'other error')}; all with --json")
+    if any(kind[0].error == HELD_BACK for kind in kinds):
+        say(f"Review the removals: {review}")
 
 
 def _whose(failure: Failure, known: Mapping[str, tuple[str | None, str]], *, whole: bool) -> str:

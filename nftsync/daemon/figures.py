@@ -150,7 +150,7 @@ def _held(connection: sqlite3.Connection) -> Metric:
     found = held(connection)
     return _gauge(
         "nftsync_removals_held",
-        "What reads showed to be gone and is held back, as too much vanished at once.",
+        "Removals held for review, as too many came within 24 hours.",
         found.balances + found.emptied,
     )
 

@@ -9,10 +9,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TextIO
 
 from nftsync.text import visible
+from nftsync.threads import start_thread
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -132,8 +134,7 @@ class _Unblocked(io.RawIOBase):
         self._texts: list[bytes] = []
         self._waiting = self._dropped = 0
         self._finished = False
-        self._thread = threading.Thread(target=self._run, name="nftsync-stderr", daemon=True)
-        self._thread.start()
+        self._thread = start_thread("stderr", self._run, self._fail)
 
     def write(self, data: ReadableBuffer, /) -> int:
         text = bytes(data)
@@ -158,6 +159,11 @@ class _Unblocked(io.RawIOBase):
             self._finished = True
             self._changed.notify()
         self._thread.join(_LAST_SECONDS)
+
+    def _fail(self, error: Exception) -> None:
+        """Say that no more will be written; lines that come are dropped, and nobody waits."""
+        with suppress(OSError):
+            os.write(self._descriptor, f"nftsync: the log ended: {error!r}\n".encode())
 
     def _run(self) -> None:
         dropped = 0

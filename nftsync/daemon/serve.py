@@ -18,7 +18,8 @@ from nftsync.receiver import close_app, create_app, refuse_webhooks
 from nftsync.receiver.telemetry import Metrics, serve_metrics
 from nftsync.replay.config import ReplayConfig, RunSync
 from nftsync.replay.run import follow
-from nftsync.wsgi import HttpServer, Listener, enough_threads, stop_signals
+from nftsync.threads import Failures, start_thread
+from nftsync.wsgi import HttpServer, Listener, enough_threads, stop_signals, wake_main_thread
 
 __all__ = ["Receiving", "ServeConfig", "receiving", "serve"]
 
@@ -62,6 +63,7 @@ class Receiving:
 
     Attributes:
         url: where webhooks are received.
+        failures: of the parts; with the first one all is to end.
         stopped: set when the threads are to end.
         wake: set when there is something new for replay, or the end has come.
     """
@@ -71,32 +73,12 @@ class Receiving:
     def __init__(self, give_up: Callable[[], None]) -> None:
         self.stopped = threading.Event()
         self.wake = threading.Event()
-        self._give_up = give_up
-        self._error: Exception | None = None
-        self._threads: list[threading.Thread] = []
+        self.failures = Failures(give_up)
+        self._threads: list[threading.Thread] = []  # noqa: TID251 - its type alone
 
     def start(self, name: str, work: Callable[[], None]) -> None:
         """Have a part work in a thread."""
-
-        def run() -> None:
-            try:
-                work()
-            except Exception as error:  # noqa: BLE001 - raised again in the main thread
-                self.fail(error)
-
-        thread = threading.Thread(target=run, name=f"nftsync-{name}", daemon=True)
-        thread.start()
-        self._threads.append(thread)
-
-    def fail(self, error: Exception) -> None:
-        """A part met what it cannot go on after; the first to do so tells why all ends."""
-        self._error = self._error or error
-        self._give_up()
-
-    def raise_what_ended_it(self) -> None:
-        """Raise what a part met that it could not go on after, if one did."""
-        if self._error is not None:
-            raise self._error
+        self._threads.append(start_thread(name, work, self.failures.of(f"the {name}")))
 
     def stop(self) -> None:
         """End the threads."""
@@ -116,18 +98,13 @@ def serve(config: ServeConfig, ready: Callable[[str], None]) -> None:
     Raises:
         NftsyncError: it cannot start, or not go on.
     """
-    with stop_signals() as wait, receiving(config, _wake_main_thread) as r:
+    with stop_signals() as wait, receiving(config, wake_main_thread) as r:
         _log.info("serving", extra={"url": r.url})
         ready(r.url)
         number = wait()
         _log.info("stopping", extra={"signal": signal.Signals(number).name})
-    r.raise_what_ended_it()
+    r.failures.raise_first()
     _log.info("stopped")
-
-
-def _wake_main_thread() -> None:
-    # To that thread alone: any other one would take the signal, and the main thread sleep on.
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
 
 @contextmanager
@@ -158,14 +135,20 @@ def _start(config: ServeConfig, parts: Receiving, stack: ExitStack) -> None:
         path=config.path,
         on_stored=parts.wake.set,
         metrics=metrics,
-        on_broken=parts.fail,
+        on_broken=parts.failures.of("the receiver"),
+        healthy=lambda: not parts.failures,
     )
     stack.callback(close_app, app)
     if config.metrics_port is not None:
         metrics.registry.register(Freshness(config.database, config.sync_every))
-        stack.callback(serve_metrics(metrics, config.metrics_port))
+        stack.callback(
+            serve_metrics(metrics, config.metrics_port, parts.failures.of("the metrics server"))
+        )
     stack.callback(parts.stop)
-    server = stack.enter_context(HttpServer(app, Listener(config.host, config.port)))
+    listener = Listener(config.host, config.port)
+    server = stack.enter_context(
+        HttpServer(app, listener, on_broken=parts.failures.of("the HTTP server"))
+    )
     parts.url = server.url + config.path
     database, stopped = config.database, parts.stopped
     replay, every, run_sync = config.replay, config.sync_every, config.run_sync

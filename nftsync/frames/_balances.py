@@ -22,11 +22,10 @@ from nftsync.frames._columns import (
     frame_of,
     integers,
     moments,
-    stored_time,
     text,
     times,
 )
-from nftsync.frames._contracts import is_contract
+from nftsync.frames._filters import Filters, GroupNames, WalletIds, filters_of
 from nftsync.frames._source import (
     IN_JSON,
     Numbers,
@@ -49,6 +48,7 @@ __all__ = [
     "changes",
     "read_balances",
     "read_confirmations",
+    "span_of",
 ]
 
 
@@ -69,7 +69,11 @@ _TYPES = {
 
 
 def change_log(
-    source: Source, *names: str, first: int = _LEAST, last: int = GREATEST
+    source: Source,
+    *names: str,
+    first: int = _LEAST,
+    last: int = GREATEST,
+    filters: Filters = Filters(),  # noqa: B008 - it cannot change
 ) -> list[pa.Array]:
     """Read some columns of the log in its order.
 
@@ -78,13 +82,25 @@ def change_log(
         names: the columns.
         first: the number of the first change that is needed.
         last: the number of the last.
+        filters: the wallets and the contract that are needed.
     """
+    condition, parameters = filters.where(key="no")
     return source.columns(
         f"SELECT {', '.join(names)} FROM balance_change_rows"  # noqa: S608 - our own names
-        " WHERE change_id BETWEEN ? AND ? ORDER BY change_id",
+        f" WHERE change_id BETWEEN ? AND ? AND {condition} ORDER BY change_id",
         [_TYPES[name] for name in names],
-        (first, last),
+        (first, last, *parameters),
     )
+
+
+def span_of(source: Source, filters: Filters) -> tuple[int, int]:
+    """Return the numbers of the first and the last change of a span of time."""
+    first, last = _LEAST, GREATEST
+    if filters.since is not None:
+        first = source.first_change("balance_change_rows", filters.since, later=False)
+    if filters.until is not None:
+        last = source.first_change("balance_change_rows", filters.until, later=True) - 1
+    return first, last
 
 
 def changes(
@@ -92,15 +108,22 @@ def changes(
     since: Moment | None = None,
     after: SupportsIndex | None = None,
     *,
+    until: Moment | None = None,
+    wallet: WalletIds | None = None,
+    group: GroupNames | None = None,
+    contract: str | None = None,
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
-    """The log of balances, the oldest change first.
+    """Return the changes of balances, the oldest first.
 
     Args:
         db: what to read, as `nftsync.frames` tells.
-        since: only changes observed at this time or later, of a day from its start on. Text, a
-            date or a datetime.
+        since: only changes observed at this time or later.
         after: only changes with a greater `change_id`, to go on where the last call ended.
+        until: only changes observed at this time or earlier.
+        wallet: only changes of these wallets.
+        group: only changes of wallets of these groups.
+        contract: only changes of tokens that are of this contract today.
         amounts: what `old_amount` and `new_amount` are to be, as `nftsync.frames` tells.
 
     Returns:
@@ -112,20 +135,24 @@ def changes(
         `webhook_id`.
 
     Raises:
-        InputError: `since` is no time, `after` is no integer, the amounts do not fit the
-            `amounts` that was asked for, or `db` is neither a path nor a connection.
+        InputError: there is no such time, wallet label, group or contract; `after` is no integer;
+            `since` is after `until`; the amounts do not fit the `amounts` that was asked for; or
+            `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    first = 0 if after is None else _following(after)
+    following = 0 if after is None else _following(after)
     with reading(db) as source:
-        if since is not None:
-            moment = stored_time(source, since, "start")
-            first = max(first, source.first_change("balance_change_rows", moment, later=False))
+        filters = filters_of(
+            source, wallet=wallet, group=group, contract=contract, since=since, until=until
+        )
+        first, last = span_of(source, filters)
         change, wallet_no, token_no, old, new, observed, baseline, run, webhook = change_log(
             source,
             *("change_id", "wallet_no", "token_no", "old_amount", "new_amount"),
             *("observed_at", "baseline", "run_id", "webhook_id"),
-            first=first,
+            first=max(first, following),
+            last=last,
+            filters=filters,
         )
         wallets, token_numbers = wallet_no.to_numpy(), token_no.to_numpy()
         names = wallet_names(source, wallets)
@@ -199,24 +226,17 @@ _BOTH_TIMES = (
 )
 
 
-def read_balances(source: Source, wallets: Numbers | None, contract: str | None) -> Balances:
-    """Read the balances of some wallets or all.
+def read_balances(source: Source, filters: Filters) -> Balances:
+    """Read balances.
 
     Args:
         source: where to read.
-        wallets: numbers of the wallets that are needed; None is all.
-        contract: the only contract that is needed; balances of others may come too.
+        filters: the wallets and the contract that are needed.
     """
-    where = ""
-    parameters: Parameters = ()
-    if wallets is not None:
-        where, parameters = f"WHERE wallet_no {IN_JSON}", (as_json(wallets),)
-    elif contract is not None:
-        where = f"WHERE token_no IN (SELECT token_no FROM tokens WHERE {is_contract(contract)})"  # noqa: S608 - our own names
-        parameters = (contract,)
+    condition, parameters = filters.where(key="no")
     wallet, token, amount, both = source.columns(
         f"SELECT wallet_no, token_no, amount, {_BOTH_TIMES}"  # noqa: S608 - our own names
-        f" FROM balance_rows {where} ORDER BY wallet_no, token_no",
+        f" FROM balance_rows WHERE {condition} ORDER BY wallet_no, token_no",
         [INTEGER, INTEGER, TEXT, TEXT],
         parameters,
     )
@@ -232,25 +252,20 @@ def _two_times(both: pa.Array) -> tuple[Times, Times]:
     return moments(pa.array(since, TEXT))[codes], moments(pa.array(updated, TEXT))[codes]
 
 
-def balances_at(source: Source, moment: str, wallets: Numbers | None) -> Balances:
+def balances_at(source: Source, moment: str, filters: Filters) -> Balances:
     """Replay the change log up to a time, that time included.
 
     Args:
         source: where to read.
         moment: the time in the stored form.
-        wallets: numbers of the wallets that are needed; None is all.
+        filters: the wallets that are needed; of which contract a token was then is not known here.
     """
-    bound = source.first_change("balance_change_rows", moment, later=True)
-    names = ("wallet_no", "token_no", "new_amount", "observed_at")
-    if wallets is None:
-        wallet, token, amount, observed = change_log(source, *names, last=bound - 1)
-    else:
-        wallet, token, amount, observed = source.columns(
-            f"SELECT {', '.join(names)} FROM balance_change_rows"  # noqa: S608 - our own names
-            f" WHERE change_id < ? AND wallet_no {IN_JSON} ORDER BY wallet_no, change_id",
-            [INTEGER, INTEGER, TEXT, TEXT],
-            (bound, as_json(wallets)),
-        )
+    wallet, token, amount, observed = change_log(
+        source,
+        *("wallet_no", "token_no", "new_amount", "observed_at"),
+        last=source.first_change("balance_change_rows", moment, later=True) - 1,
+        filters=Filters(wallet_ids=filters.wallet_ids),
+    )
     return _replay(wallet.to_numpy(), token.to_numpy(), Amounts(amount), moments(observed))
 
 

@@ -26,6 +26,8 @@ IDS_NAMED = {
     "collection_b": ("contract_b",),
     "name": ("token_id",),
     "counterparty_label": ("counterparty_wallet_id",),
+    "from_label": ("from_wallet_id",),
+    "to_label": ("to_wallet_id",),
 }
 _FIRST = ("wallet_label", "label", "collection", "name")
 

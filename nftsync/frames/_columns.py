@@ -12,9 +12,12 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.errors import InputError, StoreError
-from nftsync.frames._source import Numbers, Parameters, Source
+from nftsync.frames._source import Numbers, Source
 from nftsync.store.catalog import TABLES
 from nftsync.store.columns import Column, ColumnKind
+from nftsync.store.filters import Filters
+from nftsync.store.present import known_time
+from nftsync.text import quoted
 from nftsync.times import Edge, parse_time
 
 __all__ = [
@@ -79,13 +82,13 @@ def stored_time(source: Source, value: Moment, edge: Edge) -> str:
         raise InputError(f"{shown(value)} is not a time; give text, a date or a datetime")
     if isinstance(value, str) and len(value) > _LONGEST:
         raise InputError(f"{shown(value)} is not a time; write 2026-01-31T12:00:00Z")
-    return source.known_time(parse_time(value, edge))
+    return known_time(source.cursor, parse_time(value, edge))
 
 
 def shown(value: object) -> str:
     """How an error names what a caller gave: text cut short, short values as is, else the kind."""
     if isinstance(value, str):
-        return repr(value) if len(value) <= _LONGEST else f"{value[:_LONGEST]!r}..."
+        return quoted(value)
     if value is None or pd.api.types.is_scalar(value):
         written = repr(value)
         if len(written) <= _LONGEST:
@@ -154,20 +157,27 @@ def frame_of(columns: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def read_table(
-    source: Source, name: str, where: str = "", parameters: Parameters = ()
+    source: Source,
+    name: str,
+    filters: Filters = Filters(),  # noqa: B008 - it cannot change
+    *,
+    times: tuple[str, str] | None = None,
 ) -> pd.DataFrame:
     """Read a frame whose columns are those of a public table or view without amounts.
 
     Args:
         source: where to read.
         name: of the table.
-        where: a condition, with its WHERE; none is all rows.
-        parameters: for the placeholders in it.
+        filters: which rows.
+        times: as in `Filters.where`; None is the time when a row came to be.
     """
     table = TABLES[name]
     columns = {name: column for name, column in table.columns.items() if column.kind != "bytes"}
+    if times is None and table.since is not None:
+        times = (table.since, table.since)
+    condition, parameters = filters.where(times=times)
     arrays = source.columns(
-        f"SELECT {', '.join(columns)} FROM {table.rows} {where} ORDER BY {table.order}",  # noqa: S608 - our own names
+        f"SELECT {', '.join(columns)} FROM {table.rows} WHERE {condition} ORDER BY {table.order}",  # noqa: S608 - our own names
         [_ARROW_TYPES[column.kind] for column in columns.values()],
         parameters,
     )

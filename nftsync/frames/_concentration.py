@@ -1,18 +1,16 @@
-"""How unevenly holdings are spread over their holders, and which contracts share them.
+"""How unevenly holdings are spread over their holders.
 
 Source: provider's document, sections NFT token balance and Token.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from nftsync.errors import InputError
 from nftsync.frames._amounts import AmountKind, Exact, amount_columns
@@ -24,7 +22,7 @@ from nftsync.frames._columns import (
     run_starts,
     text,
 )
-from nftsync.frames._contracts import contract_groups
+from nftsync.frames._filters import GroupNames, WalletIds
 from nftsync.frames._given import (
     ADDRESSES,
     Given,
@@ -34,9 +32,8 @@ from nftsync.frames._given import (
     text_column,
 )
 from nftsync.frames._source import Numbers
-from nftsync.frames._tables import WalletIds
 
-__all__ = ["Shared", "check_grouping", "compared", "concentration", "overlap", "ranked", "shared"]
+__all__ = ["check_grouping", "concentration", "ranked"]
 
 _MEASURES = (
     "tokens",
@@ -58,6 +55,9 @@ def concentration(
     holdings: Given = None,
     by: str = "contract_address",
     *,
+    wallet: WalletIds | None = None,
+    group: GroupNames | None = None,
+    contract: str | None = None,
     exclude: WalletIds = (),
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
@@ -78,6 +78,9 @@ def concentration(
         by: the column that names the groups, any of the frame; rows where it is missing are a
             group of their own. A `contract_address` of `0x` and 40 hex digits is one group
             whatever its case, and shows as first spelled.
+        wallet: of a database, only what these wallets hold.
+        group: of a database, only what wallets of these groups hold.
+        contract: of a database, only tokens of this contract.
         exclude: wallets to leave out, such as burn addresses and treasuries; one or several,
             by id or label.
         amounts: what `amount` is to be, as `nftsync.frames` tells.
@@ -101,30 +104,37 @@ def concentration(
 
     Raises:
         InputError: the frame has no such column or an unusable one, `by` is the name of a column
-            that is returned, the amounts do not fit the `amounts` that was asked for, or an
-            excluded wallet is none.
+            that is returned, the amounts do not fit the `amounts` that was asked for, an excluded
+            wallet is none, or a filter is, or is one of a frame.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     check_grouping(by)
     needs = ("wallet_id", "token_id", "amount", by)
-    frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",))
-    group, names = groups_of(frame, by)
+    frame = given_holdings(
+        holdings,
+        exclude,
+        wallet=wallet,
+        group=group,
+        contract=contract,
+        needs=needs,
+        wants=("collection",),
+    )
+    group_of, names = groups_of(frame, by)
     count = len(names)
     groups: dict[str, Any] = {by: names}
     if by in ADDRESSES:
-        addresses = text_column(frame, by).take(pa.array(first_of_each(group)))
-        called = contract_names(frame, first_of_each(group), addresses)
+        addresses = text_column(frame, by).take(pa.array(first_of_each(group_of)))
+        called = contract_names(frame, first_of_each(group_of), addresses)
         groups |= {name: text(column) for name, column in called.items()}
     held = frame["amount"].to_numpy()
     known = pd.notna(held)
-    wallet, _ = coded(text_column(frame, "wallet_id"))
+    holder, _ = coded(text_column(frame, "wallet_id"))
     token, _ = coded(text_column(frame, "token_id"))
-    holders = distinct_in_each(group, wallet, count)
     columns: dict[str, Any] = {
-        "tokens": distinct_in_each(group, token, count),
-        "holders": holders,
-        **_measures(*_totals(group[known], wallet[known], held[known]), count),
-        "unknown_amounts": np.bincount(group[~known], minlength=count),
+        "tokens": distinct_in_each(group_of, token, count),
+        "holders": distinct_in_each(group_of, holder, count),
+        **_measures(*_totals(group_of[known], holder[known], held[known]), count),
+        "unknown_amounts": np.bincount(group_of[~known], minlength=count),
     }
     return ranked(frame_of({**groups, **columns}), by, amounts)
 
@@ -237,148 +247,3 @@ def _fewest_of_half(
     # The smallest that have less than half between them are all that can be spared.
     spared = (2 * (sums - before) < np.repeat(whole, sizes)).astype(np.int64)
     return sizes - np.add.reduceat(spared, starts)
-
-
-#: Pairs that are looked at together, 32 MB of them.
-_PAIRS_AT_ONCE = 1 << 22
-
-
-def overlap(holdings: Given = None, *, exclude: WalletIds = ()) -> pd.DataFrame:
-    """How many holders each two contracts have in common, the most first.
-
-    A holder of a contract is a wallet with more than zero of one of its tokens, also where the
-    amount is unknown (the provider's text is not 1 to 100 ASCII digits). Tokens without a contract
-    are left out, and so are pairs without a common holder. A wallet that holds n contracts makes
-    n (n - 1) / 2 pairs: leave out the wallets that hold everything, such as burn addresses.
-
-    Args:
-        holdings: a frame as `frames.holdings` returns it, or a path, a `sqlite3.Connection`, a
-            `sqlite_utils.Database`, or None for the configured database.
-        exclude: wallets to leave out; one or several, by id or label.
-
-    Returns:
-        A row per pair of contracts, by `both`, then by the names:
-
-        - `contract_a`, `contract_b`: their addresses, the lesser text first. Addresses of `0x` and
-          40 hex digits are one contract whatever their case, and show as first spelled.
-        - `collection_a`, `collection_b`: what they are called
-        - `wallets_a`, `wallets_b`: holders of each
-        - `both`: wallets that hold both
-        - `jaccard`: the Jaccard index, `both` over the wallets that hold at least one of the two,
-          `wallets_a + wallets_b - both`; over 0, to 1 (the same wallets)
-
-        The fields are `amount` and `contractAddress` of the provider's document, sections "NFT
-        token balance" and "Token".
-
-    Raises:
-        InputError: the frame lacks a column or has an unusable one, or an excluded wallet is none.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
-    """
-    needs = ("wallet_id", "contract_address", "amount")
-    frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",))
-    return compared(shared(frame))
-
-
-@dataclass(frozen=True)
-class Shared:
-    """Contracts, and the wallets that hold two of them.
-
-    Attributes:
-        addresses: of the contracts, ascending.
-        called: what they are called.
-        rows: the first row that names each.
-        wallets: how many hold each.
-        first: of each pair the lesser contract, by position.
-        second: the greater.
-        both: how many wallets hold both. Pairs are in order.
-    """
-
-    addresses: pa.Array
-    called: pa.Array
-    rows: Numbers
-    wallets: Numbers
-    first: Numbers
-    second: Numbers
-    both: Numbers
-
-
-def shared(frame: pd.DataFrame) -> Shared:
-    """Count the wallets that contracts share.
-
-    Args:
-        frame: holdings that count, as `given_holdings` gives them.
-
-    Raises:
-        InputError: it has an unusable column.
-    """
-    wallet, _ = coded(text_column(frame, "wallet_id"))
-    contract, addresses, called, rows = _by_address(frame)
-    named = contract < len(addresses)
-    held = np.sort(wallet[named].astype(np.int64) * len(addresses) + contract[named])
-    # Once each.
-    holder, contract = np.divmod(held[run_starts(held)], max(len(addresses), 1))
-    wallets = np.bincount(contract, minlength=len(addresses))
-    return Shared(addresses, called, rows, wallets, *_common(holder, contract))
-
-
-def compared(found: Shared) -> pd.DataFrame:
-    """What `overlap` returns."""
-    order = np.argsort(-found.both, kind="stable")
-    first, second, both = found.first[order], found.second[order], found.both[order]
-    wallets_a, wallets_b = found.wallets[first], found.wallets[second]
-    return frame_of(
-        {
-            "contract_a": text(found.addresses.take(pa.array(first))),
-            "contract_b": text(found.addresses.take(pa.array(second))),
-            "collection_a": text(found.called.take(pa.array(first))),
-            "collection_b": text(found.called.take(pa.array(second))),
-            "wallets_a": wallets_a,
-            "wallets_b": wallets_b,
-            "both": both,
-            "jaccard": both / (wallets_a + wallets_b - both),
-        }
-    )
-
-
-def _by_address(frame: pd.DataFrame) -> tuple[Numbers, pa.Array, pa.Array, Numbers]:
-    """Number each row's contract in the order of addresses; the last number is of those without.
-
-    Returns:
-        The numbers, and by number the address, what the contract is called and its first row.
-    """
-    contract, spellings = contract_groups(text_column(frame, "contract_address"))
-    addresses = spellings[:-1]
-    rows = first_of_each(contract)[: len(addresses)]
-    called = contract_names(frame, rows, addresses)["collection"]
-    order = pc.sort_indices(addresses)
-    number = np.append(np.empty(len(addresses), dtype=np.int64), len(addresses))
-    number[order.to_numpy()] = np.arange(len(addresses))
-    return number[contract], addresses.take(order), called.take(order), rows[order.to_numpy()]
-
-
-def _common(wallet: Numbers, contract: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """Count common wallets by pair of contracts: the lesser, the greater, how many; in order.
-
-    Args:
-        wallet: of each contract that a wallet holds, ascending.
-        contract: the contract, ascending within a wallet.
-    """
-    width = int(contract.max(initial=0)) + 1
-    # How many contracts of the same wallet follow: with each of them it makes a pair.
-    later = np.cumsum(np.bincount(wallet))[wallet] - np.arange(len(wallet)) - 1
-    rows = np.argsort(contract, kind="stable")
-    starts = run_starts(contract[rows])
-    # A contract's pairs stay together, and about as many pairs as fit the memory.
-    part = (np.cumsum(later[rows]) - later[rows])[starts] // _PAIRS_AT_ONCE
-    found = [np.empty((2, 0), dtype=np.int64)]
-    for some in np.split(rows, starts[run_starts(part)][1:]):
-        ends = np.cumsum(later[some])
-        follower = np.arange(later[some].sum()) + np.repeat(
-            some + 1 - (ends - later[some]), later[some]
-        )
-        keys = np.sort(np.repeat(contract[some], later[some]) * width + contract[follower])
-        starts_of_pairs = run_starts(keys)
-        counts = np.diff(starts_of_pairs, append=len(keys))
-        found.append(np.stack((keys[starts_of_pairs], counts)))
-    keys, both = np.concatenate(found, axis=1)
-    return *np.divmod(keys, width), both

@@ -7,26 +7,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nftsync.errors import InputError
-from nftsync.frames._columns import TEXT, coded, shown
+from nftsync.frames._columns import TEXT, coded
 from nftsync.frames._source import Numbers, Source
-from nftsync.store.contracts import (
-    HEX_ADDRESS,
-    contract_key,
-    is_hex_address,
-    near_contracts,
-    short_address,
-)
+from nftsync.store.contracts import HEX_ADDRESS, contract_key, short_address
+from nftsync.store.filters import has_names
 
 __all__ = [
     "CONTRACT_COLUMNS",
-    "chosen_contract",
     "collections_of",
     "contract_columns",
     "contract_groups",
     "contract_keys",
-    "has_names",
-    "is_contract",
     "name_sources",
     "names_contract",
 ]
@@ -46,12 +37,6 @@ def names_contract(addresses: pa.Array, contract: str) -> npt.NDArray[np.bool_]:
     codes, distinct = coded(addresses)
     same = pc.equal(contract_keys(distinct), contract_key(contract))
     return np.append(same.to_numpy(zero_copy_only=False), False)[codes]
-
-
-def is_contract(contract: str) -> str:
-    """A condition on rows of tokens; its parameter is the contract, as `chosen_contract` has it."""
-    collation = " COLLATE NOCASE" if is_hex_address(contract) else ""
-    return f"contract_address = ?{collation}"
 
 
 def contract_groups(addresses: pa.Array) -> tuple[Numbers, pa.Array]:
@@ -112,59 +97,10 @@ def name_sources(source: Source, contracts: pa.Array) -> pa.Array:
 
 def _known(source: Source, column: str, contracts: pa.Array) -> pa.Array:
     """Look up a column of the table of contracts."""
-    if not has_names(source):
+    if not has_names(source.cursor):
         return pa.nulls(len(contracts), TEXT)
     known, values = source.columns(
         f"SELECT contract, {column} FROM contracts WHERE {column} IS NOT NULL",  # noqa: S608 - our own names
         [TEXT, TEXT],
     )
     return values.take(pc.index_in(contracts, known))
-
-
-def has_names(source: Source) -> bool:
-    """Whether the database is not of a version from before contracts had names."""
-    (count,) = next(source.rows("SELECT count(*) FROM sqlite_schema WHERE name = 'contracts'"))
-    return bool(count)
-
-
-#: Addresses that an error lists.
-_LISTED = 5
-#: Whether an address is, or was, some token's; a contract is entered a while after its token.
-_IS_TOKENS = """
-    SELECT EXISTS (SELECT 1 FROM tokens WHERE contract_address = ?1) OR EXISTS (
-        SELECT 1 FROM token_change_rows WHERE before ->> 'contract_address' = ?1)
-"""
-
-
-def chosen_contract(source: Source, given: object) -> str | None:
-    """The address of the contract that a caller names, by address or by name; None: all.
-
-    Raises:
-        InputError: it is no text, or neither an address that is known nor the name of one
-            collection.
-    """
-    if given is None:
-        return None
-    if not isinstance(given, str):
-        raise InputError(f"{given!r} is not a contract; give its address or its name as text")
-    if is_hex_address(given) or not has_names(source):
-        return given
-    known = list(source.rows("SELECT contract, contract_address, name FROM contracts"))
-    if any(contract == given for contract, _, _ in known):
-        return given
-    named = [(contract, name) for contract, _, name in known if name is not None]
-    found = [contract for contract, name in named if name == given] or [
-        contract for contract, name in named if name.casefold() == given.casefold()
-    ]
-    if len(found) == 1:
-        return str(found[0])
-    if found:
-        raise InputError(
-            f"{len(found)} collections are called {shown(given)}; give the address of one:"
-            f" {', '.join(found[:_LISTED])}{', ...' if len(found) > _LISTED else ''}"
-        )
-    if next(source.rows(_IS_TOKENS, (given,)))[0]:
-        return given
-    raise InputError(
-        f"there is no collection or contract {shown(given)}{near_contracts(known, given)}"
-    )

@@ -1,4 +1,4 @@
-"""What differs between two times, from the changes in between alone."""
+"""Differences between the states at two times, from the changes between them alone."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from nftsync.frames._columns import (
     Times,
     frame_of,
     moments,
-    numbered_together,
     stored_time,
     text,
     times,
 )
-from nftsync.frames._contracts import chosen_contract, names_contract
+from nftsync.frames._contracts import names_contract
+from nftsync.frames._filters import GroupNames, WalletIds, filters_of
 from nftsync.frames._source import Numbers, Source, Store, positions, reading
-from nftsync.frames._tables import WalletIds, WalletNames, wallet_names, wallet_numbers
+from nftsync.frames._tables import WalletNames, wallet_names, wallet_numbers
 from nftsync.frames._tokens import NAMING, Tokens, read_tokens
+from nftsync.frames._transfers import read_movements
 
-__all__ = ["counterparties", "diff"]
+__all__ = ["diff"]
 
 
 @dataclass(frozen=True)
@@ -69,24 +70,20 @@ class Window:
         return order[kept[order]]
 
 
-def read_window(source: Source, start: str, end: str | None) -> Window:
-    """Compare two times by the changes in between.
-
-    Args:
-        source: where to read.
-        start: the time before, in the stored form; changes of that time are not in between.
-        end: the time after; changes of that time are in between. None is now.
-    """
+def _changes_between(source: Source, start: str, end: str | None) -> tuple[int, int]:
+    """Find the first and the last change after one time and until another; None is now."""
     log = "balance_change_rows"
-    first_change = source.first_change(log, start, later=True)
-    last_change = GREATEST
-    if end is not None:
-        last_change = source.first_change(log, end, later=True) - 1
+    first = source.first_change(log, start, later=True)
+    return first, GREATEST if end is None else source.first_change(log, end, later=True) - 1
+
+
+def _read_window(source: Source, changes: tuple[int, int]) -> Window:
+    """Compare two times by the first and the last change between them."""
     wallet, token, old, new, observed, baseline = change_log(
         source,
         *("wallet_no", "token_no", "old_amount", "new_amount", "observed_at", "baseline"),
-        first=first_change,
-        last=last_change,
+        first=changes[0],
+        last=changes[1],
     )
     wallets, tokens = wallet.to_numpy(), token.to_numpy()
     first, last = _ends(wallets, tokens)
@@ -113,36 +110,37 @@ def _ends(wallets: Numbers, tokens: Numbers) -> tuple[Numbers, Numbers]:
     return order[np.concatenate([edge, differs])], order[np.concatenate([differs, edge])]
 
 
-def counterparties(window: Window) -> Numbers:
-    """Find the other side of each loss and gain.
+def _counterparties(source: Source, window: Window, changes: tuple[int, int]) -> Numbers:
+    """Find the other wallet of each row that a single transfer explains.
 
-    For a token and an amount, exactly one wallet lost it and exactly one gained it.
+    The wallet's only movement of the token between the two times is then that transfer, of just the
+    amount that differs, and `frames.transfers` lists it between the two times.
 
     Args:
-        window: a row per wallet and token; amounts that are no whole numbers take no part.
+        source: where to read.
+        window: the rows.
+        changes: numbers of the first and the last change between the two times.
 
     Returns:
-        By row, the number of the other wallet; -1: there is none, or more than one.
+        By row, the number of the other wallet; -1: unknown.
     """
-    before, after = (each.sizes()[each.codes] for each in (window.before, window.after))
-    found = np.full(len(before), -1)
-    known = np.flatnonzero(pd.notna(before) & pd.notna(after))
-    moved, wallets = after[known] - before[known], window.wallets[known]
-    gains = np.array(moved > 0, dtype=bool)
-    group = numbered_together(window.tokens[known], pd.factorize(np.abs(moved))[0])
-    gainer, loser = _the_only(group, gains, wallets), _the_only(group, ~gains, wallets)
-    both = (gainer >= 0) & (loser >= 0)
-    found[known] = np.where(both[group], np.where(gains, loser[group], gainer[group]), -1)
-    return found
-
-
-def _the_only(group: Numbers, rows: npt.NDArray[np.bool_], wallets: Numbers) -> Numbers:
-    """By group, the wallet of its one row among some; -1 where there is none or more."""
-    count = int(group.max(initial=-1)) + 1
-    only = np.full(count, -1)
-    only[group[rows]] = wallets[rows]
-    only[np.bincount(group[rows], minlength=count) != 1] = -1
-    return only
+    movements = read_movements(source, np.unique(window.tokens))
+    first, last = changes
+    between = np.flatnonzero((movements.changes >= first) & (movements.changes <= last))
+    width = max(movements.tokens.max(initial=0), window.tokens.max(initial=0)) + 1
+    keys = movements.wallets * width + movements.tokens
+    _, place, count = np.unique(keys[between], return_index=True, return_counts=True)
+    only = between[place[count == 1]]
+    partners = movements.partners[only]
+    only = only[(partners >= 0) & (movements.changes[partners] >= first)]
+    own = positions(keys[only], window.wallets * width + window.tokens)
+    rows = np.flatnonzero(own >= 0)
+    movement = only[own[rows]]
+    before, after = (each.sizes()[each.codes[rows]] for each in (window.before, window.after))
+    explained = np.array(after - before == movements.sizes[movement], dtype=bool)
+    counterparties = np.full(len(window.wallets), -1)
+    counterparties[rows[explained]] = movements.wallets[movements.partners[movement[explained]]]
+    return counterparties
 
 
 def diff(
@@ -151,57 +149,63 @@ def diff(
     end: Moment | None = None,
     *,
     wallet: WalletIds | None = None,
+    group: GroupNames | None = None,
     contract: str | None = None,
     exclude: WalletIds = (),
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
-    """What differs between two times: a row per wallet and token whose amount is not the same.
+    """Compare the states at two times: one row per wallet and token whose amount differs.
 
-    It is what comparing `holdings` at `start` and at `end` shows, read from the changes in between.
-    A balance of 0 is no holding. Amounts that are no whole numbers differ where their texts do.
+    These are exactly the differences of `holdings(as_of=start)` and `holdings(as_of=end)`, read
+    from the changes between them. A balance of 0 is not a holding. Unusable amounts differ if their
+    texts do.
 
     Args:
         db: what to read, as `nftsync.frames` tells.
-        start: the earlier time, of a day its start. Text, a date or a datetime.
-        end: the later time, of a day its end; None is now.
-        wallet: only rows of this wallet, or these; by id or label.
-        contract: only tokens of this contract, as in `holdings`.
+        start: the earlier time. Text, a date or a datetime. Both times mean states, so a day is its
+            end: `diff(db, "2026-01-31", "2026-02-28")` compares the ends of two months.
+        end: the later time; None is now.
+        wallet: only rows of these wallets.
+        group: only rows of wallets of these groups.
+        contract: only tokens of this contract at `end`.
         exclude: one wallet or several, by id or label, whose rows are left out.
         amounts: what `before` and `after` are to be, as `nftsync.frames` tells.
 
     Returns:
         By time of change, then wallet and token: `wallet_id`, `wallet_label`, `token_id`,
         `contract_address`, `contract`, `collection` and `name` (as known at `end`; the collection
-        as it is called today), `before` and `after` (exact; missing: not held, or no whole number),
-        each with its text as sent (`before_text`, `after_text`; missing: not listed), `kind`,
+        as it is called today), `before` and `after` (exact; missing: not held, or not usable), each
+        with its text as sent (`before_text`, `after_text`; missing: not listed), `kind`,
         `counterparty_wallet_id` and `counterparty_label`, `changed_at` (the last change until
         `end`). `kind` is `arrived` (not held at `start`), `first_seen` (the same, shown by the
-        wallet's first read, so nobody knows since when), `left` (not held at `end`) or `changed`.
+        wallet's first read, so the start date is unknown), `left` (not held at `end`) or `changed`.
 
-        `counterparty_wallet_id` is inferred: of all wallets, exactly one lost this amount of the
-        token and exactly one gained it. It names the other of the two, and `counterparty_label`
-        what that is called (missing: nothing). What was first seen is neither a loss nor a gain.
+        `counterparty_wallet_id` is the other wallet if a single transfer of `transfers` explains
+        the row: the wallet's only movement of the token between the two times.
+        `counterparty_label` is its label (missing: none).
 
     Raises:
-        InputError: `start` is missing, after `end` or in the future; a time,
-            wallet or contract is none, the amounts do not fit the `amounts` that was asked for,
-            or `db` is neither a path nor a connection.
+        InputError: `start` is missing, after `end` or in the future; there is no such time, wallet
+            label, group or contract; the amounts do not fit the `amounts` that you asked for; or
+            `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     if start is None:
         raise InputError("diff needs the time to compare with: diff(db, start)")
     with reading(db) as source:
-        contract = chosen_contract(source, contract)
-        after, until = _times(source, start, end)
-        window = read_window(source, after, until)
-        kind, counterparty = _kinds(window)
+        filters = filters_of(source, wallet=wallet, group=group, contract=contract)
+        earlier, later = _times(source, start, end)
+        changes = _changes_between(source, earlier, later)
+        window = _read_window(source, changes)
+        kind = _kinds(window)
+        counterparty = _counterparties(source, window, changes)
         kept = ~np.isin(window.wallets, wallet_numbers(source, exclude))
-        if wallet is not None:
-            kept &= np.isin(window.wallets, wallet_numbers(source, wallet))
+        if filters.wallet_ids is not None:
+            kept &= np.isin(window.wallets, wallet_numbers(source, filters.wallet_ids))
         wanted = np.unique(window.tokens[kept])
-        tokens = read_tokens(source, NAMING, wanted=wanted, as_of=until)
-        if contract is not None:
-            same = names_contract(tokens.content["contract_address"], contract)
+        tokens = read_tokens(source, NAMING, wanted=wanted, as_of=later)
+        if filters.contract is not None:
+            same = names_contract(tokens.content["contract_address"], filters.contract)
             kept &= np.append(same, False)[positions(tokens.numbers, window.tokens)]
         rows = window.in_order(kept)
         names = wallet_names(source, np.append(window.wallets[rows], counterparty[rows]))
@@ -209,25 +213,22 @@ def diff(
 
 
 def _times(source: Source, start: Moment, end: Moment | None) -> tuple[str, str | None]:
-    after = stored_time(source, start, "start")
-    until = None if end is None else stored_time(source, end, "end")
-    if until is not None and after > until:
-        raise InputError(f"start ({after}) is after end ({until}); give the earlier time first")
-    return after, until
+    """Bring both times into the stored form; a day is its end, as both times mean states."""
+    earlier = stored_time(source, start, "end")
+    later = None if end is None else stored_time(source, end, "end")
+    if later is not None and earlier > later:
+        raise InputError(f"start ({earlier}) is after end ({later}); give the earlier time first")
+    return earlier, later
 
 
-def _kinds(window: Window) -> tuple[npt.NDArray[np.str_], Numbers]:
-    """What became of each pair that differs, and the number of the other wallet or -1."""
+def _kinds(window: Window) -> npt.NDArray[np.str_]:
+    """Name what became of each wallet and token that differs."""
     held_before, held_after = window.before.nonzero(), window.after.nonzero()
-    kind = np.select(
+    return np.select(
         [held_before & held_after, held_before, window.by_first_read],
         ["changed", "left", "first_seen"],
         "arrived",
     )
-    known = kind != "first_seen"
-    counterparty = np.full(len(kind), -1)
-    counterparty[known] = counterparties(window.rows(known))
-    return kind, counterparty
 
 
 def _frame(

@@ -23,6 +23,7 @@ from nftsync.frames._columns import (
     text,
 )
 from nftsync.frames._contracts import contract_groups
+from nftsync.frames._filters import GroupNames, WalletIds
 from nftsync.frames._given import (
     Given,
     contract_names,
@@ -31,7 +32,6 @@ from nftsync.frames._given import (
     text_column,
 )
 from nftsync.frames._source import Numbers
-from nftsync.frames._tables import WalletIds
 from nftsync.store.contracts import BETWEEN, NUMBER
 
 __all__ = ["editions", "series_names"]
@@ -88,9 +88,15 @@ _GREATEST = 2**63 - 1
 
 
 def editions(
-    holdings: Given = None, *, exclude: WalletIds = (), amounts: AmountKind = None
+    holdings: Given = None,
+    *,
+    wallet: WalletIds | None = None,
+    group: GroupNames | None = None,
+    contract: str | None = None,
+    exclude: WalletIds = (),
+    amounts: AmountKind = None,
 ) -> pd.DataFrame:
-    """How much of each series of editions is held, and which numbers are not.
+    """Return how much of each series of editions is held, and which numbers are not.
 
     A series is the tokens of one contract that have the same total of editions and the same name,
     apart from a number at the end of the name that is the token's own edition number (`#12`,
@@ -101,6 +107,9 @@ def editions(
 
     Args:
         holdings: a frame as `frames.holdings` returns it, or what to read it from.
+        wallet: of a database, only what these wallets hold.
+        group: of a database, only what wallets of these groups hold.
+        contract: of a database, only tokens of this contract.
         exclude: wallets to leave out; one or several, by id or label.
         amounts: what `held` is to be, as `nftsync.frames` tells.
 
@@ -130,10 +139,19 @@ def editions(
 
     Raises:
         InputError: the frame lacks a column or has an unusable one, the amounts do not fit the
-            `amounts` that was asked for, or an excluded wallet is none.
+            `amounts` that was asked for, an excluded wallet is none, or a filter is, or is one of a
+            frame.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    held = given_holdings(holdings, exclude, needs=_NEEDS, wants=("collection",))
+    held = given_holdings(
+        holdings,
+        exclude,
+        wallet=wallet,
+        group=group,
+        contract=contract,
+        needs=_NEEDS,
+        wants=("collection",),
+    )
     return _measured(_read(held), amounts)
 
 

@@ -113,6 +113,10 @@ _CONTRACT = _as_in("holdings", "contract_address contract collection")
 _WHICH_TOKEN = _as_in("holdings", "token_id contract_address contract collection name")
 _WHOSE = _as_in("holdings", "wallet_id wallet_label")
 _CALLED = _CONTRACT["collection"].source
+_INFERRED = (
+    f"{MIRROR}inferred: the only loss and gain of the same amount that were observed within"
+    " overlapping times; the provider's document names no transfers"
+)
 _TOKENS = _count("tokens", "distinct tokens that are held")
 _HOLDERS = _count("wallets", "wallets that hold more than zero of one")
 _UNKNOWN = _count("holdings", "holdings whose amount is no whole number")
@@ -164,14 +168,42 @@ _MEASURED: Final[dict[str, dict[str, Note]]] = {
             f"{MIRROR}the change log between the two times",
         ),
         "counterparty_wallet_id": _text(
-            "the only other wallet whose amount of the token moved by just as much the other way",
-            f"{MIRROR}inferred; the provider's document names no transfers",
+            "the other wallet, if a single transfer explains the row; missing: unknown",
+            f"{MIRROR}the wallet's only movement of the token between the two times, as in"
+            " `frames.transfers`",
             "UUID",
         ),
         "counterparty_label": _text(
-            "what that wallet is called; missing: it has no label", f"{MIRROR}as wallet_label"
+            "that wallet's label; missing: it has none", f"{MIRROR}as wallet_label"
         ),
         "changed_at": _time("the last change until `end`", _LOGGED),
+    },
+    "transfers": {
+        "observed_at": _time(
+            "when the movement was first observed: it happened until then",
+            "when the change was stored; of the two sides of a transfer the earlier time",
+        ),
+        "observed_after": _time(
+            "the observation before it: it happened after that; missing: unknown",
+            "start of the wallet's last complete read before the change; of the two sides of a"
+            " transfer the later time",
+        ),
+        **_WHICH_TOKEN,
+        "amount": _exact("how much moved, exact; missing: an amount is not usable"),
+        "from_wallet_id": _text("the wallet that sent it; missing: unknown", _INFERRED, "UUID"),
+        "from_label": _text("that wallet's label", f"{MIRROR}as wallet_label"),
+        "to_wallet_id": _text("the wallet that received it; missing: unknown", _INFERRED, "UUID"),
+        "to_label": _text("that wallet's label", f"{MIRROR}as wallet_label"),
+        "kind": _text(
+            "transfer (both sides are known), received or sent (the other side is unknown, or has"
+            " more than one candidate)",
+            _INFERRED,
+        ),
+        "webhook_id": _text(
+            "a webhook that led to the observation; missing: a sync made it",
+            _as_in("changes", "webhook_id")["webhook_id"].source,
+            "UUID",
+        ),
     },
     "holdings_over_time": {
         "at": _time("when something changed, or a period's end", _LOGGED),
@@ -203,8 +235,11 @@ _MEASURED: Final[dict[str, dict[str, Note]]] = {
         "unknown_amounts": _UNKNOWN,
     },
     "overlap": {
-        "contract_a": _text("one contract, the lesser text", f"{RECORD}contractAddress"),
-        "contract_b": _text("the other", f"{RECORD}contractAddress"),
+        "contract_a": _text(
+            "one contract, the lesser text; in one spelling, as `contract`",
+            f"{RECORD}contractAddress",
+        ),
+        "contract_b": _text("the other contract, the same way", f"{RECORD}contractAddress"),
         "collection_a": _text("what the one is called", _CALLED),
         "collection_b": _text("what the other is called", _CALLED),
         "wallets_a": _count("wallets", "holders of the one"),

@@ -16,10 +16,10 @@ import pyarrow as pa
 from nftsync.errors import InputError, NftsyncWarning
 from nftsync.frames._columns import INTEGER, TEXT, frame_of, integers, shown
 from nftsync.frames._columns import text as text_column
-from nftsync.frames._contracts import has_names
 from nftsync.frames._source import IN_JSON, Parameters, Source, Store, positions, reading
 from nftsync.frames._tokens import NAMING, read_tokens
 from nftsync.store.contracts import contract_key
+from nftsync.store.filters import has_names
 from nftsync.text import without_controls
 
 __all__ = ["find"]
@@ -153,7 +153,7 @@ def _wallets(source: Source, wanted: str) -> Iterator[_Found]:
 
 
 def _collections(source: Source, wanted: str) -> Iterator[_Found]:
-    if not has_names(source):
+    if not has_names(source.cursor):
         return
     meant = _ids(wanted)
     rows = source.rows("SELECT contract, name FROM contracts WHERE names_seen IS NOT NULL")
@@ -218,7 +218,7 @@ def _counts(
 def _near(source: Source, wanted: str) -> list[str]:
     """Names that are near a text which nothing is called."""
     names = [row[0] for row in source.rows("SELECT label FROM wallets WHERE label IS NOT NULL")]
-    if has_names(source):
+    if has_names(source.cursor):
         rows = source.rows("SELECT name FROM contracts WHERE name IS NOT NULL")
         names += [row[0] for row in rows]
     begin = [f'"{word[:_BEGINNING]}"*' for word in _words(wanted)]

@@ -9,9 +9,10 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.frames._columns import INTEGER, TEXT, integers, moments, text, times
+from nftsync.frames._filters import Filters, GroupNames, WalletIds, filters_of
 from nftsync.frames._holding_ages import ages
 from nftsync.frames._holdings import Readable
-from nftsync.frames._source import Source, Store, reading
+from nftsync.frames._source import Parameters, Source, Store, reading
 from nftsync.text import visible
 from nftsync.times import now
 
@@ -52,11 +53,18 @@ class _Line:
     detail: str = ""
 
 
-def freshness(db: Store = None) -> pd.DataFrame:
-    """How fresh the data is: what was read last, what was not, and what waits.
+def freshness(
+    db: Store = None,
+    *,
+    wallet: WalletIds | None = None,
+    group: GroupNames | None = None,
+) -> pd.DataFrame:
+    """Return how fresh the data is: the last runs, wallets by how they were read, pending webhooks.
 
     Args:
         db: what to read, as `nftsync.frames` tells.
+        wallet: count only these wallets; runs and webhooks are always those of the whole database.
+        group: count only wallets of these groups.
 
     Returns:
         A row per `what`, always in this order, with `count` (`Int64`), `at` (a time, or NaT),
@@ -72,11 +80,13 @@ def freshness(db: Store = None) -> pd.DataFrame:
         - `webhooks pending` to `webhooks quarantined`: how many, and when the oldest came.
 
     Raises:
-        InputError: `db` is neither a path nor a connection.
+        InputError: there is no such wallet label or group, or `db` is neither a path nor a
+            connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     with reading(db) as source:
-        return freshness_with(source, wallet_groups(source))
+        filters = filters_of(source, wallet=wallet, group=group)
+        return freshness_with(source, wallet_groups(source, filters))
 
 
 def freshness_with(source: Source, wallets: Iterable[WalletGroup]) -> pd.DataFrame:
@@ -143,17 +153,24 @@ class WalletGroup:
         return _Line(self.what, self.count, self.at, names)
 
 
-def wallet_groups(source: Source) -> list[WalletGroup]:
-    """What `freshness` tells of wallets, always in this order."""
-    ((read, oldest),) = list(
-        source.rows("SELECT count(synced_at), min(synced_at) FROM wallets WHERE tracked")
-    )
-    names = _names(source, "tracked AND synced_at = ?", (oldest,), most=1)
+def wallet_groups(
+    source: Source,
+    filters: Filters = Filters(),  # noqa: B008 - it cannot change
+) -> list[WalletGroup]:
+    """Return what `freshness` tells of wallets, always in this order."""
+    which, values = filters.where()
+    query = f"SELECT count(synced_at), min(synced_at) FROM wallets WHERE tracked AND {which}"  # noqa: S608 - our own names
+    ((read, oldest),) = list(source.rows(query, values))
+    names = _names(source, f"tracked AND synced_at = ? AND {which}", (oldest, *values), most=1)
+
+    def group(what: str, where: str, status: tuple[str, ...], since: str) -> WalletGroup:
+        return _group(source, what, f"{where} AND {which}", (*status, *values), since)
+
     return [
         WalletGroup(_OLDEST, read, oldest, names),
-        _group(source, "wallets never read", _NEVER, (), "first_seen_at"),
-        _group(source, "failed wallets", _OF_STATUS, ("failed",), "synced_at"),
-        _group(source, "incomplete wallets", _OF_STATUS, ("incomplete",), "synced_at"),
+        group("wallets never read", _NEVER, (), "first_seen_at"),
+        group("failed wallets", _OF_STATUS, ("failed",), "synced_at"),
+        group("incomplete wallets", _OF_STATUS, ("incomplete",), "synced_at"),
     ]
 
 
@@ -170,16 +187,14 @@ def together(parts: Iterable[list[WalletGroup]]) -> list[WalletGroup]:
 
 
 def _group(
-    source: Source, what: str, where: str, parameters: tuple[str, ...], since: str
+    source: Source, what: str, where: str, parameters: Parameters, since: str
 ) -> WalletGroup:
     query = f"SELECT count(*), min({since}) FROM wallets WHERE {where}"  # noqa: S608 - our own names
     ((count, at),) = list(source.rows(query, parameters))
     return WalletGroup(what, count, at, _names(source, where, parameters, most=_NAMED))
 
 
-def _names(
-    source: Source, where: str, parameters: tuple[str | None, ...], *, most: int
-) -> list[str]:
+def _names(source: Source, where: str, parameters: Parameters, *, most: int) -> list[str]:
     rows = source.rows(
         f"SELECT label, wallet_id, error FROM wallets WHERE {where}"  # noqa: S608 - our own names
         " ORDER BY wallet_no LIMIT ?",

@@ -15,10 +15,10 @@ from nftsync.errors import InputError
 from nftsync.exact_sum import is_zero
 from nftsync.frames._columns import TEXT, coded, first_of_each
 from nftsync.frames._contracts import collections_of, contract_groups, contract_keys
+from nftsync.frames._filters import GroupNames, WalletIds, filters_of
 from nftsync.frames._holdings import read_holdings
 from nftsync.frames._source import Numbers, Store, reading
-from nftsync.frames._tables import WalletIds, wallet_ids
-from nftsync.store.labels import Labelled, given_wallets, ids_named
+from nftsync.store.labels import Labelled, given_wallets, ids_in, ids_named
 
 __all__ = [
     "ADDRESSES",
@@ -46,6 +46,9 @@ def given_holdings(
     holdings: Given,
     exclude: WalletIds = (),
     *,
+    wallet: WalletIds | None = None,
+    group: GroupNames | None = None,
+    contract: str | None = None,
     needs: Sequence[str] = ("wallet_id", "token_id", "amount"),
     wants: Sequence[str] = (),
 ) -> pd.DataFrame:
@@ -60,6 +63,9 @@ def given_holdings(
             configured database.
         exclude: one wallet or several, whose rows are left out: each by its id or its label, which
             a frame has in `wallet_label`.
+        wallet: of a database, only what these wallets hold.
+        group: of a database, only what wallets of these groups hold.
+        contract: of a database, only tokens of this contract.
         needs: names of the columns that are needed; `wallet_id` and `amount` always are.
         wants: names of columns that are of use where the frame has them.
 
@@ -70,17 +76,26 @@ def given_holdings(
 
     Raises:
         InputError: a column is missing or stands twice, an id is missing, an amount is no whole
-            number, or an excluded wallet is none.
+            number, an excluded wallet is none, a filter names nothing that the database has, or a
+            filter was given for a frame.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     needs = list(dict.fromkeys((*needs, "wallet_id", "amount")))
     if isinstance(holdings, pd.DataFrame):
         frame = holdings
+        for name, value in (("wallet", wallet), ("group", group), ("contract", contract)):
+            if value is not None:
+                raise InputError(
+                    f"{name}= filters what is read from a database; of a frame, select the rows:"
+                    " holdings[holdings[...] == ...]"
+                )
         left_out = set(ids_named(given_wallets(exclude), lambda: _labelled(frame)))
     else:
         with reading(holdings) as source:
-            left_out = set(wallet_ids(source, exclude))
-            frame = read_holdings(source, needs={*needs, *wants, "amount_text"}, amounts="exact")
+            left_out = set(ids_in(source.cursor, exclude))
+            filters = filters_of(source, wallet=wallet, group=group, contract=contract)
+            columns = {*needs, *wants, "amount_text"}
+            frame = read_holdings(source, filters, needs=columns, amounts="exact")
     need_columns(frame, needs)
     for name in {"wallet_id", *needs}.intersection(_IDS):
         if frame[name].isna().any():

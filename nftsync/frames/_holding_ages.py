@@ -21,8 +21,9 @@ from nftsync.frames._columns import (
     stored_time,
     times,
 )
+from nftsync.frames._filters import GroupNames, WalletIds, filters_of
 from nftsync.frames._source import Source, Store, positions, reading
-from nftsync.frames._tables import WalletIds, WalletNames, wallet_names, wallet_numbers
+from nftsync.frames._tables import WalletNames, wallet_names, wallet_numbers
 from nftsync.frames._tokens import NAMING, Tokens, read_tokens
 from nftsync.times import now
 
@@ -56,10 +57,13 @@ def holding_ages(
     db: Store = None,
     *,
     at: Moment | None = None,
+    wallet: WalletIds | None = None,
+    group: GroupNames | None = None,
+    contract: str | None = None,
     exclude: WalletIds = (),
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
-    """How long each holding has been there: a row per wallet and token that it holds.
+    """Return how long each holding has been there: a row per wallet and token that it holds.
 
     A holding's age is that of its present stretch of amounts above zero: what was sold and came
     back begins anew, what only grew or shrank does not. A balance of 0 is no holding.
@@ -68,6 +72,9 @@ def holding_ages(
         db: what to read, as `nftsync.frames` tells.
         at: the holdings that were known at this time, and their age then; None is now. Text, a
             date (its end) or a datetime.
+        wallet: only what these wallets hold.
+        group: only what wallets of these groups hold.
+        contract: only tokens of this contract.
         exclude: one wallet or several, by id or label, whose rows are left out.
         amounts: what `amount` is to be, as `nftsync.frames` tells.
 
@@ -80,22 +87,26 @@ def holding_ages(
         read, so it has been held for `age` at least, and nobody knows how much longer.
 
     Raises:
-        InputError: `at` is no time, a wallet is none, the amounts do not fit the `amounts` that was
-            asked for, or `db` is neither a path nor a connection.
+        InputError: there is no such time, wallet label, group or contract; the amounts do not fit
+            the `amounts` that was asked for; or `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     with reading(db) as source:
+        filters = filters_of(source, wallet=wallet, group=group, contract=contract)
         moment = None if at is None else stored_time(source, at, "end")
         if moment is None:
-            balances, last = read_balances(source, None, None), GREATEST
+            balances, last = read_balances(source, filters), GREATEST
         else:
-            balances = balances_at(source, moment, None)
+            balances = balances_at(source, moment, filters)
             last = source.first_change("balance_change_rows", moment, later=True) - 1
         kept = balances.amounts.nonzero()
         kept &= ~np.isin(balances.wallets, wallet_numbers(source, exclude))
+        tokens = read_tokens(source, NAMING, wanted=np.unique(balances.tokens), as_of=moment)
+        if filters.contract is not None:
+            token = positions(tokens.numbers, balances.tokens)
+            kept &= tokens.of_contract(filters.contract)[token]
         balances = balances.chosen(kept)
         censored = _censored(source, balances, last)
-        tokens = read_tokens(source, NAMING, as_of=moment)
         names = wallet_names(source, balances.wallets)
     return _frame(balances, censored, tokens, names, now() if moment is None else moment, amounts)
 

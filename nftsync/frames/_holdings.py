@@ -29,7 +29,8 @@ from nftsync.frames._columns import (
     text,
     times,
 )
-from nftsync.frames._contracts import CONTRACT_COLUMNS, chosen_contract, names_contract
+from nftsync.frames._contracts import CONTRACT_COLUMNS
+from nftsync.frames._filters import Filters, GroupNames, WalletIds, filters_of
 from nftsync.frames._nothing import why_nothing
 from nftsync.frames._source import (
     IN_JSON,
@@ -39,7 +40,6 @@ from nftsync.frames._source import (
     positions,
     reading,
 )
-from nftsync.frames._tables import WalletIds, wallet_ids
 from nftsync.frames._tokens import Tokens, finished, read_tokens
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.catalog import TABLES
@@ -87,17 +87,18 @@ def holdings(
     db: Store = None,
     *,
     wallet: WalletIds | None = None,
+    group: GroupNames | None = None,
     contract: str | None = None,
     as_of: Moment | None = None,
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
-    """Who holds what: a row per wallet and token that the provider lists, zero amounts included.
+    """Return who holds what: a row per wallet and token that is listed, amounts of 0 included.
 
     Args:
         db: what to read, as `nftsync.frames` tells.
-        wallet: only this wallet, or these; by id or label. An unknown id has no rows.
-        contract: only tokens of this contract: its address (of `0x` and 40 hex digits in any
-            case, any other exactly), or the name of a collection, if only one has it.
+        wallet: only what these wallets hold.
+        group: only what wallets of these groups hold.
+        contract: only tokens of this contract.
         as_of: the balances and metadata that were known at this time; labels, groups and status
             of wallets and names of collections are today's. Text, a date (its end) or a
             datetime.
@@ -121,16 +122,14 @@ def holdings(
             not read by then: nobody knows whether something was held.
 
     Raises:
-        InputError: no wallet, or no collection, is called so, or several are; `as_of` is no time;
-            the amounts do not fit the `amounts` that was asked for; or `db` is neither a path nor a
-            connection.
+        InputError: there is no such wallet label, group, contract or time; the amounts do not fit
+            the `amounts` that was asked for; or `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     with reading(db) as source:
-        found = read_holdings(
-            source, wallet=wallet, contract=contract, as_of=as_of, amounts=amounts
-        )
-        unknown = why_nothing(source, wallet, contract, as_of) if found.empty else None
+        filters = filters_of(source, wallet=wallet, group=group, contract=contract)
+        found = read_holdings(source, filters, as_of=as_of, amounts=amounts)
+        unknown = why_nothing(source, filters, as_of) if found.empty else None
     if unknown is not None:
         warnings.warn(unknown, NftsyncWarning, stacklevel=2)
     return found
@@ -138,9 +137,8 @@ def holdings(
 
 def read_holdings(
     db: Store | Source = None,
+    filters: Filters = Filters(),  # noqa: B008 - it cannot change
     *,
-    wallet: WalletIds | None = None,
-    contract: str | None = None,
     as_of: Moment | None = None,
     amounts: AmountKind = None,
     needs: Collection[str] | None = None,
@@ -149,8 +147,7 @@ def read_holdings(
 
     Args:
         db: see `holdings`.
-        wallet: see `holdings`.
-        contract: see `holdings`.
+        filters: the wallets and the contract that are needed.
         as_of: see `holdings`.
         amounts: see `holdings`.
         needs: names of the columns that are needed; None, or a name that `holdings` has not, is
@@ -163,19 +160,17 @@ def read_holdings(
     if needs is None or not set(_COLUMNS).issuperset(needs):
         needs = _COLUMNS
     content = [name for name in (*CONTENT_COLUMNS, *CONTRACT_COLUMNS) if name in needs]
+    contract, ids = filters.contract, filters.wallet_ids
     if contract is not None:
         content = list(dict.fromkeys(("contract_address", *content)))
     with reading(db) as source:
         moment = None if as_of is None else stored_time(source, as_of, "end")
-        ids = None if wallet is None else wallet_ids(source, wallet)
-        contract = chosen_contract(source, contract)
         holders, about = _read_wallets(source, ids)
-        chosen = None if ids is None else holders
         if moment is None:
-            balances = read_balances(source, chosen, contract)
+            balances = read_balances(source, filters)
             around = None
         else:
-            balances = balances_at(source, moment, chosen)
+            balances = balances_at(source, moment, filters)
             around = read_confirmations(source, moment, holders, everything=ids is None)
         narrow = ids is not None or (contract is not None and moment is None)
         tokens = read_tokens(
@@ -215,8 +210,7 @@ def _joined(
     token = positions(tokens.numbers, balances.tokens)
     rows = (holder >= 0) & (token >= 0)
     if contract is not None:
-        same = names_contract(tokens.content["contract_address"], contract)
-        rows &= np.append(same, False)[token]
+        rows &= tokens.of_contract(contract)[token]
     balances, holder, token = balances.chosen(rows), holder[rows], token[rows]
     by_holder, by_token = pa.array(holder), pa.array(token)
     synced = about["synced_at"]

@@ -1,13 +1,12 @@
-"""Why there are no holdings where that does not say that nothing was held."""
+"""Explanations for an empty holdings frame."""
 
 from __future__ import annotations
 
 import json
 
 from nftsync.frames._columns import Moment, shown, stored_time
-from nftsync.frames._contracts import chosen_contract, is_contract
 from nftsync.frames._source import IN_JSON, Parameters, Source
-from nftsync.frames._tables import WalletIds, wallet_ids
+from nftsync.store.filters import Filters, is_contract
 from nftsync.text import counted
 
 __all__ = ["why_nothing"]
@@ -22,15 +21,12 @@ _FIRST = """
 """
 
 
-def why_nothing(
-    source: Source, wallet: WalletIds | None, contract: str | None, as_of: Moment | None
-) -> str | None:
-    """What is not known about holdings of which there are no rows.
+def why_nothing(source: Source, filters: Filters, as_of: Moment | None) -> str | None:
+    """Return what is not known about holdings of which there are no rows.
 
     Args:
         source: where to read.
-        wallet: the wallets that were asked for, by id or label; None is all.
-        contract: the contract that was asked for; None is any.
+        filters: the wallets and the contract that were asked for.
         as_of: the time that was asked for; None is now.
 
     Returns:
@@ -38,8 +34,8 @@ def why_nothing(
     """
     which, whose = "", ""
     parameters: Parameters = ()
-    if wallet is not None:
-        ids = wallet_ids(source, wallet)
+    ids = filters.wallet_ids
+    if ids is not None:
         if not ids:
             return None
         parameters = (json.dumps(ids),)
@@ -63,7 +59,7 @@ def why_nothing(
             f"nothing is known{whose} of {moment}: the first read that was stored is of {first},"
             " so there may have been holdings; ask for a time from then on"
         )
-    if (contract := chosen_contract(source, contract)) is not None:
+    if (contract := filters.contract) is not None:
         query = f"SELECT 1 FROM tokens WHERE {is_contract(contract)} LIMIT 1"  # noqa: S608 - our own names
         if not any(source.rows(query, (contract,))):
             return (

@@ -28,9 +28,10 @@ from nftsync.frames._columns import (
     times,
 )
 from nftsync.frames._contracts import contract_columns, contract_groups
+from nftsync.frames._filters import Filters, GroupNames, WalletIds, filters_of
 from nftsync.frames._given import ADDRESSES
 from nftsync.frames._source import Numbers, Source, Store, positions, reading
-from nftsync.frames._tables import WalletIds, wallet_numbers
+from nftsync.frames._tables import wallet_numbers
 from nftsync.text import counted
 from nftsync.times import parse_duration
 
@@ -113,10 +114,13 @@ def holdings_over_time(
     end: Moment | None = None,
     every: str | timedelta | None = None,
     *,
+    wallet: WalletIds | None = None,
+    group: GroupNames | None = None,
+    contract: str | None = None,
     exclude: WalletIds = (),
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
-    """How many holdings were known of at each time, and their amount, from the change log.
+    """Return how many holdings were known at each time, and their amount, from the change log.
 
     A holding is a wallet with more than zero of a token. It counts from when a read found it, maybe
     long after it began. First reads of wallets are no growth: what they show was held before,
@@ -132,6 +136,9 @@ def holdings_over_time(
         end: the last time; None, or one later than that, is the last read.
         every: a row per group for the end of each period in UTC, such as `1h`, `1d`, `7d` (from
             Monday) or a timedelta. None: only where something changed.
+        wallet: only what these wallets held.
+        group: only what wallets of these groups held.
+        contract: only tokens that are of this contract today.
         exclude: wallets to leave out; one or several, by id or label.
         amounts: what `amount` is to be, as `nftsync.frames` tells.
 
@@ -144,9 +151,9 @@ def holdings_over_time(
         number.
 
     Raises:
-        InputError: a time, `by`, `every` or a wallet is none, `start` is after `end`, the periods
-            and groups are too many, the amounts do not fit the `amounts` that was asked for, or
-            `db` is neither a path nor a connection.
+        InputError: a time, `by`, `every`, a wallet label, group or contract is none, `start` is
+            after `end`, the periods and groups are too many, the amounts do not fit the `amounts`
+            that was asked for, or `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     if by is not None and by not in BY:
@@ -161,8 +168,9 @@ def holdings_over_time(
             raise InputError(
                 f"start ({begins}) is after end ({until}); give the earlier time first"
             )
+        filters = filters_of(source, wallet=wallet, group=group, contract=contract)
         left_out = wallet_numbers(source, exclude)
-        wallets, tokens, steps = _read_steps(source, until, left_out)
+        wallets, tokens, steps = _read_steps(source, until, filters, left_out)
         ends = _last_read(source, until)
         names: dict[str, pa.Array] = {}
         if by is not None:
@@ -181,7 +189,7 @@ def holdings_over_time(
 
 
 def _read_steps(
-    source: Source, until: str | None, left_out: Numbers
+    source: Source, until: str | None, filters: Filters, left_out: Numbers
 ) -> tuple[Numbers, Numbers, Steps]:
     """The wallet, the token and what came of each change, all of one group."""
     last = GREATEST
@@ -191,6 +199,7 @@ def _read_steps(
         source,
         *("wallet_no", "token_no", "old_amount", "new_amount", "observed_at", "baseline"),
         last=last,
+        filters=filters,
     )
     both = Amounts(pa.concat_arrays([old, new]))
     before, after = np.split(both.codes, 2)

@@ -18,6 +18,7 @@ from nftsync.errors import InputError
 from nftsync.exact_sum import NOT_EXACT
 from nftsync.frames._columns import INTEGER, TEXT, coded, frame_of, text
 from nftsync.frames._contracts import CONTRACT_COLUMNS
+from nftsync.frames._filters import filters_of
 from nftsync.frames._source import Numbers, Store, positions, reading
 from nftsync.frames._tokens import Tokens, read_tokens
 from nftsync.provider.images import image_address, origin
@@ -183,14 +184,16 @@ def quality(
     required: Iterable[str] = ("name", "image"),
     base_url: str | None = None,
     held: bool = False,
+    contract: str | None = None,
 ) -> pd.DataFrame:
-    """Missing and broken metadata: a row per token and field, the tokens in the order first seen.
+    """Return missing and broken metadata: a row per token and field, in the order tokens came.
 
     Args:
         db: what to read, as `nftsync.frames` tells.
         required: the fields that every token should have; others may be missing.
         base_url: the provider's address, whose own images are fine too, also by `http:`.
         held: only tokens of which a wallet holds more than zero; else all that were ever seen.
+        contract: only tokens of this contract.
 
     Returns:
         `token_id`, `contract_address`, `contract`, `collection`, `name`, `field` (a column of
@@ -209,8 +212,8 @@ def quality(
         Source: provider's document, sections Token and TokenMetadata, which says types only.
 
     Raises:
-        InputError: a required field is none, `base_url` is no URL, or `db` is neither a path nor
-            a connection.
+        InputError: a required field is none, `base_url` is no URL, there is no such contract, or
+            `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     needed = _checked(required)
@@ -221,12 +224,16 @@ def quality(
         numbers = tokens.numbers
         if held:
             (numbers,) = source.columns(_HELD, [INTEGER])
+        chosen = filters_of(source, contract=contract).contract
         listed, amounts = source.columns(_BAD_AMOUNTS, [INTEGER, TEXT])
     rows = positions(tokens.numbers, listed.to_numpy())
     bad = _problems(rows, "amount", "not 1 to 100 digits", amounts)
     found = pd.concat([*_all_problems(tokens, needed, base_url), bad])
     # Of one token and field, the reason that counts was found first.
-    found = found[np.isin(tokens.numbers, numbers)[found["row"]]].drop_duplicates(["row", "field"])
+    wanted = np.isin(tokens.numbers, numbers)
+    if chosen is not None:
+        wanted &= tokens.of_contract(chosen)[:-1]
+    found = found[wanted[found["row"]]].drop_duplicates(["row", "field"])
     found["field"] = pd.Categorical(found["field"], [*_FIELDS, *_WITHOUT_COLUMN])
     found = found.sort_values(["row", "field"])
     value = found["value"].str

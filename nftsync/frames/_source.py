@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from nftsync.errors import InputError, StoreError
 from nftsync.store.database import connect_reader, explained
-from nftsync.store.present import known_time
-from nftsync.store.schema import check_schema
+from nftsync.store.present import first_row
+from nftsync.store.schema import upgraded
 
 __all__ = [
     "IN_JSON",
@@ -53,18 +53,18 @@ Parameters: TypeAlias = tuple[object, ...]
 
 
 class Source:
-    """A database within one read transaction: everything read through it is of one moment."""
+    """A database within one read transaction: everything read through it is of one moment.
+
+    Attributes:
+        cursor: what functions of `store` look things up with.
+    """
 
     def __init__(self, cursor: sqlite3.Cursor) -> None:
-        self._cursor = cursor
+        self.cursor = cursor
 
     def rows(self, query: str, parameters: Parameters = ()) -> Iterator[tuple[Any, ...]]:
         """Read rows one by one; end this before the next query begins."""
-        return self._cursor.execute(query, parameters)
-
-    def known_time(self, moment: str) -> str:
-        """Make sure that a time is not still to come, as `store.present` tells."""
-        return known_time(self._cursor, moment)
+        return self.cursor.execute(query, parameters)
 
     def columns(
         self, query: str, types: Sequence[pa.DataType], parameters: Parameters = ()
@@ -74,7 +74,7 @@ class Source:
         Raises:
             StoreError: a text is not UTF-8.
         """
-        cursor = self._cursor.execute(query, parameters)
+        cursor = self.cursor.execute(query, parameters)
         chunks: list[list[pa.Array]] = [[pa.array([], kind)] for kind in types]
         try:
             while rows := cursor.fetchmany(_CHUNK):
@@ -114,41 +114,14 @@ class Source:
         """A WHERE clause for the wanted numbers, or none where that would read most of it."""
         if wanted is None:
             return "", ()
-        greatest = self._cursor.execute(f"SELECT max({number}) FROM {table}").fetchone()[0]  # noqa: S608 - our own names
+        greatest = self.cursor.execute(f"SELECT max({number}) FROM {table}").fetchone()[0]  # noqa: S608 - our own names
         if len(wanted) * 3 > (greatest or 0):
             return "", ()
         return f" WHERE {number} {IN_JSON}", (as_json(wanted),)
 
     def first_change(self, table: str, moment: str, *, later: bool, key: str = "change_id") -> int:
-        """Find where in a log a time begins: logs have no index by time.
-
-        Times never decrease from one row to the next, so this bisects over the key.
-
-        Args:
-            table: the log, of changes or of states.
-            moment: a time in the stored form.
-            later: begin with the first row after the time, else with the first at or after it.
-            key: what numbers its rows.
-
-        Returns:
-            A number that all rows from that time on reach, and none before does.
-        """
-        bounds = self._cursor.execute(
-            # Two queries: SQLite looks both ends up in its tree, but scans for both in one.
-            f"SELECT (SELECT min({key}) FROM {table}), (SELECT max({key}) FROM {table})"  # noqa: S608 - our own names
-        ).fetchone()
-        if bounds[0] is None:
-            return 0
-        low, high = bounds[0], bounds[1] + 1
-        next_row = f"SELECT {key}, observed_at FROM {table} WHERE {key} >= ? ORDER BY {key} LIMIT 1"  # noqa: S608 - our own names
-        while low < high:
-            middle = (low + high) // 2
-            number, seen = self._cursor.execute(next_row, (middle,)).fetchone()
-            if seen > moment or (seen == moment and not later):
-                high = middle
-            else:
-                low = number + 1
-        return int(low)
+        """Find where in a log a time begins, as `store.present` does."""
+        return first_row(self.cursor, table, moment, later=later, key=key)
 
 
 def as_json(numbers: Numbers) -> str:
@@ -209,27 +182,34 @@ def reading(db: Store | Source) -> Iterator[Source]:
 @contextmanager
 def _one_moment(connection: sqlite3.Connection, name: str | None = None) -> Iterator[Source]:
     text_factory = connection.text_factory
+    connection.text_factory = str
+    try:
+        with (
+            upgraded(connection, name or _file_of(connection)) as readable,
+            _read(readable) as source,
+        ):
+            yield source
+    finally:
+        connection.text_factory = text_factory
+
+
+@contextmanager
+def _read(connection: sqlite3.Connection) -> Iterator[Source]:
     own = not connection.in_transaction
     with closing(connection.cursor()) as cursor:
         cursor.row_factory = None
-        connection.text_factory = str
         try:
             if own:
                 cursor.execute("BEGIN DEFERRED")
-            _check(connection, name or _file_of(cursor))
             yield Source(cursor)
         finally:
-            connection.text_factory = text_factory
             if own and connection.in_transaction:
                 # Nothing was written; a rollback would break off the caller's other cursors.
                 connection.execute("COMMIT")
 
 
-def _file_of(cursor: sqlite3.Cursor) -> str:
-    files = {row[1]: row[2] for row in cursor.execute("PRAGMA database_list")}
+def _file_of(connection: sqlite3.Connection) -> str:
+    with closing(connection.cursor()) as cursor:
+        cursor.row_factory = None
+        files = {row[1]: row[2] for row in cursor.execute("PRAGMA database_list")}
     return files["main"] or "the database in memory"
-
-
-def _check(connection: sqlite3.Connection, name: str) -> None:
-    if check_schema(connection, name) == 0:
-        raise StoreError(f"{name} is empty; `nftsync sync` makes its tables")

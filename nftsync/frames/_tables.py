@@ -14,6 +14,7 @@ from nftsync.frames._amounts import AmountKind, Amounts, Exact, amount_columns, 
 from nftsync.frames._columns import (
     INTEGER,
     TEXT,
+    Moment,
     distinct_in_each,
     frame_of,
     moments,
@@ -21,7 +22,13 @@ from nftsync.frames._columns import (
     text,
     times,
 )
-from nftsync.frames._contracts import contract_columns, contract_groups, name_sources
+from nftsync.frames._contracts import (
+    contract_columns,
+    contract_groups,
+    name_sources,
+    names_contract,
+)
+from nftsync.frames._filters import GroupNames, WalletIds, filters_of
 from nftsync.frames._source import (
     IN_JSON,
     Numbers,
@@ -30,17 +37,15 @@ from nftsync.frames._source import (
     positions,
     reading,
 )
-from nftsync.store.labels import LABELLED, WalletIds, given_wallets, ids_named
+from nftsync.store.labels import ids_in
 
 __all__ = [
-    "WalletIds",
     "WalletNames",
     "collections",
     "most_held",
     "named_contracts",
     "runs",
     "token_changes",
-    "wallet_ids",
     "wallet_names",
     "wallet_numbers",
     "wallet_states",
@@ -88,7 +93,7 @@ def wallet_numbers(source: Source, wallet: WalletIds) -> Numbers:
     Raises:
         InputError: what is no id is not the label of one wallet.
     """
-    if not (ids := wallet_ids(source, wallet)):
+    if not (ids := ids_in(source.cursor, wallet)):
         return np.empty(0, dtype=np.int64)
     (numbers,) = source.columns(
         f"SELECT wallet_no FROM wallets WHERE wallet_id {IN_JSON}",  # noqa: S608 - our own names
@@ -98,16 +103,18 @@ def wallet_numbers(source: Source, wallet: WalletIds) -> Numbers:
     return np.asarray(numbers.to_numpy())
 
 
-def wallet_ids(source: Source, wallet: WalletIds) -> list[str]:
-    """The ids of one wallet or several, each named by its id or label; see `ids_named`."""
-    return ids_named(given_wallets(wallet), lambda: source.rows(LABELLED))
-
-
-def wallets(db: Store = None) -> pd.DataFrame:
-    """All known wallets, in the order they became known.
+def wallets(
+    db: Store = None,
+    *,
+    wallet: WalletIds | None = None,
+    group: GroupNames | None = None,
+) -> pd.DataFrame:
+    """Return the known wallets, in the order they became known.
 
     Args:
         db: what to read, as `nftsync.frames` tells.
+        wallet: only these wallets.
+        group: only wallets of these groups.
 
     Returns:
         A row per wallet: `wallet_id`, `label`, `wallet_group`, `tracked` (bool),
@@ -115,61 +122,80 @@ def wallets(db: Store = None) -> pd.DataFrame:
         `incomplete`, `failed`), `error`.
 
     Raises:
-        InputError: `db` is neither a path nor a connection.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
-    """
-    with reading(db) as source:
-        return read_table(source, "wallets")
-
-
-def wallet_states(db: Store = None, wallet: WalletIds | None = None) -> pd.DataFrame:
-    """The distinct states that wallets were found in, in the order they were stored.
-
-    Args:
-        db: what to read, as `nftsync.frames` tells.
-        wallet: one wallet or several, by id or label; None is all.
-
-    Returns:
-        A row per state: `wallet_id`, `first_read_at` and `last_read_at` (between which each read
-        found the same), `reads`, `body_sha256`, `run_id` (`Int64`).
-
-    Raises:
-        InputError: no wallet is called so, or several are; or `db` is neither a path nor a
+        InputError: there is no such wallet label or group, or `db` is neither a path nor a
             connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     with reading(db) as source:
-        if wallet is None:
-            return read_table(source, "wallet_states")
-        ids = json.dumps(wallet_ids(source, wallet))
-        return read_table(source, "wallet_states", f"WHERE wallet_id {IN_JSON}", (ids,))
+        return read_table(source, "wallets", filters_of(source, wallet=wallet, group=group))
 
 
-def runs(db: Store = None) -> pd.DataFrame:
-    """All runs of sync and replay, the oldest first.
+def wallet_states(
+    db: Store = None,
+    wallet: WalletIds | None = None,
+    *,
+    group: GroupNames | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+) -> pd.DataFrame:
+    """Return the distinct states that reads of wallets showed, in the order they were stored.
 
     Args:
         db: what to read, as `nftsync.frames` tells.
+        wallet: only states of these wallets.
+        group: only states of wallets of these groups.
+        since: only states whose last read was at this time or later.
+        until: only states whose first read was at this time or earlier.
+
+    Returns:
+        A row per state: `wallet_id`, `first_read_at` and `last_read_at` (between which each read
+        showed the same), `reads`, `body_sha256`, `run_id` (`Int64`).
+
+    Raises:
+        InputError: there is no such wallet label, group or time; or `db` is neither a path nor a
+            connection.
+        StoreError: the database is missing, is not nftsync's or cannot be read.
+    """
+    with reading(db) as source:
+        filters = filters_of(source, wallet=wallet, group=group, since=since, until=until)
+        times = ("last_read_at", "first_read_at")
+        return read_table(source, "wallet_states", filters, times=times)
+
+
+def runs(
+    db: Store = None, *, since: Moment | None = None, until: Moment | None = None
+) -> pd.DataFrame:
+    """Return the runs of sync and replay, the oldest first.
+
+    Args:
+        db: what to read, as `nftsync.frames` tells.
+        since: only runs that began at this time or later.
+        until: only runs that began at this time or earlier.
 
     Returns:
         A row per run: `run_id`, `kind`, `status`, `started_at`, `finished_at` (NaT while it
         runs), what it did (`wallets_total` to `retries`), `seconds`, `error`.
 
     Raises:
-        InputError: `db` is neither a path nor a connection.
+        InputError: a time is none, `since` is after `until`, or `db` is neither a path nor a
+            connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     with reading(db) as source:
-        return read_table(source, "sync_runs")
+        return read_table(source, "sync_runs", filters_of(source, since=since, until=until))
 
 
-def webhooks(db: Store = None) -> pd.DataFrame:
-    """All webhooks that were stored, in the order they came; without their bodies.
+def webhooks(
+    db: Store = None, *, since: Moment | None = None, until: Moment | None = None
+) -> pd.DataFrame:
+    """Return the stored webhooks without their bodies, in the order they came.
 
     The raw bytes (up to 256 KiB each) stay in the database: `SELECT body FROM webhooks`.
 
     Args:
         db: what to read, as `nftsync.frames` tells.
+        since: only webhooks that came at this time or later.
+        until: only webhooks that came at this time or earlier.
 
     Returns:
         A row per webhook: `webhook_id`, `organization_id`, `action`, `resource_type`,
@@ -178,39 +204,54 @@ def webhooks(db: Store = None) -> pd.DataFrame:
         `run_id` (`Int64`).
 
     Raises:
-        InputError: `db` is neither a path nor a connection.
+        InputError: a time is none, `since` is after `until`, or `db` is neither a path nor a
+            connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     with reading(db) as source:
-        return read_table(source, "webhooks")
+        return read_table(source, "webhooks", filters_of(source, since=since, until=until))
 
 
-def token_changes(db: Store = None) -> pd.DataFrame:
-    """The log of token metadata, the oldest change first; a token's first sight is no change.
+def token_changes(
+    db: Store = None,
+    *,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    contract: str | None = None,
+) -> pd.DataFrame:
+    """Return the changes of token metadata, the oldest first; a token's first sight is no change.
 
     Args:
         db: what to read, as `nftsync.frames` tells.
+        since: only changes observed at this time or later.
+        until: only changes observed at this time or earlier.
+        contract: only changes of tokens that are of this contract today.
 
     Returns:
         `change_id`, `token_id`, `before` and `after` (JSON text: objects of just the changed
         columns), `observed_at`, `run_id` (`Int64`), `webhook_id`.
 
     Raises:
-        InputError: `db` is neither a path nor a connection.
+        InputError: there is no such time or contract, `since` is after `until`, or `db` is neither
+            a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     with reading(db) as source:
-        return read_table(source, "token_changes")
+        filters = filters_of(source, since=since, until=until, contract=contract)
+        return read_table(source, "token_changes", filters)
 
 
-def collections(db: Store = None, *, amounts: AmountKind = None) -> pd.DataFrame:
-    """A row per contract, the one with the most holders first.
+def collections(
+    db: Store = None, *, contract: str | None = None, amounts: AmountKind = None
+) -> pd.DataFrame:
+    """Return a row per contract, the one with the most holders first.
 
     Addresses of `0x` and 40 hex digits are one contract whatever their case, and show as first
     spelled; tokens without a contract have a row of their own, whose address is missing.
 
     Args:
         db: what to read, as `nftsync.frames` tells.
+        contract: only this contract.
         amounts: what `amount` is to be, as `nftsync.frames` tells.
 
     Returns:
@@ -222,8 +263,8 @@ def collections(db: Store = None, *, amounts: AmountKind = None) -> pd.DataFrame
         token), `updated_at` (the latest change of a token's metadata).
 
     Raises:
-        InputError: the amounts do not fit the `amounts` that was asked for, or `db` is neither a
-            path nor a connection.
+        InputError: there is no such contract, the amounts do not fit the `amounts` that was asked
+            for, or `db` is neither a path nor a connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     with reading(db) as source:
@@ -232,8 +273,12 @@ def collections(db: Store = None, *, amounts: AmountKind = None) -> pd.DataFrame
             "token_no",
             [("contract_address", TEXT), ("first_seen_at", TEXT), ("updated_at", TEXT)],
         )
+        filters = filters_of(source, contract=contract)
+        condition, parameters = filters.where(key="no")
         wallet_no, token_no, amount = source.columns(
-            "SELECT wallet_no, token_no, amount FROM balance_rows", [INTEGER, INTEGER, TEXT]
+            f"SELECT wallet_no, token_no, amount FROM balance_rows WHERE {condition}",  # noqa: S608 - our own names
+            [INTEGER, INTEGER, TEXT],
+            parameters,
         )
         groups, contracts = contract_groups(addresses)
         named = named_contracts(source, contracts)
@@ -257,7 +302,10 @@ def collections(db: Store = None, *, amounts: AmountKind = None) -> pd.DataFrame
             "updated_at": times(latest.max().reindex(some).to_numpy("M8[us]")),
         }
     )
-    return most_held(frame[frame["tokens"] > 0], amounts)
+    rows = frame["tokens"] > 0
+    if filters.contract is not None:
+        rows &= names_contract(contracts, filters.contract)
+    return most_held(frame[rows], amounts)
 
 
 def named_contracts(source: Source, contracts: pa.Array) -> dict[str, Any]:

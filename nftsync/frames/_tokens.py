@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
@@ -24,7 +25,8 @@ from nftsync.frames._columns import (
     text,
     times,
 )
-from nftsync.frames._contracts import CONTRACT_COLUMNS, contract_columns
+from nftsync.frames._contracts import CONTRACT_COLUMNS, contract_columns, names_contract
+from nftsync.frames._filters import filters_of
 from nftsync.frames._source import (
     Numbers,
     Parameters,
@@ -61,6 +63,10 @@ class Tokens:
     token_ids: pa.Array
     content: dict[str, pa.Array]
     updated_at: Times
+
+    def of_contract(self, contract: str) -> npt.NDArray[np.bool_]:
+        """Tell which are of a contract, and False after the last, for a position of -1."""
+        return np.append(names_contract(self.content["contract_address"], contract), False)
 
     def named(self, rows: pa.Array) -> dict[str, Any]:
         """A frame's columns that tell which token it is, by position."""
@@ -184,13 +190,16 @@ def _last_changes(source: Source, numbers: Numbers, where: str, parameters: Para
     return latest[:-1]
 
 
-def tokens(db: Store = None, as_of: Moment | None = None) -> pd.DataFrame:
-    """All tokens that were ever seen, held or not, in the order they were first seen.
+def tokens(
+    db: Store = None, as_of: Moment | None = None, *, contract: str | None = None
+) -> pd.DataFrame:
+    """Return the tokens that were ever seen, held or not, in the order they were first seen.
 
     Args:
         db: what to read, as `nftsync.frames` tells.
         as_of: only tokens that were known at this time, with the metadata known then;
             `updated_at` is the last change until then. Text, a date (its end) or a datetime.
+        contract: only tokens of this contract.
 
     Returns:
         A row per token: `token_id`, `organization_id`, `contract_address` (as sent), `contract`
@@ -200,10 +209,12 @@ def tokens(db: Store = None, as_of: Moment | None = None) -> pd.DataFrame:
         `Int64`.
 
     Raises:
-        InputError: `as_of` is no time, or `db` is neither a path nor a connection.
+        InputError: `as_of` is no time, there is no such contract, or `db` is neither a path nor a
+            connection.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     with reading(db) as source:
+        chosen = filters_of(source, contract=contract).contract
         moment = None if as_of is None else stored_time(source, as_of, "end")
         names = (*_COLUMNS, "first_seen_at")
         found = read_tokens(source, names, as_of=moment)
@@ -216,6 +227,9 @@ def tokens(db: Store = None, as_of: Moment | None = None) -> pd.DataFrame:
             "updated_at": times(found.updated_at),
         }
     )
-    if moment is None:
-        return frame
-    return frame[first_seen_at <= moments(pa.array([moment]))[0]].reset_index(drop=True)
+    rows = np.ones(len(frame), dtype=np.bool_)
+    if moment is not None:
+        rows &= first_seen_at <= moments(pa.array([moment]))[0]
+    if chosen is not None:
+        rows &= found.of_contract(chosen)[:-1]
+    return frame if rows.all() else frame[rows].reset_index(drop=True)

@@ -98,13 +98,13 @@ class DemoResult(NamedTuple):
         seconds: for each change at the provider, how long it took until the database said so.
         webhooks: how many came, by state.
         holdings: who holds what now, one of `frames.holdings`.
-        changes: what came through webhooks: `wallet`, `name`, `before` and `after`.
+        transfers: the movements that webhooks led to, one of `frames.transfers`.
     """
 
     seconds: list[float]
     webhooks: dict[str, int]
     holdings: pd.DataFrame
-    changes: list[dict[str, str | None]]
+    transfers: pd.DataFrame
 
 
 def run_demo(
@@ -154,14 +154,9 @@ def run_demo(
         tell(again.summary())
     with closing(connect_reader(database)) as connection:
         webhooks = dict(connection.execute("SELECT state, count(*) FROM webhooks GROUP BY state"))
-        rows = connection.execute(
-            "SELECT w.label, t.name, c.old_amount, c.new_amount"
-            " FROM balance_changes c JOIN wallets w USING (wallet_id)"
-            " JOIN tokens t USING (token_id) WHERE c.webhook_id IS NOT NULL ORDER BY c.change_id"
-        )
-        heads = ("wallet", "name", "before", "after")
-        changes = [dict(zip(heads, row, strict=True)) for row in rows]
-    return DemoResult(seconds, webhooks, frames.holdings(database), changes)
+    transfers = frames.transfers(database)
+    followed = transfers[transfers["webhook_id"].notna()]
+    return DemoResult(seconds, webhooks, frames.holdings(database), followed)
 
 
 @contextmanager
@@ -183,7 +178,7 @@ def _following(database: Path, client: ClientConfig) -> Iterator[str]:
             yield receiver.url
         finally:
             # Rather than that its work was waited for in vain.
-            receiver.raise_what_ended_it()
+            receiver.failures.raise_first()
 
 
 def _let_change_hands(provider: SandboxServer, database: Path) -> list[float]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "begin_charts",
+    "captions",
     "headline",
     "lasting",
     "show_chart",
@@ -137,6 +138,10 @@ _HEADS = {
     "wallet_id": "wallet",
     "name": "NFT",
     "token_id": "NFT",
+    "from_label": "from",
+    "from_wallet_id": "from",
+    "to_label": "to",
+    "to_wallet_id": "to",
 }
 
 
@@ -263,26 +268,26 @@ def _trouble(counts: pd.Series) -> dict[str, object]:
 
 
 def window_start(db: Path, start: str | None = None, *, days: int = 30) -> pd.Timestamp:
-    """When what is compared begins, as one moment: a bare date would be a start here, an end there.
+    """Return the moment with which the present is compared.
 
     Args:
         db: the database.
-        start: the time as text, a date for its start; None for so many days ago, or the end of the
-            first sync where that is later: nothing was known before.
+        start: the time as text; a date means the end of that day, because it names a state. None
+            means so many days ago, or the end of the first sync if that is later.
         days: how many.
 
     Returns:
-        The time; that of the call where neither was given nor there was a sync yet.
+        The time; the current one if there is neither a text nor a sync.
 
     Raises:
-        InputError: the text is no time.
+        InputError: the text is not a time.
     """
     import pandas as pd
 
     from nftsync import frames
 
     if start is not None:
-        return pd.Timestamp(parse_time(start))
+        return pd.Timestamp(parse_time(start, "end"))
 
     now = pd.Timestamp.now("UTC").floor("s")
     runs = frames.runs(db)
@@ -328,6 +333,27 @@ def show_pictures(frame: pd.DataFrame, db: Path, most: int = 8) -> None:
         for url, name, about in zip(nfts["url"], names, nfts["about"], strict=True)
     ]
     _display_html(f'<div class="nftsync-pictures">{"".join(shown)}</div>')
+
+
+def captions(transfers: pd.DataFrame) -> list[list[str]]:
+    """Return the lines to show below the picture of each transfer: `from Auctions`, `to Treasury`.
+
+    Args:
+        transfers: as `frames.transfers` returns it, all rows or some of them.
+    """
+    from nftsync.frames import brief
+
+    sides = []
+    for side in ("from", "to"):
+        ids = f"{side}_wallet_id"
+        shown = brief(transfers[[f"{side}_label", ids]])
+        # The ids stand in for the labels if no wallet has one.
+        names = shown[shown.columns[0]] if len(shown.columns) else transfers[ids]
+        known = transfers[ids].notna()
+        sides.append(
+            [f"{side} {name}" if one else "" for name, one in zip(names, known, strict=True)]
+        )
+    return [list(filter(None, both)) for both in zip(*sides, strict=True)]
 
 
 def _display_html(page: str) -> None:

@@ -1,7 +1,7 @@
 """The second step of a run: what was read becomes a bucket's rows, and its changes are logged.
 
 It asks nobody: from the version that the run begins at, the reads that were handed over and the
-verdict on removals, it works out the same rows however often it is made.
+decision on removals, it works out the same rows however often it is made.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ import pyarrow as pa
 
 from nftsync.lake.bucket import BALANCES, mirror_of
 from nftsync.lake.order import Order, Report, hand_over, report_of
+from nftsync.lake.past import DAY, last_numbers
 from nftsync.lake.reading import plan_of, reads_of
 from nftsync.lake.rows import TABLES, bucket_of, from_mirror
-from nftsync.pull.brake import RemovalBrake
+from nftsync.pull.removal_guard import RemovalGuard
 from nftsync.records import Applied, WalletRead
 from nftsync.store import removals
 from nftsync.store.database import over_keys
 from nftsync.store.mirror import Mirror
 from nftsync.store.runs import Counts
-from nftsync.store.wallets import register
+from nftsync.store.wallets import forget_answers, register
+from nftsync.times import shifted
 
 __all__ = ["ApplyReport", "Seen", "apply_bucket"]
 
@@ -56,12 +58,15 @@ class ApplyReport(Report, kw_only=True):
 
     Attributes:
         counts: of balances.
-        changed: wallets that were read well and in which something changed.
-        held: wallets of which something is held back.
+        changed: wallets that were read well and whose balances changed.
+        showed: the reads of other wallets that showed this bucket a changed token first: the
+            bucket, and the sequence number of the read.
+        held: wallets with removals held for review.
     """
 
     counts: Counts = msgspec.field(default_factory=Counts)
     changed: int = 0
+    showed: list[tuple[int, int]] = msgspec.field(default_factory=list)
     held: list[str] = msgspec.field(default_factory=list)
 
 
@@ -70,15 +75,19 @@ class _Tally:
 
     Attributes:
         counts: of balances and tokens.
-        changed: wallets that were read well and in which something changed.
-        held: wallets of which something is held back.
+        changed: wallets that were read well and whose balances changed.
+        showed: the sequence number by which others showed a changed token, by wallet.
+        held: wallets with removals held for review.
         whole: wallets that vouch for all their tokens, as their lists were read whole.
         in_part: tokens that other lists showed, with the number of the newest of those reads.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, approval: bool) -> None:
+        """Begin; the reads of an approval vouch only for what they change."""
+        self._approval = approval
         self.counts = Counts()
         self.changed: set[str] = set()
+        self.showed: dict[str, int] = {}
         self.held: set[str] = set()
         self.whole: set[str] = set()
         self.in_part: dict[str, int] = {}
@@ -92,8 +101,11 @@ class _Tally:
             if applied.result == "held":
                 self.held.add(read.wallet_id)
             if applied.result == "ok" and not applied.changed_nothing:
-                self.changed.add(read.wallet_id)
-            if applied.result == "ok":
+                if applied._replace(tokens_changed=0).changed_nothing:
+                    self.showed[read.wallet_id] = read.sequence
+                else:
+                    self.changed.add(read.wallet_id)
+            if applied.result == "ok" and not self._approval:
                 self.whole.add(read.wallet_id)
             elif applied.result != "unchanged":
                 self._add_entries(read, held=applied.result == "held")
@@ -117,12 +129,23 @@ def apply_bucket(order: Order, bucket: int) -> ApplyReport:
     if (done := report_of(lake, commit, ApplyReport)) is not None:
         return done
     greatest = order.greatest_ticket
-    with mirror_of(lake, order.start, bucket, BALANCES, greatest_ticket=greatest) as mirror:
+    since = max(shifted(order.applied_at, -DAY), order.approved_at)
+    with mirror_of(
+        *(lake, order.start, bucket, [*BALANCES, "balance_changes"]),
+        only={"balance_changes": f"observed_at > '{since}'"},
+        greatest_ticket=greatest,
+    ) as mirror:
         connection = mirror.connection
         before = _removals(connection)
-        (states,) = connection.execute("SELECT max(state_id) FROM wallet_state_rows").fetchone()
+        changes, states = last_numbers(connection)
         tally = _apply(order, bucket, mirror)
-        _renumber(connection, states or 0, order.first_state[bucket], order.first_change[bucket])
+        connection.execute("DELETE FROM balance_change_rows WHERE change_id <= ?", (changes,))
+        _renumber(
+            connection,
+            ("balance_change_rows", "change_id", order.first_change[bucket], changes),
+            ("wallet_state_rows", "state_id", order.first_state[bucket], states),
+            ("wallets", "state_id", order.first_state[bucket], states),
+        )
 
         def rows(name: str) -> Iterator[pa.RecordBatch]:
             return from_mirror(connection, name, bucket)
@@ -139,39 +162,41 @@ def apply_bucket(order: Order, bucket: int) -> ApplyReport:
             lake.replace("removals", rows("removals"), commit)
         if past := list(rows("past_states")):
             lake.append("past_states", past, commit)
-        held, changed = sorted(tally.held), len(tally.changed)
-        report = ApplyReport(counts=counts, changed=changed, held=held)
+        report = ApplyReport(
+            counts=counts,
+            changed=len(tally.changed),
+            showed=[(bucket, x) for who, x in tally.showed.items() if who not in tally.changed],
+            held=sorted(tally.held),
+        )
         shown = _shown(connection, tally, order)
         return hand_over(lake, commit, shown, report)
 
 
 def _apply(order: Order, bucket: int, mirror: Mirror) -> _Tally:
-    tally = _Tally()
+    tally = _Tally(approval=order.approval)
     run_id, at = order.run_id, order.applied_at
     plan = plan_of(order, bucket)
     if plan:
         with mirror.transaction(at) as transaction:
             register(transaction.connection, plan, at)
     with ExitStack() as held:
-        brake = None
+        guard = None
         if order.limits is not None:
-            brake = held.enter_context(closing(RemovalBrake(order.limits)))
+            guard = held.enter_context(closing(RemovalGuard(order.limits)))
         for reads in reads_of(order, bucket):
             with mirror.transaction(at) as transaction:
-                if brake is None:
+                if guard is None:
                     tally.add(transaction.apply(reads, run_id=run_id))
+                    if order.approval:  # nobody has compared an answer with this
+                        wallets = [x.wallet_id for x in reads if isinstance(x, WalletRead)]
+                        forget_answers(transaction.connection, wallets)
                 else:
-                    tally.add(brake.apply(transaction, run_id, reads))
-        if brake is not None:
-            brake.verdict = order.verdict
-        while brake:
+                    tally.add(guard.apply(transaction, run_id, reads))
+        if guard is not None:
+            guard.decision = order.decision
+        while guard:
             with mirror.transaction(at) as transaction:
-                tally.add(brake.release(transaction, run_id, _ENTRIES))
-    with mirror.transaction(at) as transaction:
-        if order.limits is None:
-            removals.begin_anew(transaction.connection)
-        else:
-            removals.forget_old(transaction.connection, at)
+                tally.add(guard.release(transaction, run_id, _ENTRIES))
     return tally
 
 
@@ -183,22 +208,19 @@ def _removals(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
     return connection.execute(f"{TABLES['removals'].select} ORDER BY 1, 2").fetchall()
 
 
-def _renumber(
-    connection: sqlite3.Connection, states: int, first_state: int, first_change: int
-) -> None:
-    """Give changes and new states numbers that no other bucket gives."""
-    # By way of negative ones, so that no number is there twice at any time.
-    statements = [
-        (f"UPDATE {table} SET {column} = -({column} + ?) WHERE {column} > ?", by, least)  # noqa: S608 - our own names
-        for table, column, by, least in (
-            ("balance_change_rows", "change_id", first_change - 1, 0),
-            ("wallet_state_rows", "state_id", first_state - 1 - states, states),
-            ("wallets", "state_id", first_state - 1 - states, states),
+def _renumber(connection: sqlite3.Connection, *numbered: tuple[str, str, int, int]) -> None:
+    """Give rows numbers that no other bucket gives.
+
+    Args:
+        connection: the bucket's.
+        numbered: table, column, the first number to give, and the greatest that stays as it is.
+    """
+    for table, column, first, stays in numbered:
+        # By way of negative ones, so that no number is there twice at any time.
+        connection.execute(
+            f"UPDATE {table} SET {column} = -({column} + ?) WHERE {column} > ?",  # noqa: S608 - our own names
+            (first - 1 - stays, stays),
         )
-    ]
-    for statement, by, least in statements:
-        connection.execute(statement, (by, least))
-        table, column = statement.split()[1], statement.split()[3]
         connection.execute(f"UPDATE {table} SET {column} = -{column} WHERE {column} < 0")  # noqa: S608 - our own names
 
 

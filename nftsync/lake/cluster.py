@@ -6,26 +6,38 @@ holds all of them back: it tells the scheduler, the driver hears of it and tells
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, cast
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import dask
 from distributed import Client, LocalCluster, Worker, WorkerPlugin, get_worker
 from distributed.client import ClosedClientError
 
-from nftsync.errors import CutOff, StoreError
+from nftsync.errors import CutOff, SettingsError, StoreError
+from nftsync.lake.sign_in import completed, names_of_own, shared_part
 from nftsync.provider.client import Access, ClientConfig
+from nftsync.provider.give_up import GiveUpRule
 from nftsync.provider.rate_limiter import RateLimiter
+from nftsync.threads import start_thread
 
 __all__ = ["Pace", "connected", "pace_of_worker", "paced"]
 
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
-_CONNECT_SECONDS = 10
+#: How long a scheduler may take, in seconds: to accept a client, to reach all workers, and at the
+#: end, when nobody depends on its answer.
+_CONNECT_SECONDS = 7.0
+_REACH_SECONDS = 60.0
+_END_SECONDS = 5.0
+_LOOK_EVERY = 0.1
 _DASK = {
     # A task is tried on another worker when its own has died; three are soon dead by chance.
     "distributed.scheduler.allowed-failures": 20,
@@ -52,43 +64,108 @@ _PAUSED = (
 _TOLD_WITHIN = 60.0
 
 
+def within(
+    seconds: float, call: Callable[[], _T], interrupted: threading.Event | None = None
+) -> _T:
+    """Return what a call of Dask returns, which alone might wait forever and heed no signal.
+
+    Args:
+        seconds: how long it may take.
+        call: the call. It is made in a thread of its own, which ends with this process at the
+            latest.
+        interrupted: set by Ctrl-C and SIGTERM.
+
+    Raises:
+        TimeoutError: it takes longer.
+        KeyboardInterrupt: the event was set.
+    """
+    result: futures.Future[_T] = futures.Future()
+    start_thread("dask", lambda: result.set_result(call()), result.set_exception)
+    until = time.monotonic() + seconds
+    while not futures.wait([result], min(_LOOK_EVERY, seconds)).done:
+        if interrupted is not None and interrupted.is_set():
+            raise KeyboardInterrupt
+        if time.monotonic() > until:
+            raise TimeoutError(f"no answer within {seconds:g} s")
+    return result.result()
+
+
 @contextmanager
-def connected(scheduler: str | None, workers: int | None) -> Iterator[Client]:
+def connected(
+    scheduler: str | None, workers: int | None, interrupted: threading.Event
+) -> Iterator[Client]:
     """Connect to a scheduler, or start worker processes on this machine, for a block.
 
     Args:
         scheduler: its address (`tcp://host:port`); None starts workers here.
         workers: how many; None: one per processor.
+        interrupted: set by Ctrl-C and SIGTERM.
 
     Raises:
         StoreError: the scheduler cannot be reached.
+        KeyboardInterrupt: the event was set.
     """
-    with ExitStack() as held:
-        held.enter_context(dask.config.set(_DASK))
-        log = logging.getLogger("distributed.client")  # what it tells, we do, in one line
-        held.callback(log.setLevel, log.level)
-        log.setLevel(logging.CRITICAL)
-        if scheduler is None:
-            address: Any = held.enter_context(
+    with ExitStack() as stack:
+        stack.enter_context(dask.config.set(_DASK))
+        for name in ("distributed", "distributed.client"):  # we report what they log, in one line
+            log = logging.getLogger(name)
+            stack.callback(log.setLevel, log.level)
+            log.setLevel(logging.CRITICAL + 1)
+        if scheduler is not None:
+            client = stack.enter_context(_client_of(scheduler, interrupted))
+            stack.enter_context(client.as_current())
+        else:
+            cluster = stack.enter_context(
                 LocalCluster(
                     n_workers=workers,
                     threads_per_worker=1,
-                    # None would be port 8787 of every address; nobody need look.
+                    # None would be port 8787 of every address; nobody needs it.
                     dashboard_address="127.0.0.1:0",
-                    # Whoever reaches a scheduler runs what he likes as we: other users of this
-                    # machine have no certificate of it.
+                    # Whoever reaches a scheduler can run any code as this user: other users of
+                    # this machine have no certificate for it.
                     security=True,
                     silence_logs=logging.CRITICAL,
                     preload=[__name__],  # calls `dask_setup`
                 )
             )
-        else:
-            address = scheduler
-        try:
-            client = Client(address, timeout=_CONNECT_SECONDS)
-        except (OSError, TypeError, ValueError) as error:  # TypeError: tls:// without certificates
-            raise StoreError(f"cannot reach a Dask scheduler at {scheduler}: {error}") from error
-        yield held.enter_context(client)
+            client = stack.enter_context(Client(cluster, timeout=_CONNECT_SECONDS))
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        yield client
+
+
+async def _connect_and_close(scheduler: str) -> None:
+    """Raise what a client cannot connect for.
+
+    Dask itself closes a client that gets no connection, but not one that fails to understand the
+    answer: that one is closed when it is collected, which at the end of the process takes 14
+    seconds and prints a traceback.
+    """
+    client = Client(scheduler, timeout=_CONNECT_SECONDS, asynchronous=True, set_as_default=False)
+    try:
+        await client
+    finally:
+        await client.close()
+
+
+def _client_of(scheduler: str, interrupted: threading.Event) -> Client:
+    def connect() -> Client:
+        asyncio.run(_connect_and_close(scheduler))
+        # As the default, one that cannot connect would stay Dask's scheduler for a while.
+        return Client(scheduler, timeout=_CONNECT_SECONDS, set_as_default=False)
+
+    try:
+        return within(_CONNECT_SECONDS, connect, interrupted)
+    except TimeoutError:
+        reason = f"no answer within {_CONNECT_SECONDS:g} s"
+    except MemoryError:  # it takes the first bytes for a length
+        reason = "something else answers there"
+    except Exception as error:  # noqa: BLE001 - whatever Dask makes of the bytes of a stranger
+        reason = str(error)
+    raise StoreError(
+        f"cannot reach a Dask scheduler at {scheduler or repr('')}: {reason}. Check the address: a"
+        " scheduler's port is 8786 by default, and its dashboard's is 8787"
+    )
 
 
 def dask_setup(_worker: Worker) -> None:
@@ -124,15 +201,28 @@ class Pace(WorkerPlugin):
         name: the driver's.
         lake: which lake it works on.
         stopped: set where the run is to end.
+        rule: when this worker gives up, for all buckets that it reads.
     """
 
-    def __init__(self, name: str, lake: str, config: ClientConfig) -> None:
+    def __init__(
+        self, name: str, lake: str, config: ClientConfig, required: Sequence[str] | None
+    ) -> None:
+        """Prepare for the workers of a driver.
+
+        Args:
+            name: the driver's.
+            lake: the lake it works on.
+            config: how to read the provider.
+            required: the settings that each worker must have itself; None: `config` has them all.
+        """
         self.name, self.lake = name, lake
-        self._config = config
+        self._config, self._required = config, required
 
     def setup(self, worker: Worker) -> None:
         """Begin on a worker."""
+        self._worker = worker
         self.stopped = threading.Event()
+        self.rule = GiveUpRule()
         for other in worker.plugins.values():
             # A lake has one driver at a time: what the one before has under way is in vain.
             if isinstance(other, Pace) and other is not self and other.lake == self.lake:
@@ -153,8 +243,23 @@ class Pace(WorkerPlugin):
             raise StoreError("this worker's driver is gone")
         with self._lock:
             if self._access is None:
-                self._access = self._config.access()._replace(limiter=self._limiter)
+                config = self._config
+                if self._required is not None:
+                    config = completed(config, self._required)
+                self._access = config.access()._replace(limiter=self._limiter)
             return self._access
+
+    @contextmanager
+    def naming_the_worker(self) -> Iterator[None]:
+        """Add the worker's name to an error of its own settings."""
+        try:
+            yield
+        except SettingsError as error:
+            if self._required is None:
+                raise
+            name, address = self._worker.name, self._worker.address
+            where = address if name == address else f"{name} ({address})"
+            raise SettingsError(f"worker {where}: {error}") from None
 
     def set_rate(self, rate_limit: float | None) -> None:
         """Set this worker's share."""
@@ -186,15 +291,19 @@ def _stop(name: str, dask_worker: Worker) -> None:
     cast("Pace", dask_worker.plugins[name]).stopped.set()
 
 
-def _register(client: Client, pace: Pace) -> None:
-    """Let each worker have it, those that come later as well.
+def _register(client: Client, pace: Pace, interrupted: threading.Event) -> None:
+    """Send a run's pace to each worker, also to those that come later.
 
     Raises:
         CutOff: the scheduler or one worker after the other has gone.
+        KeyboardInterrupt: the event was set.
     """
     for _ in range(_MOST_REGISTERED):
         try:
-            client.register_plugin(pace, name=pace.name)
+            register = partial(client.register_plugin, pace, name=pace.name)
+            within(_REACH_SECONDS, register, interrupted)
+        except TimeoutError as error:
+            raise CutOff(f"the Dask cluster cannot be used: {error}") from None
         except _GONE as error:  # a worker has just died
             last = error
             time.sleep(_COUNTED_EVERY)
@@ -205,19 +314,32 @@ def _register(client: Client, pace: Pace) -> None:
 
 @contextmanager
 def paced(
-    client: Client, name: str, lake: str, config: ClientConfig
-) -> Iterator[Callable[[], None]]:
+    client: Client,
+    name: str,
+    lake: str,
+    config: ClientConfig,
+    interrupted: threading.Event,
+    on_failure: Callable[[Exception], None],
+) -> Iterator[None]:
     """Let the workers ask together as fast as one machine would, for a block.
+
+    At its end all reads of the workers that are under way are stopped.
 
     Args:
         client: of the cluster, on which there may be other drivers.
         name: this driver's.
         lake: the lake it works on.
-        config: how to read the provider.
-
-    Yields what stops all its reads that are under way.
+        config: how to read the provider. Only workers that were started here are sent its
+            secrets, over TLS; others have their own.
+        interrupted: set by Ctrl-C and SIGTERM.
+        on_failure: called, from another thread, when workers that join can no longer be given their
+            share.
     """
-    _register(client, Pace(name, lake, config))
+    if client.cluster is None:
+        pace = Pace(name, lake, shared_part(config), names_of_own(config))
+    else:
+        pace = Pace(name, lake, config, None)
+    _register(client, pace, interrupted)
     over = threading.Event()
 
     async def pause(event: tuple[float, Any]) -> None:
@@ -227,34 +349,34 @@ def paced(
         told: set[str] = set()
         patience = time.monotonic() + _SILENCE
         while not over.wait(_COUNTED_EVERY if told else _SOON):
-            infos = client.scheduler_info(n_workers=-1).get("workers", {})
-            workers = set(infos)
-            if any(info.get("status") != "paused" for info in infos.values()):
-                patience = max(patience, time.monotonic() + _SILENCE)
-            elif time.monotonic() > patience:
-                _log.warning(_PAUSED if workers else _NO_WORKERS)
-                patience = float("inf")
-            if workers and workers != told:
-                rate = None if config.rate_limit is None else config.rate_limit / len(workers)
-                with suppress(*_GONE):
-                    client.run(
-                        *(_tell, name, "set_rate", rate), workers=list(workers), on_error="ignore"
-                    )
+            with suppress(*_GONE):
+                infos = client.scheduler_info(n_workers=-1).get("workers", {})
+                if over.is_set():  # it may have waited
+                    return
+                workers = set(infos)
+                if any(info.get("status") != "paused" for info in infos.values()):
+                    patience = max(patience, time.monotonic() + _SILENCE)
+                elif time.monotonic() > patience:
+                    _log.warning(_PAUSED if workers else _NO_WORKERS)
+                    patience = float("inf")
+                if workers and workers != told:
+                    rate = None if config.rate_limit is None else config.rate_limit / len(workers)
+                    call = (_tell, name, "set_rate", rate)
+                    client.run(*call, workers=list(workers), on_error="ignore")
                     told = workers
 
     client.subscribe_topic(name, pause)
-    sharing = threading.Thread(target=share, name="nftsync-share", daemon=True)
-    sharing.start()
+    sharing = start_thread("share", share, on_failure)
 
-    def stop() -> None:
-        with suppress(*_GONE):  # the scheduler has gone, and all with it
-            client.run(_stop, name, on_error="ignore")
+    def end() -> None:
+        client.run(_stop, name, on_error="ignore")
+        client.unsubscribe_topic(name)
+        client.unregister_worker_plugin(name)
 
     try:
-        yield stop
+        yield
     finally:
         over.set()
-        sharing.join()
-        with suppress(*_GONE):
-            client.unsubscribe_topic(name)
-            client.unregister_worker_plugin(name)
+        with suppress(*_GONE):  # the scheduler has gone, and all with it
+            within(_END_SECONDS, end)
+        sharing.join(_END_SECONDS)  # it may wait for a scheduler that does not answer

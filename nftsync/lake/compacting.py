@@ -13,8 +13,10 @@ from datetime import timedelta
 
 import msgspec
 
+from nftsync.lake.folder import private_files
 from nftsync.lake.ledger import LakeRun, Ledger
 from nftsync.lake.reasons import explained
+from nftsync.lake.repair import repair_lake
 from nftsync.lake.rows import TABLES
 from nftsync.lake.storage import Commit, Lake, Overtaken, Versions
 from nftsync.text import progress_bar
@@ -67,7 +69,8 @@ def compact_lake(
         StoreError: there is no lake, or it cannot be read or written.
     """
     tables = Lake(lake)
-    with explained(lake):
+    with explained(lake), private_files():
+        repair_lake(tables)
         ledger = Ledger(tables)
         ledger.finished()  # or there is nothing to compact
         with _holding(ledger, silence) as run:
@@ -105,6 +108,7 @@ class _Compacting:
                 versions[name] = self._rewrite(name, versions[name])
                 bar.update(1)
             self._ledger.check(self._run)
+            self._lake.sync_to_disk(last.versions or {}, versions)
             self._ledger.pin_anew(self._run, last.run_id, versions, {run.run_id for run in kept})
             last.versions = versions
             self._lake.drop_staged(self._ledger.unfinished() - 1)

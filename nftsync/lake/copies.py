@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from nftsync.lake.creating import create_tables
+from nftsync.lake.folder import private_files
 from nftsync.lake.ledger import LakeRun, Ledger
 from nftsync.lake.reasons import explained
 from nftsync.lake.rows import TABLES, from_database, to_mirror
@@ -19,8 +20,8 @@ from nftsync.lake.storage import ADDED_IN, Commit, Lake, Overtaken, Versions
 from nftsync.store import database as store
 from nftsync.store.mirror import Mirror
 from nftsync.store.present import last_observed
-from nftsync.store.runs import Counts
-from nftsync.store.schema import open_store, reading
+from nftsync.store.runs import Counts, end_all_work
+from nftsync.store.schema import reading
 from nftsync.text import progress_bar
 from nftsync.times import now
 from nftsync.whole_files import whole_file
@@ -50,7 +51,7 @@ def import_database(
     """Fill a new lake with all that a database holds, as it is at one moment.
 
     Args:
-        database: the database, which is migrated where it is due; it may be written meanwhile.
+        database: the database, of this or an earlier version; it may be written meanwhile.
         lake: the lake's folder or address.
         buckets: into how many it is divided.
         silence: another import that shows no sign for so long, in seconds, is gone.
@@ -65,9 +66,7 @@ def import_database(
         StoreError: the database cannot be read, or the lake cannot be written.
     """
     tables = Lake(lake)
-    with reading(database):  # or one would be made
-        open_store(database).close()  # which migrates it
-    with reading(database) as connection, explained(lake):
+    with reading(database) as connection, explained(lake), private_files():
         create_tables(tables)
         ledger = Ledger(tables)
         run = ledger.begin_import(_history(connection, buckets), buckets, silence)
@@ -76,6 +75,7 @@ def import_database(
             run.applied_at = last_observed(connection) or now()
             for column, query in _GREATEST.items():
                 setattr(run, column, connection.execute(query).fetchone()[0] or 0)
+            tables.sync_to_disk({}, versions)
             run.status, run.finished_at, run.versions = "ok", now(), versions
             ledger.save(run)
     return run
@@ -97,7 +97,7 @@ def _copy(
             batches = from_database(connection, name, run.buckets)
             if table.log:
                 batches = _added_in(batches, run.run_id)
-            before = tables.look(name).version()
+            before = tables.go_back(name, tables.look(name).version())
             tables.write(name, "true", batches, commit)
             versions[name] = tables.look(name).version()
             if not tables.only_by(run.run_id, run.attempt, name, before, versions[name]):
@@ -179,6 +179,7 @@ def _fill(
     with mirror.transaction():
         connection.execute("UPDATE mirror_state SET greatest_ticket = ?", (run.greatest_ticket,))
         put_runs(connection, [each for each in runs if each.status != "running"])
+        end_all_work(connection, now())
 
 
 def put_runs(connection: sqlite3.Connection, runs: Iterable[LakeRun]) -> None:

@@ -1,9 +1,10 @@
-"""A lake is made: its tables, where they are missing, on a store that keeps writers apart."""
+"""A lake is made or repaired: its tables, on a store that keeps writers apart."""
 
 from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -12,6 +13,8 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
 from nftsync.errors import StoreError
+from nftsync.lake.folder import is_folder, make_folder
+from nftsync.lake.repair import repair_lake
 from nftsync.lake.rows import BUCKET, TABLES, schema_of
 from nftsync.lake.storage import ADDED_IN, STAGED, Lake
 
@@ -19,17 +22,20 @@ __all__ = ["create_tables"]
 
 #: So many write at once, when a lake is new.
 _RIVALS = 4
+#: Seconds that they wait for each other.
+_TOGETHER = 10.0
 
 
 def create_tables(lake: Lake) -> None:
-    """Make the tables of a lake that are missing.
+    """Make the tables of a lake that are missing, and repair what a power cut left of others.
 
     Raises:
         InputError: its address is none.
         StoreError: it cannot be used, or the store does not keep writers apart.
     """
-    if "://" not in lake.root:
-        Path(lake.root).mkdir(mode=0o700, parents=True, exist_ok=True)
+    if is_folder(lake.root):
+        make_folder(Path(lake.root))
+        repair_lake(lake)
     try:
         lake.open_first("runs")
         new = False
@@ -51,10 +57,11 @@ def _let_rivals_write(lake: Lake) -> None:
     One that passes over the condition of a put would lose commits in silence.
     """
     rivals = {f"rival/{uuid4().hex}": lake.open("staged") for _ in range(_RIVALS)}
-    together = threading.Barrier(_RIVALS)
+    together = threading.Barrier(_RIVALS, timeout=_TOGETHER)
 
     def write(name: str) -> None:
-        together.wait()
+        with suppress(threading.BrokenBarrierError):  # a rival could not be started in time
+            together.wait()
         write_deltalake(
             rivals[name],
             STAGED.empty_table(),

@@ -53,6 +53,7 @@ class Pinned:
         buckets: into how many the lake is divided.
         ended_at: when the run ended that pinned them: no time in them is later.
         moment: the time that was asked for, in the stored form; None: all, or now.
+        problem: a damage of the ledger, or None.
     """
 
     url: str
@@ -61,6 +62,7 @@ class Pinned:
     buckets: int
     ended_at: str | None
     moment: str | None = None
+    problem: str | None = None
 
     @property
     def lake(self) -> Lake:
@@ -129,9 +131,16 @@ def pinned(lake: LakeAddress, run: int | None = None) -> Pinned:
     url = os.fspath(lake)
     with explained(url):
         tables = Lake(url)
-        found = Ledger(tables).finished(run)
-    # Workers may be in another folder.
-    return Pinned(tables.root, found.run_id, found.versions or {}, found.buckets, found.finished_at)
+        ledger = Ledger(tables)
+        found = ledger.finished(run)
+    return Pinned(
+        tables.root,  # workers may be in another folder
+        found.run_id,
+        found.versions or {},
+        found.buckets,
+        found.finished_at,
+        problem=ledger.problem,
+    )
 
 
 def versions(lake: LakeAddress, run: int | None = None) -> Versions:

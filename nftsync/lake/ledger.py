@@ -8,117 +8,33 @@ the row changes meanwhile.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
 from uuid import uuid4
 
-import msgspec
-import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from nftsync.errors import InputError, SyncRunning
+from nftsync.errors import InputError, StoreError, SyncRunning
+from nftsync.lake.ledger_table import GREATEST, LakeRun, LedgerTable
 from nftsync.lake.reasons import STORE_ERRORS
 from nftsync.lake.storage import Lake, Versions
-from nftsync.store.runs import Counts
+from nftsync.threads import start_thread
 from nftsync.times import now
 
 __all__ = ["LakeRun", "Ledger"]
 
-#: What holds a lake without being a run: it leaves no row behind, and what was to be gone on with
-#: before it still is afterwards.
+_log = logging.getLogger(__name__)
+#: What holds a lake without being a run: it leaves no row behind, and an interrupted run
+#: before it can still be resumed.
 _COMPACT = "compact"
-#: What fills a lake, which no other run goes on with.
+#: What fills a lake; no run resumes it.
 _IMPORT = "import"
 
 #: How often a run is renewed while it may be silent: once would be by chance.
 _RENEWED = 4
-#: A change is of the version that was read, or it is none: where the table has no rows yet, Delta
-#: would otherwise let two through.
-_NEXT_VERSION = CommitProperties(max_commit_retries=0)
-
-
-class LakeRun(msgspec.Struct, kw_only=True):
-    """A row of the ledger: a run, the columns of `sync_runs` among them.
-
-    Attributes:
-        driver: who drives it, a random name.
-        beat: grows while its driver lives.
-        buckets: into how many the lake is divided.
-        plan: the SHA-256 of what it was asked for; blank: all tracked wallets.
-        start: the version of each table that it begins from, as the run before pinned it.
-        attempt: how often its writing was begun anew; by each driver of its own accord, as nobody
-            knows what the last one's workers still write, and under which settings.
-        applied_at: the time of everything that it changes.
-        not_before: the time of what the run before has changed.
-        greatest_ticket, greatest_change, greatest_state, greatest_token_change: the greatest
-            numbers that were given.
-        versions: the version of each table that it pinned; None: it has not finished.
-    """
-
-    run_id: int
-    kind: str = "sync"
-    status: str = "running"
-    started_at: str
-    finished_at: str | None = None
-    wallets_total: int = 0
-    counts: Counts = msgspec.field(default_factory=Counts)
-    error: str | None = None
-    driver: str | None = None
-    beat: int = 0
-    buckets: int
-    plan: str = ""
-    start: Versions = {}
-    attempt: int = 0
-    applied_at: str | None = None
-    not_before: str = ""
-    greatest_ticket: int = 0
-    greatest_change: int = 0
-    greatest_state: int = 0
-    greatest_token_change: int = 0
-    versions: Versions | None = None
-
-    @property
-    def let_go(self) -> bool:
-        """It was a run of this lake that could be read, and no longer can."""
-        finished = self.driver is not None and self.status in {"ok", "partial"}
-        return finished and self.versions is None
-
-
-_SUMS = Counts.__struct_fields__
-_JSON = ("start", "versions")
-_GREATEST = ("greatest_ticket", "greatest_change", "greatest_state", "greatest_token_change")
-_SCHEMA = pa.schema(
-    {
-        "run_id": pa.int64(),
-        **dict.fromkeys(("kind", "status", "started_at", "finished_at"), pa.string()),
-        "wallets_total": pa.int64(),
-        **{name: pa.float64() if name == "seconds" else pa.int64() for name in _SUMS},
-        **dict.fromkeys(("error", "driver"), pa.string()),
-        **dict.fromkeys(("beat", "buckets"), pa.int64()),
-        **dict.fromkeys(("plan", *_JSON, "applied_at", "not_before"), pa.string()),
-        **dict.fromkeys(("attempt", *_GREATEST), pa.int64()),
-    }
-)
-
-
-def _row_of(run: LakeRun) -> dict[str, Any]:
-    row = msgspec.structs.asdict(run)
-    row |= msgspec.structs.asdict(row.pop("counts"))
-    return row | {name: msgspec.json.encode(row[name]).decode() for name in _JSON}
-
-
-def _rows_of(table: DeltaTable) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pa.table(table.scan()).to_pylist()
-    return rows
-
-
-def _run_of(row: dict[str, Any]) -> LakeRun:
-    counts = Counts(**{name: row.pop(name) for name in _SUMS})
-    return LakeRun(counts=counts, **row | {name: msgspec.json.decode(row[name]) for name in _JSON})
 
 
 class Ledger:
@@ -126,12 +42,25 @@ class Ledger:
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
+        self._table = LedgerTable(lake)
         self._driver = uuid4().hex
 
     def runs(self) -> list[LakeRun]:
         """All runs, the oldest first."""
-        rows = _rows_of(self._lake.open_first("runs"))
-        return sorted(map(_run_of, rows), key=lambda run: run.run_id)
+        return self._table.read()
+
+    @property
+    def problem(self) -> str | None:
+        """A damage that was passed over when the runs were read, or None."""
+        return self._table.problem
+
+    def warn(self) -> None:
+        """Log such a damage."""
+        if self.problem is not None:
+            _log.warning(
+                "%s: %s; the entry before it is shown. `nftsync lake sync` repairs it.",
+                *(self._lake.url, self.problem),
+            )
 
     def finished(self, run_id: int | None = None) -> LakeRun:
         """The last finished run, or the one that is named.
@@ -140,6 +69,7 @@ class Ledger:
             InputError: there is no such run, or it pins nothing (any more).
         """
         runs = self.runs()
+        self.warn()
         pinned = [run for run in runs if run.versions is not None]
         found = [run for run in pinned if run_id in {None, run.run_id}]
         if not found:
@@ -159,31 +89,45 @@ class Ledger:
     def _change(self, change: Callable[[list[LakeRun]], object]) -> None:
         """Change the runs, on what is there when it counts."""
         while True:
-            table = self._lake.create("runs", _SCHEMA)
-            runs = [_run_of(row) for row in _rows_of(table)]
+            table, runs = self._table.open()
             change(runs)
-            rows = pa.Table.from_pylist([_row_of(run) for run in runs], _SCHEMA)
             try:
-                write_deltalake(table, rows, mode="overwrite", commit_properties=_NEXT_VERSION)
+                self._table.write(table, runs)
             except CommitFailedError:
                 continue  # another has changed them meanwhile
             return
 
-    def begin(self, plan: str, buckets: int | None, silence: float, kind: str = "sync") -> LakeRun:
-        """Begin a run, or take over one whose driver is gone and that was asked for the same.
+    def begin(
+        self,
+        plan: str,
+        buckets: int | None,
+        silence: float,
+        kind: str = "sync",
+        *,
+        provider: str = "",
+        resume: bool = False,
+        interrupted: threading.Event | None = None,
+    ) -> LakeRun:
+        """Start a run, or resume the newest one if it was interrupted.
 
         Args:
             plan: what it is asked for.
             buckets: into how many a new lake is divided; None: 64, or as many as it has.
             silence: a driver that has not renewed its run for so long, in seconds, is gone.
             kind: what it is.
+            provider: the provider's address, as one spelling.
+            resume: take over an interrupted run of the same plan; its `attempt` is above 0.
+            interrupted: ends the wait for another driver.
 
         Raises:
             SyncRunning: another driver is at work.
-            InputError: the lake is divided into another number of buckets.
+            InputError: the lake is divided into another number of buckets, or the run to resume
+                read another provider.
+            KeyboardInterrupt: the event was set.
         """
         begun: list[LakeRun] = []
-        gone = self._find_gone(silence)
+        gone = self._find_gone(silence, interrupted)
+        staged = self._lake.newest_staged()
 
         def change(runs: list[LakeRun]) -> None:
             begun.clear()
@@ -192,7 +136,14 @@ class Ledger:
                 raise SyncRunning(f"another driver has just begun a run of {self._lake.url}")
             runs[:] = [run for run in runs if run.kind != _COMPACT]
             last = max(runs, key=lambda run: run.run_id, default=None)
-            begun.append(self._next(runs, last, plan, buckets, kind))
+            if last is not None and buckets not in {None, last.buckets}:
+                raise InputError(
+                    f"{self._lake.url} is divided into {last.buckets} buckets; leave --buckets away"
+                )
+            if resume and last is not None and self._can_resume(last, plan, provider):
+                begun.append(self._resume(last))
+            else:
+                begun.append(self._start(runs, last, plan, provider, buckets, kind, staged))
 
         self._change(change)
         return begun[0]
@@ -262,7 +213,7 @@ class Ledger:
         self._change(change)
 
     def unfinished(self) -> int:
-        """The first run that may be gone on with, or the next one."""
+        """The first run that may be resumed, or the next one."""
         return max((run.run_id for run in self.runs() if run.versions is not None), default=0) + 1
 
     def end_compacting(self, run: LakeRun) -> None:
@@ -275,42 +226,66 @@ class Ledger:
             self._change(change)
         run.status = "ok"
 
-    def _next(
+    def _can_resume(self, last: LakeRun, plan: str, provider: str) -> bool:
+        """Whether the newest run was interrupted, and was asked for the same.
+
+        Raises:
+            InputError: it read another provider.
+        """
+        if last.kind != "sync" or last.status not in {"running", "interrupted"}:
+            return False
+        if last.provider != provider:
+            raise InputError(
+                f"run {last.run_id} of {self._lake.url} read"
+                f" {last.provider or 'an unknown provider'}, not {provider}: resume it with"
+                f" that --base-url, or start a new run without --resume"
+            )
+        if last.plan != plan:
+            _log.warning(
+                "Run %d was asked for other wallets or removals: a new run starts.", last.run_id
+            )
+        return last.plan == plan
+
+    def _resume(self, last: LakeRun) -> LakeRun:
+        last.status, last.driver, last.finished_at = "running", self._driver, None
+        last.beat, last.attempt = last.beat + 1, last.attempt + 1
+        return last
+
+    def _start(
         self,
         runs: list[LakeRun],
         last: LakeRun | None,
         plan: str,
+        provider: str,
         buckets: int | None,
         kind: str,
+        staged: int,
     ) -> LakeRun:
-        if last is not None and buckets not in {None, last.buckets}:
-            raise InputError(
-                f"{self._lake.url} is divided into {last.buckets} buckets; leave --buckets away"
-            )
-        if last is not None and last.versions is None and last.status in {"running", "interrupted"}:
-            if last.plan == plan:
-                last.status, last.driver, last.finished_at = "running", self._driver, None
-                last.beat, last.attempt = last.beat + 1, last.attempt + 1
-                return last
+        if last is not None and last.status == "running":
             last.status = "interrupted"
         pinned = [run for run in runs if run.versions is not None]
         before = max(pinned, key=lambda run: run.run_id, default=None)
         run = LakeRun(
-            run_id=1 if last is None else last.run_id + 1,
+            # Not that of a run that an older ledger does not know: what it handed over is there.
+            run_id=max(staged, 0 if last is None else last.run_id) + 1,
             kind=kind,
             started_at=now(),
             driver=self._driver,
             buckets=(buckets or 64) if last is None else last.buckets,
             plan=plan,
+            provider=provider,
         )
         if before is not None:
             run.start, run.not_before = before.versions or {}, before.applied_at or ""
-            for name in _GREATEST:
+            run.approved_at = before.approved_at
+            for name in GREATEST:
                 setattr(run, name, getattr(before, name))
         runs.append(run)
         return run
 
-    def _find_gone(self, silence: float) -> tuple[str | None, int] | None:
+    def _find_gone(
+        self, silence: float, interrupted: threading.Event | None = None
+    ) -> tuple[str | None, int] | None:
         """Watch a run that is under way for as long as its driver may be silent.
 
         Returns:
@@ -319,8 +294,7 @@ class Ledger:
         seen: tuple[str | None, int] | None = None
         until = time.monotonic() + silence
         while True:
-            table = self._lake.create("runs", _SCHEMA)
-            runs = [_run_of(row) for row in _rows_of(table)]
+            _, runs = self._table.open()
             last = max(runs, key=lambda run: run.run_id, default=None)
             if last is None or last.status != "running":
                 return None
@@ -333,7 +307,8 @@ class Ledger:
             seen = found
             if time.monotonic() >= until:
                 return found
-            time.sleep(min(1.0, silence / 10))
+            if (interrupted or threading.Event()).wait(min(1.0, silence / 10)):
+                raise KeyboardInterrupt
 
     def save(self, run: LakeRun) -> None:
         """Store a run that we drive.
@@ -355,7 +330,7 @@ class Ledger:
         Raises:
             SyncRunning: another driver has taken it over.
         """
-        self._mine(self.runs(), run.run_id)
+        self._mine(self._table.open()[1], run.run_id)
 
     def _mine(self, runs: list[LakeRun], run_id: int) -> LakeRun:
         """The run that we drive, renewed."""
@@ -366,10 +341,21 @@ class Ledger:
         raise SyncRunning(f"another driver has taken over run {run_id} of {self._lake.url}")
 
     @contextmanager
-    def renewing(self, run: LakeRun, silence: float) -> Iterator[threading.Event]:
+    def renewing(
+        self,
+        run: LakeRun,
+        silence: float,
+        on_failure: Callable[[Exception], None] | None = None,
+    ) -> Iterator[threading.Event]:
         """Renew a run during a block; the event tells that another has taken it over.
 
         Where the block ends before the run does, the next driver need not wait.
+
+        Args:
+            run: the run.
+            silence: seconds without a renewal after which another driver takes the run over.
+            on_failure: called, from another thread, when the run is no longer renewed. If None,
+                that is only logged: `check` still notices a driver that has taken it over.
         """
         over, lost = threading.Event(), threading.Event()
 
@@ -380,11 +366,10 @@ class Ledger:
                 except SyncRunning:
                     lost.set()
                     return
-                except STORE_ERRORS:
+                except (StoreError, *STORE_ERRORS):
                     continue  # the store cannot be reached now; who waits for us sees no sign
 
-        thread = threading.Thread(target=renew, name="nftsync-renew", daemon=True)
-        thread.start()
+        thread = start_thread("renew", renew, on_failure)
         try:
             yield lost
         finally:

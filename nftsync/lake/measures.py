@@ -20,11 +20,13 @@ from nftsync import frames
 from nftsync.errors import InputError
 from nftsync.frames._amounts import AmountKind
 from nftsync.frames._columns import TEXT, coded, text
-from nftsync.frames._concentration import Shared, check_grouping, compared, ranked, shared
+from nftsync.frames._concentration import check_grouping, ranked
 from nftsync.frames._contracts import contract_groups, contract_keys
+from nftsync.frames._filters import WalletIds
 from nftsync.frames._given import ADDRESSES, given_holdings, text_column
+from nftsync.frames._overlap import Shared, compared, shared
 from nftsync.frames._source import reading
-from nftsync.frames._tables import WalletIds, most_held, named_contracts
+from nftsync.frames._tables import most_held, named_contracts
 from nftsync.lake.frames import LakeAddress, holdings, pinned, tokens
 from nftsync.store.labels import given_wallets, ids_named
 
@@ -266,9 +268,8 @@ def _pairs(slim: pd.DataFrame, first: int) -> pd.DataFrame:
     del first  # each row knows its place
     slim = slim.sort_values(_PLACE, ignore_index=True)
     found = shared(slim)
-    keys = contract_keys(found.addresses)
+    keys = found.contracts
     one, other = (text(keys.take(pa.array(each))) for each in (found.first, found.second))
-    turned = pd.Series(one) > pd.Series(other)
     return pd.concat(
         [
             pd.DataFrame(
@@ -277,17 +278,15 @@ def _pairs(slim: pd.DataFrame, first: int) -> pd.DataFrame:
                     "b": text(keys),
                     "wallets": found.wallets,
                     _PLACE: slim[_PLACE].to_numpy()[found.rows],
-                    "address": text(found.addresses),
                     "called": text(found.called),
                 }
             ),
             pd.DataFrame(
                 {
-                    "a": pd.Series(one).mask(turned, pd.Series(other)),
-                    "b": pd.Series(other).mask(turned, pd.Series(one)),
+                    "a": one,
+                    "b": other,
                     "wallets": found.both,
                     _PLACE: np.zeros(len(found.both), dtype=np.int64),
-                    "address": text(pa.nulls(len(found.both), TEXT)),
                     "called": text(pa.nulls(len(found.both), TEXT)),
                 }
             ),
@@ -299,13 +298,12 @@ def _pairs(slim: pd.DataFrame, first: int) -> pd.DataFrame:
 def _shared_of(found: pd.DataFrame) -> Shared:
     """What was put together, as `frames` counts it."""
     alone = found["a"] == found["b"]
-    contracts = found[alone].sort_values("address", ignore_index=True)
+    contracts = found[alone].sort_values("a", ignore_index=True)
     number, pairs = pd.Index(contracts["a"]), found[~alone]
     ends = np.stack([number.get_indexer(pd.Index(pairs[name])) for name in ("a", "b")])
-    ends.sort(axis=0)
     order = np.lexsort((ends[1], ends[0]))
     return Shared(
-        addresses=text_column(contracts, "address"),
+        contracts=text_column(contracts, "a"),
         called=text_column(contracts, "called"),
         rows=contracts[_PLACE].to_numpy(),
         wallets=contracts["wallets"].to_numpy(),

@@ -47,10 +47,17 @@ _Row: TypeAlias = tuple[Any, ...]
 
 
 class MergeReport(Report, kw_only=True):
-    """What merging a bucket of tokens came to: how many were new, and how many changed."""
+    """What merging a bucket of tokens came to.
+
+    Attributes:
+        added: how many were new.
+        changed: how many changed.
+        shown_by: the reads that showed the changes first, each by its bucket and sequence number.
+    """
 
     added: int = 0
     changed: int = 0
+    shown_by: set[tuple[int, int]] = msgspec.field(default_factory=set)
 
 
 def merge_tokens(order: Order, bucket: int) -> MergeReport:
@@ -96,14 +103,15 @@ def _take_in_seen(order: Order, bucket: int, mirror: Mirror) -> list[str]:
     """Put what was seen beside the tokens; the ids of those."""
     connection = mirror.connection
     connection.execute(
-        "CREATE TEMP TABLE seen (token_id TEXT, ticket INTEGER, source INTEGER, row BLOB)"
+        "CREATE TEMP TABLE seen (token_id TEXT, first INTEGER, ticket INTEGER, source INTEGER,"
+        " row BLOB)"
     )
     for source, number, packed in order.lake.staged(order.run_id, "apply", target=bucket):
         if number != REPORT:
             connection.executemany(
-                "INSERT INTO seen VALUES (?, ?, ?, ?)",
+                "INSERT INTO seen VALUES (?, ?, ?, ?, ?)",
                 [
-                    (row[0], ticket, source, _pack(row))
+                    (row[0], min(row[_CHANGED], ticket), ticket, source, _pack(row))
                     for row, ticket in _unpack(packed, type=list[Seen])
                 ],
             )
@@ -111,12 +119,26 @@ def _take_in_seen(order: Order, bucket: int, mirror: Mirror) -> list[str]:
 
 
 def _merge(order: Order, mirror: Mirror) -> MergeReport:
-    """Let the tokens be what was seen of them, the newest last."""
+    """Let the tokens be what was seen of them, the newest last.
+
+    A bucket saw the same from the first read of this run that changed it to the last.
+    """
     report = MergeReport()
     connection = mirror.connection
-    rows = connection.execute("SELECT ticket, row FROM seen ORDER BY ticket, source")
+    rows = connection.execute(
+        "SELECT ticket, source, row FROM seen UNION ALL"
+        " SELECT first, source, row FROM seen WHERE first > ? AND first < ticket ORDER BY 1, 2",
+        (order.greatest_ticket,),
+    )
+    first: dict[str, tuple[int, int]] = {}
     while some := rows.fetchmany(_AT_ONCE):
-        seen = [(ticket, _unpack(row)) for ticket, row in some]
+        seen = []
+        for ticket, source, packed in some:
+            row = _unpack(packed)
+            seen.append((ticket, row))
+            if row[_CHANGED] > order.greatest_ticket and row[_FIRST_SEEN] < order.applied_at:
+                by = row[_CHANGED], source
+                first[row[0]] = min(by, first.get(row[0], by))
         with mirror.transaction(order.applied_at):
             tokens = TokenBatch(connection, order.applied_at, order.run_id)
             tokens.load({row[0] for _, row in seen})
@@ -125,6 +147,7 @@ def _merge(order: Order, mirror: Mirror) -> MergeReport:
             tokens.write()
         report.added += len(tokens.new)
         report.changed += len(tokens.changes)
+    report.shown_by = {(source, ticket) for ticket, source in first.values()}
     return report
 
 

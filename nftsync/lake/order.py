@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from nftsync.errors import StoreError
+from nftsync.lake.reasons import STORE_ERRORS
 from nftsync.lake.storage import Commit, Lake, Versions
 from nftsync.provider.client import ClientConfig
-from nftsync.pull.judgement import RemovalLimits, Verdict
+from nftsync.pull.removal_decision import Decision, RemovalLimits
 
-__all__ = ["EVERYBODY", "REPORT", "Order", "Report", "Step", "hand_over", "report_of"]
+__all__ = [
+    "EVERYBODY",
+    "REPORT",
+    "Order",
+    "Report",
+    "Step",
+    "hand_over",
+    "report_of",
+    "whole_or_refused",
+]
 
 #: The steps of a run, in their order: the wallets that it reads; what the provider answered; what
 #: tokens it showed; how tokens differ from what a bucket knows; how their names count.
@@ -37,13 +49,37 @@ _T = TypeVar("_T")
 _R = TypeVar("_R", bound=Report)
 
 
+@contextmanager
+def whole_or_refused(lake: Lake, run_id: int) -> Iterator[None]:
+    """Read what a run handed over; a part that is damaged or missing ends the run in one line.
+
+    Raises:
+        StoreError: a part is damaged or missing; in the block, `EOFError` says so.
+    """
+    try:
+        yield
+    except (EOFError, msgspec.DecodeError, *STORE_ERRORS) as error:
+        if "://" in lake.root and isinstance(error, STORE_ERRORS):
+            raise  # a store loses nothing, but may not answer
+        raise StoreError(
+            f"{lake.url}: what run {run_id} had read is damaged or gone; start a new run:"
+            " `nftsync lake sync` without --resume"
+        ) from None
+
+
 def report_of(lake: Lake, commit: Commit, kind: type[_T]) -> _T | None:
-    """The report that a bucket has handed over in a step, or None: the step is still to be done."""
+    """Return the report that a bucket handed over in a step, or None: the step is to be done.
+
+    Raises:
+        StoreError: it is damaged or gone.
+    """
     if not lake.has_staged(commit):
         return None
-    staged = lake.staged(commit.run_id, commit.step, source=commit.bucket)
-    packed = next(packed for _, number, packed in staged if number == REPORT)
-    return msgspec.msgpack.decode(packed, type=kind)
+    with whole_or_refused(lake, commit.run_id):
+        for _, number, packed in lake.staged(commit.run_id, commit.step, source=commit.bucket):
+            if number == REPORT:
+                return msgspec.msgpack.decode(packed, type=kind)
+        raise EOFError
 
 
 def hand_over(lake: Lake, commit: Commit, rows: Iterable[tuple[int, int, bytes]], report: _R) -> _R:
@@ -82,10 +118,12 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         start: the version of each table that it begins from.
         base: the versions that a step's writes begin at.
         greatest_ticket: the greatest sequence number that was applied before.
-        config: how to read the provider.
+        config: how to read the provider, without the secrets, which each worker has itself.
         concurrency: requests at once, of each task.
-        limits: how much may vanish; None: the provider's word is taken.
-        verdict: what is held back.
+        approval: its reads are held removals that were approved.
+        limits: how much may be removed; None: all removals are approved.
+        decision: whose removals are held for review.
+        approved_at: when the removals so far were approved; blank: never.
         applied_at: the time of everything that the run changes.
         first_change: by bucket, the number that its first change gets.
         first_state: by bucket, the number that its first state gets.
@@ -103,8 +141,10 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     greatest_ticket: int
     config: ClientConfig | None = None
     concurrency: int = 16
+    approval: bool = False
     limits: RemovalLimits | None = RemovalLimits()
-    verdict: Verdict = Verdict()
+    decision: Decision = Decision()
+    approved_at: str = ""
     applied_at: str = ""
     first_change: list[int] = []
     first_state: list[int] = []

@@ -9,25 +9,27 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from datetime import timedelta
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from tempfile import TemporaryFile
+from zlib import crc32
 
 import msgspec
 
 from nftsync.lake.bucket import BALANCES, mirror_of
-from nftsync.lake.order import REPORT, Order, report_of
-from nftsync.lake.past import Known, known_to, of_all_buckets
-from nftsync.provider.client import Access
+from nftsync.lake.order import REPORT, Order, report_of, whole_or_refused
+from nftsync.lake.past import DAY, Known, last_numbers, of_all_buckets
+from nftsync.provider.client import Access, ClientConfig
+from nftsync.provider.give_up import GiveUpRule
 from nftsync.pull.plan import SyncRequest, begin
 from nftsync.pull.pool import Pool
 from nftsync.pull.reads import Read, Task, weight
 from nftsync.pull.result import Failure
 from nftsync.pull.run import SyncRun
-from nftsync.records import Applied, Removals
+from nftsync.records import Applied, Removals, SequenceNumbers
 from nftsync.store.mirror import Mirror, Transaction
 from nftsync.store.wallets import WalletLine, tracked_numbers
 from nftsync.times import now, shifted
@@ -37,7 +39,6 @@ __all__ = ["ReadReport", "plan_of", "read_bucket", "reads_of"]
 _pack = msgspec.msgpack.encode
 _unpack_read: msgspec.msgpack.Decoder[Read] = msgspec.msgpack.Decoder(Read)
 _unpack_lines = msgspec.msgpack.Decoder(list[tuple[str, str | None, str | None]])
-_DAY = timedelta(hours=24)
 
 
 class ReadReport(msgspec.Struct, kw_only=True):
@@ -53,7 +54,10 @@ class ReadReport(msgspec.Struct, kw_only=True):
         changes: more changes than this the reads cannot make.
         states: nor more states.
         greatest_ticket: the greatest sequence number.
-        known: what the brake is told.
+        known: what the removal guard needs.
+        driver: whose worker read it.
+        read_at: when reading it began.
+        checksum: the sum of the CRC-32 of the reads that were handed over.
     """
 
     wallets: int = 0
@@ -66,6 +70,9 @@ class ReadReport(msgspec.Struct, kw_only=True):
     states: int = 0
     greatest_ticket: int = 0
     known: Known = msgspec.field(default_factory=Known)
+    driver: str = ""
+    read_at: str = ""
+    checksum: int = 0
 
 
 def plan_of(order: Order, bucket: int) -> list[WalletLine] | None:
@@ -77,13 +84,23 @@ def plan_of(order: Order, bucket: int) -> list[WalletLine] | None:
 
 
 def reads_of(order: Order, bucket: int) -> Iterator[list[Read]]:
-    """The reads of a bucket, in the batches in which they came."""
+    """Yield the reads of a bucket, in the batches in which they came.
+
+    Raises:
+        StoreError: they are not what was handed over.
+    """
     with TemporaryFile() as file:
-        places = []  # Delta keeps no order
-        for _, number, packed in order.lake.staged(order.run_id, "read", source=bucket):
-            if number != REPORT:
-                places.append((number, file.tell(), len(packed)))
-                file.write(packed)
+        places, checksum, expected = [], 0, None  # Delta keeps no order
+        with whole_or_refused(order.lake, order.run_id):
+            for _, number, packed in order.lake.staged(order.run_id, "read", source=bucket):
+                if number == REPORT:
+                    expected = msgspec.msgpack.decode(packed, type=ReadReport).checksum
+                else:
+                    places.append((number, file.tell(), len(packed)))
+                    checksum += crc32(packed)
+                    file.write(packed)
+            if checksum != expected:
+                raise EOFError
         for _, batch in groupby(sorted(places), itemgetter(0)):
             reads = []
             for _, start, length in batch:
@@ -93,7 +110,11 @@ def reads_of(order: Order, bucket: int) -> Iterator[list[Read]]:
 
 
 def read_bucket(
-    order: Order, bucket: int, access: Access | None, stopped: threading.Event
+    order: Order,
+    bucket: int,
+    access: Access | None,
+    stopped: threading.Event,
+    rule: GiveUpRule,
 ) -> ReadReport:
     """Read a bucket's wallets, unless that has been done, and hand over what was answered.
 
@@ -102,6 +123,7 @@ def read_bucket(
         bucket: which.
         access: rate limit and credentials that the tasks of this worker share.
         stopped: set it, and what was read is dropped.
+        rule: when to read no more, for all buckets that this worker reads.
 
     Raises:
         SettingsError: the provider cannot be read with these settings.
@@ -110,7 +132,7 @@ def read_bucket(
     lake, commit = order.lake, order.commit("read", bucket)
     if (done := report_of(lake, commit, ReadReport)) is not None:
         return done
-    since = shifted(now(), -_DAY)
+    since = max(shifted(now(), -DAY), order.approved_at)
     with (
         mirror_of(
             *(lake, order.start, bucket, [*BALANCES, "balance_changes"]),
@@ -119,7 +141,8 @@ def read_bucket(
         ) as mirror,
         closing(Recorder()) as recorder,
     ):
-        report = _read(order, plan_of(order, bucket), mirror, recorder, access, stopped)
+        pool_of = partial(Pool[Task, Read], access=access, rule=rule)
+        report = _read(order, plan_of(order, bucket), mirror, recorder, pool_of, stopped)
         if report.reason is None and not report.interrupted:
             rows = ((bucket, number, packed) for number, packed in recorder.packed(report))
             if not lake.stage(rows, commit):  # another worker has; ours is dropped
@@ -132,19 +155,22 @@ def _read(
     plan: list[WalletLine] | None,
     mirror: Mirror,
     recorder: Recorder,
-    access: Access | None,
+    pool_of: Callable[[ClientConfig, SequenceNumbers, int], Pool[Task, Read]],
     stopped: threading.Event,
 ) -> ReadReport:
-    known = known_to(mirror.connection)
+    last = last_numbers(mirror.connection)
+    read_at = now()
     if plan == [] or (plan is None and not tracked_numbers(mirror.connection)):
-        return ReadReport(known=known)
+        return ReadReport(known=of_all_buckets(mirror.connection, last, []), driver=order.driver)
     if order.config is None:
         raise TypeError("a run that reads is told how")
     run = begin(mirror, SyncRequest(wallets=plan))
-    with closing(Pool[Task, Read](order.config, mirror.numbers, order.concurrency, access)) as pool:
+    with closing(pool_of(order.config, mirror.numbers, order.concurrency)) as pool:
         result = SyncRun(mirror, pool, run, recorder, [stopped], False).run()
     (balances,) = mirror.connection.execute("SELECT count(*) FROM balance_rows").fetchone()
-    known.waiting = of_all_buckets(mirror.connection, recorder.waiting)
+    known = of_all_buckets(mirror.connection, last, recorder.waiting)
+    if not any(order.start.values()):
+        known.changes = []  # the first run finds all wallets at the same time
     return ReadReport(
         wallets=len(run.plan),
         failures=result.failures,
@@ -156,11 +182,14 @@ def _read(
         states=recorder.reads,
         greatest_ticket=mirror.numbers.take(),
         known=known,
+        driver=order.driver,
+        read_at=read_at,
+        checksum=recorder.checksum,
     )
 
 
 class Recorder:
-    """Stands where a sync has its brake: keeps each read, and what it shows to be gone."""
+    """Takes the place of a sync's removal guard: keeps each read, and its removals."""
 
     def __init__(self) -> None:
         self._file = TemporaryFile()  # noqa: SIM115 - `close` closes it
@@ -169,12 +198,13 @@ class Recorder:
         self.waiting: list[Removals] = []
         self.entries = 0
         self.reads = 0
+        self.checksum = 0
 
     def __len__(self) -> int:
         return 0  # nothing waits to be applied
 
-    def judge(self, connection: sqlite3.Connection) -> None:
-        """Nothing is judged before all buckets have been read."""
+    def decide(self, connection: sqlite3.Connection) -> None:
+        """Decide nothing: all buckets are to be read first."""
 
     def release(self, transaction: Transaction, run_id: int, entries: int) -> list[Applied]:
         """Nothing waits."""
@@ -188,6 +218,7 @@ class Recorder:
             packed = _pack(read)
             self._file.write(packed)
             self._lengths.append((self._batches, len(packed)))
+            self.checksum += crc32(packed)
             self.entries += weight(read)
         self._batches += 1
         self.reads += len(reads)

@@ -62,9 +62,17 @@ _REASONS = (
         ("error sending request", "deadline has elapsed"),
         "nothing answers{host}: check AWS_ENDPOINT_URL, AWS_REGION and the network",
     ),
+    (
+        ("Json error", "Parquet error", "Invalid Checkpoint", "No table metadata or protocol"),
+        "one of its files is damaged ({first}): restore it from a backup, or sync into a new lake",
+    ),
 )
+#: Where Rust's backtrace begins, which says nothing to a user.
+_BACKTRACE = re.compile(r"\n\s*0: .*|\n(stack )?backtrace:.*", re.DOTALL | re.IGNORECASE)
 #: What is said of a file of rows that is not there.
 _GONE = re.compile(r"Object at location \S+\.parquet not found")
+#: Characters of an error that are shown.
+_LONGEST = 500
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m|↳")
 _BODY = re.compile(r"<(\?xml|Error|html).*|\{\"error.*", re.DOTALL)
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
@@ -115,11 +123,13 @@ def reason_of(error: Exception, url: str) -> str:
         error: what Delta raised.
         url: the lake's address.
     """
-    text = str(error)
+    text = _BACKTRACE.sub("", str(error))
     scheme = url.partition("://")[0]
     found = _CODE.search(text)
     host = _HOST.search(text)
+    plain = without_controls(_QUERY.sub(r"\1\2", _BODY.sub("", _ESCAPES.sub(" ", text))))
     words = {
+        "first": plain[:_LONGEST],
         "credentials": _CREDENTIALS.get(_SCHEMES.get(scheme, scheme), "the store's credentials"),
         "code": f" ({found[1]})" if found else "",
         "host": f" at {host[1]}" if host else "",
@@ -127,5 +137,4 @@ def reason_of(error: Exception, url: str) -> str:
     for fragments, said in _REASONS:
         if any(fragment in text for fragment in fragments):
             return said.format(**words)
-    plain = _QUERY.sub(r"\1\2", _BODY.sub("", _ESCAPES.sub(" ", text)))
-    return without_controls(plain) + words["code"]
+    return plain[:_LONGEST] + words["code"]

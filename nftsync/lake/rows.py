@@ -121,7 +121,7 @@ _REMOVAL = {
     **dict.fromkeys(("emptied", "held"), _NUMBER),
     "observed_at": _TEXT,
     "run_id": _NUMBER,
-    **_texts("webhook_id", "read_at", "body_sha256"),
+    **_texts("webhook_id", "read_at", "body_sha256", "new_name"),
 }
 
 
@@ -311,7 +311,11 @@ def to_mirror(connection: sqlite3.Connection, name: str, batches: Iterable[pa.Re
     for batch in batches:
         for start in range(0, batch.num_rows, _CHUNK):
             some = batch.slice(start, _CHUNK)
-            columns = [some.column(column).to_pylist() for column in names]
+            # An earlier nftsync may have written fewer columns.
+            columns = [
+                some.column(name).to_pylist() if name in batch.schema.names else [None] * len(some)
+                for name in names
+            ]
             rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
             for statement in table.inserts:
                 connection.executemany(statement, rows)

@@ -18,8 +18,10 @@ from nftsync.frames._freshness import (
 from nftsync.frames._source import reading
 from nftsync.lake.copies import put_runs
 from nftsync.lake.frames import LakeAddress, Pinned, pinned
+from nftsync.lake.held import count_held
 from nftsync.lake.ledger import LakeRun, Ledger
 from nftsync.lake.reasons import explained
+from nftsync.store.held_back import Held
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,14 +95,18 @@ class LakeStatus(msgspec.Struct):
         buckets: into how many it is divided.
         run: the run that is read.
         freshness: the rows of `freshness`, without ages.
+        removals_held: the removals held for review.
         tables: what there is of each table.
+        problem: a damage of the ledger, or None.
     """
 
     lake: str
     buckets: int
     run: int
     freshness: list[dict[str, Any]]
+    removals_held: Held
     tables: list[TableSize]
+    problem: str | None = None
 
 
 def status_of(lake: LakeAddress) -> LakeStatus:
@@ -118,7 +124,8 @@ def status_of(lake: LakeAddress) -> LakeStatus:
     ]
     with explained(what.url):
         tables = [_size(what, name) for name in what.versions]
-    return LakeStatus(what.url, what.buckets, what.run_id, rows, tables)
+        held = count_held(what)
+    return LakeStatus(what.url, what.buckets, what.run_id, rows, held, tables, what.problem)
 
 
 def _size(what: Pinned, name: str) -> TableSize:

@@ -15,12 +15,15 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from deltalake import (
     CommitProperties,
     DeltaTable,
+    Field,
     QueryBuilder,
+    Schema,
     Transaction,
     WriterProperties,
     write_deltalake,
@@ -28,8 +31,9 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from nftsync.errors import InputError, NftsyncError
+from nftsync.lake.folder import is_folder, sync_table
 from nftsync.lake.reasons import ADDRESSES, checked_address
-from nftsync.lake.rows import BUCKET, TABLES
+from nftsync.lake.rows import BUCKET, TABLES, schema_of
 
 __all__ = ["ADDED_IN", "STAGED", "Commit", "Lake", "Overtaken", "Versions"]
 
@@ -68,6 +72,8 @@ _FIRST = {
     "max_retries": "3",
     "retry_timeout": "10s",
 }
+#: Commits in which the newest run is looked for that handed something over.
+_LOOKED_BACK = 10
 #: Values that are handed over may be large.
 _STAGED_AT_ONCE = 500
 
@@ -135,11 +141,22 @@ def _beside(batches: Iterable[pa.RecordBatch], failed: list[Exception]) -> Itera
             raise
 
 
+def _missing_columns(name: str, table: DeltaTable) -> list[Field]:
+    """Return the columns that a table of an earlier nftsync lacks."""
+    names = {field.name for field in table.schema().fields}
+    wanted = Schema.from_arrow(schema_of(name)).fields
+    return [field for field in wanted if field.name not in names]
+
+
 class Lake:
     """The tables below one address.
 
     To open one takes many requests of an object store, so what was opened to be read is kept: at a
     version as it is, else brought up to date each time, as others write beside.
+
+    Attributes:
+        url: its address, as it was given.
+        root: its address, as tables are opened.
     """
 
     def __init__(self, url: str) -> None:
@@ -153,7 +170,8 @@ class Lake:
             InputError: it names no bucket, or has credentials in it.
         """
         self.url = checked_address(url)
-        self.root = url.rstrip("/") if "://" in url else str(Path(url).resolve())
+        path = unquote(urlsplit(url).path) if url.startswith("file://") else url
+        self.root = url.rstrip("/") if "://" in path else str(Path(path).resolve())
         self._at: dict[tuple[str, int], DeltaTable] = {}
         self._newest: dict[str, DeltaTable] = {}
         self._lock = threading.Lock()
@@ -278,6 +296,13 @@ class Lake:
         where = f"{BUCKET} = {commit.bucket} AND {ADDED_IN} = {commit.run_id}"
         return self.write(name, where, marked, commit)
 
+    def sync_to_disk(self, since: Versions, until: Versions) -> None:
+        """Wait until the disk has the versions of tables that were made since others."""
+        if is_folder(self.root):
+            for name, version in until.items():
+                if version > since.get(name, -1):
+                    sync_table(Path(self.root, name), since.get(name, -1), version)
+
     # What buckets hand each other ---------------------------------------------------------------
 
     def stage(self, rows: Iterable[tuple[int, int, bytes]], commit: Commit) -> bool:
@@ -311,29 +336,46 @@ class Lake:
         """Whether a bucket has handed over what it had to in a step."""
         return self.look("staged").transaction_version(commit.name) is not None
 
+    def newest_staged(self) -> int:
+        """Return the newest run that handed something over, or 0."""
+        try:
+            commits = self.open("staged").history(_LOOKED_BACK)
+        except TableNotFoundError:
+            return 0
+        return max(int(str(each.get(_MADE_BY, "0")).split("/")[0]) for each in commits)
+
     # Old versions ------------------------------------------------------------------------------
 
     def go_back(self, name: str, version: int) -> int:
-        """Make a table what it was at a version; the version that it has then."""
-        while self.look(name).version() != version:
+        """Make a table what it was at a version, with all columns; return its version then."""
+        while True:
+            newest = self.look(name)
+            if newest.version() == version and not _missing_columns(name, newest):
+                return version
             table = self.open(name)
             try:
-                table.restore(version)
+                if table.version() != version:
+                    table.restore(version)
+                # Not the newest version: whoever has written since then was not asked to.
+                restored = table.version()
+                if not (missing := _missing_columns(name, table)):
+                    return restored
+                table.alter.add_columns(missing)
             except CommitFailedError:
                 continue  # something has been written meanwhile, which is to go as well
-            # Not the newest version: who has written since then was not asked to.
-            return table.version()
-        return version
+            if table.version() == restored + 1:
+                return restored + 1
 
     def only_by(self, run_id: int, attempt: int, name: str, base: int, until: int) -> bool:
         """Whether all that was written between two versions of a table are writes of an attempt."""
         if base == until:
             return True
-        made_by = [
-            str(commit.get(_MADE_BY, "")).split("/")
-            for commit in self.look(name, until).history(until - base)
-        ]
-        return all((by[0], by[-1]) == (str(run_id), str(attempt)) for by in made_by)
+        # Newest first, and Delta adds the commits after `until`: the oldest are those asked for.
+        commits = self.look(name, until).history(until - base)[base - until :]
+        made_by = [str(commit.get(_MADE_BY, "")).split("/") for commit in commits]
+        return len(commits) == until - base and all(
+            (by[0], by[-1]) == (str(run_id), str(attempt)) for by in made_by
+        )
 
     def optimize(self, name: str, commit: Commit) -> int:
         """Write the many small files of each bucket as few; the version that has them."""

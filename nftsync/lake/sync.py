@@ -23,6 +23,7 @@ def sync_with(
     workers: int | None = None,
     buckets: int | None = None,
     silence: float = 60.0,
+    resume: bool = False,
     allow_removals: bool = False,
     progress: bool | None = None,
 ) -> SyncResult:
@@ -38,6 +39,7 @@ def sync_with(
         collections = read_collections_file(settings.collections_file)
     request = SyncRequest(
         wallets=wallets,
+        resume=resume,
         allow_removals=allow_removals,
         limits=removal_limits(settings),
         collections=collections,
@@ -60,4 +62,7 @@ def runs_of(lake: str) -> list[LakeRun]:
         StoreError: there is no lake, or it cannot be read.
     """
     with explained(lake):
-        return Ledger(Lake(lake)).runs()
+        ledger = Ledger(Lake(lake))
+        runs = ledger.runs()
+        ledger.warn()
+        return runs

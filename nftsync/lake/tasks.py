@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
 from typing import TypeVar
 
 from distributed import Client, Future, wait
 from distributed.scheduler import KilledWorker
 
 from nftsync.errors import CutOff
+from nftsync.threads import start_thread
 
 __all__ = ["each_bucket"]
 
@@ -38,26 +40,38 @@ def each_bucket(
     Raises:
         CutOff: workers die of a task again and again.
     """
-    futures = {client.submit(task, bucket, pure=False): bucket for bucket in buckets}
+    tasks = {client.submit(task, bucket, pure=False): bucket for bucket in buckets}
     killed = 0
-    while futures:
+    while tasks:
         check()
-        for future in _done(futures):
-            bucket = futures.pop(future)
+        for future in _done(tasks):
+            bucket = tasks.pop(future)
             try:
-                result = future.result()
+                result = _result_of(future, check)
             except KilledWorker as error:
                 killed += 1
                 if killed > _MOST_KILLED:
                     raise CutOff(f"workers died of bucket {bucket}: {error}") from error
-                futures[client.submit(task, bucket, pure=False)] = bucket
+                tasks[client.submit(task, bucket, pure=False)] = bucket
                 continue
             yield bucket, result
 
 
-def _done(futures: Iterable[Future[_T]]) -> set[Future[_T]]:
+def _result_of(future: Future[_T], check: Callable[[], object]) -> _T:
+    """Return what a task returned; its worker may take long to send it.
+
+    Dask is asked once: a call that it gives up after a time may cancel the next one.
+    """
+    result: futures.Future[_T] = futures.Future()
+    start_thread("dask", lambda: result.set_result(future.result()), result.set_exception)
+    while not futures.wait([result], _LOOK_EVERY).done:
+        check()
+    return result.result()
+
+
+def _done(tasks: Iterable[Future[_T]]) -> set[Future[_T]]:
     """Those that are done, after a short wait for any."""
     try:
-        return set(wait(list(futures), timeout=_LOOK_EVERY, return_when="FIRST_COMPLETED").done)
+        return set(wait(list(tasks), timeout=_LOOK_EVERY, return_when="FIRST_COMPLETED").done)
     except TimeoutError:
         return set()

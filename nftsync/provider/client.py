@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import re
-import threading
 from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, cast
 
@@ -17,6 +16,7 @@ import msgspec
 from nftsync.errors import InputError, Stopped
 from nftsync.provider.bodies import NoRoom
 from nftsync.provider.credentials import Auth
+from nftsync.provider.give_up import GiveUpRule
 from nftsync.provider.rate_limiter import RateLimiter, Slots
 from nftsync.provider.routes import Paging
 from nftsync.provider.wire import check_object, decode_token
@@ -24,15 +24,12 @@ from nftsync.records import Content, Effort, normalize_uuid
 
 if TYPE_CHECKING:
     from nftsync.provider.lists import Balances
-    from nftsync.provider.transport import Network
+    from nftsync.provider.network import Network
 
-__all__ = ["Access", "Call", "CircuitBreaker", "Client", "ClientConfig"]
+__all__ = ["Access", "Call", "Client", "ClientConfig"]
 
 _T = TypeVar("_T")
 
-#: Responses from the beginning that are all refusals, and requests in a row without a connection.
-_REFUSALS = 20
-_UNANSWERED = 50
 _PATH = re.compile(r"/[!-~]*")
 #: How often, and how many first waits each time, a large answer waits until others are done with.
 _MOST_WAITS = 200
@@ -108,49 +105,10 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             SettingsError: the address, the proxy, a certificate or the credentials cannot be used.
         """
-        from nftsync.provider.transport import network_of  # slow to import
+        from nftsync.provider.network import network_of  # slow to import
 
         auth = Auth(self.api_token, token_command=self.token_command, headers=self.headers)
         return Access(RateLimiter(self.rate_limit, at_once=at_once), auth, network_of(self))
-
-
-class CircuitBreaker:
-    """Counts responses over all threads of a client and says when to give up.
-
-    Attributes:
-        reason: why going on has no point, or None while it has.
-    """
-
-    def __init__(self) -> None:
-        self.reason: str | None = None
-        self._lock = threading.Lock()
-        self._answers = 0
-        self._all_refused = True
-        self._unanswered = 0
-
-    def answered(self, status: int) -> None:
-        """Count a response."""
-        if self._answers >= _REFUSALS and not self._unanswered:
-            return
-        with self._lock:
-            self._unanswered = 0
-            self._answers += 1
-            self._all_refused &= status in {401, 403}
-            if self._answers == _REFUSALS and self._all_refused:
-                self.reason = (
-                    f"the first {_REFUSALS} answers were all 401 or 403: the provider does not "
-                    "accept these credentials; check api_token, token_command or headers"
-                )
-
-    def unanswered(self, why: str) -> None:
-        """Count a request that got no connection."""
-        with self._lock:
-            self._unanswered += 1
-            if self._unanswered == _UNANSWERED:
-                self.reason = (
-                    f"{_UNANSWERED} requests in a row got no connection ({why}); is the provider "
-                    "up, and base_url right?"
-                )
 
 
 class Call(Generic[_T]):
@@ -195,12 +153,16 @@ class Client:
     """Reads one provider from any number of threads, each over a connection of its own.
 
     Attributes:
-        breaker: told of every response and of every request without one.
         proxy: the proxy that is used and where it was configured, without its password, or None.
     """
 
     def __init__(
-        self, config: ClientConfig, access: Access | None = None, *, urgent: bool = False
+        self,
+        config: ClientConfig,
+        access: Access | None = None,
+        *,
+        urgent: bool = False,
+        rule: GiveUpRule | None = None,
     ) -> None:
         """Prepare to read.
 
@@ -208,6 +170,7 @@ class Client:
             config: how.
             access: shared with other clients; None for one of its own.
             urgent: its requests go before those of clients that share the access and are not.
+            rule: when to send no more requests; None: never.
 
         Raises:
             SettingsError: the client cannot be made so.
@@ -217,10 +180,11 @@ class Client:
         from nftsync.provider.retry import Exchange
 
         access = access or config.access()
-        self.breaker = CircuitBreaker()
         self._slots = Slots(access.limiter, urgent=urgent)
+        if rule is not None:
+            rule.stops(self._slots.stopped)
         self._auth = access.auth
-        self._exchange = Exchange(config, access, self._slots, self.breaker)
+        self._exchange = Exchange(config, access, self._slots, rule or GiveUpRule())
         self._lists = Lists(self._exchange, config)
         self._first_wait = config.first_wait
         self.proxy = None if access.network.proxy is None else str(access.network.proxy)

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import os
 import re
+import selectors
 import shlex
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import IO, cast
 
 from nftsync.errors import SettingsError
 
 __all__ = ["Auth", "without_our_settings"]
 
+#: What a token command may print, in bytes.
+_LONGEST_OUTPUT = 64 * 1024
 _COMMAND = "token_command (NFTSYNC_TOKEN_COMMAND)"
 
 
@@ -35,8 +40,20 @@ def without_our_settings() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("NFTSYNC_")}
 
 
+class _TooMuch(Exception):
+    """The command printed more than any token has."""
+
+
 def _output_of(command: list[str], timeout: float) -> tuple[int, bytes]:
-    """Run a command; when it takes too long, it is killed with all that it has started."""
+    """Run a command; kill it, with all that it has started, if it is too slow or prints too much.
+
+    Raises:
+        OSError: it cannot be run.
+        ValueError: it holds a NUL.
+        TimeoutExpired: it took too long.
+        _TooMuch: it printed too much.
+    """
+    ends_at = time.monotonic() + timeout
     with subprocess.Popen(  # noqa: S603 - the operator's own command
         command,
         stdin=subprocess.DEVNULL,
@@ -46,12 +63,30 @@ def _output_of(command: list[str], timeout: float) -> tuple[int, bytes]:
         start_new_session=True,  # Ctrl-C is for us, not for it; and it is the first of its group
     ) as process:
         try:
-            output, _ = process.communicate(timeout=timeout)
+            output = _read_all(process, ends_at)
+            process.wait(max(0.0, ends_at - time.monotonic()))
         except BaseException:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             raise
     return process.returncode, output
+
+
+def _read_all(process: subprocess.Popen[bytes], ends_at: float) -> bytes:
+    """Return what a command prints until it closes its output."""
+    stream = cast("IO[bytes]", process.stdout)
+    output = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        while len(output) <= _LONGEST_OUTPUT:
+            left = ends_at - time.monotonic()
+            if left <= 0.0 or not selector.select(left):
+                raise subprocess.TimeoutExpired(process.args, left)
+            part = os.read(stream.fileno(), _LONGEST_OUTPUT)
+            if not part:
+                return output
+            output += part
+    raise _TooMuch
 
 
 class Auth:
@@ -134,6 +169,10 @@ class Auth:
             problem = f"cannot be run: {error.strerror}"
         except ValueError:
             problem = "cannot be run: it holds a NUL"
+        except _TooMuch:
+            problem = (
+                f"printed more than {_LONGEST_OUTPUT // 1024} KiB: expected one line, the token"
+            )
         except subprocess.TimeoutExpired:
             problem = f"took more than {self._timeout:g} s"
         else:

@@ -32,8 +32,17 @@ _HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]*\]|[^:]*)(?::(.*))?")
 _PORT = re.compile(r"[0-9]{1,5}", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9_-]{1,63}")
 _WITH_PORT = re.compile(r":[0-9]+$")
-_PRIVATE_NAMES = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".localdomain")
-_NAT64 = IPv6Network("64:ff9b::/96")
+#: Ends of names that no public registry has: RFC 6761, 6762 (appendix G) and 8375, Kubernetes.
+_PRIVATE_NAMES = (
+    *(".localhost", ".local", ".localdomain", ".home.arpa", ".svc"),
+    *(".internal", ".intranet", ".private", ".corp", ".home", ".lan"),
+)
+#: Networks of version 6 whose last 32 bits are an address of version 4.
+_HOLD_VERSION_4 = tuple(
+    map(IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96"))
+)
+#: Networks for the translation of addresses within one site.
+_LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")
 #: A last label of this form makes browsers read the host as an IPv4 address.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 #: What may stand in a path, query or fragment; all else is percent-encoded.
@@ -159,7 +168,7 @@ def _host(host: str) -> str:
 
 
 def _is_private(authority: str) -> bool:
-    """Whether a host is ours to know: on this machine, on our network, or a name without a dot.
+    """Return whether a host is of this machine or a private network, or a name without a dot.
 
     A public name may still lead there; only the browser could tell.
     """
@@ -168,12 +177,14 @@ def _is_private(authority: str) -> bool:
         address = ip_address(host.strip("[]"))
     except ValueError:
         host = host.removesuffix(".")
-        return "." not in host or host.endswith(_PRIVATE_NAMES)
+        return "." not in host or f".{host}".endswith(_PRIVATE_NAMES)
     if isinstance(address, IPv6Address):
-        # Addresses of version 4 within ones of version 6, by which some networks reach them.
-        low = IPv4Address(int(address) & 0xFFFFFFFF)
-        within = low if address in _NAT64 else address.ipv4_mapped or address.sixtofour
-        address = within or address
+        if address.is_site_local or address in _LOCAL_NAT64:
+            return True
+        if any(address in network for network in _HOLD_VERSION_4):
+            address = IPv4Address(int(address) & 0xFFFFFFFF)
+        else:
+            address = address.sixtofour or address
     return not address.is_global or address.is_multicast
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -26,8 +26,6 @@ _MOST_PAGES = 10_000
 _LONGEST_QUERY = 8_000
 #: RFC 9110, section 8.8.3; anything else, `*` above all, would make a condition that says nothing.
 _ENTITY_TAG = re.compile(r'(?:W/)?"[!#-~]*"')
-#: Headers by which APIs page: RFC 8288, RFC 9110 (14.4), and a custom of many.
-_PAGING_HEADERS = frozenset({"link", "content-range", "x-total-count"})
 _NEXT_LINK = re.compile(r';\s*rel\s*=\s*(?:"[^"]*)?(?<![\w-])next(?![\w-])', re.IGNORECASE)
 _RANGE = re.compile(r"\s*[\w-]+ ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})\s*")
 _DIGITS = re.compile(r"[0-9]{1,18}")
@@ -82,10 +80,11 @@ class Lists:
             digest = hashlib.sha256(response.body).hexdigest()
             new_etag = response.headers.get("etag")
             new_etag = new_etag if _can_be_sent_back(new_etag) else None
-            if digest == known_digest and _PAGING_HEADERS.isdisjoint(response.headers):
+            if digest == known_digest and _PAGING_HEADERS.keys().isdisjoint(response.headers):
                 return Balances(None, digest, new_etag, None)
             page = self._page(response)
-            doubt = page.doubt or self._header_of_more(response, 0, len(page.entries))
+            place = _Place(1, 0, len(page.entries))
+            doubt = page.doubt or self._header_of_more(response, place)
             if digest == known_digest and doubt is None:
                 return Balances(None, digest, new_etag, None)
             return Balances(each_token_once(page.entries), digest, new_etag, doubt)
@@ -114,11 +113,13 @@ class Lists:
             return response, self._page(response, paging.next)
 
         try:
-            for _ in range(_MOST_PAGES):
+            for number in range(1, _MOST_PAGES + 1):
                 query = "" if cursor is None else "?" + urlencode({paging.param: cursor})
                 if len(query) > _LONGEST_QUERY:
                     raise UnusableAnswer(f"$.{paging.next}: the cursor is too long to be sent")
-                response, page = yield from self._exchange.call("GET", path + query, effort, read)
+                response, page = yield from self._exchange.call(
+                    "GET", path + query, effort, read, numbered=cursor is None
+                )
                 before, size = len(entries), self._room.take(size, len(response.body))
                 entries += page.entries
                 if size > self._most_bytes or len(entries) > self._most_entries:
@@ -129,7 +130,8 @@ class Lists:
                 digest.update(hashlib.sha256(response.body).digest())
                 doubt, cursor = doubt or page.doubt, page.cursor
                 if cursor is None:  # only now does a header that tells of more contradict it
-                    doubt = doubt or self._header_of_more(response, before, len(page.entries))
+                    place = _Place(number, before, len(page.entries))
+                    doubt = doubt or self._header_of_more(response, place)
                     same = digest.hexdigest() == known_digest and doubt is None
                     whole = None if same else each_token_once(entries)
                     self._holding.size, size = size, 0
@@ -141,8 +143,8 @@ class Lists:
         finally:
             self._room.give_back(size)
 
-    def _header_of_more(self, response: Response, before: int, entries: int) -> str | None:
-        return _header_of_more(response.headers, before, entries, self._ignored)
+    def _header_of_more(self, response: Response, place: _Place) -> str | None:
+        return _header_of_more(response.headers, place, self._ignored)
 
 
 def _can_be_sent_back(etag: str | None) -> bool:
@@ -150,32 +152,65 @@ def _can_be_sent_back(etag: str | None) -> bool:
     return etag is not None and len(etag) <= _LONGEST_QUERY and bool(_ENTITY_TAG.fullmatch(etag))
 
 
+class _Place(NamedTuple):
+    """Where in a list a response is: the number of its page, the entries before, and its own."""
+
+    page: int
+    before: int
+    entries: int
+
+
+def _link(value: str, _: _Place) -> bool:
+    return _NEXT_LINK.search(value) is not None
+
+
+def _content_range(value: str, place: _Place) -> bool:
+    part = _RANGE.fullmatch(value)
+    return part is None or int(part[1]) > place.before or int(part[2]) + 1 < int(part[3])
+
+
+def _total_count(value: str, place: _Place) -> bool:
+    return bool(_DIGITS.fullmatch(value)) and int(value) > place.before + place.entries
+
+
+def _total_pages(value: str, place: _Place) -> bool:
+    return bool(_DIGITS.fullmatch(value)) and int(value) > place.page
+
+
+def _next_page(value: str, _: _Place) -> bool:
+    return value.strip() != ""
+
+
+def _has_more(value: str, _: _Place) -> bool:
+    return value.strip().lower() not in {"", "false", "no", "0"}
+
+
+#: Headers by which APIs page, and whether a value of each says that more follows: RFC 8288,
+#: RFC 9110 (14.4), and customs of many APIs.
+_PAGING_HEADERS: dict[str, Callable[[str, _Place], bool]] = {
+    "link": _link,
+    "content-range": _content_range,
+    "x-total-count": _total_count,
+    "x-total-pages": _total_pages,
+    "x-next-page": _next_page,
+    "x-has-more": _has_more,
+}
+
+
 def _header_of_more(
-    headers: Mapping[str, str], before: int, entries: int, ignored: Collection[str]
+    headers: Mapping[str, str], place: _Place, ignored: Collection[str]
 ) -> str | None:
-    """Find a header that says that a list goes on behind this answer.
+    """Return a header that says that the list continues, as a message names it, or None.
 
     The provider's document shows no paging, and headers are how many APIs page.
 
     Args:
-        headers: the answer's, whatever the case of their names.
-        before: entries of the pages before it.
-        entries: its own.
-        ignored: names of headers that are known to mean nothing.
-
-    Returns:
-        The header as a message names it, or None.
+        headers: of the response, whatever the case of their names.
+        place: where in the list the response is.
+        ignored: names of headers that mean nothing.
     """
-    known = {name.lower() for name in ignored}
-    for name in sorted(_PAGING_HEADERS.difference(known).intersection(headers)):
-        value = headers[name]
-        if name == "link":
-            more = _NEXT_LINK.search(value) is not None
-        elif name == "content-range":
-            part = _RANGE.fullmatch(value)
-            more = part is None or int(part[1]) > before or int(part[2]) + 1 < int(part[3])
-        else:
-            more = bool(_DIGITS.fullmatch(value)) and int(value) > before + entries
-        if more:
-            return f"the header {name.title()}: {value[:80]!r}"
+    ignored = {name.lower() for name in ignored}
+    for name, says_more in _PAGING_HEADERS.items():
+        if name in headers and name not in ignored and says_more(headers[name], place):
+            return f"the header {name.title()}: {headers[name][:80]!r}"
     return None

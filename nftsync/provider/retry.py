@@ -23,9 +23,10 @@ from nftsync.errors import (
     Stopped,
     UnusableAnswer,
 )
-from nftsync.provider.client import Access, CircuitBreaker, ClientConfig
+from nftsync.provider.client import Access, ClientConfig
+from nftsync.provider.give_up import GiveUpRule
 from nftsync.provider.rate_limiter import Slots
-from nftsync.provider.transport import Response, Transports
+from nftsync.provider.transport import HTTPS_HINT, Response, Transports
 from nftsync.records import Effort
 
 __all__ = ["Exchange", "retry_after"]
@@ -58,7 +59,7 @@ class Exchange:
     """
 
     def __init__(
-        self, config: ClientConfig, access: Access, slots: Slots, breaker: CircuitBreaker
+        self, config: ClientConfig, access: Access, slots: Slots, rule: GiveUpRule
     ) -> None:
         network = access.network
         self._base_url = str(network.base_url).rstrip("/")
@@ -69,7 +70,8 @@ class Exchange:
         self._proxy = network.proxy
         self._auth = access.auth
         self._slots = slots
-        self._breaker = breaker
+        self._rule = rule
+        self._first_generation: int | None = None
         self._first_wait = config.first_wait
         self._attempts = config.attempts
         self._failed_in_a_row = 0
@@ -103,6 +105,7 @@ class Exchange:
         *,
         etag: str | None = None,
         body: bytes | None = None,
+        numbered: bool = True,
     ) -> Generator[float, None, _T]:
         """Send a request until an attempt gives a response that `read` can use, or none is left.
 
@@ -116,12 +119,14 @@ class Exchange:
             read: makes the result of a response.
             etag: sent as `If-None-Match`; `read` then sees 304 responses too.
             body: a JSON body.
+            numbered: whether the read takes its number from this request.
 
         Raises:
             ReadError: it failed for good.
             Stopped: the client was stopped.
         """
-        send = partial(self._send, effort, method, self._base_url + path, etag, body)
+        sending = effort.sending if numbered else _ignore
+        send = partial(self._send, effort, sending, method, self._base_url + path, etag, body)
         before = effort.requests
         attempt = 0
         try:
@@ -194,28 +199,39 @@ class Exchange:
     def _authorized(self, send: Callable[[], tuple[Response, int]]) -> Response:
         response, generation = send()
         if response.status == 401 and self._auth.can_renew:
+            # The first token may have expired before; all threads may find that out at once.
+            if generation != self._first_generation:
+                self._rule.answered(response.status)
             self._auth.renew(generation)
             response, _ = send()
-        self._breaker.answered(response.status)
+        self._rule.answered(response.status)
         return response
 
     def _send(
-        self, effort: Effort, method: str, url: str, etag: str | None, body: bytes | None
+        self,
+        effort: Effort,
+        sending: Callable[[], None],
+        method: str,
+        url: str,
+        etag: str | None,
+        body: bytes | None,
     ) -> tuple[Response, int]:
         """Send it once; the response, and the generation of the token that it was asked with."""
         with self._slots:
             effort.requests += 1
             headers, generation = self._headers(etag, body)
+            if self._first_generation is None:
+                self._first_generation = generation
             stream = httpx.ByteStream(body or b"")
             try:
                 request = httpx.Request(method, url, headers=headers, stream=stream)
-                return self.transports.send(request), generation
+                return self.transports.send(request, sending), generation
             except NoConnection as error:
                 if not error.connected:
-                    self._breaker.unanswered(str(error))
+                    self._rule.unanswered(str(error), final=not error.passing)
                 raise
             except UnusableAnswer as error:
-                self._breaker.answered(error.status or 200)
+                self._rule.answered(error.status or 200)
                 raise
 
     def _headers(self, etag: str | None, body: bytes | None) -> tuple[httpx.Headers, int]:
@@ -264,10 +280,16 @@ class Exchange:
             problem = f"{status}, a redirect, which is not followed; is base_url right?"
         else:
             problem = str(status)
+            if status == 400 and self._base_url.startswith("http:"):
+                problem += HTTPS_HINT
             if status == 404:
                 problem = f"404: it knows no such object{self._twice}"
         kind = UnusableAnswer if status < 400 else ReadError
         raise kind(f"the provider answered {problem}", status=status)
+
+
+def _ignore() -> None:
+    """Take no number."""
 
 
 def _named(status: int) -> str:

@@ -1,6 +1,5 @@
-"""The way to the provider, and on it: a request out, a whole response back, in bounded time.
+"""A request out, a whole response back, in bounded time; each thread has a connection.
 
-The way is its address, the proxy in between and the certificates; each thread has a connection.
 httpx speaks HTTP, TLS and to proxies. Its timeouts are for each wait, so a peer that sends a byte
 now and then would hold a request up for ever: a thread watches over the deadlines, and shuts the
 connection of an attempt that is over its own. Nothing follows a redirect or keeps a cookie.
@@ -10,7 +9,6 @@ from __future__ import annotations
 
 import encodings.idna  # noqa: F401 - else looked for in a thread, maybe without a descriptor
 import math
-import os
 import socket
 import ssl
 import threading
@@ -19,145 +17,29 @@ import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from urllib.request import getproxies, proxy_bypass
+from typing import Any, NamedTuple
 
 import httpx
 
-from nftsync.errors import NoConnection, ProxyFailed, SettingsError, Stopped, UnusableAnswer
+from nftsync.errors import NoConnection, ProxyFailed, Stopped, UnusableAnswer
 from nftsync.provider.bodies import Room, gunzip, pass_over
+from nftsync.provider.network import Network
 from nftsync.provider.wire import CutShort
+from nftsync.threads import start_thread
 
-if TYPE_CHECKING:
-    from nftsync.provider.client import ClientConfig
-
-__all__ = ["Network", "Response", "Transports", "network_of"]
-
-_T = TypeVar("_T")
+__all__ = ["HTTPS_HINT", "Response", "Transports"]
 
 #: A connection that was idle for longer is not used again, in seconds.
 _LONGEST_IDLE = 30.0
+#: Seconds for each of connecting and the TLS handshake. Some servers without TLS leave a handshake
+#: unanswered, and whoever mixed up the port should not wait for the whole timeout.
+_LONGEST_CONNECT = 6.0
 _CONNECTED = (".connect_tcp.complete", ".start_tls.complete")
-_PROXY_FORM = "is no proxy's URL, such as http://proxy.example.com:3128"
-
-
-class Proxy(NamedTuple):
-    """The proxy that requests go through.
-
-    Attributes:
-        made: as httpx takes it, with its password.
-        source: where it was configured.
-    """
-
-    made: httpx.Proxy
-    source: str
-
-    def __str__(self) -> str:
-        """Which it is and where it was configured, without its password."""
-        return f"{str(self.made.url).rstrip('/')} (from {self.source})"
-
-
-class Network(NamedTuple):
-    """The way to the provider, which all connections share.
-
-    Attributes:
-        base_url: its base address.
-        proxy: the proxy in between, or None.
-        tls: with all certificates, as loading them is slow.
-    """
-
-    base_url: httpx.URL
-    proxy: Proxy | None
-    tls: ssl.SSLContext
-
-
-def network_of(config: ClientConfig) -> Network:
-    """Find the way.
-
-    Raises:
-        SettingsError: the address, the proxy or a certificate cannot be used.
-    """
-    try:  # settings have looked at it already
-        base_url = httpx.URL(config.base_url)
-        _ = base_url.host  # decoded only now; IDNA refuses some
-    except (httpx.InvalidURL, ValueError) as error:
-        raise SettingsError(f"base_url (NFTSYNC_BASE_URL) cannot be used: {error}") from None
-    proxy = _chosen_proxy(base_url, config.proxy, config.proxy_source)
-    if "https" not in {base_url.scheme, proxy and proxy.made.url.scheme}:
-        return Network(base_url, proxy, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-    tls = _tls_context(config.ca_file, config.client_certificate, config.client_key)
-    if proxy is not None and proxy.made.url.scheme == "https":
-        made = httpx.Proxy(proxy.made.url, auth=proxy.made.auth, ssl_context=tls)
-        proxy = proxy._replace(made=made)
-    return Network(base_url, proxy, tls)
-
-
-def _chosen_proxy(base_url: httpx.URL, configured: str | None, source: str) -> Proxy | None:
-    """Find the proxy: the configured one, else the environment's; a blank setting is none."""
-    found = configured
-    if found is None and not proxy_bypass(base_url.netloc.decode("ascii")):
-        known = getproxies()
-        kind = base_url.scheme if known.get(base_url.scheme) else "all"
-        found, source = known.get(kind), _variable(f"{kind}_proxy")
-    found = (found or "").strip()
-    if not found:
-        return None
-    try:
-        made = httpx.Proxy(found if "://" in found else f"http://{found}")
-        # A path may be the rest of a password that was not percent-encoded.
-        if made.url.host and made.url.raw_path == b"/" and "%" not in made.url.host:
-            httpx.HTTPTransport(verify=False, proxy=made).close()
-            return Proxy(made, source)
-        problem = _PROXY_FORM
-    except (ValueError, httpx.InvalidURL):  # whose texts show the password
-        problem = _PROXY_FORM
-    except ImportError:
-        problem = "is a SOCKS proxy, which needs one more package: pip install 'httpx[socks]'"
-    name = "the proxy" if configured is None else "proxy (NFTSYNC_PROXY)"
-    raise SettingsError(f"{name} {problem} (from {source})")
-
-
-def _variable(name: str) -> str:
-    """The variable that the standard library takes a proxy from, which looks at both cases."""
-    named = [key for key in sorted(os.environ, reverse=True) if key.lower() == name]
-    return f"environment {named[0]}" if named else "the system's settings"
-
-
-def _tls_context(ca_file: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:
-    """Trust `ca_file` alone, else `SSL_CERT_FILE` or `SSL_CERT_DIR`, else system and certifi."""
-    named = os.environ.get("SSL_CERT_FILE")
-    if ca_file or named:
-        name = "ca_file (NFTSYNC_CA_FILE)" if ca_file else "SSL_CERT_FILE"
-        load = partial(ssl.create_default_context, cafile=ca_file or named)
-        context = _loaded(load, f"{name}: {ca_file or named}", "holds no certificate in PEM form")
-    elif named := os.environ.get("SSL_CERT_DIR"):
-        context = ssl.create_default_context(capath=named)
-    else:
-        context = httpx.create_ssl_context(trust_env=False)
-        context.load_default_certs()
-    # With SSLKEYLOGFILE, who reads that file reads the token too.
-    context.keylog_filename = None  # type: ignore[assignment]
-    if certificate is not None:
-        files = certificate if key is None else f"{certificate} and {key}"
-        _loaded(
-            partial(context.load_cert_chain, certificate, key, password=""),
-            "client_certificate and client_key (NFTSYNC_CLIENT_CERTIFICATE, NFTSYNC_CLIENT_KEY): "
-            f"{files}",
-            "must hold a certificate in PEM form and its private key, without a password",
-        )
-    elif key is not None:
-        raise SettingsError("client_key (NFTSYNC_CLIENT_KEY) needs client_certificate too")
-    return context
-
-
-def _loaded(load: Callable[[], _T], files: str, must: str) -> _T:
-    try:
-        return load()
-    except (ssl.SSLError, ValueError):
-        problem = must
-    except OSError as error:
-        problem = f"cannot be read: {error.strerror}"
-    raise SettingsError(f"{files} {problem}")
+#: What OpenSSL says of a peer that answers a TLS handshake with something else, such as HTTP.
+_NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"}
+#: What OpenSSL says of a certificate whose issuer is unknown.
+_UNKNOWN_ISSUER = {18, 19, 20, 21}
+HTTPS_HINT = "; base_url says http: does the server expect https?"
 
 
 class Response(NamedTuple):
@@ -198,11 +80,18 @@ class Transports:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._links: list[_Link] = []
+        self._failure: Exception | None = None
         self._closed = threading.Event()
-        self._connect = partial(_Link, network, timeout, max_bytes, Room(large_bytes), stopped)
+        room, answered = Room(large_bytes), threading.Event()
+        self._connect = partial(_Link, network, timeout, max_bytes, room, stopped, answered)
 
-    def send(self, request: httpx.Request) -> Response:
+    def send(self, request: httpx.Request, sending: Callable[[], None]) -> Response:
         """Send a request and read the whole response.
+
+        Args:
+            request: the request.
+            sending: called as the request is about to be sent, and again if it first had to
+                connect.
 
         Raises:
             NoConnection: no whole response came in time.
@@ -210,16 +99,19 @@ class Transports:
             NoRoom: the body is large, and others that are hold the room for them.
             UnusableAnswer: the body is too large or cannot be decompressed.
             Stopped: the stop event was set.
+            Exception: what ended the thread that watches the deadlines.
         """
         link: _Link | None = getattr(self._local, "link", None)
         if link is None:
-            self._local.link = link = self._connect()
+            link = self._connect()
             with self._lock:
-                first = not self._links
+                if not self._links:
+                    start_thread("deadlines", self._watch, self._fail)
                 self._links.append(link)
-            if first:
-                threading.Thread(target=self._watch, name="nftsync-deadlines", daemon=True).start()
-        return link.send(request)
+            self._local.link = link
+        if self._failure is not None:
+            raise self._failure
+        return link.send(request, sending)
 
     def let_go(self) -> None:
         """Let go of this thread's last body, which it holds until its next request else."""
@@ -237,6 +129,11 @@ class Transports:
         self._closed.set()
         for link in list(self._links):
             link.close()
+
+    def _fail(self, error: Exception) -> None:
+        """Send nothing more, and end the attempts under way: nothing watches their deadlines."""
+        self._failure = error
+        self.cut()
 
     def _watch(self) -> None:
         wait = 0.0
@@ -257,8 +154,10 @@ class _Link:
         max_bytes: int,
         room: Room,
         stopped: threading.Event,
+        answered: threading.Event,
     ) -> None:
         self._proxy = network.proxy
+        self._is_plain = network.base_url.scheme == "http"
         # Without what may stand before an @.
         where = f"{network.base_url.scheme}://{network.base_url.netloc.decode('ascii')}"
         self._none = f"no connection to {where}"
@@ -274,13 +173,16 @@ class _Link:
         self._room = room
         self._held = 0
         self._stopped = stopped
+        self._answered = answered  # over any connection
         self._lock = threading.Lock()
         self._deadline = math.inf  # while no attempt is under way
         self._is_cut = False
         self._socket: socket.socket | None = None
+        self._in_tunnel = False
+        self._sending: Callable[[], None]
         self._extensions = {
-            # Half for each of connecting and the TLS handshake; all else ends by being cut.
-            "timeout": {"connect": timeout / 2},
+            # All else ends by being cut.
+            "timeout": {"connect": min(timeout / 2, _LONGEST_CONNECT)},
             "trace": self._trace,
         }
 
@@ -288,16 +190,20 @@ class _Link:
         self._room.give_back(self._held)
         self._held = 0
 
-    def send(self, request: httpx.Request) -> Response:
+    def send(self, request: httpx.Request, sending: Callable[[], None]) -> Response:
         self.let_go()
         request.extensions = self._extensions
+        self._sending = sending
         with self._lock:
             self._deadline = time.monotonic() + self._timeout
             self._is_cut = False
         try:
             if self._stopped.is_set():
                 raise Stopped("stopped")
+            sending()
             response = self._http.handle_request(request)
+            if not self._answered.is_set():
+                self._answered.set()
             try:
                 body = self._read(response)
             finally:
@@ -344,8 +250,11 @@ class _Link:
                 self._socket = info["return_value"].get_extra_info("socket")
                 if self._is_cut or self._stopped.is_set():
                     self._shut()
+            self._sending()
         elif event.endswith(".connect_tcp.started"):
-            self._socket = None
+            self._socket, self._in_tunnel = None, False
+        elif event.endswith(".start_tls.started"):
+            self._in_tunnel = not event.startswith("connection.")
 
     def _explained(self, error: Exception | None) -> Exception:
         if self._stopped.is_set():
@@ -357,14 +266,25 @@ class _Link:
         if isinstance(error, UnicodeError):  # out of the resolver, for a label too long
             return NoConnection(f"{self._none}: that is no host name", connected=False)
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-            if self._proxy is not None and self._socket is None:
-                return ProxyFailed(f"no connection to the proxy {self._proxy}: {_say(error)}")
-            return NoConnection(f"{self._none}: {_say(error)}", connected=False)
+            return self._not_connected(error)
         if self._is_cut or error is None:
             return NoConnection(f"no whole answer within {self._timeout:g} s")
         if isinstance(error, httpx.LocalProtocolError):  # whose text may show a secret
             return NoConnection("the connection broke: the request cannot be sent as HTTP")
-        return NoConnection(f"the connection broke: {_say(error)}")
+        hint = HTTPS_HINT if self._is_plain and not self._answered.is_set() else ""
+        return NoConnection(f"the connection broke: {error or type(error).__name__}{hint}")
+
+    def _not_connected(self, error: httpx.TransportError) -> NoConnection:
+        at_proxy = self._proxy is not None and not self._in_tunnel
+        problem = None
+        if self._socket is not None:  # so what failed is the handshake
+            problem = _tls_problem(error, "the proxy's URL" if at_proxy else "base_url")
+        # Where the server has answered before, a repeat may reach a machine that is set up well.
+        final = problem is not None and not self._answered.is_set()
+        why = problem or str(error) or type(error).__name__
+        if at_proxy:
+            return ProxyFailed(f"no connection to the proxy {self._proxy}: {why}", final=final)
+        return NoConnection(f"{self._none}: {why}", connected=False, final=final)
 
     def _read(self, response: httpx.Response) -> bytes:
         if not response.is_success:
@@ -389,11 +309,29 @@ class _Link:
         return b"".join(chunks)
 
 
-def _say(error: Exception) -> str:
-    """What went wrong, and what to do about it where the error shows that."""
-    why = str(error) or type(error).__name__
-    if "WRONG_VERSION_NUMBER" in why or "record layer failure" in why:
-        why += "; does it speak http, and not https? base_url says which"
-    if "certificate verify failed" in why:
-        why += "; ca_file names a file of whom to trust"
-    return why
+def _tls_problem(error: Exception, setting: str) -> str | None:
+    """Return what is wrong with the peer's TLS, and what to do; None for any other trouble.
+
+    Args:
+        error: what connecting ended with.
+        setting: what names the peer's address.
+    """
+    if isinstance(error, httpx.ConnectTimeout):
+        return (
+            "the TLS handshake timed out; does the server speak TLS at this port? If not, "
+            f"use http:// in {setting}, or the right port"
+        )
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__context__  # httpcore suppresses it as a cause
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        advice = f"check {setting}, or ask those who run the server"
+        if cause.verify_code in _UNKNOWN_ISSUER:
+            advice = "if your own CA issued it, set ca_file"
+        return f"certificate verify failed: {cause.verify_message}; {advice}"
+    if cause is not None and cause.reason in _NO_TLS:
+        return (
+            "the server does not speak TLS at this port; "
+            f"use http:// in {setting}, or the right port"
+        )
+    return None

@@ -9,17 +9,22 @@ from typing import Any
 from uuid import UUID
 
 from nftsync import settings as _settings
+from nftsync.errors import InputError
 from nftsync.provider.client import ClientConfig
-from nftsync.pull.judgement import RemovalLimits
 from nftsync.pull.list_files import read_collections_file, read_wallets_file
 from nftsync.pull.plan import SyncRequest
+from nftsync.pull.removal_decision import RemovalLimits
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.store.labels import ids_from
 from nftsync.store.wallets import WalletLine
+from nftsync.text import quoted
 from nftsync.times import parse_duration
 
 __all__ = ["client_config", "removal_limits", "sync", "sync_with"]
+
+#: Wallets that an error lists.
+_LISTED = 3
 
 
 def sync(
@@ -42,7 +47,7 @@ def sync(
         wallets_file: one UUID a line, or CSV with the columns wallet_id, label and group.
         tokens: also read each token those wallets hold by its id.
         older_than: skip wallets read since: a timedelta, or text such as `6h`.
-        resume: go on with the newest interrupted or killed run.
+        resume: resume the newest interrupted or killed run; without `wallets`.
         allow_removals: take the provider's word, however much vanishes at once.
         progress: show progress bars; None shows them on a terminal and in a notebook.
         config: the settings file, instead of the nearest `nftsync.toml`.
@@ -98,7 +103,7 @@ def client_config(settings: _settings.Settings) -> ClientConfig:
 
 
 def removal_limits(settings: _settings.Settings) -> RemovalLimits:
-    """How much may vanish within 24 hours before it is held back."""
+    """Return how much may be removed within 24 hours without a review."""
     return RemovalLimits(settings.removal_limit, settings.removal_rows)
 
 
@@ -111,6 +116,13 @@ def sync_with(
         NftsyncError: nothing could be read at all, or the database cannot be used.
     """
     wallets = request.wallets
+    if wallets and request.resume:
+        named = ", ".join(quoted(line.wallet_id) for line in wallets[:_LISTED])
+        more = f" and {len(wallets) - _LISTED:,} more" if len(wallets) > _LISTED else ""
+        raise InputError(
+            f"--resume reads the wallets of the interrupted run, and wallets were named: {named}"
+            f"{more}; give one or the other"
+        )
     if wallets:
         ids = ids_from(settings.database, [line.wallet_id for line in wallets])
         wallets = [line._replace(wallet_id=one) for line, one in zip(wallets, ids, strict=True)]

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from nftsync.errors import InputError
-from nftsync.pull.judgement import RemovalLimits
 from nftsync.pull.reads import TokenTask, WalletTask
+from nftsync.pull.removal_decision import RemovalLimits
 from nftsync.store import runs
 from nftsync.store.contracts import names_that_differ, store_file_names
 from nftsync.store.database import over_keys

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Generator, Sequence
 from typing import TypeAlias, TypeVar, cast
 
 from nftsync.errors import Stopped
 from nftsync.provider.client import Access, Client, ClientConfig
+from nftsync.provider.give_up import GiveUpRule
 from nftsync.pull.reads import AnyRead, AnyTask, Reader, read, subject_of
 from nftsync.pull.turns import Turns
 from nftsync.records import SequenceNumbers
+from nftsync.threads import start_thread
 
 __all__ = ["Pool"]
 
@@ -35,6 +36,7 @@ class Pool(Reader[_Task, _Read]):
         access: Access | None = None,
         *,
         urgent: bool = False,
+        rule: GiveUpRule | None = None,
     ) -> None:
         """Start the threads.
 
@@ -44,21 +46,22 @@ class Pool(Reader[_Task, _Read]):
             threads: how many.
             access: rate limit and credentials shared with others; None for its own.
             urgent: these reads go before those of others that share the access and are not.
+            rule: when to read no more; None: never.
 
         Raises:
             SettingsError: the client cannot be made so.
         """
         super().__init__()
-        self._client = Client(config, access, urgent=urgent)
+        self._rule = rule
+        self._client = Client(config, access, urgent=urgent, rule=rule)
         self._turns: Turns[_Task, _Reading] = Turns(lambda task: read(self._client, numbers, task))
         for number in range(threads):
-            name = f"nftsync-fetch-{number}"
-            threading.Thread(target=self._work, name=name, daemon=True).start()
+            start_thread(f"fetch-{number}", self._work, self.end)
 
     @property
     def reason(self) -> str | None:
         """Why going on has no point, or None."""
-        return self._client.breaker.reason
+        return None if self._rule is None else self._rule.reason
 
     def submit(self, tasks: Sequence[_Task]) -> None:
         """Queue tasks, each of an object that is not being read."""
@@ -81,7 +84,7 @@ class Pool(Reader[_Task, _Read]):
         A read that waits for its repeat has been answered: it comes out as failed with that.
         """
         self._client.stop()
-        self._end()
+        self.end()
         with self._lock:
             waiting = self._turns.withdraw_postponed()
             self._unread.clear()
@@ -105,9 +108,7 @@ class Pool(Reader[_Task, _Read]):
                 with self._lock:  # what it holds is let go only when there is room for more
                     self._may_read.wait_for(lambda: self._ended or not self._is_full())
             except Stopped:
-                self._end()
-            except Exception as error:  # noqa: BLE001 - raised again by take()
-                self._end(error)
+                self.end()
             else:
                 with self._lock:
                     self._turns.postpone(reading, time.monotonic() + wait)

@@ -5,93 +5,107 @@ the reading threads in a process beside it, a large sync takes about half the ti
 such process, not several: the rate limit and the pause after a 429 hold for all its threads, and
 what it reads keeps the one writer busy.
 
-The two talk through the child's standard input and output, in frames of a length and msgpack. The
-settings go the same way, so no secret is an argument. The child ends when its input does, which is
-also what happens when its parent is killed. When the child is killed, another takes its place.
+The processes exchange msgpack frames over two pipes of their own, so other output of the child does
+no harm. The settings go the same way, so no secret is an argument. The child ends when the pipe of
+its tasks is closed, which also happens when the parent is killed. A child that dies, sends an
+unreadable frame or is silent is replaced.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
-import struct
 import subprocess
 import sys
 import threading
+import time
+import traceback
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, TypeAlias, cast
+from queue import SimpleQueue
+from typing import TypeAlias
 
 import msgspec
 
 from nftsync.errors import CutOff, SettingsError
 from nftsync.provider.client import ClientConfig
 from nftsync.provider.credentials import without_our_settings
+from nftsync.provider.give_up import GiveUpRule
 from nftsync.pull.pool import Pool
 from nftsync.pull.reads import Read, Reader, Task
 from nftsync.records import SequenceNumbers
+from nftsync.threads import start_thread
 
 __all__ = ["Process", "child_main"]
 
-_LENGTH = struct.Struct("<I")
-#: A frame holds about so many list entries, or what came in so many seconds.
+_log = logging.getLogger("nftsync.sync")
+
+#: The size of a frame in list entries, about, and the time after which a smaller one is sent.
 _FRAME_ENTRIES = 400
 _FRAME_SECONDS = 0.05
-#: How long the child is given to hand over what it has read, in seconds.
+#: Bytes; a wallet has 64 MiB at most, so a longer frame is none of ours.
+_LARGEST_FRAME = 1024**3
+#: Seconds in which a stopping child can send its last reads.
 _LAST_SECONDS = 1.0
 #: How often a child that ended before its work did is replaced.
 _MOST_REPLACED = 2
+#: The child sends at least one frame in so many seconds, except while the parent takes none.
+_HEARTBEAT = 1.0
+#: A child is silent for longer than an attempt may take, or than this, and so many seconds more.
+_LONGEST_SILENCE, _MARGIN = 60.0, 10.0
 #: A terminal and systemd send these to the whole group of processes; they are the parent's alone.
 _FOR_THE_PARENT = (signal.SIGINT, signal.SIGTERM)
 
 #: The child finds this very package, however this process found it.
 _CHILD = (
     "import sys; sys.path.insert(0, sys.argv[1]);"
-    " from nftsync.pull.process import child_main; child_main()"
+    " from nftsync.pull.process import child_main; child_main(*map(int, sys.argv[2:]))"
 )
 
 
-#: What the child is told first: how to read, where its numbers begin, and by how many threads.
+#: The first frame to the child: how to read, where its numbers begin, and the number of threads.
 _Order: TypeAlias = tuple[ClientConfig, int, int, int]
 
 
 class _Report(msgspec.Struct, array_like=True):
-    """What the child tells."""
+    """A frame from the child; an empty one is a heartbeat."""
 
     reads: list[Read] = []
     reason: str | None = None
     settings_error: str | None = None
 
 
-def _send(stream: IO[bytes], value: object) -> None:
-    payload = msgspec.msgpack.encode(value)
-    stream.write(_LENGTH.pack(len(payload)) + payload)
-    stream.flush()
-
-
-def _receive(stream: IO[bytes]) -> bytes | None:
-    header = stream.read(_LENGTH.size)
-    if len(header) < _LENGTH.size:
-        return None
-    (length,) = _LENGTH.unpack(header)
-    payload = stream.read(length)
-    return payload if len(payload) == length else None
-
-
 class Process(Reader[Task, Read]):
-    """Reads made by the threads of a `Pool` in a child process."""
+    """Reads made by the threads of a `Pool` in a child process.
 
-    def __init__(self, config: ClientConfig, numbers: SequenceNumbers, threads: int) -> None:
+    A thread sends, and another receives, so that a child that has stopped holds up neither `take`
+    nor `stop`. They end when the child does.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        numbers: SequenceNumbers,
+        threads: int,
+        *,
+        most_silent: float | None = None,
+    ) -> None:
         """Start the child.
 
         Args:
             config: how to read the provider.
             numbers: where each read takes its number.
             threads: how many threads read.
+            most_silent: seconds without a sign of life after which a child is replaced; None: more
+                than an attempt may take.
         """
         super().__init__()
         self._order = (config, numbers, threads)
+        self._most_silent = most_silent or min(config.timeout, _LONGEST_SILENCE) + _MARGIN
         self._reason: str | None = None
         self._replaced = 0
         self._stopped = False
@@ -99,28 +113,35 @@ class Process(Reader[Task, Read]):
 
     def _start(self) -> None:
         self._ended = False
-        # Until the child ignores them, they are held back.
+        self._end_reason = "ended unexpectedly"
+        self._silent, self._checked_at = 0.0, time.monotonic()
+        child_orders, orders = Pipe(duplex=False)
+        reports, child_reports = Pipe(duplex=False)
+        # Blocked until the child ignores them.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_PARENT)
         try:
+            numbers = (child_orders.fileno(), child_reports.fileno())
             self._child = subprocess.Popen(  # noqa: S603 - this very program
                 # Safe path (-P): nothing is imported from whatever folder we stand in.
-                [sys.executable, "-P", "-c", _CHILD, str(Path(__file__).parents[2])],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=without_our_settings(),  # it is told what it needs
+                [
+                    *(sys.executable, "-P", "-c", _CHILD, str(Path(__file__).parents[2])),
+                    *map(str, numbers),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=numbers,
+                env=without_our_settings(),
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        self._to_child = cast("IO[bytes]", self._child.stdin)
-        self._from_child = cast("IO[bytes]", self._child.stdout)
-        self._listener = threading.Thread(target=self._listen, name="nftsync-fetch", daemon=True)
-        self._listener.start()
-        config, numbers, threads = self._order
-        self._tell((config, numbers.offset, numbers.take(), threads))
-
-    def _tell(self, value: object) -> None:
-        with suppress(BrokenPipeError):  # take() sees that the child has ended
-            _send(self._to_child, value)
+            child_orders.close()
+            child_reports.close()
+        self._outbox: SimpleQueue[object] = SimpleQueue()
+        outbox = self._outbox
+        self._sender = start_thread("tasks", lambda: _send_all(orders, outbox), self._give_up)
+        self._listener = start_thread("reads", lambda: self._listen(reports), self._give_up)
+        config, sequence, threads = self._order
+        self._outbox.put((config, sequence.offset, sequence.take(), threads))
 
     @property
     def reason(self) -> str | None:
@@ -131,7 +152,7 @@ class Process(Reader[Task, Read]):
         """Queue tasks, each of an object that is not being read."""
         if tasks:
             super().submit(tasks)
-            self._tell(tasks)
+            self._outbox.put(tasks)
 
     def take(self, entries: int, *, timeout: float) -> list[Read]:
         """Take finished reads.
@@ -145,30 +166,57 @@ class Process(Reader[Task, Read]):
             CutOff: the child ended before its work did, and so did those in its place.
         """
         reads = super().take(entries, timeout=timeout)
+        self._kill_if_silent()
         if self._ended and not (reads or self._stopped or self.idle):
             self._replace()
         return reads
 
+    def _kill_if_silent(self) -> None:
+        """Kill a child that has sent nothing for too long: it was stopped, and not continued.
+
+        The clock also runs while this process itself is stopped, and cannot receive. So the time
+        since the last check counts as one heartbeat at most.
+        """
+        with self._lock:
+            moment = time.monotonic()
+            self._silent += min(moment - self._checked_at, _HEARTBEAT)
+            self._checked_at = moment
+            if self._silent <= self._most_silent or self._ended:
+                return
+            self._end_reason = f"gave no sign of life for {self._most_silent:.0f} s"
+        self._child.kill()  # so the pipes break, and the threads end
+
     def _replace(self) -> None:
-        """Give what a child that ended has not read to another one."""
+        """Start another child, which reads the tasks that are left."""
         if self._replaced == _MOST_REPLACED:
-            raise CutOff("the reading process ended unexpectedly; run again with --resume")
+            raise CutOff(f"the reading process {self._end_reason}; run again with --resume")
         self._replaced += 1
+        _log.warning("the reading process %s; a new one replaced it", self._end_reason)
         self._end_child()
         self._start()
-        self._tell(list(self._unread.values()))
+        self._outbox.put(list(self._unread.values()))
 
-    def _listen(self) -> None:
+    def _listen(self, reports: Connection) -> None:
+        """Receive what the child sends, until it ends."""
         decoder = msgspec.msgpack.Decoder(_Report)
-        while (payload := _receive(self._from_child)) is not None:
-            report = decoder.decode(payload)
-            self._reason = self._reason or report.reason
-            if report.settings_error is not None:
-                self._end(SettingsError(report.settings_error))
-            with self._lock:
-                self._may_read.wait_for(lambda: self._stopped or not self._is_full())
-            self._put(report.reads)
-        self._end()
+        with closing(reports), suppress(EOFError):
+            while True:
+                report = decoder.decode(reports.recv_bytes(_LARGEST_FRAME))
+                self._reason = self._reason or report.reason
+                if report.settings_error is not None:
+                    self.end(SettingsError(report.settings_error))
+                with self._lock:
+                    self._silent = 0.0
+                    self._may_read.wait_for(lambda: self._stopped or not self._is_full())
+                self._put(report.reads)
+        self.end()
+
+    def _give_up(self, error: Exception) -> None:
+        """Kill a child that cannot be spoken with, so that it is replaced."""
+        if not isinstance(error, OSError):  # which is the end of a child within a frame
+            self._end_reason = f"sent an unreadable frame ({type(error).__name__})"
+        self._child.kill()
+        self.end()
 
     def stop(self) -> None:
         """Begin no more reads, and abandon those under way; what has been read can be taken."""
@@ -180,50 +228,74 @@ class Process(Reader[Task, Read]):
             self._unread.clear()
 
     def _end_child(self, seconds: float = 0.0) -> None:
-        with suppress(BrokenPipeError):
-            self._to_child.close()
+        self._outbox.put(None)
         self._listener.join(seconds)
-        self._child.kill()
+        self._child.kill()  # even if it is stopped
         self._child.wait()
+        # The kernel has closed its ends of the pipes, so neither thread waits for it any longer.
         self._listener.join()
-        self._from_child.close()
+        self._sender.join()
 
 
-def child_main() -> None:
-    """Read what the parent asks for, until it closes our input."""
+def _send_all(orders: Connection, outbox: SimpleQueue[object]) -> None:
+    """Send the values of a queue; None ends it."""
+    with closing(orders), suppress(BrokenPipeError):  # take() sees that the child has ended
+        while (value := outbox.get()) is not None:
+            orders.send_bytes(msgspec.msgpack.encode(value))
+
+
+def child_main(orders: int, reports: int) -> None:
+    """Read what the parent asks for, until it closes the pipe.
+
+    Args:
+        orders: the descriptor of the pipe of tasks.
+        reports: the descriptor of the pipe of reads.
+    """
     for number in _FOR_THE_PARENT:  # which says when to stop
         signal.signal(number, signal.SIG_IGN)
-    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
-    first = _receive(stdin)
-    if first is None:
-        return
-    config, offset, last_number, threads = msgspec.msgpack.decode(first, type=_Order)
-    numbers = SequenceNumbers(offset, last_number)
-    with suppress(BrokenPipeError):  # the parent has gone
-        try:
-            _serve(Pool[Task, Read](config, numbers, threads), stdin, stdout)
-        except SettingsError as error:
-            _send(stdout, _Report(settings_error=str(error)))
-    os._exit(0)  # nothing is left to be tidied up, and the parent waits for our end
+    for descriptor in (orders, reports):  # a token command gets neither
+        os.set_inheritable(descriptor, False)
+    status = 1
+    try:
+        with suppress(EOFError, BrokenPipeError):  # the parent has gone
+            _serve(Connection(orders, writable=False), Connection(reports, readable=False))
+        status = 0
+    except Exception:  # noqa: BLE001 - the parent puts another process in our place
+        traceback.print_exc()
+    finally:
+        os._exit(status)  # nothing is left to be tidied up, and the parent waits for our end
 
 
-def _serve(pool: Pool[Task, Read], stdin: IO[bytes], stdout: IO[bytes]) -> None:
+def _serve(orders: Connection, reports: Connection) -> None:
+    config, offset, last_number, threads = msgspec.msgpack.decode(orders.recv_bytes(), type=_Order)
+    try:
+        numbers = SequenceNumbers(offset, last_number)
+        pool = Pool[Task, Read](config, numbers, threads, rule=GiveUpRule())
+        _report_all(pool, orders, reports)
+    except SettingsError as error:
+        reports.send_bytes(msgspec.msgpack.encode(_Report(settings_error=str(error))))
+
+
+def _report_all(pool: Pool[Task, Read], orders: Connection, reports: Connection) -> None:
     over = threading.Event()
     decoder = msgspec.msgpack.Decoder(list[Task])
 
     def listen() -> None:
-        while (payload := _receive(stdin)) is not None:
-            pool.submit(decoder.decode(payload))
+        with suppress(EOFError):
+            while True:
+                pool.submit(decoder.decode(orders.recv_bytes()))
         pool.stop()
         over.set()
 
-    threading.Thread(target=listen, daemon=True).start()
-    told: str | None = None
+    start_thread("tasks", listen, pool.end)
+    reported: str | None = None
+    sent_at = 0.0
     while not (over.is_set() and pool.idle):
         reads = pool.take(_FRAME_ENTRIES, timeout=_FRAME_SECONDS)
-        if reads or pool.reason != told:
-            told = pool.reason
-            _send(stdout, _Report(reads, told))
-        elif pool.idle:
+        is_due = time.monotonic() - sent_at >= _HEARTBEAT
+        if reads or pool.reason != reported or is_due:
+            reported, sent_at = pool.reason, time.monotonic()
+            reports.send_bytes(msgspec.msgpack.encode(_Report(reads, reported)))
+        elif pool.idle or reported is not None:
             over.wait(_FRAME_SECONDS)

@@ -1,4 +1,4 @@
-"""Reads of the provider: one from its number to its outcome, and many at once."""
+"""Reads of the provider: one from its request to its outcome, and many at once."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ import msgspec
 
 from nftsync.errors import ReadError
 from nftsync.provider.client import Client
-from nftsync.records import Effort, ObjectRead, SequenceNumbers, TokenRead, WalletRead
-from nftsync.times import now
+from nftsync.records import (
+    Effort,
+    NumberedEffort,
+    ObjectRead,
+    SequenceNumbers,
+    TokenRead,
+    WalletRead,
+)
 
 __all__ = [
     "AnyRead",
@@ -88,6 +94,8 @@ def read(
 ) -> Generator[float, None, AnyRead]:
     """Make a read; that it failed is an outcome, not an exception.
 
+    Its number and time are those of the request that the outcome comes from.
+
     Yields the seconds to wait before each repeat. `Stopped` thrown in there makes it a failed read.
 
     Raises:
@@ -95,9 +103,8 @@ def read(
         SettingsError: the token command failed.
         Stopped: the client was stopped.
     """
-    effort = Effort()
-    fields: dict[str, Any] = {"sequence": numbers.take(), "started_at": now(), "effort": effort}
-    fields["outcome"] = "ok"
+    effort = NumberedEffort(numbers=numbers)
+    fields: dict[str, Any] = {"outcome": "ok"}
     try:
         if isinstance(task, WalletTask):
             fields |= yield from _wallet_fields(client, task, effort)
@@ -108,6 +115,8 @@ def read(
     except ReadError as error:
         fields |= {"outcome": "failed", "error": str(error), "status": error.status}
         fields |= {"provider_down": error.provider_down, "passing": error.passing}
+    fields |= {"sequence": effort.sequence, "started_at": effort.started_at}
+    fields["effort"] = effort.counts()
     if isinstance(task, WalletTask):
         return WalletRead(wallet_id=task.wallet_id, **fields)
     if isinstance(task, TokenTask):
@@ -227,8 +236,8 @@ class Reader(ABC, Generic[_Task, _Read]):
             if self._is_enough():
                 self._may_take.notify()
 
-    def _end(self, error: Exception | None = None) -> None:
-        """Nothing more will be read, perhaps because of an error that `take` is to raise."""
+    def end(self, error: Exception | None = None) -> None:
+        """Read nothing more, perhaps because of an error, which `take` then raises."""
         with self._lock:
             self._ended = True
             self._error = self._error or error

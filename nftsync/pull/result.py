@@ -12,7 +12,15 @@ import msgspec
 from nftsync.store.runs import Run, RunStatus
 from nftsync.text import counted
 
-__all__ = ["BalanceCounts", "Failure", "SyncResult", "TokenCounts", "WalletCounts", "of_one_kind"]
+__all__ = [
+    "BalanceCounts",
+    "Failure",
+    "Resumed",
+    "SyncResult",
+    "TokenCounts",
+    "WalletCounts",
+    "of_one_kind",
+]
 
 
 #: How many failures Jupyter shows.
@@ -71,6 +79,20 @@ def of_one_kind(failures: Iterable[Failure]) -> list[list[Failure]]:
     return sorted(kinds.values(), key=len, reverse=True)
 
 
+class Resumed(_Named, frozen=True):
+    """Wallets that a resumed run of a lake took over, read before it was interrupted.
+
+    Attributes:
+        wallets: how many.
+        oldest_read_at: when the oldest of these reads began; None: there are none.
+        oldest_age_seconds: its age when the run ended.
+    """
+
+    wallets: int
+    oldest_read_at: str | None
+    oldest_age_seconds: float | None
+
+
 class SyncResult(_Named, frozen=True):
     """What a run came to.
 
@@ -86,6 +108,7 @@ class SyncResult(_Named, frozen=True):
         seconds: how long it took.
         failures: what was not read, and why.
         error: why the whole run stopped early, or None.
+        resumed: what a resumed run of a lake took over; None: nothing was resumed.
     """
 
     run_id: int
@@ -98,6 +121,7 @@ class SyncResult(_Named, frozen=True):
     seconds: float
     failures: list[Failure]
     error: str | None = None
+    resumed: Resumed | None = None
 
     @classmethod
     def of(
@@ -123,8 +147,9 @@ class SyncResult(_Named, frozen=True):
     def as_dict(self) -> dict[str, Any]:
         """The value that `sync --json` prints."""
         value: dict[str, Any] = msgspec.to_builtins(self)
-        if self.error is None:
-            del value["error"]
+        for name in ("error", "resumed"):
+            if value[name] is None:
+                del value[name]
         return value
 
     def _repr_html_(self) -> str:
@@ -154,7 +179,7 @@ class SyncResult(_Named, frozen=True):
         printer.text(self.summary())
 
     def summary(self) -> str:
-        """The result in two lines for a person."""
+        """The result in two lines for a person; a resumed run of a lake has a third."""
         w, t, b = self.wallets, self.tokens, self.balances
         failed = f", {w.failed:,} failed" if w.failed else ""
         retried = f" ({self.retries:,} repeated)" if self.retries else ""
@@ -164,7 +189,25 @@ class SyncResult(_Named, frozen=True):
             f" {self.seconds:.1f} s.\n"
             f"Balances: {b.added:,} added, {b.changed:,} changed, {b.removed:,} removed. "
             f"Tokens: {t.added:,} new, {t.changed:,} changed."
+            f"{self._taken_over()}"
         )
+
+    def _taken_over(self) -> str:
+        if self.resumed is None:
+            return ""
+        r = self.resumed
+        age = r.oldest_age_seconds
+        since = "" if age is None else f", the oldest {_age(age)} ago ({r.oldest_read_at})"
+        return f"\nResumed: {counted(r.wallets, 'wallet')} read before the interruption{since}."
+
+
+def _age(seconds: float) -> str:
+    """An age to the minute, or to the second if it is shorter: `2 h 5 min`."""
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min"
 
 
 def _table(title: str, rows: Iterable[tuple[str, str]]) -> str:

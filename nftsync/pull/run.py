@@ -15,11 +15,12 @@ from typing import Protocol
 
 from nftsync.errors import CutOff, SettingsError
 from nftsync.provider.client import Access, ClientConfig
-from nftsync.pull.brake import RemovalBrake
+from nftsync.provider.give_up import GiveUpRule
 from nftsync.pull.plan import SyncRequest, begin, unread_tokens, unread_wallets
 from nftsync.pull.pool import Pool
 from nftsync.pull.process import Process
 from nftsync.pull.reads import Read, Reader, Subject, Task, afresh, subject_of, weight
+from nftsync.pull.removal_guard import RemovalGuard
 from nftsync.pull.result import Failure, SyncResult
 from nftsync.records import Applied, WalletRead
 from nftsync.store import removals, runs
@@ -27,7 +28,6 @@ from nftsync.store.database import explained, sync_lock
 from nftsync.store.held_back import HELD_BACK
 from nftsync.store.mirror import BatchSize, Mirror, Transaction
 from nftsync.text import interruptible, progress_bar
-from nftsync.times import now
 
 __all__ = ["WORTH_A_PROCESS", "SyncRun", "sync_wallets"]
 
@@ -80,19 +80,19 @@ def sync_wallets(
         if access is None and len(run.plan) >= WORTH_A_PROCESS:
             reader = Process(config, mirror.numbers, concurrency)
         else:
-            reader = Pool(config, mirror.numbers, concurrency, access)
+            reader = Pool(config, mirror.numbers, concurrency, access, rule=GiveUpRule())
         held.enter_context(closing(reader))
-        brake = None
+        guard = None
         if not request.allow_removals:
-            brake = held.enter_context(closing(RemovalBrake(request.limits)))
+            guard = held.enter_context(closing(RemovalGuard(request.limits)))
         interruptions = [signalled] if stopped is None else [signalled, stopped]
-        result = SyncRun(mirror, reader, run, brake, interruptions, progress).run()
+        result = SyncRun(mirror, reader, run, guard, interruptions, progress).run()
         mirror.files.check()  # or what was fetched is where nobody finds it
         return result
 
 
-class Brake(Protocol):
-    """What reads that show something to be gone go through."""
+class Guard(Protocol):
+    """What reads that have removals go through."""
 
     def apply(self, transaction: Transaction, run_id: int, reads: Sequence[Read]) -> list[Applied]:
         """Apply reads, but keep those."""
@@ -100,11 +100,11 @@ class Brake(Protocol):
     def __len__(self) -> int:
         """How many wait."""
 
-    def judge(self, connection: sqlite3.Connection) -> None:
-        """Decide on all that wait."""
+    def decide(self, connection: sqlite3.Connection) -> None:
+        """Decide on all waiting reads."""
 
     def release(self, transaction: Transaction, run_id: int, entries: int) -> list[Applied]:
-        """Apply the next of those that have been judged."""
+        """Apply the next reads that were decided on."""
 
 
 @dataclass
@@ -114,7 +114,7 @@ class SyncRun:
     _mirror: Mirror
     _reader: Reader[Task, Read]
     _run: runs.Run
-    _brake: Brake | None
+    _guard: Guard | None
     _interruptions: Sequence[threading.Event]
     _progress: bool | None
     _error: str | None = None
@@ -225,19 +225,19 @@ class SyncRun:
         return len(reads) - again
 
     def _release(self) -> bool:
-        """Judge what waits, as it shows something to be gone, and apply it; whether any did."""
-        if not self._brake:
+        """Decide on the waiting reads, and apply them; return whether there were any."""
+        if not self._guard:
             return False
-        self._brake.judge(self._mirror.connection)
-        release, run_id = self._brake.release, self._run.run_id
-        while self._brake:
+        self._guard.decide(self._mirror.connection)
+        release, run_id = self._guard.release, self._run.run_id
+        while self._guard:
             self._write(lambda transaction: release(transaction, run_id, self._batch.entries))
         return True
 
     def _apply(self, transaction: Transaction, reads: Sequence[Read]) -> list[Applied]:
-        if self._brake is None:
+        if self._guard is None:
             return transaction.apply(reads, run_id=self._run.run_id)
-        return self._brake.apply(transaction, self._run.run_id, reads)
+        return self._guard.apply(transaction, self._run.run_id, reads)
 
     def _write(self, apply: Callable[[Transaction], list[Applied]]) -> int:
         """Apply reads, and submit those that are stale once more; return how many those are."""
@@ -317,10 +317,8 @@ class SyncRun:
         elif self._failures:
             status = "partial"
         with self._mirror.transaction() as transaction:
-            if self._brake is None:
-                removals.begin_anew(transaction.connection)
-            else:
-                removals.forget_old(transaction.connection, now())
+            if self._guard is None:
+                removals.approve_all(transaction.connection)
             runs.finish_run(
                 *(transaction.connection, self._run, status, self._error),
                 resumable=self._resumable,

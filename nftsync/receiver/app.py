@@ -43,6 +43,7 @@ def create_app(
     on_stored: Callable[[], None] | None = None,
     metrics: Metrics | None = None,
     on_broken: Callable[[Exception], None] | None = None,
+    healthy: Callable[[], bool] = lambda: True,
 ) -> Flask:
     """Make the receiver; its writer starts with it, in the process that is to serve.
 
@@ -55,6 +56,7 @@ def create_app(
         metrics: what counts; made anew if None.
         on_broken: called once, from another thread, with what ended the writer though nobody had
             foreseen it: from then on every webhook is answered 503.
+        healthy: whether all else of this process works, for health checks.
 
     Raises:
         SettingsError: there is no secret, or a blank one.
@@ -83,7 +85,7 @@ def create_app(
 
     for rule, method, view in (
         (path, "POST", _receiving(secrets, organization_id, counts, committer)),
-        (_HEALTH, "GET", lambda: _state(committer.alive)),
+        (_HEALTH, "GET", lambda: _state(committer.alive and healthy())),
         (_READY, "GET", lambda: _state(committer.takes_writes())),
     ):
         app.add_url_rule(rule, rule, view, methods=[method], provide_automatic_options=False)

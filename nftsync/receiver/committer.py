@@ -23,6 +23,7 @@ from nftsync.store.database import create_private_file, explained, kind_of
 from nftsync.store.in_use import FilesInUse
 from nftsync.store.inbox import Delivery, Stored, store
 from nftsync.store.schema import open_store
+from nftsync.threads import start_thread
 from nftsync.times import now
 
 __all__ = ["Committer", "Outcome"]
@@ -81,8 +82,8 @@ class Committer:
         on_stored: called after each commit that brought something for replay; must be quick and
             not fail.
         observe_commit: given the seconds that each commit took.
-        on_broken: called once, from the thread that commits, with what it met that nobody foresaw;
-            that thread has ended then, and nothing is stored any more. If None, it is raised there.
+        on_broken: called once, from the thread that commits, with the unexpected exception that
+            ends it; from then on nothing is stored. If None, it is only logged.
         rows: how many it changes between two checkpoints.
 
     Raises:
@@ -107,7 +108,6 @@ class Committer:
         self._was_full = False
         self._on_stored = on_stored
         self._observe_commit = observe_commit
-        self._on_broken = on_broken
         self._trouble: str | None = None
         self._trouble_since = 0.0
         # What requests put in, and what the thread has taken out of it.
@@ -120,8 +120,7 @@ class Committer:
         self._connection: sqlite3.Connection | None = None
         self._checkpoints: Checkpoints | None = None
         self._connected()
-        self._thread = threading.Thread(target=self._run, name="nftsync-inbox", daemon=True)
-        self._thread.start()
+        self._thread = start_thread("inbox", self._run, on_broken)
 
     @property
     def alive(self) -> bool:
@@ -167,10 +166,6 @@ class Committer:
         try:
             while batch := self._next_batch():
                 self._commit(batch)
-        except Exception as error:
-            if self._on_broken is None:
-                raise
-            self._on_broken(error)
         finally:
             self._disconnect()
 

@@ -130,8 +130,15 @@ class Metrics:
                 self.replayed.labels(name).inc(count)
 
 
-def serve_metrics(metrics: Metrics, port: int) -> Callable[[], None]:
+def serve_metrics(
+    metrics: Metrics, port: int, on_broken: Callable[[Exception], None]
+) -> Callable[[], None]:
     """Serve the figures on a port of 127.0.0.1.
+
+    Args:
+        metrics: what is served.
+        port: where.
+        on_broken: see `HttpServer`.
 
     Returns:
         What ends it.
@@ -141,4 +148,4 @@ def serve_metrics(metrics: Metrics, port: int) -> Callable[[], None]:
     """
     listener = Listener(port=port, flag="--metrics-port")
     app = make_wsgi_app(metrics.registry)
-    return HttpServer(app, listener, threads=2, connections=20).close
+    return HttpServer(app, listener, threads=2, connections=20, on_broken=on_broken).close

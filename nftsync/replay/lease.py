@@ -15,12 +15,12 @@ from contextlib import contextmanager
 
 import msgspec
 
-from nftsync.pull.brake import RemovalBrake
 from nftsync.pull.reads import AnyRead, Read
+from nftsync.pull.removal_guard import RemovalGuard
 from nftsync.records import Applied, ObjectRead, WalletRead
 from nftsync.replay.config import ReplayConfig
 from nftsync.replay.work import Job
-from nftsync.store import queue, removals, runs
+from nftsync.store import queue, runs
 from nftsync.store.mirror import Mirror, Transaction
 from nftsync.store.queue import Settlement
 from nftsync.store.wallets import wallets_by_id
@@ -36,7 +36,7 @@ class LeasedRun:
 
     Attributes:
         counts: webhooks by the state that they came to, and reads, of all runs.
-        brake: keeps reads that show something to be gone, until they are judged together.
+        guard: keeps reads that have removals, until they are decided on together.
         settlements: what became of claimed webhooks, and is yet to be acknowledged.
     """
 
@@ -49,7 +49,7 @@ class LeasedRun:
             on_lost: is called when the lease has been taken away.
         """
         self.counts: Counter[str] = Counter()
-        self.brake = RemovalBrake(config.limits)
+        self.guard = RemovalGuard(config.limits)
         self.settlements: list[Settlement] = []
         self._mirror = mirror
         self._config = config
@@ -104,7 +104,7 @@ class LeasedRun:
     def forget(self) -> None:
         """Drop what is not in the database yet."""
         self.settlements = []
-        self.brake.forget()
+        self.guard.forget()
 
     def end(self, status: runs.RunStatus, error: str | None = None) -> None:
         """Give the lease up, with all that is running under it, and close the run."""
@@ -188,7 +188,7 @@ class LeasedRun:
             webhook_behind: one of the webhooks that caused a read.
 
         Returns:
-            Each read that does not wait to be judged, and what became of it in the mirror; None
+            Each read that does not wait for a decision, and what became of it in the mirror; None
             for one that is not of it.
         """
         _, run = self._under_way
@@ -204,12 +204,12 @@ class LeasedRun:
         for read in aside:
             run.counts.requests += read.effort.requests
             run.counts.retries += read.effort.retries
-        applied = self._counted(transaction, self.brake.apply(transaction, run.run_id, caused))
+        applied = self._counted(transaction, self.guard.apply(transaction, run.run_id, caused))
         over = [(each.read, each) for each in applied if each.result != "staged"]
         return [*((read, None) for read in aside), *over]
 
     def release(self, transaction: Transaction, entries: int) -> list[tuple[AnyRead, Applied]]:
-        """Apply reads that have been judged.
+        """Apply reads that were decided on.
 
         Args:
             transaction: the lease's.
@@ -219,11 +219,10 @@ class LeasedRun:
             Each read, and what became of it.
         """
         _, run = self._under_way
-        released = self.brake.release(transaction, run.run_id, entries)
+        released = self.guard.release(transaction, run.run_id, entries)
         applied = self._counted(transaction, released)
-        removals.forget_old(transaction.connection, now())
         if number := sum(each.result == "held" for each in applied):
-            _log.warning("removals held back", extra={"reads": number})
+            _log.warning("removals held for review", extra={"reads": number})
         return [(each.read, each) for each in applied]
 
     def _counted(self, transaction: Transaction, applied: list[Applied]) -> list[Applied]:

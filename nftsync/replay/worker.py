@@ -120,8 +120,8 @@ class Worker:
             refused = self._apply(reads)
             self._batch.learn(sum(map(weight, reads)), self._mirror.lock_seconds)
             self._judge(reads, refused)
-        brake = self._lease.brake
-        if brake and (self._pool.idle or brake.waited >= self.timing.judge):
+        guard = self._lease.guard
+        if guard and (self._pool.idle or guard.waited >= self.timing.judge):
             self._release_staged()
         return claimed or bool(reads)
 
@@ -153,7 +153,7 @@ class Worker:
         finally:
             self._pool.close()
             self._sync.stop()
-            self._lease.brake.close()
+            self._lease.guard.close()
 
     def _close(self) -> None:
         """Apply what has been read, let the rest wait again, and end."""
@@ -171,7 +171,7 @@ class Worker:
     def _forget(self) -> None:
         """Forget what is in hand; it waits again, or others work on it."""
         self._work.clear()
-        self._work.forget_reads(self._lease.brake.subjects)
+        self._work.forget_reads(self._lease.guard.subjects)
         self._sync.forget_jobs()
 
     # Claiming --------------------------------------------------------------------------------
@@ -274,10 +274,10 @@ class Worker:
         return refused
 
     def _release_staged(self) -> None:
-        """Judge the reads that show something to be gone, and apply them."""
-        brake = self._lease.brake
-        brake.judge(self._mirror.connection)
-        while brake:
+        """Decide on the waiting reads that have removals, and apply them."""
+        guard = self._lease.guard
+        guard.decide(self._mirror.connection)
+        while guard:
             with self._lease.transaction() as transaction:  # which forgets them with the lease
                 for read, result in self._lease.release(transaction, self._batch.entries):
                     self.held += result.result == "held"

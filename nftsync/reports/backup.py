@@ -18,7 +18,7 @@ import filelock
 from nftsync.errors import InputError, StoreError
 from nftsync.reports.snapshot import write_snapshot
 from nftsync.store.database import Check, damage, explained
-from nftsync.store.schema import made_at, reading
+from nftsync.store.schema import made_at, opened_as_is
 
 __all__ = ["Backup", "write_backup"]
 
@@ -104,7 +104,7 @@ class _Names(NamedTuple):
 
     @classmethod
     def of(cls, database: Path) -> _Names:
-        with reading(database) as connection:
+        with opened_as_is(database) as connection, explained(database):
             made = made_at(connection)
         origin = f"{database.resolve()}\n{made}".encode(errors="surrogateescape")
         return cls(database.stem, hashlib.sha256(origin).hexdigest()[:6])

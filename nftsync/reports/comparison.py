@@ -14,6 +14,7 @@ import msgspec
 
 from nftsync.errors import StoreError
 from nftsync.provider.client import ClientConfig
+from nftsync.provider.give_up import GiveUpRule
 from nftsync.pull.pool import Pool
 from nftsync.pull.process import Process
 from nftsync.pull.reads import Read, Reader, Task, WalletTask
@@ -144,7 +145,7 @@ def compare(
         if len(wallets) >= WORTH_A_PROCESS:
             reader = Process(config, numbers, concurrency)
         else:
-            reader = Pool(config, numbers, concurrency)
+            reader = Pool(config, numbers, concurrency, rule=GiveUpRule())
         tasks = map(WalletTask, wallets)
         more = True
         with closing(reader):

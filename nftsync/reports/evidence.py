@@ -10,6 +10,7 @@ import msgspec
 
 from nftsync.errors import InputError
 from nftsync.store.catalog import AS_OF_COLUMNS, TABLES
+from nftsync.store.filters import Filters
 from nftsync.store.labels import ids_in
 from nftsync.store.present import known_time
 from nftsync.store.schema import reading
@@ -83,7 +84,7 @@ def find_evidence(path: Path | str, wallet: str, at: str) -> Evidence:
         number, label = known_as
         at = known_time(connection, at)
         known, reads, unproven = _states_around(connection, number, at)
-        holdings = read_holdings(connection, wallet=wallet_id, as_of=at)
+        holdings = read_holdings(connection, Filters(wallet_ids=[wallet_id]), as_of=at)
         certainty, before, after = _confirmations(connection, number, at)
     if not known:
         certainty = "unknown"

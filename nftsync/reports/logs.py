@@ -16,7 +16,8 @@ from typing import Any, Self, TypeAlias
 from nftsync.errors import InputError
 from nftsync.store.catalog import TABLES
 from nftsync.store.database import explained, over_keys
-from nftsync.store.present import known_time
+from nftsync.store.filters import Filters, find_filters
+from nftsync.store.present import first_row, known_time
 from nftsync.store.schema import opened
 
 __all__ = ["PAGE", "POLL_SECONDS", "WEBHOOK_COLUMNS", "ChangeFeed", "InboxView"]
@@ -30,12 +31,19 @@ PAGE = 1_000
 #: The public columns of a webhook without its body, which is long.
 WEBHOOK_COLUMNS = tuple(name for name in TABLES["webhooks"].columns if name != "body")
 
+#: The table of the change feed, and the greatest id that a change can have.
+_LOG, _LAST = "balance_change_rows", 2**63 - 1
+
+#: Ids of changes that are held at once.
+_IDS = 1_000_000
+
 #: What a change shows: its columns, and after an id what that is called.
 _CALLED = {"wallet_id": "wallet_id, label AS wallet_label", "token_id": "token_id, name"}
 _CHANGES = (
     "SELECT "  # noqa: S608 - our own names
     + ", ".join(_CALLED.get(column, column) for column in TABLES["balance_changes"].columns)
-    + " FROM balance_change_rows JOIN wallets USING (wallet_no) JOIN tokens USING (token_no)"
+    + f" FROM json_each(?1) k JOIN {_LOG} ON change_id = k.value"
+    " JOIN wallets USING (wallet_no) JOIN tokens USING (token_no) ORDER BY k.key"
 )
 
 #: A row under the names of its columns.
@@ -49,14 +57,18 @@ class _Log:
 
     @classmethod
     @contextmanager
-    def open(cls, path: Path) -> Iterator[Self]:
+    def open(cls, path: Path, *, live: bool = False) -> Iterator[Self]:
         """Open a database to read it.
+
+        Args:
+            path: the database.
+            live: as for `store.schema.opened`.
 
         Raises:
             StoreError: it is missing, empty, not nftsync's or cannot be read.
             NewerDatabase: a newer nftsync wrote it.
         """
-        with opened(path) as connection:
+        with opened(path, live=live) as connection:
             yield cls(connection, path)
 
     def _values(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
@@ -65,74 +77,73 @@ class _Log:
 
     def _rows(self, query: str, *parameters: object) -> list[Row]:
         with explained(self._name):
-            cursor = self._connection.execute(query, parameters)
-            names = [column[0] for column in cursor.description]
-            return [dict(zip(names, row, strict=True)) for row in cursor]
+            return _rows_of(self._connection.execute(query, parameters))
+
+
+def _rows_of(cursor: sqlite3.Cursor) -> list[Row]:
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
 class ChangeFeed(_Log):
-    """The change log of one open database.
+    """Change feed of one open database.
 
     `change_id` grows in the order in which changes are committed, so whoever remembers the last
     one that was seen misses none and sees none twice.
     """
 
-    def newest(self) -> int:
-        """The id of the newest change; 0 while there is none."""
-        ((newest,),) = self._values("SELECT coalesce(max(change_id), 0) FROM balance_change_rows")
-        return int(newest)
+    _filters = Filters()
 
-    def before(self, moment: str) -> int:
-        """The id that precedes the first change observed at a time or later.
+    def filter_by(
+        self, *, since: str | None = None, until: str | None = None, **names: Any
+    ) -> tuple[int, int]:
+        """Read only some changes from now on.
 
         Args:
-            moment: the time, in the stored form.
+            since: the first time, in the stored form; None is the beginning.
+            until: the last time, in the stored form; None is now.
+            names: `wallet`, `group` and `contract`, as `find_filters` takes them.
+
+        Returns:
+            The id that precedes the first change of that span of time, and its last id.
 
         Raises:
-            InputError: it is still to come.
+            InputError: a name is none, a time is in the future, or `since` is after `until`.
         """
         with explained(self._name):
-            moment = known_time(self._connection, moment)
-        # The log has no index by time, but its times never decrease.
-        ((low,),) = self._values("SELECT coalesce(min(change_id), 1) FROM balance_change_rows")
-        high = self.newest() + 1
-        while low < high:
-            middle = (low + high) // 2
-            ((change, observed),) = self._values(
-                "SELECT change_id, observed_at FROM balance_change_rows"
-                " WHERE change_id >= ? ORDER BY change_id LIMIT 1",
-                middle,
-            )
-            if observed >= moment:
-                high = middle
-            else:
-                low = change + 1
-        return int(low) - 1
+            since, until = (time and known_time(self._connection, time) for time in (since, until))
+            self._filters = find_filters(self._connection, since=since, until=until, **names)
+            before, last = 0, self.newest()
+            if since is not None:
+                before = first_row(self._connection, _LOG, since, later=False) - 1
+            if until is not None:
+                last = first_row(self._connection, _LOG, until, later=True) - 1
+        return before, last
 
-    def count(self, after: int) -> int:
-        """How many changes have a greater id."""
-        query = "SELECT count(*) FROM balance_change_rows WHERE change_id > ?"
-        return int(self._values(query, after)[0][0])
+    def newest(self) -> int:
+        """Return the id of the newest change of all; 0 while there is none."""
+        ((newest,),) = self._values(f"SELECT coalesce(max(change_id), 0) FROM {_LOG}")  # noqa: S608 - our own names
+        return int(newest)
 
-    def read(
-        self, after: int, *, until: int = 2**63 - 1, page_rows: int = PAGE
-    ) -> Iterator[list[Row]]:
+    def count(self, after: int, until: int = _LAST) -> int:
+        """Count the changes whose ids are greater, up to a last one."""
+        return int(self._select("count(*)", after, until)[0][0])
+
+    def read(self, after: int, until: int = _LAST) -> Iterator[list[Row]]:
         """Read changes a page at a time, the oldest first.
 
         Args:
             after: only those with a greater id.
             until: none with a greater id than this.
-            page_rows: how many are read at once.
         """
-        query = f"{_CHANGES} WHERE change_id > ? AND change_id <= ? ORDER BY change_id LIMIT ?"
-        while page := self._rows(query, after, until, page_rows):
-            yield page
-            after = page[-1]["change_id"]
+        while ids := self._ids(after, until, "change_id", _IDS):
+            for start in range(0, len(ids), PAGE):
+                yield self._page(ids[start : start + PAGE])
+            after = ids[-1]
 
-    def newest_page(self, after: int, limit: int) -> list[Row]:
-        """The newest changes with a greater id, the oldest of them first."""
-        query = f"{_CHANGES} WHERE change_id > ? ORDER BY change_id DESC LIMIT ?"
-        return self._rows(query, after, limit)[::-1]
+    def newest_page(self, after: int, until: int, limit: int) -> list[Row]:
+        """Read the newest changes with a greater id, the oldest of them first."""
+        return self._page(self._ids(after, until, "change_id DESC", limit)[::-1])
 
     def follow(self, after: int, wait: Callable[[], bool]) -> Generator[list[Row]]:
         """Read changes, then those that are committed from then on.
@@ -146,12 +157,30 @@ class ChangeFeed(_Log):
             # Taken before the read: a commit between the two is read now, or looked at again.
             version = self._values("PRAGMA data_version")
             if version != seen:
-                for page in self.read(after):
-                    after = page[-1]["change_id"]
-                    yield page
-                seen = version
+                newest = self.newest()
+                yield from self.read(after, newest)
+                after, seen = max(after, newest), version
             if not wait():
                 return
+
+    def _ids(self, after: int, until: int, order: str, limit: int) -> array[int]:
+        rows = self._select("change_id", after, until, f"ORDER BY {order} LIMIT ?", limit)
+        return array("q", (row[0] for row in rows))
+
+    def _select(
+        self, columns: str, after: int, until: int, more: str = "", *parameters: int
+    ) -> list[tuple[Any, ...]]:
+        condition, values = self._filters.where(key="no")
+        query = (
+            f"SELECT {columns} FROM {_LOG}"  # noqa: S608 - our own names
+            f" WHERE change_id > ? AND change_id <= ? AND {condition} {more}"
+        )
+        return self._values(query, after, until, *values, *parameters)
+
+    def _page(self, ids: Sequence[int]) -> list[Row]:
+        with explained(self._name):
+            cursor = over_keys(self._connection, _CHANGES, ids)
+            return _rows_of(cursor)
 
 
 class InboxView(_Log):

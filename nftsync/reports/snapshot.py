@@ -9,8 +9,10 @@ from contextlib import closing
 from pathlib import Path
 
 from nftsync.store.database import explained
-from nftsync.store.schema import reading
+from nftsync.store.runs import end_all_work
+from nftsync.store.schema import opened_as_is
 from nftsync.text import progress_bar
+from nftsync.times import now
 from nftsync.whole_files import whole_file
 
 __all__ = ["write_snapshot"]
@@ -29,8 +31,9 @@ def write_snapshot(
 ) -> int:
     """Copy a database as it is at one moment, while others may go on writing it.
 
-    The copy has no write-ahead log and is readable by its owner only. It appears under its name
-    once it is whole.
+    In the copy nothing is under way: webhooks that were being processed are pending again, and runs
+    that were going on are interrupted. It has no write-ahead log and is readable by its owner only.
+    It appears under its name once it is whole. A database of an earlier version is not upgraded.
 
     Args:
         database: what to copy.
@@ -47,7 +50,7 @@ def write_snapshot(
         StoreError: the database cannot be read, or the copy cannot be written.
     """
     file = Path(os.path.abspath(file))  # noqa: PTH100 - a link at its place is not followed
-    with reading(database) as source, whole_file(file) as partial, explained(file):
+    with opened_as_is(database) as source, whole_file(file) as partial, explained(file):
         bar = progress_bar("Copying", 0, unit="pages", shown=progress)
 
         def show(_: int, remaining: int, total: int) -> None:
@@ -57,8 +60,11 @@ def write_snapshot(
         with closing(bar), closing(sqlite3.connect(partial, isolation_level=None)) as target:
             # The source's open read transaction holds the moment: however often a writer commits
             # meanwhile, the copy need not begin again.
+            source.execute("BEGIN DEFERRED")
+            source.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
             source.backup(target, pages=step, progress=show)
             target.execute("PRAGMA journal_mode = DELETE").fetchone()
+            end_all_work(target, now())
         if check is not None:
             check(partial)
         return partial.stat().st_size

@@ -29,7 +29,7 @@ from nftsync.store.database import (
 )
 from nftsync.store.held_back import Held, held
 from nftsync.store.present import ahead_of
-from nftsync.store.schema import check_schema, reading
+from nftsync.store.schema import check_schema, is_earlier, reading
 from nftsync.times import now
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Status(msgspec.Struct, kw_only=True):
             when one was never read, or none is tracked.
         inbox: how many webhooks there are of each state.
         oldest_pending_age_s: seconds since the oldest pending webhook was received.
-        removals_held: how much is held back, as too much vanished at once.
+        removals_held: the removals held for review.
         warning: what is to be said of the clocks, or None.
     """
 
@@ -226,6 +226,7 @@ def _look_at_database(path: Path, busy_seconds: float) -> tuple[Verdict, str]:
     with closing(connect_reader(path)) as connection:
         if check_schema(connection, path) == 0:
             return "ok", f"{path} is empty; sync makes its tables"
+        earlier = is_earlier(connection, path)
     large = path.stat().st_size >= _LARGE
     look: Literal["integrity_check", "quick_check"] = "quick_check" if large else "integrity_check"
     report = damage(path, look, busy_seconds=busy_seconds)
@@ -240,16 +241,22 @@ def _look_at_database(path: Path, busy_seconds: float) -> tuple[Verdict, str]:
         connection.execute("ROLLBACK")  # nothing is written
     running = "; a sync is running, and another would not start (exit code 75)"
     beyond = ", as it has over 1 GB; `nftsync backup` compares the indexes, too" * large
-    return "ok", (f"{path} is whole ({look}{beyond}) and takes writes{running * is_syncing(path)}")
+    message = f"{path} is whole ({look}{beyond}) and takes writes{running * is_syncing(path)}"
+    if earlier:
+        return "warning", (
+            f"{message}; an earlier version of nftsync made it: `nftsync migrate` or a sync"
+            " upgrades it"
+        )
+    return "ok", message
 
 
 def check_removals(path: Path) -> Iterator[Check]:
-    """Look whether anything is held back; says nothing where nothing is, or nobody can tell."""
+    """Check for removals held for review; says nothing if there are none, or if that is unknown."""
     with suppress(NftsyncError), reading(path) as connection:
         found = held(connection)
         if found.since is not None:
             yield Check(
-                "warning", "removals", f"{found} vanished and are held back: see `nftsync removals`"
+                "warning", "removals", f"{found} held for review. Review them: `nftsync removals`"
             )
 
 
@@ -329,7 +336,7 @@ def _advice(error: NftsyncError) -> str:
         return "; the credentials are known but may not read this: ask for the right to"
     if isinstance(error, ProxyFailed):
         return ""  # it says which, and where it was configured
-    if isinstance(error, NoConnection):
+    if isinstance(error, NoConnection) and error.passing:
         return "; check base_url, and that this machine reaches it"
     if isinstance(error, ReadError) and error.status == 404:
         return "; check the wallet's id, and base_url"

@@ -249,7 +249,7 @@ def _explain(connection: sqlite3.Connection, differences: Sequence[Difference]) 
         each.name = names.get(each.token_id)
         told = [newest[x] for x in (each.wallet_id, each.token_id) if x in newest]
         if (each.wallet_id, each.token_id) in held_back:
-            each.why = "held back, as too much vanished at once: `nftsync removals`"
+            each.why = "a removal held for review: `nftsync removals`"
             continue
         since = [x for x in told if each.read_at is None or x[0] >= each.read_at]
         if since:

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import httpx
@@ -13,6 +14,7 @@ import httpx
 from nftsync.errors import StoreError
 from nftsync.provider.webhooks import HEADER
 from nftsync.sandbox.webhooks import Sandbox, Task
+from nftsync.threads import start_thread
 from nftsync.times import now
 
 __all__ = ["Sender"]
@@ -29,15 +31,20 @@ _IDLE_SECONDS = 2.0
 
 
 class Sender:
-    """Sends what is due in a sandbox, in a thread of its own, until `close`."""
+    """Sends what is due in a sandbox, in a thread of its own, until `close`.
 
-    def __init__(self, sandbox: Sandbox) -> None:
+    Args:
+        sandbox: whose webhooks.
+        on_broken: called once, in that thread, with the unexpected exception that ends it; from
+            then on nothing is sent. If None, it is only logged.
+    """
+
+    def __init__(
+        self, sandbox: Sandbox, on_broken: Callable[[Exception], object] | None = None
+    ) -> None:
         self._sandbox = sandbox
         self._ended = threading.Event()
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._send()), name="nftsync-sender", daemon=True
-        )
-        self._thread.start()
+        self._thread = start_thread("sender", lambda: asyncio.run(self._send()), on_broken)
 
     def close(self) -> None:
         """Cut off the attempts under way, which are made again after a restart, and end."""
@@ -48,18 +55,21 @@ class Sender:
         limits = httpx.Limits(max_connections=_AT_ONCE, keepalive_expiry=_IDLE_SECONDS)
         under_way: set[asyncio.Task[None]] = set()
         async with httpx.AsyncClient(timeout=None, limits=limits, trust_env=False) as client:  # noqa: S113 - each request has one
-            while not self._ended.is_set():
-                task = None
-                with suppress(StoreError):  # the disk is full: edits are answered so
-                    task = self._sandbox.claim() if len(under_way) < _AT_ONCE else None
-                if task is not None:
-                    attempt = asyncio.create_task(self._attempt(client, task))
-                    under_way.add(attempt)
-                    attempt.add_done_callback(under_way.discard)
-                await asyncio.sleep(0 if task is not None else _LOOK_SECONDS)
-            for attempt in under_way:
-                attempt.cancel()
-            await asyncio.gather(*under_way, return_exceptions=True)
+            try:
+                while not self._ended.is_set():
+                    task = None
+                    with suppress(StoreError):  # the disk is full: edits are answered so
+                        task = self._sandbox.claim() if len(under_way) < _AT_ONCE else None
+                    if task is not None:
+                        under_way.add(asyncio.create_task(self._attempt(client, task)))
+                    for attempt in [attempt for attempt in under_way if attempt.done()]:
+                        under_way.discard(attempt)
+                        attempt.result()
+                    await asyncio.sleep(0 if task is not None else _LOOK_SECONDS)
+            finally:
+                for attempt in under_way:
+                    attempt.cancel()
+                await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _attempt(self, client: httpx.AsyncClient, task: Task) -> None:
         began, at, status, error = time.monotonic(), now(), None, None

@@ -253,6 +253,8 @@ class SandboxServer(AbstractContextManager["SandboxServer"]):
             over restarts; None keeps nothing.
         seed: which requests fail, and how retries spread, is drawn from it.
         time_scale: what the waits between a webhook's attempts are multiplied by.
+        on_broken: called, from another thread, with what ends the server or the deliveries though
+            nobody closed them. If None, it is only logged.
         faults: what the provider's calls meet; see `Faults`.
 
     Attributes:
@@ -278,6 +280,7 @@ class SandboxServer(AbstractContextManager["SandboxServer"]):
         state: str | PathLike[str] | None = None,
         seed: int = 0,
         time_scale: float = 1.0,
+        on_broken: Callable[[Exception], object] | None = None,
         **faults: Any,
     ) -> None:
         if not all(map(math.isfinite, filter(None, (time_scale, *faults.values())))):
@@ -302,9 +305,12 @@ class SandboxServer(AbstractContextManager["SandboxServer"]):
             undo.pop_all()
         # Twice as much, so that the app answers what is a bit too large.
         self._server = HttpServer(
-            self.app, listener, largest_body=2 * _MOST_BYTES, ident="nftsync-sandbox"
+            *(self.app, listener),
+            largest_body=2 * _MOST_BYTES,
+            ident="nftsync-sandbox",
+            on_broken=on_broken,
         )
-        self._sender = Sender(self.sandbox)
+        self._sender = Sender(self.sandbox, on_broken)
 
     def __exit__(self, *_: object) -> None:
         self.close()

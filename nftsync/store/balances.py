@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
-from nftsync.exact_sum import is_zero
+from nftsync.exact_sum import exact, is_zero
 from nftsync.records import Applied, Entry, OnRemovals, Result, TokenRead, WalletRead
 from nftsync.store.database import over_keys, write_rows
 from nftsync.store.held_back import HELD_BACK
-from nftsync.store.removals import Gone, RecordedRemovals, fell, grew, summed
+from nftsync.store.removals import Gone, HeldRemovals, fell, first_change, summed
 from nftsync.store.tokens import Token, TokenBatch
 
 __all__ = ["Batch"]
@@ -47,15 +48,17 @@ class Batch:
         observed_at: str,
         run_id: int | None,
         on_removals: OnRemovals = "apply",
+        clock: str | None = None,
     ) -> None:
         self._on_removals = on_removals
+        self._clock = clock or observed_at
         self._connection = connection
         self._at = observed_at
         self._run_id = run_id
         self._tokens = TokenBatch(connection, observed_at, run_id)
         self._wallets: dict[str, _Wallet] = {}
         self._held: dict[int, dict[int, tuple[str, str | None]]] = {}
-        self._on_record = RecordedRemovals(connection, observed_at, run_id)
+        self._on_record = HeldRemovals(connection, observed_at, run_id)
         (greatest,) = connection.execute(
             "SELECT coalesce(max(state_id), 0) FROM wallet_state_rows"
         ).fetchone()
@@ -145,14 +148,14 @@ class Batch:
             self._failures.append((read.error, wallet.no, read.sequence))
             return Applied(read, "failed")
         gone = self._gone(read, wallet)
-        removals = summed(wallet.no, wallet.group, gone, self._gained(read, wallet) if gone else ())
+        removals = summed(wallet.no, wallet.group, gone, self._gained(read, wallet) if gone else {})
         if removals is not None and self._on_removals == "stage":
             return Applied(read, "staged", removals=removals)
         asked = read
         result: Result = read.outcome
         if removals is not None and self._on_removals == "hold":
             result, read = "held", self._less(read, gone)
-        self._on_record.note(wallet.no, asked, gone, held=result == "held", shown=self._shown)
+        self._on_record.note(wallet.no, asked, gone, hold=result == "held")
         added, changed = len(self._tokens.new), len(self._tokens.changes)
         seen, agreed = self._tokens.see(read)
         balances = self._compare(read, wallet, seen)
@@ -176,56 +179,81 @@ class Batch:
         return applied
 
     def _apply_token(self, read: TokenRead) -> Applied:
-        gone: dict[int, Gone] = dict.fromkeys(self._tokens.emptied_by(read), (None, None, True))
-        removals = summed(0, None, gone)
+        gone = self._gone_of_tokens(read)
+        removals = summed(0, None, gone, {})
         number = self._tokens.number_of(read.token_id)
         if removals is not None and self._on_removals != "apply":
             if self._on_removals == "stage":
                 return Applied(read, "staged", removals=removals)
-            self._on_record.note(0, read, gone, held=True, token_no=number)
+            self._on_record.note(0, read, gone, hold=True, token_no=number)
             return Applied(read, "held", removals=removals)
         applied = self._tokens.apply(read)
         if applied.result == "ok":
-            self._on_record.note(0, read, gone, token_no=number)
+            self._on_record.note(0, read, gone, hold=False, token_no=number)
         return applied
 
-    def _shown(self, read: WalletRead) -> dict[int, str]:
-        """The amounts that a list shows, by the number of the token."""
-        return {self._tokens.number_of(entry[0]): entry[1] for entry in read.entries}
-
-    # What is gone ----------------------------------------------------------------------------
+    # Removals --------------------------------------------------------------------------------
 
     def _gone(self, read: WalletRead, wallet: _Wallet) -> dict[int, Gone]:
-        """What a read shows to be gone, by the number of the token."""
-        gone: dict[int, Gone] = {}
+        """What a read removes, by the number of the token."""
+        gone = self._gone_of_tokens(read)
         left = dict(self._held.get(wallet.no, {}))
-        if left:
-            for token_id, amount, _ in read.entries:
-                no = self._tokens.number_of(token_id)
-                before, _ = left.pop(no, (amount, None))
-                if before != amount and fell(before, amount):
-                    gone[no] = before, amount, False
-            if read.outcome == "ok":
-                rest = left.items()
-                gone |= {no: (old, None, False) for no, (old, _) in rest if not is_zero(old)}
-        for no in self._tokens.emptied_by(read):
-            gone[no] = (*gone.get(no, (None, None))[:2], True)
+        if not left:
+            return gone
+        for token_id, amount, _ in read.entries:
+            no = self._tokens.number_of(token_id)
+            before, _ = left.pop(no, (amount, None))
+            if before != amount and (
+                fell(before, amount) or self._fell_in_a_day(wallet.no, no, before, amount)
+            ):
+                gone[no] = gone.get(no, Gone())._replace(before=before, after=amount)
+        if read.outcome == "ok":
+            for no, (before, _) in left.items():
+                if not is_zero(before):
+                    gone[no] = Gone(before)
         return gone
 
-    def _gained(self, read: WalletRead, wallet: _Wallet) -> list[int]:
+    def _gone_of_tokens(self, read: WalletRead | TokenRead) -> dict[int, Gone]:
+        """What a read removes of the tokens themselves."""
+        return {
+            no: Gone(emptied=names is None, names=names)
+            for no, names in self._tokens.removed_by(read)
+        }
+
+    def _fell_in_a_day(self, wallet_no: int, token_no: int, before: str, amount: str) -> bool:
+        """Whether an amount falls once more, and is now below half of what it was a day ago."""
+        if (exact(amount) or 0) >= (exact(before) or 0):
+            return False
+        row = self._connection.execute(
+            "SELECT old_amount FROM balance_change_rows WHERE wallet_no = ? AND token_no = ?"
+            " AND change_id >= ? AND NOT baseline ORDER BY change_id LIMIT 1",
+            (wallet_no, token_no, self._first_of_day),
+        ).fetchone()
+        return row is not None and fell(row[0], amount)
+
+    @cached_property
+    def _first_of_day(self) -> int:
+        return first_change(self._connection, self._clock)
+
+    def _gained(self, read: WalletRead, wallet: _Wallet) -> dict[int, tuple[str | None, str]]:
         """The known tokens that a wallet has got since its last read, or got more of."""
         held = self._held.get(wallet.no, {})
-        if not wallet.sequence:
-            return []
-        shown = ((self._tokens.number_of(token_id), amount) for token_id, amount, _ in read.entries)
-        return [no for no, amount in shown if no and grew(held.get(no, (None,))[0], amount)]
+        gained: dict[int, tuple[str | None, str]] = {}
+        for token_id, amount, _ in read.entries:
+            no = self._tokens.number_of(token_id)
+            before = held.get(no, (None,))[0]
+            is_now = exact(amount)
+            if no and before != amount and (is_now is None or is_now > (exact(before) or 0)):
+                gained[no] = before, amount
+        return gained
 
     def _less(self, read: WalletRead, gone: Mapping[int, Gone]) -> WalletRead:
-        """The read without what it shows to be gone."""
+        """The read without its removals."""
         entries: list[Entry] = []
         for token_id, amount, content in read.entries:
-            before, _, emptied = gone.get(self._tokens.number_of(token_id), (None, None, False))
-            entries.append((token_id, before or amount, None if emptied else content))
+            one = gone.get(self._tokens.number_of(token_id), Gone())
+            shown = None if one.emptied or one.names else content
+            entries.append((token_id, one.before or amount, shown))
         return msgspec.structs.replace(read, outcome="incomplete", error=HELD_BACK, entries=entries)
 
     def _compare(

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from nftsync.store.database import log_of
+from nftsync.threads import start_thread
 
 __all__ = ["LONG_LOG", "Checkpoints", "log_bytes"]
 
@@ -56,7 +57,7 @@ class Checkpoints:
         self._log = log_of(path)
         # Opened now, while this name is surely the database that the writer has opened.
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._thread: threading.Thread | None = None
+        self._thread: threading.Thread | None = None  # noqa: TID251 - its type alone
         self._moved = writer.total_changes
         self._long_log = long_log
         self._warned_at = long_log // 2
@@ -68,10 +69,8 @@ class Checkpoints:
             rows = self._writer.total_changes - self._moved
             if rows >= self._rows or (rows >= _ROWS_ON_A_SMALL_DISK and self._is_short_of_room()):
                 self._moved = self._writer.total_changes
-                thread = threading.Thread(target=self._move_most, name="nftsync-checkpoint")
                 with suppress(RuntimeError):  # no room for a thread: then SQLite does it, later
-                    thread.start()
-                    self._thread = thread
+                    self._thread = start_thread("checkpoint", self._move_most)
         elif not self._thread.is_alive():
             self._thread = None
             _checkpoint(self._writer)

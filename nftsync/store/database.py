@@ -199,7 +199,7 @@ def begin_immediate(connection: sqlite3.Connection, patience: float = BUSY_SECON
 
 
 def connect_reader(path: Path | str) -> sqlite3.Connection:
-    """Open an existing database to read it; nothing is created, migrated or written.
+    """Open an existing database to read it; nothing is migrated or written, and no file stays.
 
     Raises:
         StoreError: there is no such file, or it cannot be read.
@@ -212,8 +212,11 @@ def connect_reader(path: Path | str) -> sqlite3.Connection:
                 f"there is no database at {path.absolute()}; `nftsync sync` or `serve` makes one, "
                 "`--database` names another"
             )
+        # Whoever reads in WAL mode makes a log where there is none, and only one who may write
+        # takes it away again. A log that is there belongs to a writer, or is left by a killed one.
+        mode = "ro" if log_of(path).exists() else "rw"
         connection = sqlite3.connect(
-            f"file:{quote(str(path.absolute()))}?mode=ro",
+            f"file:{quote(str(path.absolute()))}?mode={mode}",
             uri=True,
             timeout=BUSY_SECONDS,
             isolation_level=None,

@@ -1,4 +1,4 @@
-"""What is held back of what reads show to be gone, and the reads that let it through."""
+"""The removals held for review, and the reads that apply them once they are approved."""
 
 from __future__ import annotations
 
@@ -16,27 +16,23 @@ from nftsync.records import (
     TokenRead,
     WalletRead,
 )
-from nftsync.store.database import over_keys
-from nftsync.store.removals import without_metadata
+from nftsync.store.removals import NAME, without_metadata
 from nftsync.text import counted
 
 __all__ = ["HELD_BACK", "Held", "held", "held_rows", "numbers_held", "reads_of_held"]
 
-#: Why a wallet, token or run is not wholly read.
-HELD_BACK = (
-    "too much vanished within 24 hours: what is no longer there was held back; see it with "
-    "`nftsync removals`"
-)
+#: Why a wallet or token is not complete.
+HELD_BACK = "removals held for review, as too many came within 24 hours"
 
 
 class Held(msgspec.Struct, frozen=True):
-    """How much is held back.
+    """Counts of removals held for review.
 
     Attributes:
-        wallets: of how many wallets.
-        balances: tokens no longer listed, and amounts that fell.
-        emptied: tokens whose metadata was emptied.
-        since: when the first of it was read; None: nothing is.
+        wallets: the wallets that have any.
+        balances: tokens that are no longer listed, and amounts that fell.
+        emptied: tokens whose metadata was emptied, or whose name was replaced.
+        since: when the first was read; None: there are none.
     """
 
     wallets: int
@@ -52,28 +48,63 @@ class Held(msgspec.Struct, frozen=True):
             gone.append(f"the metadata of {counted(self.emptied, 'token')}")
         return " and ".join(gone) or "nothing"
 
+    def summary(self, share: float) -> str:
+        """Return one line on them, given their share of all holdings."""
+        number = counted(self.balances + self.emptied, "removal")
+        of = f" ({share:.0%} of holdings)".replace("%", " %") if self.balances else ""
+        return f"{number} held for review{of}"
 
-def held(connection: sqlite3.Connection) -> Held:
-    """How much is held back; `since` is None where nothing is."""
+
+def held(connection: sqlite3.Connection, wallet_ids: Sequence[str] | None = None) -> Held:
+    """Count the removals held for review, of all wallets or of some."""
+    some, keys = _of_wallets(wallet_ids)
     row = connection.execute(
-        "SELECT count(DISTINCT nullif(wallet_no, 0)), coalesce(sum(old_amount IS NOT NULL), 0),"
-        " count(DISTINCT iif(emptied, token_no, NULL)), min(observed_at)"
-        " FROM removal_rows WHERE held"
+        "SELECT count(DISTINCT nullif(wallet_no, 0)), coalesce(sum(old_amount IS NOT NULL), 0),"  # noqa: S608 - our own names
+        " count(DISTINCT iif(emptied OR new_name IS NOT NULL, token_no, NULL)), min(observed_at)"
+        f" FROM removal_rows r WHERE held{some}",
+        keys,
     ).fetchone()
     return Held(*row)
 
 
-def held_rows(connection: sqlite3.Connection) -> Iterator[dict[str, Any]]:
-    """What is held back: a row per wallet and token, by the names of the public columns."""
+def share_held(connection: sqlite3.Connection, held: Held) -> float:
+    """Return the share of all holdings whose removal is held."""
+    if not held.balances:
+        return 0.0
+    (balances,) = connection.execute(
+        "SELECT count(*) FROM balance_rows WHERE held_since IS NOT NULL"
+    ).fetchone()
+    return float(held.balances / max(held.balances, balances))
+
+
+def _of_wallets(wallet_ids: Sequence[str] | None) -> tuple[str, tuple[str, ...]]:
+    """Return a condition on `r.wallet_no`, and its parameters."""
+    if wallet_ids is None:
+        return "", ()
+    condition = (
+        " AND r.wallet_no IN (SELECT wallet_no FROM wallets WHERE wallet_id IN"
+        " (SELECT value FROM json_each(?)))"
+    )
+    return condition, (msgspec.json.encode(list(wallet_ids)).decode(),)
+
+
+def held_rows(
+    connection: sqlite3.Connection, wallet_ids: Sequence[str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Find the removals held for review: a row per wallet and token, with the public columns."""
+    some, keys = _of_wallets(wallet_ids)
     found = connection.execute(
-        "SELECT w.wallet_id, w.label AS wallet_label, w.wallet_group, t.token_id, t.name,"
+        "SELECT w.wallet_id, w.label AS wallet_label, w.wallet_group, t.token_id, t.name,"  # noqa: S608 - our own names
         " t.contract_address, coalesce(c.collection, t.contract_short) AS collection,"
-        " r.old_amount, r.new_amount, CASE WHEN r.old_amount IS NULL THEN 'metadata emptied'"
-        " WHEN r.new_amount IS NULL THEN 'no longer listed' ELSE 'amount fell' END AS what,"
+        " r.old_amount, r.new_amount, r.new_name,"
+        " CASE WHEN r.new_amount IS NOT NULL THEN 'amount fell'"
+        " WHEN r.old_amount IS NOT NULL THEN 'no longer listed'"
+        " WHEN r.emptied THEN 'metadata emptied' ELSE 'name replaced' END AS what,"
         " r.observed_at, r.run_id, r.webhook_id"
         " FROM removal_rows r JOIN tokens t USING (token_no) LEFT JOIN wallets w USING (wallet_no)"
         " LEFT JOIN contracts c ON c.contract = t.contract"
-        " WHERE r.held ORDER BY r.observed_at, r.wallet_no, r.token_no"
+        f" WHERE r.held{some} ORDER BY r.observed_at, r.wallet_no, r.token_no",
+        keys,
     )
     names = [column[0] for column in found.description]
     return (dict(zip(names, row, strict=True)) for row in found)
@@ -82,21 +113,17 @@ def held_rows(connection: sqlite3.Connection) -> Iterator[dict[str, Any]]:
 def numbers_held(
     connection: sqlite3.Connection, wallet_ids: Sequence[str] | None = None
 ) -> list[int]:
-    """The numbers of the wallets of which something is held back, all or some of them.
+    """Find the numbers of the wallets with removals held for review, all or some of them.
 
     Args:
         connection: any connection.
         wallet_ids: the wallets; None for all, and 0 for tokens that were read by their id.
     """
-    if wallet_ids is None:
-        rows = connection.execute("SELECT DISTINCT wallet_no FROM removal_rows WHERE held")
-    else:
-        rows = over_keys(
-            connection,
-            "SELECT DISTINCT r.wallet_no FROM json_each(?) k JOIN wallets w ON w.wallet_id ="
-            " k.value JOIN removal_rows r USING (wallet_no) WHERE r.held",
-            wallet_ids,
-        )
+    some, keys = _of_wallets(wallet_ids)
+    rows = connection.execute(
+        f"SELECT DISTINCT r.wallet_no FROM removal_rows r WHERE r.held{some}",  # noqa: S608 - our own names
+        keys,
+    )
     return [row[0] for row in rows]
 
 
@@ -106,16 +133,26 @@ class _Row(NamedTuple):
     new_amount: str | None
     removed: bool
     emptied: bool
+    new_name: str | None
     run_id: int | None
     webhook_id: str | None
     read_at: str
     digest: str | None
 
+    @property
+    def shown(self) -> Content | None:
+        """The token's content as the read showed it; None: it is as it was."""
+        if self.emptied:
+            return without_metadata(self.content)
+        if self.new_name is not None:
+            return (*self.content[:NAME], self.new_name, *self.content[NAME + 1 :])
+        return None
+
 
 def reads_of_held(
     connection: sqlite3.Connection, numbers: SequenceNumbers, wallet_no: int
 ) -> Iterator[tuple[int | None, WalletRead | TokenRead]]:
-    """What was held back of a wallet, as the read that shows it; with the run that made it.
+    """Make the read that applies a wallet's held removals; with the run that made it.
 
     Args:
         connection: in the write transaction that applies it.
@@ -124,10 +161,10 @@ def reads_of_held(
     """
     content = ", ".join(f"t.{column}" for column in CONTENT_COLUMNS)
     rows = [
-        _Row(row[8:], *row[:8])
+        _Row(row[9:], *row[:9])
         for row in connection.execute(
             "SELECT t.token_id, r.new_amount, r.old_amount IS NOT NULL AND r.new_amount IS NULL,"  # noqa: S608 - our own names
-            " r.emptied, r.run_id, r.webhook_id, r.read_at, r.body_sha256,"
+            " r.emptied, r.new_name, r.run_id, r.webhook_id, r.read_at, r.body_sha256,"
             f" {content} FROM removal_rows r JOIN tokens t USING (token_no)"
             " WHERE r.held AND r.wallet_no = ?",
             (wallet_no,),
@@ -139,7 +176,7 @@ def reads_of_held(
                 row.run_id,
                 TokenRead(
                     token_id=row.token_id,
-                    content=without_metadata(row.content),
+                    content=row.shown,
                     sequence=numbers.take(),
                     started_at=row.read_at,
                     outcome="ok",
@@ -163,8 +200,7 @@ def reads_of_held(
             entries.pop(row.token_id, None)
         elif row.token_id in entries:
             amount = entries[row.token_id][1] if row.new_amount is None else row.new_amount
-            stripped = without_metadata(row.content) if row.emptied else None
-            entries[row.token_id] = (row.token_id, amount, stripped)
+            entries[row.token_id] = (row.token_id, amount, row.shown)
     for row in rows[:1]:
         yield (
             row.run_id,

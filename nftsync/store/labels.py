@@ -1,4 +1,4 @@
-"""Which wallets a person means: by their ids, or by what they are called."""
+"""Which wallets a person means: by their ids, by what they are called, or by their groups."""
 
 from __future__ import annotations
 
@@ -9,20 +9,39 @@ from pathlib import Path
 from typing import TypeAlias
 from uuid import UUID
 
+import msgspec
+
 from nftsync.errors import InputError
 from nftsync.records import is_uuid
 from nftsync.store.schema import reading
+from nftsync.text import counted, quoted
 
-__all__ = ["LABELLED", "Labelled", "WalletIds", "given_wallets", "ids_from", "ids_in", "ids_named"]
+__all__ = [
+    "GroupNames",
+    "Labelled",
+    "Reader",
+    "WalletIds",
+    "given_wallets",
+    "ids_from",
+    "ids_in",
+    "ids_in_groups",
+    "ids_named",
+]
+
+#: What reads a database whose rows are tuples.
+Reader: TypeAlias = sqlite3.Connection | sqlite3.Cursor
 
 #: A wallet, or several, each by its id or its label.
 WalletIds: TypeAlias = "str | UUID | Iterable[str | UUID]"
+
+#: A group of wallets, or several.
+GroupNames: TypeAlias = "str | Iterable[str]"
 
 #: Wallets and their labels.
 Labelled: TypeAlias = Iterable[tuple[str, str]]
 
 #: Reads them.
-LABELLED = "SELECT wallet_id, label FROM wallets WHERE label IS NOT NULL"
+_LABELLED = "SELECT wallet_id, label FROM wallets WHERE label IS NOT NULL"
 
 #: Ids that an error lists, and characters of a name that it repeats.
 _LISTED, _LONGEST = 5, 60
@@ -75,7 +94,7 @@ def ids_named(names: Sequence[str], labelled: Callable[[], Labelled]) -> list[st
 
 
 def _wrong(name: str, found: list[str], labels: list[str]) -> str:
-    shown = repr(name if len(name) <= _LONGEST else f"{name[:_LONGEST]}...")
+    shown = quoted(name)
     if found:
         more = len(found) - _LISTED
         ids = ", ".join(found[:_LISTED]) + f" and {more:,} more" * (more > 0)
@@ -87,9 +106,51 @@ def _wrong(name: str, found: list[str], labels: list[str]) -> str:
     )
 
 
-def ids_in(connection: sqlite3.Connection, names: WalletIds) -> list[str]:
-    """The ids of wallets that are named, by the labels of a database; see `ids_named`."""
-    return ids_named(given_wallets(names), lambda: connection.execute(LABELLED).fetchall())
+def ids_in(database: Reader, names: WalletIds) -> list[str]:
+    """Return the ids of wallets that are named, by the labels of a database; see `ids_named`."""
+    return ids_named(given_wallets(names), lambda: database.execute(_LABELLED).fetchall())
+
+
+#: Groups that an error lists.
+_GROUPS = 20
+
+
+def ids_in_groups(database: Reader, group: GroupNames) -> list[str]:
+    """Return the ids of the wallets of one group or several.
+
+    A group's name is matched exactly, or if there is none such, whatever its case.
+
+    Raises:
+        InputError: no wallet is in a group of such a name, or it is no text.
+    """
+    names = [group] if isinstance(group, str) else group
+    names = list(names) if isinstance(names, Iterable) else [names]
+    query = "SELECT DISTINCT wallet_group FROM wallets WHERE wallet_group IS NOT NULL ORDER BY 1"
+    groups: list[str] = [row[0] for row in database.execute(query).fetchall()]
+    chosen: set[str] = set()
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(f"{name!r:.{_LONGEST}} is not a group; give its name as text")
+        same = {each for each in groups if each == name} or {
+            each for each in groups if each.casefold() == name.casefold()
+        }
+        if not same:
+            wallets = database.execute("SELECT count(*) FROM wallets").fetchone()[0]
+            raise InputError(_no_group(name, wallets, groups))
+        chosen |= same
+    rows = database.execute(
+        "SELECT wallet_id FROM wallets"
+        " WHERE wallet_group IN (SELECT value FROM json_each(?)) ORDER BY wallet_no",
+        (msgspec.json.encode(sorted(chosen)).decode(),),
+    )
+    return [row[0] for row in rows.fetchall()]
+
+
+def _no_group(name: str, wallets: int, groups: list[str]) -> str:
+    more = f" and {len(groups) - _GROUPS:,} more" if len(groups) > _GROUPS else ""
+    listed = ", ".join(groups[:_GROUPS])
+    instead = f"Groups: {listed}{more}" if groups else "No wallet has a group"
+    return f"None of the {counted(wallets, 'wallet')} is in group {quoted(name)}. {instead}"
 
 
 def ids_from(path: Path, names: WalletIds) -> list[str]:
@@ -99,6 +160,6 @@ def ids_from(path: Path, names: WalletIds) -> list[str]:
         if not path.exists():
             return []
         with reading(path) as connection:
-            return connection.execute(LABELLED).fetchall()
+            return connection.execute(_LABELLED).fetchall()
 
     return ids_named(given_wallets(names), labelled)

@@ -110,6 +110,7 @@ class Transaction:
     def __init__(self, connection: sqlite3.Connection, at: str, *, searchable: bool) -> None:
         self.connection = connection
         self._searchable = searchable
+        self._clock = at
         self.observed_at = _observation_time(connection, at)
 
     def apply(
@@ -124,14 +125,15 @@ class Transaction:
         Args:
             reads: any number, in any order; an object may be among them more than once.
             run_id: the run that made them.
-            removals: what to do with those that show something to be gone.
+            removals: what to do with those that have removals.
 
         Returns:
             An `Applied` for each, in the order in which they started.
         """
         applied: list[Applied] = []
         for group in _each_object_once(sorted(reads, key=lambda read: read.sequence)):
-            applied += Batch(self.connection, self.observed_at, run_id, removals).apply(group)
+            batch = Batch(self.connection, self.observed_at, run_id, removals, self._clock)
+            applied += batch.apply(group)
         return applied
 
     def index_tokens(self, most: int) -> bool:
@@ -250,7 +252,7 @@ class Mirror:
             self._checkpoints.after_commit()
 
     def accept_held(self, wallet_numbers: Sequence[int]) -> None:
-        """Apply what was held back of some wallets, in one transaction.
+        """Apply the removals held for review of some wallets, in one transaction.
 
         Args:
             wallet_numbers: the wallets; 0 stands for tokens that were read by their id.

@@ -1,4 +1,4 @@
-"""How far time has come for a database, whose writer's clock may be ahead of ours."""
+"""Times in a database: where one begins in a log, and how far its writer's clock has come."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from nftsync.times import begun, shifted
 
-__all__ = ["ahead_of", "known_time", "last_observed"]
+__all__ = ["ahead_of", "first_row", "known_time", "last_observed"]
 
 #: The last times in the logs, in which they never decrease.
 _OBSERVED = """
@@ -22,6 +22,46 @@ _READ = "SELECT (SELECT max(finished_at) FROM sync_runs), (SELECT max(synced_at)
 def last_observed(database: sqlite3.Connection | sqlite3.Cursor) -> str | None:
     """The last time in the logs, in the stored form; None: they are empty."""
     return max((time for time in database.execute(_OBSERVED).fetchone() if time), default=None)
+
+
+def first_row(
+    database: sqlite3.Connection | sqlite3.Cursor,
+    table: str,
+    moment: str,
+    *,
+    later: bool,
+    key: str = "change_id",
+) -> int:
+    """Find where in a log a time begins: logs have no index by time.
+
+    Times never decrease from one row to the next, so this bisects over the key.
+
+    Args:
+        database: an open one, whose rows are tuples.
+        table: the log, of changes or of states.
+        moment: a time in the stored form.
+        later: begin with the first row after the time, else with the first at or after it.
+        key: what numbers its rows.
+
+    Returns:
+        A number that all rows from that time on reach, and none before does.
+    """
+    low, high = database.execute(
+        # Two queries: SQLite looks both ends up in its tree, but scans for both in one.
+        f"SELECT (SELECT min({key}) FROM {table}), (SELECT max({key}) FROM {table})"  # noqa: S608 - our own names
+    ).fetchone()
+    if low is None:
+        return 0
+    high += 1
+    next_row = f"SELECT {key}, observed_at FROM {table} WHERE {key} >= ? ORDER BY {key} LIMIT 1"  # noqa: S608 - our own names
+    while low < high:
+        middle = (low + high) // 2
+        number, seen = database.execute(next_row, (middle,)).fetchone()
+        if seen > moment or (seen == moment and not later):
+            high = middle
+        else:
+            low = number + 1
+    return int(low)
 
 
 def known_time(database: sqlite3.Connection | sqlite3.Cursor, moment: str) -> str:

@@ -1,8 +1,8 @@
-"""What reads show to be gone, and how much of it there was within a day.
+"""What reads remove, and what was removed within 24 hours: the removal guard's view of a database.
 
-Three things count: a token that a wallet no longer lists, an amount that falls below half of what
-it was, and a token's metadata of which nothing is left. Those that were applied are kept for a
-day, as too many at once are a fault of the provider rather than sales.
+A removal is a balance that disappears, an amount that falls below half of what it was, also of what
+it was 24 hours ago, or metadata that becomes empty. A name that replaces another name is noted with
+them, because a provider with a fault may give all tokens the same one.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple, TypeAlias
+from sys import intern
+from typing import Any, Literal, NamedTuple
 
 from nftsync.exact_sum import exact
 from nftsync.records import CONTENT_COLUMNS, Content, Removals, TokenRead, WalletRead
@@ -20,44 +21,71 @@ from nftsync.store.database import over_keys, write_rows
 from nftsync.times import shifted
 
 __all__ = [
+    "NAME",
     "Gone",
-    "RecordedRemovals",
-    "Vanished",
-    "begin_anew",
+    "HeldRemovals",
+    "approve_all",
+    "count_losses",
+    "emptied_since",
     "fell",
-    "forget_old",
-    "gained",
-    "grew",
+    "first_change",
     "has_metadata",
     "listed",
-    "removed",
+    "new_wallets",
+    "renamed_since",
     "summed",
-    "vanished",
     "without_metadata",
 ]
 
-_WINDOW = timedelta(hours=24)
-_METADATA = slice(CONTENT_COLUMNS.index("name"), CONTENT_COLUMNS.index("extra"))
+_DAY = timedelta(hours=24)
+#: The place of the name in a token's content.
+NAME = CONTENT_COLUMNS.index("name")
+_METADATA = slice(NAME, CONTENT_COLUMNS.index("extra"))
+_METADATA_COLUMNS = CONTENT_COLUMNS[_METADATA]
+
+Feed = Literal["balance_change_rows", "token_change_rows"]
 
 
-#: What a read shows to be gone of one token: its amount before and now, and whether its metadata
-#: was emptied. No amount before: it is not the balance that is gone.
-Gone: TypeAlias = tuple[str | None, str | None, bool]
+class Gone(NamedTuple):
+    """What a read removes of one token.
+
+    Attributes:
+        before: the amount that is removed; None: the balance stays.
+        after: the amount that is left; None: the balance is no longer listed.
+        emptied: the metadata becomes empty.
+        names: the contract of the token whose name is replaced, the name before and after.
+    """
+
+    before: str | None = None
+    after: str | None = None
+    emptied: bool = False
+    names: tuple[str | None, str, str] | None = None
 
 
 def summed(
-    wallet_no: int, group: str | None, gone: Mapping[int, Gone], gained: Iterable[int] = ()
+    wallet_no: int,
+    group: str | None,
+    gone: Mapping[int, Gone],
+    gained: Mapping[int, tuple[str | None, str]],
 ) -> Removals | None:
-    """What that is, of a wallet of a group; None: nothing is gone."""
+    """Sum up what a read removes, and what its wallet gained; None if it removes nothing."""
     if not gone:
         return None
-    balances = array("q", (no for no, (old, _, _) in gone.items() if old is not None))
-    emptied = array("q", (no for no, (_, _, emptied) in gone.items() if emptied))
-    return Removals(wallet_no, group, balances, emptied, array("q", gained))
+    lost = [(number, each) for number, each in gone.items() if each.before is not None]
+    return Removals(
+        wallet_no,
+        group,
+        balances=array("q", [number for number, _ in lost]),
+        before=[intern(each.before or "") for _, each in lost],
+        after={number: each.after for number, each in lost if each.after is not None},
+        gained=dict(gained),
+        emptied=array("q", [number for number, each in gone.items() if each.emptied]),
+        renamed={number: each.names for number, each in gone.items() if each.names},
+    )
 
 
-class RecordedRemovals:
-    """The rows of what is gone, as a batch of reads finds and leaves them."""
+class HeldRemovals:
+    """The removals held for review of the wallets in a batch of reads."""
 
     def __init__(
         self, connection: sqlite3.Connection, observed_at: str, run_id: int | None
@@ -65,7 +93,7 @@ class RecordedRemovals:
         self._connection = connection
         self._at = observed_at
         self._run_id = run_id
-        self._known: dict[int, dict[int, tuple[str | None, bool]]] = {}
+        self._known: dict[int, set[int]] = {}
         self._new: list[tuple[Any, ...]] = []
         self._over: list[tuple[int, int]] = []
 
@@ -75,12 +103,12 @@ class RecordedRemovals:
             return
         rows = over_keys(
             self._connection,
-            "SELECT r.wallet_no, r.token_no, r.old_amount, r.held FROM json_each(?) k"
-            " JOIN removal_rows r ON r.wallet_no = k.value",
+            "SELECT r.wallet_no, r.token_no FROM json_each(?) k"
+            " JOIN removal_rows r ON r.wallet_no = k.value WHERE r.held",
             wallet_numbers,
         )
-        for wallet_no, token_no, old_amount, is_held in rows:
-            self._known.setdefault(wallet_no, {})[token_no] = (old_amount, bool(is_held))
+        for wallet_no, token_no in rows:
+            self._known.setdefault(wallet_no, set()).add(token_no)
 
     def note(
         self,
@@ -88,40 +116,35 @@ class RecordedRemovals:
         read: WalletRead | TokenRead,
         gone: Mapping[int, Gone],
         *,
-        held: bool = False,
-        shown: Callable[[WalletRead], Mapping[int, str]] | None = None,
+        hold: bool,
         token_no: int | None = None,
     ) -> None:
-        """Note what a read shows to be gone, and that the rest no longer is.
+        """Note a read's removals that are held, and clear those that it contradicts or applies.
 
         Args:
             wallet_no: the wallet's number, or 0.
             read: the read as it came.
-            gone: by token.
-            held: it is held back.
-            shown: gives the amounts that the read shows.
+            gone: its removals, by token.
+            hold: whether they are held, not applied.
             token_no: the only token that the read is about.
         """
+        held = gone if hold else {}
         self._new += [
             (
-                *(wallet_no, number, *each, held, self._at, self._run_id, read.webhook_id),
-                *(read.started_at, read.digest if isinstance(read, WalletRead) else None),
+                *(wallet_no, number, one.before, one.after, one.emptied, True, self._at),
+                *(self._run_id, read.webhook_id, read.started_at),
+                read.digest if isinstance(read, WalletRead) else None,
+                one.names and one.names[2],
             )
-            for number, each in gone.items()
+            for number, one in held.items()
         ]
-        known = self._known.get(wallet_no)
-        if not known or read.outcome != "ok":
-            return
-        amounts = shown(read) if shown is not None and isinstance(read, WalletRead) else {}
-        for number, (old_amount, was_held) in known.items():
-            if number in gone or token_no not in {None, number}:
-                continue
-            back = number in amounts and not fell(old_amount, amounts[number])
-            if was_held or (old_amount is not None and back):
-                self._over.append((wallet_no, number))
+        over = self._known.get(wallet_no, set()) - held.keys()
+        if read.outcome != "ok":  # it shows nothing of what it does not list
+            over &= gone.keys()
+        self._over += [(wallet_no, number) for number in over if token_no in {None, number}]
 
     def clear(self, wallet_numbers: Sequence[int]) -> None:
-        """Wallets were found as they are in the mirror: nothing of them is held back."""
+        """Clear all of wallets that were read and are as the database says."""
         over_keys(
             self._connection,
             "DELETE FROM removal_rows WHERE held AND wallet_no IN (SELECT value FROM json_each(?))",
@@ -137,119 +160,134 @@ class RecordedRemovals:
         write_rows(self._connection, rows)
 
 
-class Vanished(NamedTuple):
-    """How much was removed.
-
-    Attributes:
-        balances: how many balances.
-        wallets: of how many wallets.
-        emptied: tokens of whose metadata nothing was left.
-    """
-
-    balances: int
-    wallets: int
-    emptied: set[int]
-
-
-def fell(before: str | None, after: str) -> bool:
-    """Whether an amount that was held is less than half of it now, or no number any more."""
+def fell(before: str | None, after: str | None) -> bool:
+    """Tell whether an amount fell below half, or is no number any more."""
     was, is_now = exact(before), exact(after)
     return bool(was) and (is_now is None or 2 * is_now < (was or 0))
 
 
 def has_metadata(content: Content) -> bool:
-    """Whether anything of a token's metadata is known."""
-    return content[_METADATA.start] is not None or any(x is not None for x in content[_METADATA])
+    """Tell whether any metadata of a token is known."""
+    return content[NAME] is not None or any(x is not None for x in content[_METADATA])
 
 
 def without_metadata(content: Content) -> Content:
-    """Content as it is once its metadata is emptied; `extra` may hold more of it, and goes too."""
+    """Return content with its metadata emptied; `extra` may hold more of it, and goes too."""
     return (*content[: _METADATA.start], *(None for _ in content[_METADATA]), None)
 
 
-def vanished(connection: sqlite3.Connection, at: str) -> Vanished:
-    """How much was removed in the 24 hours before a time."""
-    since = shifted(at, -_WINDOW)
-    balances, wallets = connection.execute(
-        "SELECT count(old_amount), count(DISTINCT iif(old_amount IS NULL, NULL, wallet_no))"
-        " FROM removal_rows WHERE NOT held AND observed_at > ?",
-        (since,),
-    ).fetchone()
-    tokens = connection.execute(
-        "SELECT token_no FROM removal_rows WHERE NOT held AND observed_at > ? AND emptied", (since,)
-    )
-    return Vanished(balances, wallets, {number for (number,) in tokens})
+# The last 24 hours -----------------------------------------------------------------------------
 
 
-def removed(connection: sqlite3.Connection, at: str) -> Iterator[tuple[int, str | None, int]]:
-    """Each balance that was removed in the 24 hours before a time: wallet, its group, token."""
-    return connection.execute(
-        "SELECT r.wallet_no, w.wallet_group, r.token_no"
-        " FROM removal_rows r JOIN wallets w USING (wallet_no)"
-        " WHERE NOT r.held AND r.observed_at > ? AND r.old_amount IS NOT NULL",
-        (shifted(at, -_WINDOW),),
-    )
+def first_change(
+    connection: sqlite3.Connection, at: str, feed: Feed = "balance_change_rows"
+) -> int:
+    """Find the first change of the last 24 hours: the state before it is what reads compare with.
 
+    Changes that were approved are older. The feed's times never decrease, so they are searched by
+    bisection. If the writer's clock was ahead, they say nothing until the clock has caught up; then
+    the times of the runs decide.
 
-def gained(connection: sqlite3.Connection, at: str) -> dict[int, set[int]]:
-    """The tokens that wallets got, or got more of, in the 24 hours before a time: by whom.
-
-    What a wallet's first read showed it may always have had.
+    Args:
+        connection: any connection.
+        at: the current time.
+        feed: which changes.
     """
-    rows = connection.execute(
-        "SELECT token_no, wallet_no, old_amount, new_amount FROM balance_change_rows"
-        " WHERE change_id >= ? AND NOT baseline AND new_amount IS NOT NULL",
-        (_first_change(connection, shifted(at, -_WINDOW)),),
-    )
-    found: dict[int, set[int]] = {}
-    for token, wallet, before, after in rows:
-        if grew(before, after):
-            found.setdefault(token, set()).add(wallet)
-    return found
-
-
-def grew(before: str | None, after: str) -> bool:
-    """Whether there is more of an amount than there was."""
-    return (exact(after) or 0) > (exact(before) or 0)
-
-
-def _first_change(connection: sqlite3.Connection, since: str) -> int:
-    """The first change that was seen after a time; the log's times never decrease."""
-    low, high = connection.execute(
-        "SELECT coalesce(min(change_id), 0), coalesce(max(change_id), -1) + 1"
-        " FROM balance_change_rows"
+    since, ahead = shifted(at, -_DAY), shifted(at, _DAY)
+    low, high, approved = connection.execute(
+        f"SELECT (SELECT coalesce(min(change_id), 0) FROM {feed}),"  # noqa: S608 - our own names
+        f" (SELECT coalesce(max(change_id), -1) + 1 FROM {feed}),"
+        f" (SELECT approved_{feed.removesuffix('_rows')} FROM mirror_state)"
     ).fetchone()
+    low = max(low, approved + 1)
+    time_of = f"SELECT observed_at FROM {feed} WHERE change_id >= ? ORDER BY change_id LIMIT 1"  # noqa: S608 - our own names
+    last = high
     while low < high:
         middle = (low + high) // 2
-        (at,) = connection.execute(
-            "SELECT observed_at FROM balance_change_rows WHERE change_id >= ?"
-            " ORDER BY change_id LIMIT 1",
-            (middle,),
-        ).fetchone()
-        low, high = (low, middle) if at > since else (middle + 1, high)
-    return int(low)
+        (observed_at,) = connection.execute(time_of, (middle,)).fetchone()
+        low, high = (low, middle) if observed_at > since else (middle + 1, high)
+    row = connection.execute(time_of, (low,)).fetchone()
+    if row is None or row[0] <= ahead:
+        return int(low)
+    (first,) = connection.execute(
+        f"SELECT min(c.change_id) FROM {feed} c LEFT JOIN sync_runs r USING (run_id)"  # noqa: S608 - our own names
+        " WHERE c.change_id >= ? AND (r.run_id IS NULL"
+        " OR (r.started_at <= ? AND coalesce(r.finished_at, ?) > ?))",
+        (low, ahead, at, since),
+    ).fetchone()
+    return int(last if first is None else first)
 
 
-def listed(connection: sqlite3.Connection) -> Counter[str | None]:
-    """How many balances other than 0 the tracked wallets of each group have."""
-    return Counter(
-        dict(
-            connection.execute(
-                "SELECT w.wallet_group, count(*) FROM balance_rows b"
-                " JOIN wallets w USING (wallet_no)"
-                " WHERE w.tracked AND b.held_since IS NOT NULL GROUP BY 1"
-            )
-        )
+def count_losses(connection: sqlite3.Connection, first: int) -> tuple[int, int]:
+    """Count the changes since a change that may lower an amount, and their wallets: no fewer."""
+    rows, wallets = connection.execute(
+        "SELECT count(*), count(DISTINCT wallet_no) FROM balance_change_rows"
+        " WHERE change_id >= ? AND NOT baseline AND old_amount IS NOT NULL"
+        " AND (new_amount IS NULL OR (length(new_amount), new_amount)"
+        " < (length(old_amount), old_amount) OR new_amount GLOB '*[^0-9]*'"
+        " OR new_amount GLOB '0?*' OR length(new_amount) > 100)",
+        (first,),
+    ).fetchone()
+    return int(rows), int(wallets)
+
+
+_NEW_WALLETS = "SELECT wallet_no FROM balance_change_rows WHERE change_id >= ? AND baseline"
+
+
+def new_wallets(connection: sqlite3.Connection, first: int) -> set[int]:
+    """Find the wallets whose first read, since a change, showed a balance."""
+    return {number for (number,) in connection.execute(_NEW_WALLETS, (first,))}
+
+
+def listed(connection: sqlite3.Connection, first: int) -> Counter[tuple[str | None, bool]]:
+    """Count the balances other than 0 of the tracked wallets of each group.
+
+    Returns:
+        By group, and by whether the wallets are those that `new_wallets` finds.
+    """
+    rows = connection.execute(
+        f"SELECT w.wallet_group, w.wallet_no IN ({_NEW_WALLETS}) AS is_new, count(*)"  # noqa: S608 - our own names
+        " FROM balance_rows b JOIN wallets w USING (wallet_no)"
+        " WHERE w.tracked AND b.held_since IS NOT NULL GROUP BY 1, 2",
+        (first,),
+    )
+    return Counter({(group, bool(is_new)): count for group, is_new, count in rows})
+
+
+def emptied_since(connection: sqlite3.Connection, first: int) -> set[int]:
+    """Find the tokens whose metadata was emptied since a change of content, and still is."""
+    had = " OR ".join(f"c.before ->> '{column}' IS NOT NULL" for column in _METADATA_COLUMNS)
+    none = " AND ".join(f"t.{column} IS NULL" for column in _METADATA_COLUMNS)
+    rows = connection.execute(
+        "SELECT DISTINCT c.token_no FROM token_change_rows c JOIN tokens t USING (token_no)"  # noqa: S608 - our own names
+        f" WHERE c.change_id >= ? AND {none} AND ({had})",
+        (first,),
+    )
+    return {number for (number,) in rows}
+
+
+def renamed_since(
+    connection: sqlite3.Connection, first: int
+) -> Iterator[tuple[int, str | None, str, str]]:
+    """Find the tokens that have another name than before a change of content.
+
+    Yields:
+        The token, its contract, its name before and its name now.
+    """
+    return connection.execute(
+        "SELECT c.token_no, t.contract, c.before ->> 'name' AS old, t.name"
+        " FROM token_change_rows c JOIN tokens t USING (token_no) WHERE c.change_id IN"
+        " (SELECT min(change_id) FROM token_change_rows WHERE change_id >= ?"
+        " AND json_type(before, '$.name') IS NOT NULL GROUP BY token_no)"
+        " AND old <> t.name",
+        (first,),
     )
 
 
-def forget_old(connection: sqlite3.Connection, at: str) -> None:
-    """Drop what was removed longer ago than counts."""
+def approve_all(connection: sqlite3.Connection) -> None:
+    """Let nothing that was removed so far count against later removals."""
     connection.execute(
-        "DELETE FROM removal_rows WHERE NOT held AND observed_at <= ?", (shifted(at, -_WINDOW),)
+        "UPDATE mirror_state SET"
+        " approved_balance_change = (SELECT coalesce(max(change_id), 0) FROM balance_change_rows),"
+        " approved_token_change = (SELECT coalesce(max(change_id), 0) FROM token_change_rows)"
     )
-
-
-def begin_anew(connection: sqlite3.Connection) -> None:
-    """Let nothing that was removed so far count against what is still to come."""
-    connection.execute("DELETE FROM removal_rows WHERE NOT held")

@@ -210,7 +210,7 @@ def _looked_at(found: Rule, connection: sqlite3.Connection, rows: str) -> tuple[
 
 def _runs(connection: sqlite3.Connection) -> Rule:
     found = Rule("runs count no more than is in the logs, and their sums are right")
-    # What was held back and accepted later is in the log under the run that read it.
+    # Removals that were approved later are in the change feed under the run that read them.
     rows = connection.execute(
         "SELECT r.run_id, wallets_total = wallets_ok + wallets_failed"
         " AND wallets_unchanged <= wallets_ok"

@@ -27,6 +27,7 @@ __all__ = [
     "Run",
     "RunStatus",
     "all_read_since_webhook",
+    "end_all_work",
     "end_lease",
     "find_cut_off_run",
     "finish_run",
@@ -311,6 +312,23 @@ def take_back_expired(connection: sqlite3.Connection, at: str, *, most: int = RO
         [(at, run_id) for (run_id,) in expired],
     )
     return _release(connection, most)
+
+
+def end_all_work(connection: sqlite3.Connection, at: str) -> None:
+    """End all runs and leases in a copy of a database, which nobody works on.
+
+    Args:
+        connection: to the copy, which may be of an earlier version.
+        at: the current time.
+    """
+    connection.execute(
+        "UPDATE sync_runs SET status = 'interrupted', finished_at = ? WHERE status = 'running'",
+        (at,),
+    )
+    # 0.1.0 had no inbox.
+    if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'leases'").fetchone():
+        connection.execute("DELETE FROM leases")
+        _release(connection, -1)
 
 
 def _release(connection: sqlite3.Connection, most: int) -> int:

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from nftsync.records import CONTENT_COLUMNS, Applied, Content, TokenRead, WalletRead
-from nftsync.store.contracts import count_names
+from nftsync.store.contracts import contract_key, count_names
 from nftsync.store.database import over_keys, write_rows
-from nftsync.store.removals import has_metadata
+from nftsync.store.removals import NAME, has_metadata
 
 __all__ = ["Fields", "Token", "TokenBatch", "compose", "composed", "fields_of", "listed_fields"]
 
@@ -87,6 +87,7 @@ _EMPTY: Content = (None,) * len(CONTENT_COLUMNS)
 #: The columns of the full-text index, and where they stand in content.
 _INDEXED = ("name", "description", "creator_name")
 _INDEXED_AT = tuple(CONTENT_COLUMNS.index(name) for name in _INDEXED)
+_ADDRESS = CONTENT_COLUMNS.index("contract_address")
 _NAMED_AT = tuple(CONTENT_COLUMNS.index(name) for name in ("contract_address", "name"))
 
 
@@ -209,27 +210,47 @@ class TokenBatch:
         token = self._tokens.get(token_id)
         return 0 if token is None else token.no
 
-    def emptied_by(self, read: WalletRead | TokenRead) -> Iterator[int]:
-        """The tokens that had metadata and of whose metadata the read shows nothing more."""
-        by_id = isinstance(read, TokenRead)
+    def removed_by(
+        self, read: WalletRead | TokenRead
+    ) -> Iterator[tuple[int, tuple[str | None, str, str] | None]]:
+        """Find the tokens whose metadata the read empties, or whose name it replaces.
+
+        Yields:
+            The token's number, and its contract, the name before and the name after; None: the
+            metadata is emptied.
+        """
         entries = (
             read.entries if isinstance(read, WalletRead) else [(read.token_id, "", read.content)]
         )
         for token_id, _, content in entries:
-            if content is None or has_metadata(content):
-                continue
             token = self._tokens.get(token_id)
-            if token is None or not has_metadata(token.content):
+            if token is None or content is None:
                 continue
-            source = self._sources.get(token.no)
-            if source is not None:
-                if by_id and read.sequence <= source.detail_sequence:
-                    continue  # it is stale
-                said = source.detail_fields if by_id else source.list_fields
-                if has_metadata(compose(said)):
-                    yield token.no
-            elif not by_id:
-                yield token.no
+            before, after = token.content[NAME], content[NAME]
+            if before == after and after is not None:
+                continue
+            renamed = isinstance(before, str) and isinstance(after, str) and before != after
+            emptied = after is None and has_metadata(token.content) and not has_metadata(content)
+            if not (renamed or emptied):
+                continue
+            said = self._said_by_source_of(read, token)
+            if said is None:
+                continue
+            if renamed and said[NAME] != after:
+                address = token.content[_ADDRESS]
+                contract = contract_key(address) if isinstance(address, str) else None
+                yield token.no, (contract, str(before), str(after))
+            elif emptied and has_metadata(said):
+                yield token.no, None
+
+    def _said_by_source_of(self, read: WalletRead | TokenRead, token: Token) -> Content | None:
+        """What such reads have said of a token so far; None: this one is stale."""
+        by_id, source = isinstance(read, TokenRead), self._sources.get(token.no)
+        if source is None:
+            return _EMPTY if by_id else token.content
+        if by_id and read.sequence <= source.detail_sequence:
+            return None
+        return compose(source.detail_fields if by_id else source.list_fields)
 
     def apply(self, read: TokenRead) -> Applied:
         """Take in the read of a single token."""

@@ -166,6 +166,21 @@ def test_bars_of_a_comparison_are_what_it_says_arrived_and_left(path, changes):
         )
 
 
+@pytest.mark.filterwarnings("ignore:.* left out:nftsync.NftsyncWarning")
+@settings(max_examples=20)
+@given(changes=CHANGES)
+def test_bars_of_transfers_are_the_wallets_that_received_and_sent(path, changes):
+    played(path, changes)
+    transfers = frames.transfers(path)
+    figure = charts.arrivals_and_departures(transfers)
+    counts = [int(transfers[side].notna().sum()) for side in ("to_wallet_id", "from_wallet_id")]
+    assert bool(figure.data) == any(counts)
+    if figure.data:
+        assert [sign * sum(bars.y) for sign, bars in zip((1, -1), figure.data, strict=True)] == (
+            counts
+        )
+
+
 @pytest.mark.parametrize(
     ("times", "period"),
     [
@@ -193,3 +208,5 @@ def test_a_comparison_takes_no_options_of_a_database(path):
             charts.arrivals_and_departures(diff, **option)
     with pytest.raises(InputError, match="changed_at"):
         charts.arrivals_and_departures(diff.drop(columns="changed_at"))
+    with pytest.raises(InputError, match="observed_at"):
+        charts.arrivals_and_departures(frames.transfers(path).drop(columns="observed_at"))

@@ -5,17 +5,24 @@ from __future__ import annotations
 import re
 import socket
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import provider as fake
 import pytest
 from docs_pages import ROOT, blocks
 from inbox.inbox_world import Inbox, body_of
+from versions.make_databases import unpacked
 from worlds import Outcome
 
-from nftsync.errors import NftsyncError, StoreError
+from nftsync.errors import CutOff, NftsyncError, StoreError
+from nftsync.provider.client import ClientConfig
+from nftsync.pull.process import Process
+from nftsync.pull.reads import WalletTask
+from nftsync.records import SequenceNumbers
 from nftsync.store.database import explained, sync_lock
 from nftsync.store.schema import open_store
 from nftsync.wsgi import enough_threads
@@ -58,7 +65,26 @@ def _settings(run: Run) -> list[str]:
         return said + run("routes")
 
 
-def _provider(run: Run, command: Callable[..., Outcome]) -> list[str]:
+def _tls(run: Run, certificate: str) -> list[str]:
+    """What https says to a server without TLS, which answers or waits; and to a certificate."""
+
+    def answer_plainly() -> None:
+        connection, _ = plain.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            connection.recv(65_536)
+
+    with socket.create_server(("127.0.0.1", 0)) as plain:
+        threading.Thread(target=answer_plainly).start()
+        said = run("sync", WALLET, "--base-url", f"https://127.0.0.1:{plain.getsockname()[1]}")
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"https://127.0.0.1:{mute.getsockname()[1]}"
+        said += run("sync", WALLET, "--timeout", "1", "--base-url", url)
+    with fake.Provider(certificate=certificate) as secure:
+        return said + run("sync", WALLET, "--base-url", secure.url)
+
+
+def _provider(run: Run, command: Callable[..., Outcome], certificate: str) -> list[str]:
     answers = [
         *(fake.reply(status=401), fake.reply(status=404), fake.reply(status=429)),
         fake.reply(status=500),
@@ -74,6 +100,9 @@ def _provider(run: Run, command: Callable[..., Outcome]) -> list[str]:
             said += run("sync", fake.wallet(number), *once, provider.url)
         provider.always(fake.silence())
         said += run("sync", WALLET, "--timeout", "0.5", *once, provider.url)
+        provider.always(fake.reply(status=400))
+        said += run("sync", WALLET, *once, provider.url)
+    said += _tls(run, certificate)
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         port = listener.getsockname()[1]
     said += run("sync", WALLET, *once, f"http://127.0.0.1:{port}")
@@ -106,6 +135,8 @@ def _database(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list
             " WHERE id = (SELECT max(id) FROM _sqlite_migrations)"
         )
     said += run("holdings", "-d", "newer.db")
+    unpacked("0.4.0", tmp_path / "earlier.db")
+    said += run("status", "--max-age", "1s", "-d", "earlier.db")
     open_store(tmp_path / "shut.db").close()
     with monkeypatch.context() as patched:  # root may write everywhere, so no folder is shut to it
         patched.setattr("nftsync.store.database.sqlite3.connect", _ShutConnection)
@@ -144,12 +175,31 @@ def _webhooks(
     return [*said, f"nftsync: {crowded.value}"]
 
 
+def _reading_process(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """It ends each time, as its threads wait for longer than the clock's functions take."""
+    with fake.Provider() as provider:
+        provider.always(fake.reply(status=429))
+        config = ClientConfig(base_url=provider.url, first_wait=1e300)
+        with closing(Process(config, SequenceNumbers(0, 0), 1)) as reader:
+            reader.submit([WalletTask(WALLET)])
+            with pytest.raises(CutOff):  # noqa: PT012 - one call of several
+                while True:
+                    reader.take(1, timeout=0.1)
+    return [record.getMessage() for record in caplog.records]
+
+
 def test_each_message_is_a_real_one(
-    run: Run, command: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run,
+    command: Callable[..., Outcome],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    certificates: Any,
+    caplog: pytest.LogCaptureFixture,
 ):
     said = [
+        *_reading_process(caplog),
         *_settings(run),
-        *_provider(run, command),
+        *_provider(run, command, certificates.server),
         *_database(run, tmp_path, monkeypatch),
         *_webhooks(run, command, monkeypatch),
     ]

@@ -24,13 +24,11 @@ def about(token: int) -> dict[str, Any]:
 
 
 def expected(rows: list[Held]) -> list[list[object]]:
-    names: dict[str, str] = {}
     wallets: dict[str, set[int]] = {}
     for wallet, token, _ in rows:
         name = about(token)["contract_address"]
         if name is not None:
-            shown = names.setdefault(folded(name), name)
-            wallets.setdefault(shown, set()).add(wallet)
+            wallets.setdefault(folded(name), set()).add(wallet)
     found = []
     for a, b in combinations(sorted(wallets), 2):
         both = len(wallets[a] & wallets[b])

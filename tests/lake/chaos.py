@@ -120,7 +120,7 @@ def run_seed(seed: int, kills: int, folder: Path, cluster: Cluster) -> Counter[s
         AssertionError: something is wrong in what is left.
     """
     # Who is killed does not hang on how often a run had ended before.
-    rng, hits = random.Random(seed), random.Random(seed)
+    rng, hits, resumes = (random.Random(seed) for _ in range(3))
     figures: Counter[str] = Counter()
     lake = folder / "lake"
     with (
@@ -135,7 +135,8 @@ def run_seed(seed: int, kills: int, folder: Path, cluster: Cluster) -> Counter[s
         arguments += ["--base-url", provider.url, "--scheduler", cluster.address]
         arguments += ["--buckets", BUCKETS, "--concurrency", 2, "--allow-removals"]
         while figures["kills"] < kills:
-            process = driver(*arguments, folder=folder)
+            resume = ["--resume"] * resumes.randrange(2)
+            process = driver(*arguments, *resume, folder=folder)
             while figures["kills"] < kills:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(rng.uniform(0.5, _LONGEST))
@@ -143,9 +144,10 @@ def run_seed(seed: int, kills: int, folder: Path, cluster: Cluster) -> Counter[s
                     break
                 figures["writing"] += _is_writing(lake)
                 _hit(process, cluster, hits, figures)
-            _, err = process.communicate(timeout=PATIENCE)
+            out, err = process.communicate(timeout=PATIENCE)
             assert process.returncode in {0, -signal.SIGKILL}, err
             figures["ended"] += process.returncode == 0
+            figures["resumed"] += '"resumed"' in out
             _change(provider.world, rng)
         for _ in range(2):
             process = driver(*arguments, folder=folder)

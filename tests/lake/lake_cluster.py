@@ -32,11 +32,37 @@ def environment() -> dict[str, str]:
     }
 
 
-class Cluster:
-    """A `dask scheduler` and workers, as processes that are started by command."""
+def dask(
+    *words: str, folder: Path, variables: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """A `dask` command as a process of its own, which logs into `dask.log`."""
+    with Path(folder, "dask.log").open("ab") as log:
+        return subprocess.Popen(
+            [*_DASK, *words],
+            cwd=folder,
+            env={
+                **environment(),
+                "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "false",
+                **(variables or {}),
+            },
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # a Ctrl-C is not for them
+        )
 
-    def __init__(self, folder: Path, workers: int) -> None:
+
+class Cluster:
+    """A `dask scheduler` and workers, as processes that are started by command.
+
+    Attributes:
+        variables: what workers have in their environment beside what all processes have.
+    """
+
+    def __init__(
+        self, folder: Path, workers: int, variables: Mapping[str, str] | None = None
+    ) -> None:
         self._folder, self._file = folder, folder / "scheduler.json"
+        self.variables = variables or {}
         self.scheduler = self._start(
             *("scheduler", "--port", "0", "--host", "127.0.0.1", "--no-dashboard"),
             *("--scheduler-file", str(self._file)),
@@ -45,22 +71,19 @@ class Cluster:
         self.address: str = json.loads(self._file.read_text())["address"]
         self.workers = [self.start_worker() for _ in range(workers)]
 
-    def start_worker(self, *options: str) -> subprocess.Popen[bytes]:
+    def start_worker(self, *options: str, scheduler: str | None = None) -> subprocess.Popen[bytes]:
+        where = ("--scheduler-file", str(self._file)) if scheduler is None else (scheduler,)
         return self._start(
-            *("worker", "--scheduler-file", str(self._file), "--nthreads", "1", "--no-nanny"),
+            *("worker", *where, "--nthreads", "1", "--no-nanny"),
             *("--no-dashboard", "--local-directory", str(self._folder)),
             *options,
+            variables=self.variables,
         )
 
-    def _start(self, *words: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [*_DASK, *words],
-            cwd=self._folder,
-            env=environment() | {"DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "false"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a Ctrl-C is not for them
-        )
+    def _start(
+        self, *words: str, variables: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        return dask(*words, folder=self._folder, variables=variables)
 
     def close(self) -> None:
         for process in (*self.workers, self.scheduler):
@@ -71,9 +94,11 @@ class Cluster:
 
 
 @contextmanager
-def cluster_of(folder: Path, workers: int) -> Iterator[Cluster]:
+def cluster_of(
+    folder: Path, workers: int, variables: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
     """A cluster for a block."""
-    cluster = Cluster(folder, workers)
+    cluster = Cluster(folder, workers, variables)
     try:
         yield cluster
     finally:
@@ -88,12 +113,14 @@ def wait_until(true: Callable[[], object]) -> None:
         time.sleep(0.1)
 
 
-def driver(*arguments: object, folder: Path) -> subprocess.Popen[str]:
+def driver(
+    *arguments: object, folder: Path, variables: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
     """`nftsync lake sync` as a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "nftsync", "lake", "sync", *map(str, arguments), "--json"],
         cwd=folder,
-        env=environment(),
+        env={**environment(), **(variables or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

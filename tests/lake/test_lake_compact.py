@@ -205,7 +205,7 @@ def test_a_reader_that_opened_what_is_let_go_is_told_in_one_line(url: str) -> No
     assert len(lakes.changes(url).compute())
 
 
-def test_what_was_cut_off_is_gone_on_with_afterwards(url: str) -> None:
+def test_an_interrupted_run_can_be_resumed_afterwards(url: str) -> None:
     """A run that had read keeps its reads, and begins where the rows are now."""
     lake, ledger = Lake(url), Ledger(Lake(url))
     run = ledger.begin("", None, 0.0)
@@ -214,7 +214,7 @@ def test_what_was_cut_off_is_gone_on_with_afterwards(url: str) -> None:
     write(lake, "balances", next_rows(lake), 0, run.run_id)  # half of what it writes
     before = rows(url)
     compact_lake(url, NONE, silence=0.0)
-    again = Ledger(lake).begin("", None, 0.0)
+    again = Ledger(lake).begin("", None, 0.0, resume=True)
     assert (again.run_id, again.attempt) == (run.run_id, run.attempt + 1)
     assert again.start == pinned(url).versions
     assert list(lake.staged(run.run_id, "read")) == [(0, 0, b"answers")]

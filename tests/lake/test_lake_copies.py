@@ -15,7 +15,8 @@ import pandas as pd
 import pytest
 from lake_cluster import Cluster, environment
 from provider import Provider, entry, token, wallet
-from worlds import mirrored, replayed
+from versions.make_databases import unpacked
+from worlds import Outcome, begin_work, mirrored, replayed, under_way
 
 from nftsync import frames
 from nftsync.lake.ledger import Ledger
@@ -180,8 +181,15 @@ def test_an_import_keeps_others_away(
 
 
 def test_a_token_emptied_by_its_id_comes_along_and_a_sync_goes_on(
-    tmp_path: Path, own_settings: None, command: Callable[..., object], cluster: Cluster
+    tmp_path: Path,
+    own_settings: None,
+    command: Callable[..., Outcome],
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """What is emptied is held for review, under no wallet."""
+    monkeypatch.setenv("NFTSYNC_REMOVAL_LIMIT", "0")
+    monkeypatch.setenv("NFTSYNC_REMOVAL_ROWS", "2")
     database, lake = tmp_path / "emptied.db", str(tmp_path / "lake")
     with Provider() as provider:
         (tmp_path / "wallets.txt").write_text("\n".join(wallet(n) for n in range(8)))
@@ -211,7 +219,7 @@ def test_a_token_emptied_by_its_id_comes_along_and_a_sync_goes_on(
         sync()
         with closing(sqlite3.connect(database)) as connection:
             assert connection.execute(
-                "SELECT count(*) FROM removal_rows WHERE wallet_no = 0"
+                "SELECT count(*) FROM removal_rows WHERE held AND wallet_no = 0"
             ).fetchone() == (8,)
         assert command("lake", "import", database, lake, "--buckets", "16").code == 0
         done = command(
@@ -222,6 +230,32 @@ def test_a_token_emptied_by_its_id_comes_along_and_a_sync_goes_on(
     back = tmp_path / "back.db"
     assert command("lake", "export", lake, back).code == 0
     assert rows(back, "tokens") == rows(database, "tokens")
+
+
+def test_in_a_lake_s_database_nothing_is_under_way(
+    past: tuple[Path, str], tmp_path: Path, command: Callable[..., Outcome]
+) -> None:
+    database, lake = past
+    begin_work(database, wallet(1))
+    assert command("lake", "import", database, lake, "--buckets", "3").code == 0
+    back = tmp_path / "back.db"
+    assert command("lake", "export", lake, back).code == 0
+    assert under_way(back) == [("leases", 0), ("webhooks", 0), ("runs", 0)]
+    proved = command("verify", "--sample", 0, "-d", back)
+    assert (proved.code, proved.out[:4]) == (0, "All "), proved.said
+
+
+def test_a_database_of_an_earlier_version_becomes_a_lake_and_stays_as_it_is(
+    tmp_path: Path, own_settings: None, command: Callable[..., Outcome]
+) -> None:
+    database, lake = unpacked("0.4.0", tmp_path / "earlier" / "earlier.db"), tmp_path / "lake"
+    before = database.read_bytes()
+    done = command("lake", "import", database, lake, "--buckets", "3")
+    assert (done.code, "earlier version" in done.err) == (0, True)
+    assert database.read_bytes() == before
+    assert [path.name for path in database.parent.iterdir()] == [database.name]
+    assert command("lake", "export", lake, tmp_path / "back.db").code == 0
+    assert mirrored(tmp_path / "back.db") == mirrored(database)
 
 
 def test_a_lake_with_runs_of_its_own_and_a_file_that_is_there_are_left_alone(

@@ -16,7 +16,7 @@ from lake_cluster import Cluster, check_lake, cluster_of, driver, held, staged, 
 from provider import Provider, balances, entry, reply, token, wallet
 from worlds import PATIENCE, Outcome
 
-import nftsync.lake.run
+import nftsync.lake.driver
 from nftsync.errors import SyncRunning
 from nftsync.lake.creating import create_tables
 from nftsync.lake.ledger import Ledger
@@ -25,6 +25,7 @@ from nftsync.lake.reading import read_bucket, reads_of
 from nftsync.lake.rows import TABLES, bucket_of, schema_of
 from nftsync.lake.storage import Commit, Lake
 from nftsync.provider.client import ClientConfig
+from nftsync.provider.give_up import GiveUpRule
 
 BUCKETS = 4
 WALLETS = [wallet(number) for number in range(40)]
@@ -127,7 +128,7 @@ def test_a_ledger_that_cannot_be_read_for_a_moment_is_renewed_again(lake: Path) 
         assert not lost.is_set()
 
 
-def test_a_run_whose_driver_is_silent_is_taken_over_with_what_was_read(
+def test_resume_takes_over_a_run_whose_driver_is_silent(
     provider: Provider,
     arguments: list[object],
     command: Callable[..., Outcome],
@@ -141,9 +142,12 @@ def test_a_run_whose_driver_is_silent_is_taken_over_with_what_was_read(
     first.send_signal(signal.SIGSTOP)
     go.set()
     asked = len(provider.requests())
-    outcome = command("lake", "sync", *arguments, "--json")
+    outcome = command("lake", "sync", *arguments, "--resume", "--json")
     assert outcome.code == 0, outcome.err
     assert (outcome.json["run_id"], outcome.json["wallets"]["ok"]) == (1, len(WALLETS))
+    before = [each for each in WALLETS if bucket_of(each, BUCKETS) != BUCKETS - 1]
+    # The workers of the first driver go on, so the last bucket may be theirs, too.
+    assert outcome.json["resumed"]["wallets"] in {len(before), len(WALLETS)}
     again = {seen.path.split("/")[3] for seen in provider.requests()[asked:]}
     assert {bucket_of(each, BUCKETS) for each in again} <= {BUCKETS - 1}
     before = versions(lake)
@@ -172,7 +176,7 @@ def test_workers_that_dask_pauses_for_want_of_memory_are_told_of(
     assert held(lake) == all_held()
 
 
-def test_a_run_whose_scheduler_has_gone_is_gone_on_with(
+def test_a_run_whose_scheduler_has_gone_can_be_resumed(
     provider: Provider,
     arguments: list[object],
     command: Callable[..., Outcome],
@@ -193,7 +197,7 @@ def test_a_run_whose_scheduler_has_gone_is_gone_on_with(
     assert "the Dask scheduler has gone" in err
     go.set()
     asked = len(provider.requests())
-    assert command("lake", "sync", *arguments).code == 0
+    assert command("lake", "sync", *arguments, "--resume").code == 0
     again = {seen.path.split("/")[3] for seen in provider.requests()[asked:]}
     assert {bucket_of(each, BUCKETS) for each in again} <= {BUCKETS - 1}
     assert held(lake) == all_held()
@@ -235,8 +239,8 @@ def test_what_a_late_worker_writes_meanwhile_is_not_pinned(
             Lake(str(lake)).replace("balances", [empty], late.pop())
         true(*given)
 
-    true = nftsync.lake.run.name_contracts
-    monkeypatch.setattr(nftsync.lake.run, "name_contracts", name_contracts)
+    true = nftsync.lake.driver.name_contracts
+    monkeypatch.setattr(nftsync.lake.driver, "name_contracts", name_contracts)
     (lake.parent / "collections.csv").write_text("contract_address,name\n")
     monkeypatch.setenv("NFTSYNC_COLLECTIONS_FILE", str(lake.parent / "collections.csv"))
     outcome = command("lake", "sync", *arguments, "--json")
@@ -265,13 +269,13 @@ def test_a_bucket_that_two_workers_read_is_reported_by_what_is_kept(
     reports = []
 
     def meanwhile(peer: Any) -> bool:
-        reports.append(read_bucket(order, 0, None, threading.Event()))
+        reports.append(read_bucket(order, 0, None, threading.Event(), GiveUpRule()))
         return reply(balances())(peer)
 
     path = f"/v1/wallets/{WALLETS[1]}/nft-balances"
     many = balances(*(entry(token(number)) for number in range(9)))
     provider.on(path, meanwhile, reply(many))
-    reports.append(read_bucket(order, 0, None, threading.Event()))
+    reports.append(read_bucket(order, 0, None, threading.Event(), GiveUpRule()))
     assert reports[0] == reports[1]
     (batch,) = reads_of(order, 0)
     assert reports[1].changes >= len(getattr(batch[0], "entries", ())) == 9

@@ -16,6 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import dask
 import pyarrow as pa
 import pytest
 from lake_cluster import Cluster, cluster_of, driver, environment, wait_until
@@ -318,6 +319,17 @@ def test_a_worker_without_credentials_says_that_it_has_none() -> None:
 def test_a_scheduler_that_asks_for_certificates_is_told_of() -> None:
     with (
         pytest.raises(StoreError, match="tls://127.0.0.1:9: TLS expects"),
-        connected("tls://127.0.0.1:9", None),
+        connected("tls://127.0.0.1:9", None, threading.Event()),
     ):
         pass
+
+
+def test_after_a_scheduler_that_cannot_be_reached_dask_works_as_before() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        with (
+            pytest.raises(StoreError, match="cannot reach"),
+            connected(address, None, threading.Event()),
+        ):
+            pass
+    assert dask.compute(dask.delayed(sum)([1, 2])) == (3,)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sqlite3
 import subprocess
 import sys
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,13 +18,10 @@ from lake_cluster import (
     Cluster,
     check_lake,
     cluster_of,
-    driver,
     environment,
     held,
     rows,
-    staged,
     versions,
-    wait_until,
 )
 from provider import Provider, Sender, balances, entry, reply, token, wallet
 from worlds import PATIENCE, Outcome, listed, mirrored
@@ -92,14 +89,10 @@ def queried(database: Path, statement: str) -> list[tuple[Any, ...]]:
 
 
 def counts(result: dict[str, Any]) -> dict[str, Any]:
-    """What both results say, but for how long it took.
-
-    A token that changed is a change of the wallet that showed it first: in each bucket one.
-    """
+    """What both results say, but for how long it took."""
     own = {"seconds", "run_id", "retries"}
     found = {name: value for name, value in result.items() if name not in own}
-    wallets = {name: value for name, value in result["wallets"].items() if name != "unchanged"}
-    return found | {"failures": sorted(map(str, result["failures"])), "wallets": wallets}
+    return found | {"failures": sorted(map(str, result["failures"]))}
 
 
 def same_as_sqlite(lake: Path, database: Path) -> None:
@@ -111,6 +104,12 @@ def same_as_sqlite(lake: Path, database: Path) -> None:
     states = [(row["wallet_id"], row["status"], row["error"]) for row in rows(lake, "wallets")]
     statement = "SELECT wallet_id, status, error FROM wallets"
     assert sorted(states) == sorted(queried(database, statement))
+    reads = [
+        (row["wallet_id"], row["reads"])
+        for name in ("present_states", "past_states")
+        for row in rows(lake, name)
+    ]
+    assert sorted(reads) == sorted(queried(database, "SELECT wallet_id, reads FROM wallet_states"))
     columns = ("wallet_id", "token_id", "old_amount", "new_amount", "baseline")
     assert sorted(
         tuple(map(str, (row[name] for name in columns))) for row in rows(lake, "balance_changes")
@@ -130,6 +129,10 @@ def test_runs_say_to_the_character_what_the_provider_and_a_sync_into_sqlite_say(
     database = tmp_path / "same.db"
     wallets = world.world.wallets()
     (first, shared), *_ = listed(world.world)
+    moved = list(listed(world.world))[1:40:5]
+    tokens = {token_id for _, token_id in moved}
+    holders = Counter(token_id for _, token_id in listed(world.world))
+    mine = next(x for _, x in listed(world.world) if holders[x] == 1 and x not in tokens)
 
     def both(code: int = 0) -> dict[str, Any]:
         outcome = sync(world.url, wallets)
@@ -152,16 +155,46 @@ def test_runs_say_to_the_character_what_the_provider_and_a_sync_into_sqlite_say(
     assert {name: versions(lake)[name] for name in unchanged} == {
         name: before[name] for name in unchanged
     }
-    for (giver, given), amount in list(listed(world.world).items())[1:40:5]:
+    for giver, given in moved:
         taker = wallets[wallets.index(giver) - 5]
-        world.world.transfer(giver, taker, given, amount)
+        world.world.transfer(giver, taker, given, listed(world.world)[giver, given])
     minted = world.world.mint(wallets[3], 12, {"name": "New"})
-    world.world.edit_metadata(shared, {"name": "Renamed"})
+    world.world.edit_metadata(mine, {"name": "Renamed"})
     result = both()
     assert result["tokens"] == {"added": 1, "changed": 1}
+    assert both()["wallets"]["unchanged"] == len(wallets)
     assert content(lake)[minted][CONTENT_COLUMNS.index("name")] == "New"
     (change,) = rows(lake, "token_changes")
-    assert (change["token_id"], json.loads(change["after"])["name"]) == (shared, "Renamed")
+    assert (change["token_id"], json.loads(change["after"])["name"]) == (mine, "Renamed")
+
+
+def test_a_token_that_changed_is_a_change_of_the_wallet_that_showed_it_first(
+    lying: Provider, lake: Path, sync: Sync, tmp_path: Path
+) -> None:
+    database = tmp_path / "same.db"
+    wallets = [wallet(number) for number in range(12)]
+
+    def show(name: str) -> None:
+        for each in wallets:
+            lying.holds(each, entry(token(1), "1", metadata={"name": name}))
+
+    def both() -> int:
+        outcome = sync(lying.url, wallets)
+        assert outcome.code == 0, outcome.err
+        result = nftsync.sync(
+            wallets, base_url=lying.url, database=database, retries=1, progress=False
+        )
+        assert counts(outcome.json) == counts(result.as_dict())
+        same_as_sqlite(lake, database)
+        check_lake(lake)
+        return result.wallets.unchanged
+
+    show("Old")
+    assert both() == 0
+    assert both() == len(wallets)
+    show("New")
+    assert both() == len(wallets) - 1
+    assert both() == len(wallets)
 
 
 def test_failed_and_empty_lists_follow_the_rules_of_sync(
@@ -226,29 +259,73 @@ def in_buckets(*buckets: int) -> list[str]:
     return [next(x for x in every if bucket_of(x, BUCKETS) == bucket) for bucket in buckets]
 
 
+def first_is_refused_until_other_is_answered(names: list[str]) -> Sender:
+    """Answer two wallets with the same token, and refuse the first request until the other is read.
+
+    So the wallet that was asked for first has the newer response. Each response names the token
+    anew; `names` collects the names.
+    """
+    paths: list[str] = []
+    other_is_answered = threading.Event()
+
+    def answer(peer: Any) -> bool:
+        paths.append(peer.seen.path)
+        if peer.seen.path == paths[0] and paths.count(paths[0]) == 1:
+            assert other_is_answered.wait(PATIENCE)
+            return reply(status=503)(peer)
+        names.append(f"Name {len(names)}")
+        keep = reply(balances(entry(token(1), "1", metadata={"name": names[-1]})))(peer)
+        other_is_answered.set()
+        return keep
+
+    return answer
+
+
 def test_a_token_of_several_buckets_is_there_once_and_the_newer_read_wins(
     lying: Provider, lake: Path, sync: Sync
 ) -> None:
-    wallets = in_buckets(0, 1, 2)
-    name = CONTENT_COLUMNS.index("name")
-    seen: list[str] = []
-
-    def named(each: str) -> Sender:
-        def answer(peer: Any) -> bool:
-            seen.append(f"Name {len(seen)}")
-            body = balances(entry(token(1), "1", metadata={"name": seen[-1]}))
-            return reply(body)(peer)
-
-        return answer
-
-    for each in wallets:
-        lying.on(f"/v1/wallets/{each}/nft-balances", named(each))
+    wallets = in_buckets(0, 1)  # two workers read them at once
+    names: list[str] = []
     for _ in range(2):
-        # One after the other, so that it is known which began last.
-        assert sync(lying.url, wallets, "--concurrency", 1, "--rate-limit", 4).code == 0
-        assert content(lake)[token(1)][name] == seen[-1]
+        lying.always(first_is_refused_until_other_is_answered(names))
+        assert sync(lying.url, wallets, "--retries", 2).code == 0
+        (found,) = content(lake).values()
+        assert found[CONTENT_COLUMNS.index("name")] == names[-1]
         check_lake(lake)
-    assert len(rows(lake, "known_tokens")) == 3
+    assert len(names) == 4
+    assert len(rows(lake, "known_tokens")) == 2
+
+
+def test_a_read_that_shows_the_same_state_adds_no_state(
+    lying: Provider, lake: Path, sync: Sync
+) -> None:
+    """Not even if other buckets had shown a token both before and after it."""
+    every = [wallet(number) for number in range(100)]
+    (first, last), (gate, middle) = (
+        [each for each in every if bucket_of(each, BUCKETS) == bucket][:2] for bucket in (0, 1)
+    )
+    began = {each: threading.Event() for each in (first, middle)}
+
+    def show(each: str, *entries: Any, after: str | None = None) -> None:
+        def answer(peer: Any) -> bool:
+            if each in began:
+                began[each].set()
+            assert after is None or began[after].wait(PATIENCE)
+            return reply(balances(*entries))(peer)
+
+        lying.on(f"/v1/wallets/{each}/nft-balances", answer)
+
+    named = entry(token(1), "1", metadata={"name": "One"})
+    show(gate, after=first)
+    show(first, named, after=middle)
+    show(middle, entry(token(1), "1", metadata=None))
+    show(last, named)
+    for _ in range(3):
+        outcome = sync(lying.url, [first, last, gate, middle], "--concurrency", 1)
+        assert outcome.code == 0, outcome.err
+    assert {row["reads"] for row in rows(lake, "present_states")} == {3}
+    assert not rows(lake, "past_states")
+    check_lake(lake)
 
 
 def test_a_list_in_part_vouches_for_nothing_that_it_does_not_show(
@@ -318,41 +395,10 @@ def test_the_rate_limit_and_a_not_now_hold_for_all_workers_together(
     assert not [seen for seen in again if refused + 1.5 < seen.at < refused + 4]
 
 
-def test_after_ctrl_c_the_same_command_goes_on_with_what_was_not_read(
-    lying: Provider, lake: Path, cluster: Cluster, tmp_path: Path
-) -> None:
-    wallets = [wallet(number) for number in range(20)]
-    for number, each in enumerate(wallets):
-        lying.holds(each, entry(token(number)))
-    (tmp_path / "wallets.txt").write_text("\n".join(wallets))
-    last = next(x for x in reversed(wallets) if bucket_of(x, 4) == 3)
-    slow = f"/v1/wallets/{last}/nft-balances"
-    lying.on(slow, lambda peer: peer.wait(PATIENCE) or reply(balances())(peer))
-    command = (lake, "--base-url", lying.url, "--wallets-file", tmp_path / "wallets.txt")
-    process = driver(*command, "--workers", 2, "--buckets", 4, folder=tmp_path)
-    wait_until(lambda: lying.requests(slow) and staged(lake) == 3)
-    os.killpg(process.pid, signal.SIGINT)  # its workers as well, as a terminal does it
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, json.loads(out)["status"]) == (130, "interrupted"), err
-    assert err.startswith("Interrupted; what was read is kept. Go on with: ")
-    assert err.count("\n") == 1
-    lying.on(slow)
-    asked = len(lying.requests())
-    process = driver(*command, "--scheduler", cluster.address, folder=tmp_path)
-    out, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, err
-    assert {seen.path for seen in lying.requests()[asked:]} == {
-        f"/v1/wallets/{each}/nft-balances" for each in wallets if bucket_of(each, 4) == 3
-    }
-    assert json.loads(out)["wallets"]["ok"] == len(wallets)
-    assert len(held(lake)) == len(wallets)
-    check_lake(lake)
-
-
 def test_what_cannot_work_is_said_in_one_line(
     lying: Provider, lake: Path, cluster: Cluster, command: Callable[..., Outcome], tmp_path: Path
 ) -> None:
-    (tmp_path / "wallets.txt").write_text("\n".join(map(wallet, range(80))))
+    (tmp_path / "wallets.txt").write_text("\n".join(map(wallet, range(480))))
     (tmp_path / "file").write_text("")
     lying.always(reply(b"no", 401))
     file = ("--wallets-file", tmp_path / "wallets.txt")
@@ -367,9 +413,12 @@ def test_what_cannot_work_is_said_in_one_line(
         outcome = command("lake", "sync", *arguments, "--buckets", 2)
         assert (outcome.code, outcome.err.count("\n")) == (code, 1), outcome.said
         assert said in outcome.err
-    outcome = command("lake", "sync", lake, *url, *file, *scheduler, "--json", "--buckets", 2)
+    refused = (tmp_path / "refused", *url, *file, *scheduler, "--json", "--buckets", 12)
+    outcome = command("lake", "sync", *refused)
     assert (outcome.code, outcome.json["status"]) == (1, "failed"), outcome.said
-    assert all(run.versions is None for run in Ledger(Lake(str(lake))).runs())
+    # Each of two workers gives up by itself, whatever the number of buckets.
+    assert len(lying.requests()) <= 2 * (20 + 16)
+    assert all(run.versions is None for run in Ledger(Lake(str(refused[0]))).runs())
 
 
 BLOCKED = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from deltalake import DeltaTable
@@ -108,9 +109,25 @@ def test_a_step_that_is_written_while_it_is_looked_for_is_written_once(tmp_path:
     assert list(lake.staged(1, "read")) == [(0, 0, b"theirs")]
 
 
-def test_one_task_that_several_workers_are_given_is_done_once(tmp_path: Path) -> None:
-    import threading
+def test_later_commits_do_not_change_who_wrote_the_commits_before_them(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    create_tables(lake)
 
+    def write(run_id: int, attempt: int) -> int:
+        commit = Commit(run_id, "apply", 0, attempt, {})
+        assert lake.replace("removals", [], commit)
+        return lake.open("removals").version()
+
+    base = write(1, 0)
+    until = write(2, 1)
+    write(3, 0)
+    assert lake.only_by(2, 1, "removals", base, until)
+    assert not lake.only_by(2, 0, "removals", base, until)
+    assert not lake.only_by(2, 1, "removals", base - 1, until)
+    assert not lake.only_by(2, 1, "removals", base, until + 1)
+
+
+def test_one_task_that_several_workers_are_given_is_done_once(tmp_path: Path) -> None:
     import msgspec
     from provider import Provider, entry, token, wallet
 
@@ -118,6 +135,7 @@ def test_one_task_that_several_workers_are_given_is_done_once(tmp_path: Path) ->
     from nftsync.lake.reading import read_bucket
     from nftsync.lake.rows import TABLES
     from nftsync.provider.client import ClientConfig
+    from nftsync.provider.give_up import GiveUpRule
 
     lake = Lake(str(tmp_path / "lake"))
     create_tables(lake)
@@ -139,7 +157,8 @@ def test_one_task_that_several_workers_are_given_is_done_once(tmp_path: Path) ->
         )
         lines = msgspec.msgpack.encode([(wallet(number), None, None) for number in range(20)])
         lake.stage([(0, 0, lines)], order.commit("plan", 0)._replace(base={}))
-        read_bucket(msgspec.structs.replace(order, base={}), 0, None, threading.Event())
+        without_base = msgspec.structs.replace(order, base={})
+        read_bucket(without_base, 0, None, threading.Event(), GiveUpRule())
     order = msgspec.structs.replace(order, config=None, base=lake.versions())
     task = msgspec.json.encode(order).decode()
     said = together(TASK, *([lake.url, task] for _ in range(2)))

@@ -190,12 +190,17 @@ class Batches:
         read, plain = one.read, self.plain
         self.figures["reads"] += 1
         self.figures[one.result] += 1
-        gone = plain.gone(read)
+        gone = plain.gone(read, self.clock)
         if gone and how != "apply":
-            told = one.removals and (len(one.removals.balances), len(one.removals.emptied))
-            counted = [old is not None for old, _, _ in gone.values()]
-            emptied = [is_emptied for _, _, is_emptied in gone.values()]
-            same(f"what {read} shows to be gone", told, (sum(counted), sum(emptied)))
+            removals = one.removals
+            told = removals and (
+                *(len(removals.balances), len(removals.emptied)),
+                sorted(name for _, _, name in removals.renamed.values()),
+            )
+            counted = sum(old is not None for old, *_ in gone.values())
+            emptied = sum(is_emptied for _, _, is_emptied, _ in gone.values())
+            names = sorted(name for *_, name in gone.values() if name)
+            same(f"what {read} removes", told, (counted, emptied, names))
         if gone and how == "stage":
             same(f"what became of {read}", one.result, "staged")
             if isinstance(read, WalletRead):  # nothing of it is known, but that there is one

@@ -28,6 +28,10 @@ _WORK = "nftsync/replay/work.py"
 _COMMITTER = "nftsync/receiver/committer.py"
 _RUN = "nftsync/pull/run.py"
 _READS = "nftsync/pull/reads.py"
+_RECORDS = "nftsync/records.py"
+_DECISION = "nftsync/pull/removal_decision.py"
+_MOVEMENTS = "nftsync/movements.py"
+_TRANSPORT = "nftsync/provider/transport.py"
 
 BREAKS = [
     # The mirror: wallets
@@ -332,8 +336,8 @@ BREAKS = [
     Break(
         _LEASE,
         "what a lost lease settled is kept",
-        "        self.settlements = []\n        self.brake.forget()\n",
-        "        self.brake.forget()\n",
+        "        self.settlements = []\n        self.guard.forget()\n",
+        "        self.guard.forget()\n",
     ),
     Break(
         _LEASE,
@@ -400,6 +404,19 @@ BREAKS = [
     ),
     Break(_RUN, "failures are no failure", "elif self._failures:", "elif False:"),
     Break(
+        _RECORDS,
+        "a read keeps the number of its first attempt",
+        "        self.sequence, self.started_at = self.numbers.take(), now()",
+        "        if not self.sequence:\n"
+        "            self.sequence, self.started_at = self.numbers.take(), now()",
+    ),
+    Break(
+        _TRANSPORT,
+        "a read has the number of before its connection",
+        "                    self._shut()\n            self._sending()\n",
+        "                    self._shut()\n",
+    ),
+    Break(
         _READS,
         "half a list is a list",
         'fields["outcome"] = "incomplete"',
@@ -414,20 +431,116 @@ BREAKS = [
     Break(
         _REMOVALS,
         "a read of a token clears what is held of others",
-        "if number in gone or token_no not in {None, number}:",
-        "if number in gone:",
+        " for number in over if token_no in {None, number}]",
+        " for number in over]",
     ),
     Break(
         _TOKENS,
-        "a late read of a token is judged",
-        "if by_id and read.sequence <= source.detail_sequence:",
+        "a late read of a token has removals",
+        "        if by_id and read.sequence <= source.detail_sequence:\n            return None\n",
+        "",
+    ),
+    Break(
+        _TOKENS,
+        "a name that is replaced is no removal",
+        "if renamed and said[NAME] != after:",
         "if False:",
     ),
     Break(
-        "nftsync/pull/judgement.py",
-        "the brake never holds",
-        "return bool((of.balances and balances) or (of.emptied and self.emptied))",
+        _BALANCES,
+        "amounts are compared with the last read alone",
+        "        return row is not None and fell(row[0], amount)\n",
+        "        return False\n",
+    ),
+    Break(
+        _REMOVALS,
+        "removals of all days count",
+        "since, ahead = shifted(at, -_DAY), shifted(at, _DAY)",
+        'since, ahead = "", shifted(at, _DAY)',
+    ),
+    Break(
+        _REMOVALS,
+        "a clock that was ahead counts removals for years",
+        "if row is None or row[0] <= ahead:",
+        "if True:",
+    ),
+    Break(
+        _REMOVALS,
+        "an approval changes nothing for what comes later",
+        "low = max(low, approved + 1)",
+        "low = max(low, 0)",
+    ),
+    Break(
+        _DECISION,
+        "the guard never holds",
+        "return bool((removals.balances and balances) or (metadata and self.metadata))",
         "return False",
+    ),
+    Break(
+        _DECISION,
+        "gains explain nothing",
+        "changed[loss.wallet, token].moved[kind] -= flow.amount",
+        "changed[loss.wallet, token].moved[kind] -= 0",
+    ),
+    Break(
+        _DECISION,
+        "what was gained need not stay",
+        "changed[gain.wallet, token].moved[kind] += flow.amount",
+        "changed[gain.wallet, token].moved[kind] += 0",
+    ),
+    Break(
+        _DECISION,
+        "what came within the day dilutes",
+        "more[part] += _is_held(balance.before) - _is_held(balance.stored)",
+        "more[part] += 0",
+    ),
+    Break(
+        _DECISION,
+        "new wallets hide a loss of the others",
+        "    for some in (parts, [part for part in parts if not part.is_new]):",
+        "    for some in (parts,):",
+    ),
+    Break(
+        _DECISION,
+        "new wallets are guarded only once they are a day old",
+        "    for some in (parts, [part for part in parts if not part.is_new]):",
+        "    for some in ([part for part in parts if not part.is_new],):",
+    ),
+    Break(
+        _DECISION,
+        "first reads are no gains",
+        "        gains = shown.get((token, kind), [])\n",
+        "        gains = []\n",
+    ),
+    Break(
+        _DECISION,
+        "one name for all tokens is no removal",
+        "emptied |= history.emptied() | _common_names(history.renames(renamed))",
+        "emptied |= history.emptied()",
+    ),
+    Break(
+        _DECISION,
+        "one name for all tokens is one although they always had it",
+        " and 2 * len(set(before.values())) > len(before)",
+        "",
+    ),
+    Break(
+        _MOVEMENTS,
+        "a gain explains losses again and again",
+        "                left[other] -= amount\n",
+        "",
+    ),
+    Break(
+        _MOVEMENTS,
+        "a wallet's own gain explains its loss",
+        "if amount and movements[other].wallet != movement.wallet:",
+        "if amount:",
+    ),
+    Break(
+        _MOVEMENTS,
+        "a gain of any time explains a loss",
+        "range(others.first_after(movement.begins), len(others.places))",
+        "range(len(others.places))",
     ),
     Break(
         "nftsync/pull/plan.py",

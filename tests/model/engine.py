@@ -34,12 +34,12 @@ from model.simulated import Machine, Process
 from model.stand_ins import Event, Executor, Module, installed
 
 from nftsync.errors import StoreError, SyncRunning
-from nftsync.provider import lists, retry, transport  # noqa: F401 - else imported meanwhile
+from nftsync.provider import lists, network, retry, transport  # noqa: F401 - else imported meanwhile
 from nftsync.provider.client import Access, ClientConfig
 from nftsync.provider.routes import Route, merged
 from nftsync.provider.webhooks import read_webhook
-from nftsync.pull.judgement import RemovalLimits
 from nftsync.pull.plan import SyncRequest
+from nftsync.pull.removal_decision import RemovalLimits
 from nftsync.pull.run import sync_wallets
 from nftsync.receiver import committer
 from nftsync.replay import run as replay
@@ -54,7 +54,11 @@ STEPS_OF_A_SEED = 2_500
 _ROUTES = merged(
     {"Everything": Route(kind="sync", at_most_every=timedelta(minutes=1)), "Nft": Route()}
 )
-_CLIENT = ClientConfig(base_url="http://provider.example", attempts=3, proxy="")
+
+
+def _raise(error: Exception) -> None:
+    """Let the machine see what ends a thread."""
+    raise error
 
 
 class Engine:
@@ -74,12 +78,18 @@ class Engine:
         self.trouble = True
         rows = self.rng.choice([0, 100])  # of so few wallets and tokens, 100 never vanish
         self.limits = RemovalLimits(share=0.05, rows=rows)
+        self.client = ClientConfig(
+            base_url="http://provider.example",
+            attempts=3,
+            proxy="",
+            rate_limit=self.rng.choice([None, 20.0]),
+        )
 
     # Processes -----------------------------------------------------------------------------------
 
     def _config(self, access: Access) -> ReplayConfig:
         return ReplayConfig(
-            client=_CLIENT,
+            client=self.client,
             access=access,
             routes=_ROUTES,
             run_sync=lambda stopped: self._sync(SyncRequest(limits=self.limits), access, stopped),
@@ -91,7 +101,7 @@ class Engine:
 
     def _sync(self, request: SyncRequest, access: Access | None, stopped: Any) -> Any:
         return sync_wallets(
-            *(self.database, _CLIENT, request),
+            *(self.database, self.client, request),
             concurrency=2,
             progress=False,
             access=access,
@@ -103,9 +113,9 @@ class Engine:
 
         def run(process: Process) -> None:
             stopped, wake = Event(), Event()
-            receiver = committer.Committer(self.database, on_stored=wake.set)
+            receiver = committer.Committer(self.database, on_stored=wake.set, on_broken=_raise)
             self.committers[process], self.stops[process] = receiver, stopped
-            config = self._config(_CLIENT.access())
+            config = self._config(self.client.access(at_once=2))
             replay.follow(self.database, config, stopped, wake, self.figures.update)
             del self.committers[process]
             receiver.close()
@@ -115,7 +125,7 @@ class Engine:
     def start_replay(self) -> None:
         def run(process: Process) -> None:
             stopped = self.stops[process] = Event()
-            replay.replay_once(self.database, self._config(_CLIENT.access()), stopped)
+            replay.replay_once(self.database, self._config(self.client.access()), stopped)
 
         self.machine.start("replay", run)
 

@@ -49,7 +49,7 @@ _ROOMS = {
     ],
     "store/inbox": ["receiver/test_inbox_store.py", "receiver", "inbox"],
     "store/requeue": ["inbox/test_inbox_requeue.py", "inbox"],
-    "store/removals": ["sync/test_removals.py", "store", "sync"],
+    "store/removals": ["sync/test_removal_guard.py", "sync/test_removals.py", "store", "sync"],
     "store/balances": [*_RULES, "store", "sync/test_removals.py", "sync", "replay", "reading"],
     "store/wallets": ["sync/test_removals.py", "sync", "replay/test_replay_of_syncs.py", "replay"],
     "store/mirror": [*_RULES, "replay/test_replay_follow.py", "store", "sync", "replay"],
@@ -58,8 +58,11 @@ _ROOMS = {
     "replay/worker": ["replay"],
     "replay/work": ["replay/test_replay_work.py", "replay/test_replay_reads.py", "replay"],
     "receiver/": ["receiver/test_receiver_storage.py", "receiver", "serve"],
-    "pull/judgement": ["sync/test_removals.py", "sync", "replay"],
+    "pull/removal": ["sync/test_removal_guard.py", "sync/test_removals.py", "sync", "replay"],
+    "movements": ["test_movements.py", "sync/test_removal_guard.py"],
     "pull/plan": ["sync/test_kill.py", "sync/test_sync_half_broken.py", "sync"],
+    "records": ["sync/test_read_order.py"],
+    "provider/": ["sync/test_read_order.py", "provider_client"],
     "pull/": ["sync/test_sync_half_broken.py", "sync/test_removals.py", "sync"],
 }
 

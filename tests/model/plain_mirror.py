@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 import msgspec
 
 from nftsync.records import CONTENT_COLUMNS, Content, Entry, TokenRead, WalletRead
 from nftsync.store.held_back import HELD_BACK
+from nftsync.times import shifted
 
 #: A token's content by field; of `extra` each key by itself.
 Fields: TypeAlias = dict[str, Any]
@@ -33,12 +35,13 @@ def fields_of(content: Content | None) -> Fields:
     }
 
 
+_DAY = timedelta(hours=24)
 #: The fields in which a token's metadata is.
 _METADATA = {*CONTENT_COLUMNS[CONTENT_COLUMNS.index("name") : -1]}
 
-#: Of a token that is gone: its amount before and now, and whether its metadata was emptied. Without
-#: an amount before it is not the balance that is gone.
-Gone: TypeAlias = tuple[str | None, str | None, bool]
+#: What is removed of a token: its amount before and now, whether its metadata was emptied, and the
+#: name that replaces another one. Without an amount before it is not the balance that is removed.
+Gone: TypeAlias = tuple[str | None, str | None, bool, str | None]
 
 
 def number_of(amount: str) -> int | None:
@@ -212,8 +215,8 @@ class PlainMirror:
 
     # What is gone --------------------------------------------------------------------------------
 
-    def gone(self, read: WalletRead | TokenRead) -> dict[str, Gone]:
-        """What a read shows to be gone, by token; nothing, where a later one has been applied."""
+    def gone(self, read: WalletRead | TokenRead, clock: str) -> dict[str, Gone]:
+        """What a read removes, by token; nothing, where a later one has been applied."""
         if read.outcome in {"failed", "unchanged"}:
             return {}
         if isinstance(read, TokenRead):
@@ -221,7 +224,8 @@ class PlainMirror:
             if token is None or read.sequence <= token.detailed.sequence:
                 return {}
             emptied = self._is_emptied(token.detailed, read.content)
-            return {read.token_id: (None, None, True)} if emptied else {}
+            name = self._new_name(token, token.detailed, read.content)
+            return {read.token_id: (None, None, emptied, name)} if emptied or name else {}
         wallet = self.wallets.get(read.wallet_id, PlainWallet(""))
         if read.sequence <= wallet.sequence:
             return {}
@@ -229,17 +233,40 @@ class PlainMirror:
         for token_id, amount, content in read.entries:
             line, known = wallet.lines.get(token_id), self.tokens.get(token_id, PlainToken("", ""))
             emptied = self._is_emptied(known.listed, content)
-            before = number_of(line.amount) if line else None
-            now = number_of(amount)
-            if line and before and (now is None or 2 * now < before):
-                gone[token_id] = line.amount, amount, emptied
-            elif emptied:
-                gone[token_id] = None, None, True
+            name = self._new_name(known, known.listed, content)
+            yesterday = self._amount_at(read.wallet_id, token_id, shifted(clock, -_DAY))
+            if line and self._fell(line.amount, yesterday, amount):
+                gone[token_id] = line.amount, amount, emptied, name
+            elif emptied or name:
+                gone[token_id] = None, None, emptied, name
         if read.outcome == "ok":
             for token_id in wallet.lines.keys() - {entry[0] for entry in read.entries}:
                 if is_held(wallet.lines[token_id].amount):
-                    gone[token_id] = wallet.lines[token_id].amount, None, False
+                    gone[token_id] = wallet.lines[token_id].amount, None, False, None
         return gone
+
+    def _amount_at(self, wallet_id: str, token_id: str, time: str) -> str | None:
+        """The amount of a balance at a time, or what the wallet's first read showed after it."""
+        for wallet, token, old, _, at, baseline, *_ in self.changes:
+            if (wallet, token) == (wallet_id, token_id) and at > time and not baseline:
+                return old
+        line = self.wallets[wallet_id].lines.get(token_id) if wallet_id in self.wallets else None
+        return line.amount if line else None
+
+    def _fell(self, before: str, yesterday: str | None, amount: str) -> bool:
+        """An amount falls below half of what it is, or it falls and is below half of a day ago."""
+        was, now, then = number_of(before), number_of(amount), number_of(yesterday or "")
+        if was and (now is None or 2 * now < was):
+            return True
+        is_less = (now or 0) < (was or 0)
+        return bool(is_less and then and 2 * (now or 0) < then)
+
+    def _new_name(self, token: PlainToken, source: Source, content: Content | None) -> str | None:
+        """The name that a record shows in place of another one."""
+        name = fields_of(content).get("name")
+        before = token.fields().get("name")
+        is_new = name is not None and before not in {None, name}
+        return name if is_new and source.fields.get("name") != name else None
 
     def _is_emptied(self, source: Source, content: Content | None) -> bool:
         """A source that had metadata shows a record without any."""
@@ -249,11 +276,11 @@ class PlainMirror:
         )
 
     def less(self, read: WalletRead, gone: Mapping[str, Gone]) -> WalletRead:
-        """The read without what it shows to be gone."""
+        """The read without its removals."""
         entries: list[Entry] = []
         for token_id, amount, content in read.entries:
-            before, _, emptied = gone.get(token_id, (None, None, False))
-            entries.append((token_id, before or amount, None if emptied else content))
+            before, _, emptied, name = gone.get(token_id, (None, None, False, None))
+            entries.append((token_id, before or amount, None if emptied or name else content))
         return msgspec.structs.replace(read, outcome="incomplete", error=HELD_BACK, entries=entries)
 
     def note_held(

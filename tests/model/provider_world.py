@@ -61,6 +61,7 @@ class World:
     acknowledged: Counter[str] = field(default_factory=Counter)
     last_webhook: dict[tuple[str, str], str] = field(default_factory=dict)
     losing: float = 0.15
+    newest_answered: tuple[float, int] = (0.0, 0)
 
     def __post_init__(self) -> None:
         for wallet_id in WALLETS:
@@ -125,6 +126,19 @@ class World:
 
     # Answers -------------------------------------------------------------------------------------
 
+    def newest(self) -> int:
+        """The greatest number of a read that was answered since the machine booted."""
+        boot, number = self.newest_answered
+        return number if boot == simulated.MACHINE.boots else 0
+
+    def answered(self, number: int, older: int) -> None:
+        """A read is answered; `older` is what `newest` was when its request was sent."""
+        if number <= older:
+            simulated.MACHINE.broken = AssertionError(
+                f"read {number} was sent after read {older} was answered, and counts as older"
+            )
+        self.newest_answered = simulated.MACHINE.boots, max(number, self.newest())
+
     def token_of(self, token_id: str) -> dict[str, Any]:
         return {"id": token_id, "metadata": {"name": self.names[token_id]}}
 
@@ -173,6 +187,11 @@ class Transport(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         machine, world = simulated.MACHINE, self.world
+        if machine.rng.random() < 0.2:  # a new connection
+            self._wait(machine.rng.random())
+            trace = request.extensions["trace"]
+            trace("connection.connect_tcp.complete", {"return_value": _Stream()})
+        number, older = _number_of_read(), world.newest()
         self._wait(machine.rng.random() * (40.0 if world.mood == "slow" else 0.05))
         mood, luck = world.mood, machine.rng.random()
         if mood == "down" or luck < 0.01:
@@ -182,7 +201,8 @@ class Transport(httpx.BaseTransport):
             later = {"retry-after": "1"} if status == 429 else {}
             return httpx.Response(status, headers=later, stream=httpx.ByteStream(b""))
         etag = request.headers.get("if-none-match")
-        answer = world.answer(request.url.path, etag, _number_of_read())
+        answer = world.answer(request.url.path, etag, number)
+        world.answered(number, older)
         self._wait(machine.rng.random() * 0.05)
         if luck > 0.98:  # it came to nobody
             raise httpx.ReadError("the connection broke")
@@ -194,10 +214,17 @@ class Transport(httpx.BaseTransport):
             raise httpx.ReadError("it was cut off")
 
 
+class _Stream:
+    """A connection, as a trace of httpx shows it."""
+
+    def get_extra_info(self, _: str) -> None:
+        """No socket that could be shut."""
+
+
 def _number_of_read() -> int:
-    """The number that the read took for which a request is sent: only its caller knows."""
+    """The number that the read took for the request that is sent: only its caller knows."""
     frame = sys._getframe()
-    while frame.f_code.co_name != "read" or "fields" not in frame.f_locals:
+    while "effort" not in frame.f_locals:
         assert frame.f_back is not None
         frame = frame.f_back
-    return int(frame.f_locals["fields"]["sequence"])
+    return int(frame.f_locals["effort"].sequence)

@@ -29,6 +29,23 @@ _PATIENCE = 240.0
 _ADDRESS = re.compile(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)")
 
 
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(None, "there is no database at"), ("no database", "is not a SQLite database")],
+)
+def test_a_database_that_was_named_and_is_none_is_refused_before_jupyterlab_starts(
+    tmp_path: Path, command: Callable[..., Outcome], content: str | None, problem: str
+) -> None:
+    named = tmp_path / "named.db"
+    if content is not None:
+        named.write_text(content * 1_000)
+    before = list(tmp_path.iterdir())
+    done = command("notebook", tmp_path / "analysis", "--no-browser", "-d", named)
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert problem in done.err
+    assert list(tmp_path.iterdir()) == before
+
+
 class Session:
     """A running `nftsync notebook`."""
 

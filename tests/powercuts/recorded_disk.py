@@ -95,6 +95,7 @@ class Disk:
     Attributes:
         end: the moment after all; moments are counted from 0.
         replies: of the program, if it is a server.
+        printed: what was written to standard output, and the moment before.
         syncs: the moments after which a sync had been waited for.
     """
 
@@ -112,6 +113,7 @@ class Disk:
         self._places: dict[str, int] = {}
         self._requests: dict[str, bytes] = {}
         self.replies: list[Reply] = []
+        self.printed: list[tuple[int, bytes]] = []
         self.syncs: list[int] = []
         self.end = 0
         for begin, end, name, given, result in _calls(trace):
@@ -137,6 +139,8 @@ class Disk:
         self._write(begin, end, given[0], given[1], int(given[3]))
 
     def _on_write(self, begin: int, end: int, given: list[str], result: str) -> None:
+        if given[0].startswith("1<"):
+            self.printed.append((begin, _bytes_of(given[1])))
         place = self._places.get(given[0])
         if place is not None:
             self._write(begin, end, given[0], given[1], place)

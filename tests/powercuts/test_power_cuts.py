@@ -14,6 +14,7 @@ from typing import get_args
 import pytest
 from powercuts.power_cuts import left_by, recorded, run_seed
 from powercuts.recorded_disk import Disk, How, can_record
+from versions.make_databases import unpacked
 
 from nftsync import __version__
 from nftsync.sandbox.generator import generate
@@ -119,9 +120,8 @@ def test_it_is_found_where_files_get_their_names_before_they_are_synced(folder: 
 
 def test_a_migration_leaves_the_old_database_or_the_new_and_its_copy_whole(folder: Path) -> None:
     database = folder / "data" / "nftsync.db"
-    made = Path(__file__).parents[1] / "store" / "made-by-0.4.0.sql"
+    unpacked("0.4.0", database)
     with closing(sqlite3.connect(database)) as connection:
-        connection.executescript(made.read_text())
         connection.executemany(
             "INSERT INTO tokens (token_id, name, first_seen_at, updated_at, ticket, changed_ticket)"
             " VALUES (?, hex(zeroblob(900)), '', '', 1, 1)",
@@ -129,7 +129,7 @@ def test_a_migration_leaves_the_old_database_or_the_new_and_its_copy_whole(folde
         )
         connection.commit()
     disk = recorded(folder, OPEN, database)
-    tokens = "SELECT count(*) FROM tokens"
+    tokens = "SELECT count(*) FROM tokens WHERE token_id LIKE 't%'"
     for at, how, rng in cuts(disk, 60):
         left = left_by(disk, at, how, rng, folder / "left")
         copy = left / f"nftsync.db.before-{__version__}"

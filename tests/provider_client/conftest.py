@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from provider import MakeClient, Provider
 
 from nftsync.provider.client import Client, ClientConfig
+from nftsync.provider.give_up import GiveUpRule
 from nftsync.provider.rate_limiter import RateLimiter
 
 
@@ -31,15 +32,21 @@ def provider() -> Iterator[Provider]:
 
 @pytest.fixture
 def make_client(provider: Provider) -> Iterator[MakeClient]:
-    """Makes a client; what is no field of its config is a limiter that it shares, or `urgent`."""
+    """Make a client of some fields of its config, and of what it shares with others."""
     with ExitStack() as stack:
 
-        def make(*, limiter: RateLimiter | None = None, urgent: bool = False, **of: Any) -> Client:
+        def make(
+            *,
+            limiter: RateLimiter | None = None,
+            urgent: bool = False,
+            rule: GiveUpRule | None = None,
+            **of: Any,
+        ) -> Client:
             given = {"base_url": provider.url, "timeout": 10.0, "first_wait": 0.01, **of}
             config = ClientConfig(**given)
             access = config.access()
             if limiter is not None:
                 access = access._replace(limiter=limiter)
-            return stack.enter_context(Client(config, access, urgent=urgent))
+            return stack.enter_context(Client(config, access, urgent=urgent, rule=rule))
 
         yield make

@@ -39,6 +39,7 @@ from nftsync.errors import (
     UnusableAnswer,
 )
 from nftsync.provider.client import Client
+from nftsync.provider.give_up import GiveUpRule
 from nftsync.provider.rate_limiter import RateLimiter
 from nftsync.provider.retry import retry_after
 from nftsync.provider.wire import CutShort
@@ -353,7 +354,8 @@ def test_a_stop_ends_whatever_a_read_waits_for_and_nothing_is_sent_after_it(
 ):
     limiter = RateLimiter(0.001 if when == "rate limit" else None)
     provider.always(reply(GOOD), DRIPS.get(when, reply(status=503)))
-    client = make_client(limiter=limiter, first_wait=60.0, timeout=60.0)
+    rule = GiveUpRule()
+    client = make_client(limiter=limiter, first_wait=60.0, timeout=60.0, rule=rule)
     client.balances(wallet(1), Effort()).result()
     if when == "pause":
         limiter.pause(60)
@@ -369,7 +371,7 @@ def test_a_stop_ends_whatever_a_read_waits_for_and_nothing_is_sent_after_it(
     with pytest.raises(Stopped):
         client.balances(wallet(3), Effort()).result()
     assert len(provider.requests()) == before
-    assert client.breaker.reason is None
+    assert rule.reason is None
 
 
 # Many threads, many faults ----------------------------------------------------------------------

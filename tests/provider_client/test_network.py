@@ -19,9 +19,11 @@ from forward_proxy import HOST, ForwardProxy
 from provider import Provider, balances, entry, head, raw, reply, token, uuid, wallet
 from worlds import Outcome
 
-from nftsync.errors import NoConnection, ProxyFailed, SettingsError
+from nftsync.errors import NoConnection, ProxyFailed, ReadError, SettingsError
 from nftsync.provider.webhooks import read_webhook
 from nftsync.records import Effort
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
 from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
 from nftsync.store.schema import open_store
@@ -129,16 +131,15 @@ def test_over_tls_the_proxy_sees_a_tunnel_that_is_kept_and_no_request(
     assert "proxy-authorization" not in secure.requests()[0].headers
 
 
-def test_behind_a_proxy_a_certificate_that_nobody_trusts_is_refused_at_each_attempt(
+def test_behind_a_proxy_each_read_meets_a_certificate_that_nobody_trusts(
     proxy, secure, make_client
 ):
     """httpcore keeps a tunnel whose TLS failed, and would wait for ever to use it."""
     proxy.credentials = None
     client = make_client(base_url=named(secure), proxy=proxy.address, attempts=3)
-    effort = Effort()
-    with pytest.raises(NoConnection, match="CERTIFICATE_VERIFY_FAILED"):
-        client.balances(wallet(1), effort).result()
-    assert effort == Effort(3, 2)
+    for _ in range(3):
+        with pytest.raises(NoConnection, match="certificate verify failed"):
+            client.balances(wallet(1), Effort()).result()
     assert len(proxy.asked) == 3
 
 
@@ -235,10 +236,85 @@ def test_a_proxy_over_tls_and_a_provider_over_tls_within(secure, certificates, m
 # Certificates -----------------------------------------------------------------------------------
 
 
-def test_a_certificate_of_nobody_that_is_trusted_is_refused(secure, make_client):
-    with pytest.raises(NoConnection, match=r"^no connection to \S+: .*certificate"):
-        make_client(base_url=secure.url, attempts=1).balances(wallet(1), Effort()).result()
+def test_a_certificate_of_nobody_that_is_trusted_is_refused_at_once(secure, make_client):
+    effort = Effort()
+    with pytest.raises(NoConnection) as caught:
+        make_client(base_url=secure.url).balances(wallet(1), effort).result()
+    assert str(caught.value).startswith(f"no connection to {secure.url}: certificate verify failed")
+    assert "set ca_file" in str(caught.value)
+    assert effort == Effort(1, 0)
     assert secure.requests() == []
+
+
+def test_a_certificate_of_another_host_is_refused_at_once(certificates, make_client):
+    effort = Effort()
+    with Provider(certificate=certificates.client) as other:
+        client = make_client(base_url=other.url, ca_file=certificates.ca)
+        with pytest.raises(NoConnection, match=r"certificate verify failed: .*; check base_url"):
+            client.balances(wallet(1), effort).result()
+    assert effort == Effort(1, 0)
+
+
+def test_once_the_provider_has_answered_a_handshake_that_fails_is_repeated(
+    certificates, make_client
+):
+    """One of several machines behind an address may be the one that is set up wrongly."""
+    contexts = []
+    for file in (certificates.server, certificates.client, certificates.server):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(file)
+        contexts.append(context)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificates.server)
+    tls.sni_callback = lambda sock, *_: setattr(sock, "context", contexts.pop(0))
+    answer = head(f"content-length: {len(GOOD)}") + GOOD
+    with Provider(tls=tls) as provider:
+        provider.always(raw(answer))  # and close, so that the next one connects anew
+        client = make_client(base_url=provider.url, ca_file=certificates.ca)
+        for effort in (Effort(1, 0), Effort(2, 1)):
+            counted = Effort()
+            assert client.balances(wallet(1), counted).result().entries
+            assert counted == effort
+
+
+@pytest.mark.parametrize("words", [COMMANDS[0], COMMANDS[1], COMMANDS[3]])
+def test_https_where_the_server_waits_for_plain_http_is_said_after_one_try(words, run):
+    """Some servers without TLS wait for more, and leave the handshake unanswered."""
+    with SandboxServer(lambda url: generate(wallets=1, nfts=1, seed=1, image_base=url)) as server:
+        url = server.url.replace("http:", "https:")
+        environ = {"NFTSYNC_RETRIES": "1000000", "NFTSYNC_TIMEOUT": "4"}
+        ran = run(*words, NFTSYNC_BASE_URL=url, **environ)
+    assert ran.code == 1
+    advice = "does the server speak TLS at this port? If not, use http:// in base_url"
+    problem = f"no connection to {url}: the TLS handshake timed out; {advice}"
+    assert problem in " ".join(ran.said.split())
+
+
+def test_a_proxy_that_does_not_speak_tls_is_named(proxy, provider, make_client):
+    url = proxy.address.replace("http:", "https:")
+    effort = Effort()
+    with pytest.raises(ProxyFailed) as caught:
+        make_client(proxy=url).balances(wallet(1), effort).result()
+    assert str(caught.value) == (
+        f"no connection to the proxy {url} (from the caller): the server does not speak TLS at this"
+        " port; use http:// in the proxy's URL, or the right port"
+    )
+    assert effort == Effort(1, 0)
+
+
+def test_plain_http_where_the_server_may_expect_tls_is_hinted_at(secure, provider, make_client):
+    hint = "base_url says http: does the server expect https?"
+    provider.always(reply(status=400))
+    for url in (secure.url.replace("https:", "http:"), provider.url):
+        with pytest.raises(ReadError) as caught:
+            make_client(base_url=url, attempts=2).balances(wallet(1), Effort()).result()
+        assert hint in str(caught.value)
+    client = make_client(attempts=1)
+    provider.always(reply(GOOD), raw(then="close"))
+    client.balances(wallet(1), Effort()).result()
+    with pytest.raises(NoConnection, match="^the connection broke: ") as broken:
+        client.balances(wallet(1), Effort()).result()
+    assert hint not in str(broken.value)
 
 
 @pytest.mark.parametrize("where", ["SSL_CERT_FILE", "NFTSYNC_CA_FILE", "file"])

@@ -13,6 +13,7 @@ from provider import Peer, balances, reply, wallet
 
 from nftsync.errors import AccessRefused, ReadError, Stopped
 from nftsync.provider.client import Client, ClientConfig
+from nftsync.provider.give_up import GiveUpRule
 from nftsync.provider.rate_limiter import RateLimiter, Slots
 from nftsync.records import Effort
 
@@ -176,19 +177,19 @@ def test_a_pause_that_comes_while_requests_wait_in_line_holds_them_back_too():
     assert sorted(crowd.order) == ["0", "1", "2", "3"]
 
 
-def test_clients_of_one_access_share_the_token_and_not_the_circuit_breaker(provider, tmp_path):
+def test_clients_of_one_access_share_the_token_and_not_the_give_up_rule(provider, tmp_path):
     runs = tmp_path / "runs"
     provider.always(reply(status=403))
     config = ClientConfig(
         base_url=provider.url, token_command=f"sh -c 'echo x >> {runs}; echo t'", rate_limit=1000
     )
     access = config.access(at_once=2)
-    with Client(config, access) as one, Client(config, access, urgent=True) as other:
+    rule = GiveUpRule()
+    with Client(config, access, rule=rule) as one, Client(config, access, urgent=True) as other:
         for number in range(20):
             with pytest.raises(AccessRefused):
                 one.balances(wallet(number), Effort()).result()
         with pytest.raises(AccessRefused):
             other.balances(wallet(2), Effort()).result()
         assert runs.read_text() == "x\n"
-        assert one.breaker.reason is not None
-        assert other.breaker.reason is None
+        assert rule.reason is not None

@@ -212,6 +212,7 @@ def stacks() -> list[set[str]]:
         (f"echo '{SECRET} {SECRET}'", "printed no token"),
         (f"echo {SECRET}\u00e9", "printed no token"),
         ("true", "printed no token"),
+        ("sh -c 'yes SECRET & wait'".replace("SECRET", SECRET), "printed more than 64 KiB"),
         ("/no/such/program", "cannot be run: No such file"),
         ("/dev/null", "cannot be run: Permission denied"),
         ("a\0b", "cannot be run"),

@@ -13,13 +13,16 @@ from pathlib import Path
 
 import pytest
 from mirrored_site import Site
-from worlds import PATIENCE
+from worlds import PATIENCE, Outcome
 
+from nftsync import frames
 from nftsync.reports.logs import ChangeFeed
 from nftsync.store.catalog import TABLES
+from nftsync.store.contracts import label_contract
 from nftsync.store.mirror import Mirror
 
 CHANGE_COLUMNS = list(TABLES["balance_changes"].columns)
+Command = Callable[..., Outcome]
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -62,8 +65,11 @@ def test_since_is_inclusive_and_exact_to_the_microsecond_over_gaps_and_equal_tim
             for fraction in ("000000", "000001"):
                 moment = f"2026-01-01T00:00:{second:02}.{fraction}Z"
                 expected = [i for i, at in zip(ids, times, strict=True) if at >= moment]
-                before = feed.before(moment)
-                assert [i for i in ids if i > before] == expected
+                before, last = feed.filter_by(since=moment)
+                assert [i for i in ids if before < i <= last] == expected
+                expected = [i for i, at in zip(ids, times, strict=True) if at <= moment]
+                before, last = feed.filter_by(until=moment)
+                assert [i for i in ids if before < i <= last] == expected
 
 
 def test_a_commit_while_a_page_is_being_worked_on_is_not_slept_through(site: Site) -> None:
@@ -129,3 +135,77 @@ def test_follow_ends_quietly_when_nobody_reads_it_any_more(site: Site, process: 
     assert following.wait(timeout=PATIENCE) == 0
     assert following.stderr is not None
     assert following.stderr.read() == ""
+
+
+def test_the_feed_has_the_filters_of_frames_changes(site: Site, command: Command) -> None:
+    contract = frames.tokens(site.database)["contract"][0]
+    command("wallets", "label", site.ids[0], "Treasury", "-d", site.database)
+    with closing(sqlite3.connect(site.database, isolation_level=None)) as connection:
+        connection.execute(
+            "UPDATE wallets SET wallet_group = 'house' WHERE wallet_id IN (?, ?)", site.ids[:2]
+        )
+        label_contract(connection, contract, "Salt Harbours")
+    first, last = log_of(site)[2]["observed_at"], log_of(site)[-1]["observed_at"]
+    for options, filters in [
+        (["--wallet", "Treasury"], {"wallet": "Treasury"}),
+        (["--wallet", site.ids[1].upper()], {"wallet": site.ids[1]}),
+        (["--group", "house"], {"group": "house"}),
+        (["--contract", contract], {"contract": contract}),
+        (["--contract", "salt harbours"], {"contract": contract}),
+        (["--until", first], {"until": first}),
+        (["--since", last, "--until", last], {"since": last, "until": last}),
+        (["--until", "yesterday"], {"until": "yesterday"}),
+        (["--until", "today"], {}),
+        (
+            ["--group", "house", "--contract", contract, "--after", 3],
+            {"group": "house", "contract": contract, "after": 3},
+        ),
+    ]:
+        ids = frames.changes(site.database, **filters)["change_id"].tolist()
+        feed = command("changes", *options, "--json", "-d", site.database)
+        assert [change["change_id"] for change in feed.json] == ids
+        table = command("changes", *options, "--limit", 2, "-d", site.database)
+        lines = table.out.splitlines()[2:]
+        assert [int(line.split()[-1]) for line in lines] == ids[-2:]
+        assert ("No changes." in table.err) == (not ids)
+
+
+def test_filters_that_name_nothing_are_one_line_and_exit_2(site: Site, command: Command) -> None:
+    for options, message in [
+        (["--wallet", "nobody"], "'nobody' is neither a wallet id"),
+        (["--group", "nope"], "None of the 4 wallets is in group 'nope'"),
+        (["--contract", "Nope"], "there is no collection or contract 'Nope'"),
+        (["--since", "2d", "--until", "3d"], "is after until"),
+    ]:
+        ended = command("changes", *options, "-d", site.database)
+        assert (ended.code, ended.out) == (2, "")
+        assert message in ended.err
+        assert len(ended.err.splitlines()) == 1
+    ended = command("holdings", "--group", "nope", "-d", site.database)
+    assert (ended.code, ended.out) == (2, "")
+    assert "None of the 4 wallets is in group 'nope'" in ended.err
+
+
+def test_follow_prints_only_changes_that_match_and_none_twice(site: Site, process: Start) -> None:
+    following = process(
+        "changes", "--follow", "--after", 0, "--wallet", site.ids[3], "-d", site.database
+    )
+    assert following.stdout is not None
+    first = [json.loads(following.stdout.readline()) for _ in range(5)]
+    for number in range(2):
+        for wallet in site.ids[:3]:
+            token = site.held(wallet)[0]
+            site.world.set_amount(wallet, token, str(90 + number))
+        token = site.held(site.ids[3])[0]
+        site.world.set_amount(site.ids[3], token, str(70 + number))
+        site.sync()
+    later = [json.loads(following.stdout.readline()) for _ in range(2)]
+    assert {change["wallet_id"] for change in (*first, *later)} == {site.ids[3]}
+    assert [change["new_amount"] for change in later] == ["70", "71"]
+
+
+def test_following_ends_at_no_time(site: Site, command: Command) -> None:
+    ended = command("changes", "--follow", "--until", "today", "-d", site.database)
+    assert ended.code == 2
+    assert "--follow" in ended.err
+    assert "--until" in ended.err

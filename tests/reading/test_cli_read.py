@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
@@ -10,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mirrored_site import Site
+from mirrored_site import Site, run
 from worlds import Outcome
 
 from nftsync.times import format_time
@@ -217,3 +220,47 @@ def test_the_table_of_changes_shows_the_newest(site: Site, command: Command) -> 
     assert done.err == "The newest 2 of 20 changes; all with --limit 0, or with --json.\n"
     assert command("changes", "-d", site.database, "--limit", 0).err == ""
     assert command("changes", "-d", site.database, "--after", 20).err == "No changes.\n"
+
+
+# JSON on a terminal ------------------------------------------------------------------------------
+
+#: A C1 control, a direction mark, a line separator, DEL, a character without width; and an emoji
+#: of several characters, which is shown.
+ACTING = "a\x9b31m\u202eb\u2028\x7f\ufeff\u200bc"
+SHOWN = "ü👩\u200d🚀"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["holdings"],
+        ["wallets"],
+        ["changes"],
+        ["find", "x"],
+        ["evidence", "x", "--at", "today"],
+        ["changes", "--follow", "--after", "0"],
+    ],
+)
+def test_json_holds_no_character_that_acts_on_a_terminal(
+    site: Site, words: list[str], command: Command
+) -> None:
+    label = f"x {ACTING} {SHOWN}"
+    run(site.database, "UPDATE wallets SET label = ? WHERE wallet_id = ?", label, site.ids[0])
+    run(site.database, "UPDATE tokens SET name = ?", label)
+    if "--follow" in words:
+        typed = [sys.executable, "-m", "nftsync", *words, "-d", str(site.database)]
+        with subprocess.Popen(
+            typed, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+        ) as process:
+            assert process.stdout is not None
+            out = process.stdout.readline()
+            process.terminate()
+    else:
+        words = [site.ids[0] if word == "x" and words[0] == "evidence" else word for word in words]
+        done = command(*words, "--json", "-d", site.database)
+        assert done.code == 0
+        out = done.out
+    assert not set(ACTING) & set(out) - set("abcm31")
+    assert "\\u009b31m\\u202eb\\u2028\\u007f\\ufeff\\u200bc" in out
+    assert SHOWN in out
+    assert json.dumps(label) in json.dumps(json.loads(out))

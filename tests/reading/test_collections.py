@@ -57,6 +57,23 @@ def test_a_label_shows_everywhere_until_it_is_taken_away(
     pd.testing.assert_frame_equal(frames.collections(site.database), before)
 
 
+def test_a_collection_is_labeled_by_its_name_as_well(site: Site, command: Command) -> None:
+    address = frames.collections(site.database)["contract_address"][0]
+    for named, name in (
+        (address, "Salt Harbours"),
+        ("salt harbours", "Harbours"),
+        ("Harbours", ""),
+    ):
+        done = command("collections", "label", named, name, "-d", site.database)
+        assert (done.code, done.err) == (0, "")
+        rows = command("collections", "-d", site.database, "--json").json
+        given = [row["name"] for row in rows if row["name_source"] == "given"]
+        assert given == ([name] if name else [])
+    done = command("collections", "label", "Salt Harbours", "Harbours", "-d", site.database)
+    assert done.code == 2
+    assert "there is no collection or contract 'Salt Harbours'" in done.err
+
+
 def test_an_unknown_address_is_an_error_with_near_ones(site: Site, command: Command) -> None:
     address = frames.collections(site.database)["contract_address"][0]
     wrong = address[:-1] + ("0" if address[-1] != "0" else "1")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from mirrored_site import Site
-from worlds import PATIENCE, Outcome
+from worlds import PATIENCE, Outcome, begin_work, under_way
 
 from nftsync import frames
 from nftsync.errors import InputError, StoreError
@@ -66,6 +66,25 @@ def test_a_file_that_appears_meanwhile_is_kept(
     write_snapshot(site.database, tmp_path / "copy.db")
     assert dump(tmp_path / "copy.db") == dump(site.database)
     assert not [*tmp_path.glob(".late*"), *tmp_path.glob(".copy*")]
+
+
+@pytest.mark.parametrize("words", [("snapshot", "copy.db"), ("backup", ".", "--keep", "1")])
+def test_in_a_copy_nothing_is_under_way_and_in_its_database_everything_goes_on(
+    site: Site, tmp_path: Path, words: tuple[str, ...], command: Callable[..., Outcome]
+) -> None:
+    webhook = begin_work(site.database, site.ids[0])
+    working = [("leases", 1), ("webhooks", 1), ("runs", 2)]
+    assert under_way(site.database) == working
+    assert command(*words, "-d", site.database).code == 0
+    assert under_way(site.database) == working
+    (copy,) = (path for path in tmp_path.glob("*.db") if path != site.database)
+    assert under_way(copy) == [("leases", 0), ("webhooks", 0), ("runs", 0)]
+    proved = command("verify", "--sample", 0, "-d", copy)
+    assert (proved.code, proved.out[:4]) == (0, "All "), proved.said
+    assert command("replay", "--json", "-d", copy, "--base-url", site.server.url).json["done"] == 1
+    assert command("inbox", "show", webhook, "-d", copy).out.count("done")
+    resumed = command("sync", "--resume", "--json", "-d", copy, "--base-url", site.server.url)
+    assert (resumed.code, resumed.json["wallets"]["total"]) == (0, 1)
 
 
 def test_a_copy_taken_while_others_write_is_of_one_moment(site: Site, tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_what_is_held_back_is_told_as_that(site: Site, verify: Verify) -> None:
         *(who, what),
     )
     found = verify("--json").json
-    assert found["differences"][0]["why"].startswith("held back, as too much vanished at once")
+    assert found["differences"][0]["why"].startswith("a removal held for review")
     assert found["untold"] is None
 
 

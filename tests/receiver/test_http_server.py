@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -154,6 +155,49 @@ def test_more_clients_than_descriptors_wait_and_bring_no_flood_of_errors() -> No
         _, errors = process.communicate()
     assert "Traceback" not in errors
     assert len(errors.splitlines()) <= 200, errors
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Let this process open as many files as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 6_000:
+        pytest.skip("this process may not open the files of both sides of 1,500 connections")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (6_000, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_files")
+def test_1500_idle_connections_stop_nobody_and_none_had_to_be_closed_for_that() -> None:
+    with HttpServer(hello, idle_seconds=3_600) as server, ExitStack() as stack:
+        idle = [stack.enter_context(connect(server)) for _ in range(1_500)]
+        assert httpx.get(server.url, trust_env=False, verify=False, timeout=60).text == "hello"
+        for one in idle:
+            one.setblocking(False)
+            with pytest.raises(BlockingIOError):  # else it was closed
+                one.recv(1)
+
+
+def test_clients_that_wait_get_their_turn_when_idle_ones_are_closed() -> None:
+    with HttpServer(hello, connections=4, idle_seconds=1) as server, ExitStack() as stack:
+        idle = [stack.enter_context(connect(server)) for _ in range(20)]
+        late = httpx.get(server.url, trust_env=False, verify=False, timeout=PATIENCE)
+        assert late.text == "hello"
+        for one in idle:
+            one.settimeout(PATIENCE)
+            assert one.recv(1) == b""
+
+
+def test_too_few_descriptors_are_told_of_at_the_start() -> None:
+    with limited("RLIMIT_NOFILE", 64) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        _, errors = process.communicate()
+    assert errors.count("\n") == 1
+    assert "32 clients at once" in errors
+    assert "64 files" in errors
+    assert "ulimit -n" in errors
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="how much it has is asked of Linux")

@@ -113,7 +113,7 @@ class TheMirrorEndsInTheTruth(RuleBasedStateMachine):
             replay=self._replay_config() if replays else None,
         )
         server = self.stack.enter_context(receiving(config, self.broken.set))
-        self.stack.callback(server.raise_what_ended_it)
+        self.stack.callback(server.failures.raise_first)
         self.follows = replays
 
     @rule()

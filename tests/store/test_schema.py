@@ -1,4 +1,4 @@
-"""New and older databases come to the same tables, and sqlite-utils can tell what was applied."""
+"""New and earlier databases come to the same tables, and sqlite-utils can tell what was applied."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 import sqlite_utils
 from sqlite_utils.migrations import Migrations
+from versions.make_databases import COMMITS, unpacked
 
 from nftsync import __version__
 from nftsync.errors import NewerDatabase
 from nftsync.store.schema import open_store
 
-APPLIED = ["first_tables", "inbox", "full_syncs", "collections", "removals"]
-#: By the version that made it, a database's statements and what is applied in it.
-OLDER = {"0.1.0": ["first_tables"], "0.4.0": ["first_tables", "inbox"]}
+APPLIED = ["first_tables", "inbox", "full_syncs", "collections", "removals", "removal_guard"]
 
 
 def shape(connection: sqlite3.Connection) -> set[tuple[str, str]]:
@@ -34,28 +33,20 @@ def applied(connection: sqlite3.Connection) -> list[str]:
     return [each.name for each in Migrations("nftsync").applied(sqlite_utils.Database(connection))]
 
 
-@pytest.mark.parametrize("version", OLDER)
-def test_an_older_database_becomes_like_a_new_one_and_leaves_a_copy(
+@pytest.mark.parametrize("version", COMMITS)
+def test_an_earlier_database_becomes_like_a_new_one_and_leaves_a_copy(
     version: str, tmp_path: Path
 ) -> None:
-    older, new = tmp_path / "older.db", tmp_path / "new.db"
-    with closing(sqlite3.connect(older)) as connection:
-        statements = Path(__file__).with_name(f"made-by-{version}.sql").read_text()
-        connection.executescript(statements)
-        connection.execute(
-            "INSERT INTO tokens (token_id, name, first_seen_at, updated_at, ticket, changed_ticket)"
-            " VALUES ('t', 'dog', '', '', 1, 1)"
-        )
-        connection.execute("INSERT INTO tokens_fts (rowid, name) VALUES (1, 'dog')")
-        connection.commit()
-    with closing(open_store(older)) as one, closing(open_store(new)) as other:
+    earlier, new = unpacked(version, tmp_path / "earlier.db"), tmp_path / "new.db"
+    with closing(sqlite3.connect(earlier)) as connection:
+        before = applied(connection)
+    with closing(open_store(earlier)) as one, closing(open_store(new)) as other:
         assert shape(one) == shape(other)
         for connection in (one, other):
             assert applied(connection) == APPLIED
-        assert one.execute("SELECT name FROM tokens_fts WHERE tokens_fts MATCH 'dog'").fetchall()
-    with closing(sqlite3.connect(tmp_path / f"older.db.before-{__version__}")) as copy:
-        assert applied(copy) == OLDER[version]
-        assert copy.execute("SELECT token_id FROM tokens").fetchall() == [("t",)]
+        assert one.execute("SELECT 1 FROM tokens_fts WHERE tokens_fts MATCH 'renamed'").fetchall()
+    with closing(sqlite3.connect(tmp_path / f"earlier.db.before-{__version__}")) as copy:
+        assert applied(copy) == before == APPLIED[: len(before)]
 
 
 def test_of_processes_that_start_at_once_one_makes_the_tables(tmp_path: Path) -> None:

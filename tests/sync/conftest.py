@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -9,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from provider import Provider
+from provider import Provider, wallet
+from removal_site import ALL, WALLETS, Site
 from worlds import mirrored
 
+import nftsync
 from nftsync import settings
 from nftsync.pull.api import sync_with
 from nftsync.pull.plan import SyncRequest
@@ -86,3 +89,30 @@ def held(tmp_path: Path) -> Callable[[], dict[str, dict[str, str]]]:
         return found
 
     return run
+
+
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A mirror of what all wallets hold, to be copied."""
+    path = tmp_path_factory.mktemp("filled") / "filled.db"
+    with Provider() as provider:
+        Site(provider, path).fill()
+        wallets = [wallet(number) for number in range(WALLETS)]
+        nftsync.sync(wallets, base_url=provider.url, database=path, progress=False)
+    return path
+
+
+@pytest.fixture
+def site(
+    lying: Provider,
+    filled: Path,
+    database: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Site:
+    monkeypatch.setenv("NFTSYNC_BASE_URL", lying.url)
+    found = Site(lying, database, capsys)
+    found.fill()
+    shutil.copy(filled, database)
+    assert (found.held, found.names) == (ALL, ALL)
+    return found

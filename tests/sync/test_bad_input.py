@@ -96,7 +96,7 @@ def test_a_full_disk_stops_the_sync_and_a_later_one_goes_on(
     kept = mirrored(database)
     assert before.items() <= kept.items()
     assert replayed(database) == kept
-    result = sync(provider, database, wallets, resume=True)
+    result = sync(provider, database, wallets)
     assert result.status == "ok"
     assert len({holder for holder, _ in mirrored(database)}) == len(wallets)
 

@@ -172,7 +172,7 @@ def test_a_provider_that_is_suddenly_empty_for_all_is_not_believed_until_told_to
         result = sync()
         assert result.status == "failed"
         assert set(errors(result)) == set(wallets)
-        assert "held back" in errors(result)[wallets[0]]
+        assert "held for review" in errors(result)[wallets[0]]
         assert result.balances.removed == 0
         assert held() == before
     assert query("SELECT DISTINCT status FROM wallets") == [("incomplete",)]
@@ -205,6 +205,23 @@ def test_wallets_that_never_held_anything_may_all_be_empty(lying: Provider, sync
 # Runs that have no point ------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("count", [200, 3_000])  # by threads, and by a process of its own
+@pytest.mark.parametrize("renewable", [False, True])
+def test_wrong_credentials_end_a_run_after_20_responses_and_the_requests_in_flight(
+    lying: Provider, sync: Sync, tmp_path: Path, count: int, renewable: bool
+) -> None:
+    concurrency, runs = 16, tmp_path / "runs"
+    command = f"token_command = 'sh -c \"echo x >> {runs}; echo token\"'\n" if renewable else ""
+    lying.always(reply(status=401))
+    wallets = [wallet(number) for number in range(count)]
+    result = sync(wallets, concurrency=concurrency, toml=command)
+    assert result.status == "failed"
+    assert "first 20 answers were all 401 or 403" in str(result.error)
+    # Each request of the first token may be in flight when that is found to be refused.
+    first_token = concurrency if renewable else 0
+    assert 20 <= len(lying.requests()) < first_token + 20 + concurrency
+
+
 def test_refusals_from_the_beginning_stop_the_run(lying: Provider, sync: Sync, held: Any) -> None:
     sync(fill(lying, 3))
     before = held()
@@ -223,6 +240,17 @@ def test_an_unreachable_provider_stops_the_run(sync: Sync, query: Any) -> None:
     assert "50 requests in a row got no connection (no connection to " in str(result.error)
     assert 50 <= result.requests < 5_000
     assert query("SELECT status, error FROM sync_runs") == [("failed", result.error)]
+
+
+def test_a_server_without_tls_stops_the_run_with_the_first_handshakes(sync: Sync) -> None:
+    concurrency = 4
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"https://127.0.0.1:{mute.getsockname()[1]}"
+        wallets = [wallet(number) for number in range(40)]
+        result = sync(wallets, base_url=url, timeout=2, concurrency=concurrency, retries=5)
+    assert result.status == "failed"
+    assert "does the server speak TLS at this port?" in str(result.error)
+    assert result.requests <= concurrency
 
 
 def test_an_etag_spares_the_next_body(lying: Provider, sync: Sync) -> None:

@@ -90,12 +90,21 @@ PARTS = {
     "link": '</v1/x?page=1>; rel=prev, </v1/x?page=3>; title="a;b"; rel="last next"',
     "content-range": "items 0-0/2",
     "x-total-count": "2",
+    "x-next-page": "2",
+    "x-has-more": "true",
+    "x-total-pages": "2",
 }
 WHOLE = [
     {"link": '</v1/x?page=1>; rel="prev", </next>; rel=self'},
     {"content-range": "items 0-0/1"},
     {"x-total-count": "1"},
     {"x-total-count": "many"},
+    {"x-next-page": ""},
+    {"x-has-more": "False"},
+    {"x-has-more": ""},
+    {"x-total-pages": "1"},
+    {"x-total-pages": "0"},
+    {"x-total-pages": "many"},
 ]
 
 
@@ -143,7 +152,7 @@ def test_with_paging_only_the_last_page_may_tell_of_no_more(
     lying: Provider, sync: Sync, held: Held
 ) -> None:
     first = balances(entry(token(1)), next="two")
-    good = {"x-total-count": "2", "content-range": "x 1-1/2"}
+    good = {"x-total-count": "2", "content-range": "x 1-1/2", "x-total-pages": "2"}
     lying.on(
         PATH,
         reply(first, link='</2>; rel="next"', **named({**good, "content-range": "x 0-0/2"})),
@@ -152,9 +161,11 @@ def test_with_paging_only_the_last_page_may_tell_of_no_more(
         reply(balances(), x_total_count="2"),
         reply(first),
         reply(balances(), link="</3>; rel=next"),
+        reply(first),
+        reply(balances(), x_total_pages="3"),
     )
     assert sync([wallet(1)], toml=PAGING).status == "ok"
-    for name in ("X-Total-Count", "Link"):
+    for name in ("X-Total-Count", "Link", "X-Total-Pages"):
         result = sync(toml=PAGING)
         assert f"the header {name}: " in result.failures[0].error
         assert held() == BOTH

@@ -1,0 +1,388 @@
+"""A run on a lake, as its driver sees it: the steps, in which order, and what is pinned at the end.
+
+What a step writes counts for nothing until the run is pinned; so a run may end anywhere, and
+another driver goes on where it was, or begins anew from what the run before has pinned.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import CancelledError
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+from distributed import Client
+
+from nftsync.errors import CutOff, InputError, SyncRunning
+from nftsync.lake.applying import ApplyReport, apply_bucket
+from nftsync.lake.approving import read_held
+from nftsync.lake.cluster import pace_of_worker, paced
+from nftsync.lake.ledger import LakeRun, Ledger
+from nftsync.lake.merging import (
+    NAMES,
+    MergeReport,
+    merge_tokens,
+    name_contracts,
+    spread_tokens,
+)
+from nftsync.lake.order import EVERYBODY, Order, Report, whole_or_refused
+from nftsync.lake.past import PastOfLake
+from nftsync.lake.reading import ReadReport, read_bucket
+from nftsync.lake.reasons import explained
+from nftsync.lake.rows import TABLES, bucket_of
+from nftsync.lake.sign_in import shared_part
+from nftsync.lake.storage import Lake, Overtaken, Versions
+from nftsync.lake.tasks import each_bucket
+from nftsync.provider.client import ClientConfig
+from nftsync.pull.plan import SyncRequest
+from nftsync.pull.removal_decision import Decision, decide
+from nftsync.pull.result import (
+    BalanceCounts,
+    Failure,
+    Resumed,
+    SyncResult,
+    TokenCounts,
+    WalletCounts,
+)
+from nftsync.store.held_back import HELD_BACK
+from nftsync.store.runs import Counts
+from nftsync.store.wallets import WalletLine
+from nftsync.text import progress_bar
+from nftsync.threads import Failures
+from nftsync.times import now
+
+__all__ = ["Driver"]
+
+_T = TypeVar("_T")
+#: How often a run begins its writing anew where another's worker wrote meanwhile.
+_MOST_ATTEMPTS = 5
+_LINES_AT_ONCE = 500
+
+
+def _handed_to(reports: Iterable[Report]) -> set[int]:
+    return {bucket for report in reports for bucket in report.handed_to}
+
+
+def _pace_of(run: LakeRun) -> str:
+    return f"nftsync-{run.driver}"
+
+
+class _Interrupted(Exception):
+    """Ctrl-C."""
+
+
+# What workers do ----------------------------------------------------------------------------------
+
+
+def _told(function: Callable[[Order, int], _T], order: Order, bucket: int) -> _T:
+    """Do a task; a worker logs what it fails with."""
+    with explained(order.url):
+        return function(order, bucket)
+
+
+def _read(driver: str, order: Order, bucket: int) -> ReadReport:
+    pace = pace_of_worker(driver)
+    with pace.naming_the_worker():
+        return read_bucket(order, bucket, pace.access(), pace.stopped, pace.rule)
+
+
+@dataclass
+class Driver:
+    """Drives one run."""
+
+    _lake: Lake
+    _ledger: Ledger
+    _run: LakeRun
+    _client: Client
+    _request: SyncRequest
+    _lost: threading.Event
+    _failures: Failures
+    _interrupted: threading.Event
+    _progress: bool | None
+    _began: float = field(default_factory=time.monotonic)
+    _base: Versions = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._resumed = self._run.attempt > 0
+
+    def paced(self, config: ClientConfig) -> AbstractContextManager[None]:
+        """Let the workers read together as fast as one machine would, for a block."""
+        return paced(
+            *(self._client, _pace_of(self._run), self._lake.root, config, self._interrupted),
+            on_failure=self._failures.of("the shared rate limit"),
+        )
+
+    def run(self, config: ClientConfig, concurrency: int) -> SyncResult:
+        """Read the wallets, and apply what was read."""
+        request = self._request
+        order = msgspec.structs.replace(
+            self._order(),
+            planned=request.wallets is not None,
+            config=shared_part(config),
+            concurrency=concurrency,
+            limits=None if request.allow_removals else request.limits,
+        )
+        return self._ended(partial(self._read_and_write, order))
+
+    def _read_and_write(self, order: Order) -> SyncResult:
+        self._hand_out_plan(order)
+        reports = self._read_all(order)
+        reasons = [each.reason for each in reports if each.reason is not None]
+        if reasons:
+            return self._end("failed", reports, error=reasons[0])
+        if not sum(each.wallets for each in reports):
+            self._end("failed", reports, error="there was nothing to read")
+            raise InputError("no wallets to read: give --wallets-file")
+        return self._write_all(order, reports)
+
+    def approve(self, wallets: list[str] | None) -> SyncResult:
+        """Apply the removals held for review of some wallets, or of all."""
+        order = msgspec.structs.replace(self._order(), approval=True, limits=None)
+        return self._ended(partial(self._apply_held, order, wallets))
+
+    def _apply_held(self, order: Order, wallets: list[str] | None) -> SyncResult:
+        function = partial(read_held, wallets)
+        reports = self._each(function, order, range(order.buckets), "removals")
+        return self._write_all(order, reports)
+
+    def _order(self) -> Order:
+        run = self._run
+        return Order(
+            url=self._lake.root,  # workers may be in another folder
+            driver=run.driver or "",
+            run_id=run.run_id,
+            buckets=run.buckets,
+            planned=False,
+            start=run.start or dict.fromkeys(TABLES, 0),
+            greatest_ticket=run.greatest_ticket,
+            approved_at=run.approved_at,
+        )
+
+    def _ended(self, work: Callable[[], SyncResult]) -> SyncResult:
+        try:
+            return work()
+        except _Interrupted:
+            return self._end("interrupted", [])
+        except CancelledError as error:
+            what = "resume the run: `nftsync lake sync --resume`"
+            if self._run.kind != "sync":
+                what = "run the command again"
+            raise CutOff(f"the Dask scheduler has gone; {what}") from error
+
+    def _hand_out_plan(self, order: Order) -> None:
+        if self._request.wallets is None:
+            return
+        by_bucket: dict[int, list[WalletLine]] = {}
+        for line in self._request.wallets:
+            by_bucket.setdefault(bucket_of(line.wallet_id, order.buckets), []).append(line)
+        lines_of_buckets = (
+            (bucket, 0, msgspec.msgpack.encode(lines[start : start + _LINES_AT_ONCE]))
+            for bucket, lines in by_bucket.items()
+            for start in range(0, len(lines), _LINES_AT_ONCE)
+        )
+        # Each driver hands it out anew: what the last one did may be there in part.
+        commit = order.commit("plan", 0)._replace(attempt=self._run.attempt)
+        with whole_or_refused(self._lake, order.run_id) if self._resumed else nullcontext():
+            self._lake.stage(lines_of_buckets, commit)
+
+    def _read_all(self, order: Order) -> list[ReadReport]:
+        planned = len(self._request.wallets or ()) or self._lake.count("wallets", order.start)
+        with progress_bar("wallets", planned, unit="wallets", shown=self._progress) as bar:
+            return self._each(
+                partial(_read, _pace_of(self._run)),
+                order,
+                range(order.buckets),
+                tell=lambda report: bar.update(report.wallets),
+            )
+
+    def _write_all(self, order: Order, reports: list[ReadReport]) -> SyncResult:
+        run, attempts = self._run, 0
+        order = msgspec.structs.replace(order, config=None, decision=self._decide(order, reports))
+        while True:
+            order = self._numbered(order, reports)
+            try:
+                read = [bucket for bucket, report in enumerate(reports) if report.wallets]
+                applied = self._each(apply_bucket, order, read, "balances")
+                merged = self._each(merge_tokens, order, _handed_to(applied), "tokens")
+                told = _handed_to(merged)
+                every = range(order.buckets)
+                spread = msgspec.structs.replace(order, base=self._lake.versions())
+                self._each(spread_tokens, spread, every if EVERYBODY in told else told - {NAMES})
+                if NAMES in told or self._request.collections is not None:
+                    name_contracts(order, self._request.collections)
+                run.versions = self._written()
+            except Overtaken:
+                if (attempts := attempts + 1) == _MOST_ATTEMPTS:
+                    raise
+                run.attempt += 1
+                continue
+            return self._pin(reports, applied, merged)
+
+    def _decide(self, order: Order, reports: list[ReadReport]) -> Decision:
+        if order.limits is None:
+            return Decision()
+        past = PastOfLake(
+            *(self._lake, order.start, [report.known for report in reports]),
+            approved_at=self._run.approved_at,
+            runs={run.run_id: run.started_at for run in self._ledger.runs()},
+            started_at=self._run.started_at,
+        )
+        return decide(order.limits, past, past.waiting)
+
+    def _numbered(self, order: Order, reports: list[ReadReport]) -> Order:
+        """The order to write, from what is pinned and with which numbers."""
+        run = self._run
+        if run.applied_at is None:
+            run.applied_at = max(now(), run.not_before)
+        self._ledger.save(run)  # or this run is no longer ours
+        self._base = {name: self._lake.go_back(name, run.start.get(name, 0)) for name in TABLES}
+        self._base["staged"] = self._lake.versions()["staged"]
+        changes, states = run.greatest_change + 1, run.greatest_state + 1
+        first_change, first_state = [], []
+        for report in reports:
+            first_change.append(changes)
+            first_state.append(states)
+            changes += report.changes
+            states += report.states
+        tokens = sum(report.changes for report in reports)
+        first = run.greatest_token_change + 1
+        self._greatest = changes, states, first + tokens * order.buckets
+        return msgspec.structs.replace(
+            order,
+            attempt=run.attempt,
+            base=self._base,
+            applied_at=run.applied_at,
+            first_change=first_change,
+            first_state=first_state,
+            first_token_change=[first + tokens * k for k in range(order.buckets)],
+        )
+
+    def _written(self) -> Versions:
+        """The versions of what was written.
+
+        Raises:
+            Overtaken: a worker of another attempt has written there as well.
+        """
+        run, found = self._run, self._lake.versions()
+        for name in TABLES:
+            by = run.run_id, run.attempt
+            if not self._lake.only_by(*by, name, self._base[name], found[name]):
+                raise Overtaken(f"{name}: written by a worker of another run or attempt")
+        return {name: found[name] for name in TABLES}
+
+    def _each(
+        self,
+        function: Callable[[Order, int], _T],
+        order: Order,
+        buckets: Iterable[int],
+        what: str | None = None,
+        tell: Callable[[_T], object] | None = None,
+    ) -> list[_T]:
+        """What a step comes to in some buckets, in their order, with a bar if it has a name."""
+        places = sorted(buckets)
+        with progress_bar(
+            what or "", len(places), unit="buckets", shown=self._progress if what else False
+        ) as bar:
+            found = {}
+            for bucket, result in each_bucket(
+                self._client, partial(_told, function, order), places, self._check
+            ):
+                found[bucket] = result
+                bar.update(1)
+                if tell is not None:
+                    tell(result)
+        return [found[bucket] for bucket in places]
+
+    def _check(self) -> None:
+        self._failures.raise_first()
+        if self._lost.is_set():
+            raise SyncRunning(f"another driver has taken over run {self._run.run_id}")
+        if self._interrupted.is_set():
+            raise _Interrupted
+
+    # The end -------------------------------------------------------------------------------------
+
+    def _pin(
+        self, reports: list[ReadReport], applied: list[ApplyReport], merged: list[MergeReport]
+    ) -> SyncResult:
+        run = self._run
+        run.greatest_ticket = max(each.greatest_ticket for each in reports)
+        run.greatest_change, run.greatest_state, run.greatest_token_change = self._greatest
+        if self._request.allow_removals:
+            run.approved_at = run.applied_at or ""
+        counts = run.counts
+        counts.tokens_added = sum(each.added for each in merged)
+        counts.tokens_changed = sum(each.changed for each in merged)
+        for each in applied:
+            counts.balances_added += each.counts.balances_added
+            counts.balances_changed += each.counts.balances_changed
+            counts.balances_removed += each.counts.balances_removed
+        held = [Failure(wallet, HELD_BACK) for each in applied for wallet in each.held]
+        first = set().union(*(each.shown_by for each in merged))
+        changed = sum(each.changed + len(first.intersection(each.showed)) for each in applied)
+        return self._end(None, reports, held=held, changed=changed)
+
+    def _end(
+        self,
+        status: Any,
+        reports: list[ReadReport],
+        *,
+        error: str | None = None,
+        held: Sequence[Failure] = (),
+        changed: int = 0,
+    ) -> SyncResult:
+        run, counts = self._run, self._run.counts
+        failures = {each.wallet_id: each for report in reports for each in report.failures}
+        failures |= {each.wallet_id: each for each in held}
+        total = sum(each.wallets for each in reports)
+        counts.requests = sum(each.requests for each in reports)
+        counts.retries = sum(each.retries for each in reports)
+        counts.wallets_failed = len(failures)
+        counts.wallets_ok = total - len(failures)
+        counts.wallets_unchanged = max(0, counts.wallets_ok - changed) if status is None else 0
+        counts.seconds = round(time.monotonic() - self._began, 3)
+        if status is None:
+            status = "ok"
+            if failures:
+                status = "partial" if counts.wallets_ok else "failed"
+        run.status, run.error, run.finished_at, run.wallets_total = status, error, now(), total
+        if run.versions is not None:
+            self._lake.sync_to_disk(run.start, run.versions)
+        self._ledger.save(run)
+        if status != "interrupted":
+            self._lake.drop_staged(run.run_id)
+        resumed = self._taken_over(reports) if self._resumed and reports else None
+        return _result_of(run, list(failures.values()), resumed)
+
+    def _taken_over(self, reports: list[ReadReport]) -> Resumed:
+        """What an earlier driver of this run had read."""
+        before = [each for each in reports if each.wallets and each.driver != self._run.driver]
+        wallets = sum(each.wallets - len(each.failures) for each in before)
+        if not before:
+            return Resumed(0, None, None)
+        oldest = min(each.read_at for each in before)
+        age = (datetime.now(UTC) - datetime.fromisoformat(oldest)).total_seconds()
+        return Resumed(wallets, oldest, max(0.0, round(age, 3)))
+
+
+def _result_of(run: LakeRun, failures: list[Failure], resumed: Resumed | None) -> SyncResult:
+    c: Counts = run.counts
+    return SyncResult(
+        run.run_id,
+        run.status,  # type: ignore[arg-type]
+        WalletCounts(run.wallets_total, c.wallets_ok, c.wallets_unchanged, c.wallets_failed),
+        TokenCounts(c.tokens_added, c.tokens_changed),
+        BalanceCounts(c.balances_added, c.balances_changed, c.balances_removed),
+        c.requests,
+        c.retries,
+        c.seconds,
+        failures,
+        run.error,
+        resumed,
+    )

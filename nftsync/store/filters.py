@@ -1,0 +1,163 @@
+"""Filters of rows: by wallets, by a contract, by a span of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from nftsync.errors import InputError
+from nftsync.store.contracts import is_hex_address, near_contracts
+from nftsync.store.labels import GroupNames, Reader, WalletIds, ids_in, ids_in_groups
+from nftsync.text import quoted
+
+__all__ = [
+    "Filters",
+    "contract_named",
+    "find_filters",
+    "has_names",
+    "is_contract",
+]
+
+
+@dataclass(frozen=True)
+class Filters:
+    """The rows to read; an attribute that is None excludes none.
+
+    Attributes:
+        wallet_ids: only rows of these wallets, in the database or not.
+        contract: only rows of tokens of this contract, by its address.
+        since: only rows of this time or later, in the stored form.
+        until: only rows of this time or earlier, in the stored form.
+    """
+
+    wallet_ids: list[str] | None = None
+    contract: str | None = None
+    since: str | None = None
+    until: str | None = None
+
+    def where(
+        self,
+        *,
+        key: Literal["id", "no"] = "id",
+        times: tuple[str, str] | None = None,
+    ) -> tuple[str, tuple[object, ...]]:
+        """Return a condition on rows, and the values of its placeholders.
+
+        Args:
+            key: whether the rows name wallets and tokens by id (`wallet_id`) or by number
+                (`wallet_no`).
+            times: the columns with the last and the first time of a row; None leaves the span of
+                time out.
+        """
+        wallet, token = f"wallet_{key}", f"token_{key}"
+        conditions: list[str] = []
+        values: list[object] = []
+        if self.wallet_ids is not None:
+            of_wallets = "SELECT value FROM json_each(?)"
+            conditions.append(
+                f"{wallet} IN (SELECT {wallet} FROM wallets WHERE wallet_id IN ({of_wallets}))"  # noqa: S608 - our own names
+            )
+            values.append(msgspec.json.encode(self.wallet_ids).decode())
+        if self.contract is not None:
+            # Rows of wallets are few; the plus keeps SQLite from looking up each token of each.
+            plus = "+" if conditions else ""
+            of_contract = is_contract(self.contract)
+            conditions.append(f"{plus}{token} IN (SELECT {token} FROM tokens WHERE {of_contract})")  # noqa: S608 - our own names
+            values.append(self.contract)
+        if times is not None and self.since is not None:
+            conditions.append(f"{times[0]} >= ?")
+            values.append(self.since)
+        if times is not None and self.until is not None:
+            conditions.append(f"{times[1]} <= ?")
+            values.append(self.until)
+        return " AND ".join(conditions) or "true", tuple(values)
+
+
+def find_filters(
+    database: Reader,
+    *,
+    wallet: WalletIds | None = None,
+    group: GroupNames | None = None,
+    contract: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+) -> Filters:
+    """Look up the wallets and the contract that filters name.
+
+    Args:
+        database: the database to filter.
+        wallet: one wallet or several, by id or label; None is all.
+        group: one group of wallets or several; None is all. With `wallet`, wallets of both.
+        contract: an address, or the name of a collection; None is all.
+        since: a time in the stored form, or None.
+        until: a time in the stored form, or None.
+
+    Raises:
+        InputError: the database has no such wallet label, group or contract, several have the
+            name, or `since` is after `until`.
+    """
+    if since is not None and until is not None and since > until:
+        raise InputError(f"since ({since}) is after until ({until}); give the earlier time first")
+    ids = None if wallet is None else ids_in(database, wallet)
+    if group is not None:
+        members = ids_in_groups(database, group)
+        ids = members if ids is None else [*set(ids).intersection(members)]
+    address = None if contract is None else contract_named(database, contract)
+    return Filters(ids, address, since, until)
+
+
+def is_contract(contract: str) -> str:
+    """Return a condition on rows of tokens; its parameter is the contract's address."""
+    collation = " COLLATE NOCASE" if is_hex_address(contract) else ""
+    return f"contract_address = ?{collation}"
+
+
+def has_names(database: Reader) -> bool:
+    """Return whether the database has names of contracts; early versions made none."""
+    query = "SELECT count(*) FROM sqlite_schema WHERE name = 'contracts'"
+    return bool(database.execute(query).fetchone()[0])
+
+
+#: Addresses that an error lists.
+_LISTED = 5
+#: Whether an address is, or was, some token's; a contract is entered a while after its token.
+_IS_TOKENS = """
+    SELECT EXISTS (SELECT 1 FROM tokens WHERE contract_address = ?1) OR EXISTS (
+        SELECT 1 FROM token_change_rows WHERE before ->> 'contract_address' = ?1)
+"""
+
+
+def contract_named(database: Reader, named: object) -> str:
+    """Return the address of the contract that a caller names, by address or by name.
+
+    An address of `0x` and 40 hex digits need not be in the database.
+
+    Raises:
+        InputError: it is no text, or neither a known address nor the name of one collection.
+    """
+    if not isinstance(named, str):
+        raise InputError(f"{named!r} is not a contract; give its address or its name as text")
+    if is_hex_address(named) or not has_names(database):
+        return named
+    query = "SELECT contract, contract_address, name FROM contracts"
+    contracts = database.execute(query).fetchall()
+    if any(contract == named for contract, _, _ in contracts):
+        return named
+    names = [(contract, name) for contract, _, name in contracts if name is not None]
+    matches = [contract for contract, name in names if name == named] or [
+        contract for contract, name in names if name.casefold() == named.casefold()
+    ]
+    if len(matches) == 1:
+        return str(matches[0])
+    if matches:
+        raise InputError(
+            f"{len(matches)} collections are called {quoted(named)}; give the address of one:"
+            f" {', '.join(matches[:_LISTED])}{', ...' if len(matches) > _LISTED else ''}"
+        )
+    if database.execute(_IS_TOKENS, (named,)).fetchone()[0]:
+        return named
+    raise InputError(
+        f"there is no collection or contract {quoted(named)}{near_contracts(contracts, named)}"
+    )

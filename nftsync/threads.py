@@ -1,0 +1,88 @@
+"""Threads that hand the exception that ends them to their owner.
+
+A thread that ends unnoticed leaves other threads waiting forever. So the package starts each thread
+here (a lint rule refuses `threading.Thread` elsewhere), and the owner of a thread decides what
+happens when it fails. docs/architecture.md lists all threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from nftsync.errors import NftsyncError
+
+__all__ = ["Failures", "start_thread"]
+
+_log = logging.getLogger("nftsync")
+
+
+def start_thread(
+    name: str, work: Callable[[], object], on_failure: Callable[[Exception], object] | None = None
+) -> threading.Thread:
+    """Start a daemon thread.
+
+    Args:
+        name: the thread's name in debuggers, without its prefix `nftsync-`.
+        work: the function to run.
+        on_failure: called in that thread with the exception that ends `work`. It must release all
+            waiting threads, and must not fail. If None, the failure is only logged: no thread waits
+            for this one.
+
+    Raises:
+        RuntimeError: the system does not allow another thread.
+    """
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - its owner gets it
+            if on_failure is None:
+                _log.error("a thread failed: %s", name, exc_info=error)
+            else:
+                on_failure(error)
+
+    thread = threading.Thread(target=run, name=f"nftsync-{name}", daemon=True)
+    thread.start()
+    return thread
+
+
+class Failures:
+    """The first failure of threads that work for one owner, which then ends all of them."""
+
+    def __init__(self, give_up: Callable[[], object] = lambda: None) -> None:
+        """Begin with none; `give_up` is called with each failure, in the thread that failed."""
+        self._give_up = give_up
+        self._first: tuple[str, Exception] | None = None
+
+    def __bool__(self) -> bool:
+        """Whether a thread has failed."""
+        return self._first is not None
+
+    def of(self, part: str) -> Callable[[Exception], None]:
+        """Return an `on_failure` for a thread; messages call the thread `part`."""
+
+        def fail(error: Exception) -> None:
+            self._first = self._first or (part, error)
+            if not isinstance(error, NftsyncError):
+                _log.critical("a part failed: %s", part, exc_info=error)
+            self._give_up()
+
+        return fail
+
+    def raise_first(self) -> None:
+        """Raise the first failure, if there is one.
+
+        Raises:
+            NftsyncError: it is the failure, or says which thread failed unexpectedly.
+        """
+        if self._first is None:
+            return
+        part, error = self._first
+        if isinstance(error, NftsyncError):
+            raise error
+        raise NftsyncError(
+            f"{part} failed unexpectedly ({type(error).__name__}: {error}); stored data is kept."
+            " Start it again"
+        ) from error

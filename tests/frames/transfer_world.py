@@ -1,0 +1,146 @@
+"""Wallets between which tokens move, and the reads by which a real mirror learns of it."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from frames_database import at, token_id, wallet_id
+
+from nftsync.movements import Movement
+from nftsync.records import WalletRead
+from nftsync.store.mirror import Mirror
+
+#: A wallet that nobody reads.
+OUTSIDE = 0
+
+
+class Moved(NamedTuple):
+    """What went from whom to whom."""
+
+    giver: int
+    taker: int
+    token: int
+    amount: int
+
+
+class Step(NamedTuple):
+    """Movements, one after the other, and then reads of wallets, one after the other."""
+
+    moved: Sequence[Moved]
+    reads: Sequence[int]
+
+
+@dataclass
+class World:
+    """A database, and what a reader of its times could know.
+
+    Attributes:
+        path: the database.
+        truth: what moved between reads, in order.
+        observed: by token, the movements that reads have shown, with the times of the reads.
+    """
+
+    path: Path
+    truth: list[Moved] = field(default_factory=list)
+    observed: dict[int, list[Movement[str]]] = field(default_factory=dict)
+    _clock: int = 0
+    _held: Counter[tuple[int, int]] = field(default_factory=Counter)
+    _shown: dict[int, dict[int, int]] = field(default_factory=dict)
+    _read: dict[int, str] = field(default_factory=dict)
+
+    def play(self, held: dict[tuple[int, int], int], steps: Iterable[Step]) -> World:
+        """Let things happen, from what wallets hold at first."""
+        self._held.update(held)
+        with Mirror(self.path, write_gap=0.0) as mirror:
+            for step in steps:
+                for moved in step.moved:
+                    self._move(moved)
+                for wallet in step.reads:
+                    self._observe(mirror, wallet)
+        return self
+
+    def _move(self, moved: Moved) -> None:
+        self._clock += 1
+        available = moved.amount
+        if moved.giver != OUTSIDE:
+            available = min(available, self._held[moved.giver, moved.token])
+            self._held[moved.giver, moved.token] -= available
+        if available:
+            self._held[moved.taker, moved.token] += available
+            self.truth.append(moved._replace(amount=available))
+
+    def _observe(self, mirror: Mirror, wallet: int) -> None:
+        """Read a wallet at one tick, and store the read at the next."""
+        started, self._clock = at(self._clock + 1), self._clock + 2
+        stored = at(self._clock)
+        amounts = {
+            token: amount
+            for (holder, token), amount in self._held.items()
+            if holder == wallet and amount
+        }
+        read = WalletRead(
+            wallet_id=wallet_id(wallet),
+            sequence=mirror.numbers.take(),
+            started_at=started,
+            outcome="ok",
+            entries=[(token_id(token), str(amount), None) for token, amount in amounts.items()],
+            digest=repr(amounts),
+        )
+        with mirror.transaction(stored) as transaction:
+            transaction.apply([read])
+        if wallet in self._shown:
+            before = self._shown[wallet]
+            for token in sorted(before.keys() | amounts.keys()):
+                size = amounts.get(token, 0) - before.get(token, 0)
+                if size:
+                    movement = Movement(wallet, size, self._read[wallet], stored)
+                    self.observed.setdefault(token, []).append(movement)
+        self._shown[wallet], self._read[wallet] = amounts, started
+
+
+class Worlds:
+    """Databases, each begun from a copy of an empty one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "transfers.db"
+        self._template = folder / "template.db"
+        Mirror(self._template).close()
+
+    def world(self) -> World:
+        for name in ("transfers.db-wal", "transfers.db-shm"):
+            self._path.with_name(name).unlink(missing_ok=True)
+        shutil.copyfile(self._template, self._path)
+        return World(self._path)
+
+
+WALLETS, TOKENS = (1, 2, 3, 4), (1, 2)
+
+
+def held_at_first(rng: random.Random) -> dict[tuple[int, int], int]:
+    """What wallets hold before the first read; of some tokens there is one, of others are many."""
+    held = {}
+    for token in TOKENS:
+        for wallet in rng.sample(WALLETS, rng.randint(1, 3)):
+            held[wallet, token] = rng.choice((1, 1, 2, 5))
+    return held
+
+
+def history(seed: int) -> tuple[dict[tuple[int, int], int], list[Step]]:
+    """Any movements, some from or to the outside, and reads of any wallets in between."""
+    rng = random.Random(seed)
+    steps = [Step([], rng.sample(WALLETS, rng.randint(2, 4)))]
+    for _ in range(rng.randint(1, 7)):
+        moved = []
+        for _ in range(rng.choice((1, 1, 1, 2))):
+            giver, taker = rng.sample((*WALLETS, *WALLETS, OUTSIDE), 2)
+            while giver == taker:
+                giver, taker = rng.sample((*WALLETS, *WALLETS, OUTSIDE), 2)
+            moved.append(Moved(giver, taker, rng.choice(TOKENS), rng.choice((1, 1, 2))))
+        steps.append(Step(moved, rng.sample(WALLETS, rng.randint(0, 4))))
+    return held_at_first(rng), steps

@@ -1,0 +1,89 @@
+"""A TCP proxy that records all bytes that pass through it."""
+
+from __future__ import annotations
+
+import base64
+import socket
+import socketserver
+import threading
+from contextlib import suppress
+from typing import Self
+
+
+class _Handler(socketserver.BaseRequestHandler):
+    server: Wiretap
+
+    def handle(self) -> None:
+        with suppress(OSError), socket.create_connection(self.server.target) as target:
+            back = threading.Thread(target=self._carry, args=(target, self.request), daemon=True)
+            back.start()
+            self._carry(self.request, target)
+            back.join()
+
+    def _carry(self, source: socket.socket, target: socket.socket) -> None:
+        record = self.server.open_record()
+        with suppress(OSError):
+            while data := source.recv(65536):
+                record += data
+                target.sendall(data)
+        for end in (source, target):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+class Wiretap(socketserver.ThreadingTCPServer):
+    """The proxy.
+
+    Attributes:
+        target: the host and port that it connects to.
+        address: its own, as Dask writes addresses.
+    """
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.target = target
+        self.address = f"tcp://127.0.0.1:{self.server_address[1]}"
+        self._records: list[bytearray] = []  # one for each direction of a connection
+        self._lock = threading.Lock()
+
+    def open_record(self) -> bytearray:
+        record = bytearray()
+        with self._lock:
+            self._records.append(record)
+        return record
+
+    def size(self) -> int:
+        """Return the number of recorded bytes."""
+        with self._lock:
+            return sum(map(len, self._records))
+
+    def count(self, text: str) -> int:
+        """Return how often a text passed, in plain or base64."""
+        with self._lock:
+            return sum(bytes(r).count(form) for r in self._records for form in forms_of(text))
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+def forms_of(text: str) -> set[bytes]:
+    """Return a text in plain and in base64, wherever it starts in a group of three bytes.
+
+    The first and the last letters of a base64 form are left out where they also depend on the
+    bytes around the text.
+    """
+    plain = text.encode()
+    forms = {plain}
+    for before in range(3):
+        encoded = base64.b64encode(bytes(before) + plain)
+        start = (8 * before + 5) // 6
+        forms.add(encoded[start : (before + len(plain)) * 8 // 6])
+    return forms

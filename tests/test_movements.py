@@ -1,0 +1,223 @@
+"""Which losses and gains are transfers, against every explanation that there is."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+from explanations import Flow, explanations
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nftsync.movements import Movement, explained, overlap, pairs
+
+
+@st.composite
+def movement_lists(draw: st.DrawFn, sizes: tuple[int | None, ...]) -> list[Movement[int]]:
+    lists = []
+    for _ in range(draw(st.integers(0, 6))):
+        after = draw(st.none() | st.integers(0, 6))
+        at = draw(st.integers(0, 7)) if after is None else after + draw(st.integers(0, 3))
+        amount = draw(st.sampled_from(sizes))
+        wallet = draw(st.sampled_from("ABCD"))
+        lists.append(Movement(wallet, amount, after, at))
+    return lists
+
+
+def between_wallets(movements: list[Movement[int]], flow: Flow) -> Counter[tuple[str, str]]:
+    """What went from which wallet to which, by a flow between movements."""
+    sums: Counter[tuple[str, str]] = Counter()
+    for (loss, gain), size in flow.items():
+        sums[str(movements[loss].wallet), str(movements[gain].wallet)] += size
+    return sums
+
+
+@settings(max_examples=400)
+@given(movement_lists((-3, -2, -1, -1, -1, 0, 1, 1, 1, 2, 3, None)))
+def test_named_pairs_are_in_every_explanation(movements: list[Movement[int]]) -> None:
+    """Which loss of a wallet it was may differ, but not what went from whom to whom."""
+    named = pairs(movements)
+    assert len({place for pair in named for place in pair}) == 2 * len(named)
+    flow: Flow = {}
+    for loss, gain in named:
+        size = flow[loss, gain] = movements[gain].amount or 0
+        assert size == -(movements[loss].amount or 0) > 0
+        assert overlap(movements[loss], movements[gain])
+        assert movements[loss].wallet != movements[gain].wallet
+    said = between_wallets(movements, flow)
+    for best in explanations(movements) if named else ():
+        for each in best:
+            assert said <= between_wallets(movements, each)
+
+
+@settings(max_examples=400)
+@given(movement_lists((-1, 1)))
+def test_single_nfts_whose_movements_have_one_explanation_are_named(
+    movements: list[Movement[int]],
+) -> None:
+    (best,) = explanations(movements)
+    if len(best) == 1 and 2 * len(best[0]) == len(movements):
+        assert pairs(movements) == sorted(best[0])
+
+
+def test_one_wallet_that_gives_to_many_is_named_each_time() -> None:
+    """Also if reads last a while, so its next loss may have come before they ended."""
+    movements = []
+    for turn in range(1, 200):
+        movements += [Movement("A", -1, 10 * turn, 10 * turn + 13)]
+        movements += [Movement(turn, 1, 0, 10 * turn + 14)]
+    assert pairs(movements) == [(place, place + 1) for place in range(0, len(movements), 2)]
+    assert not pairs([*movements, Movement("B", -1, 0, 15), Movement("C", 1, 0, 15)])
+
+
+def test_one_wallet_whose_losses_went_to_several_in_one_way_or_another_is_not_named() -> None:
+    """Its first loss can have gone to C or D, its second to C or E, that of B to D or E."""
+    movements = [
+        Movement("A", -1, 0, 10),
+        Movement("A", -1, 9, 20),
+        Movement("B", -1, 5, 15),
+        Movement("C", 1, 8, 10),
+        Movement("D", 1, 0, 9),
+        Movement("E", 1, 14, 20),
+    ]
+    (best,) = explanations(movements)
+    assert len({frozenset(between_wallets(movements, flow).items()) for flow in best}) > 1
+    assert not pairs(movements)
+
+
+def test_who_passed_an_nft_on_is_named_both_times() -> None:
+    """Also if the last wallet was read long ago, so its window spans both movements."""
+    movements = [
+        Movement("A", -1, 0, 10),
+        Movement("B", 1, 0, 11),
+        Movement("B", -1, 11, 20),
+        Movement("C", 1, 0, 21),
+    ]
+    assert pairs(movements) == [(0, 1), (2, 3)]
+
+
+def test_two_receivers_of_one_loss_leave_it_unnamed() -> None:
+    assert not pairs([Movement("A", -1, 0, 9), Movement("B", 1, 0, 9), Movement("C", 1, 0, 9)])
+    assert not pairs([Movement("A", -3, 0, 9), Movement("B", 1, 0, 9), Movement("C", 2, 0, 9)])
+    assert not pairs([Movement("A", -2, 0, 9), Movement("B", 1, 0, 9), Movement("C", 2, 0, 9)])
+
+
+def test_movements_that_nobody_can_have_seen_together_are_no_pair() -> None:
+    assert not pairs([Movement("A", -1, 0, 5), Movement("B", 1, 5, 9)])
+    assert pairs([Movement("A", -1, 0, 6), Movement("B", 1, 5, 9)]) == [(0, 1)]
+
+
+def test_a_movement_of_unknown_size_leaves_those_that_it_may_explain_unnamed() -> None:
+    known = [Movement("A", -1, 0, 9), Movement("B", 1, 0, 9)]
+    assert pairs(known) == [(0, 1)]
+    assert not pairs([*known, Movement("C", None, 8, 9)])
+    assert pairs([*known, Movement("C", None, 9, 12)]) == [(0, 1)]
+
+
+def test_windows_whose_clock_was_set_back_are_unbounded() -> None:
+    back = Movement("A", -1, "2026-02-02", "2026-01-01")
+    assert pairs([back, Movement("B", 1, "2025-01-01", "2025-02-01")]) == [(0, 1)]
+
+
+def test_a_wallet_never_gives_to_itself() -> None:
+    assert not pairs([Movement("A", -1, 0, 9), Movement("A", 1, 5, 12)])
+
+
+def test_movements_observed_one_after_the_other_are_all_named() -> None:
+    """Also 100,000 of them; a crowd at once costs no more for each movement."""
+    rng = random.Random(5)
+    movements, truth = [], []
+    for turn in range(50_000):
+        giver, taker = rng.sample(range(1_000), 2)
+        size = rng.randint(1, 9)
+        movements += [
+            Movement(giver, -size, 10 * turn, 10 * turn + 5),
+            Movement(taker, size, 10 * turn + 1, 10 * turn + 6),
+        ]
+        truth.append((2 * turn, 2 * turn + 1))
+    assert pairs(movements) == truth
+    crowd = [Movement(wallet, 1 - 2 * (wallet % 2), 0, 9) for wallet in range(20_000)]
+    assert not pairs(crowd)
+
+
+# What can explain a loss at all ------------------------------------------------------------------
+
+
+def units(movements: Sequence[Movement[int]], amounts: Sequence[int], sign: int) -> list[int]:
+    """The position of each single NFT that is lost (-1) or gained (1)."""
+    return [n for n in range(len(movements)) for _ in range(sign * amounts[n])]
+
+
+def most_explained(movements: Sequence[Movement[int]], amounts: Sequence[int]) -> int:
+    """The size of a greatest matching of lost with gained NFTs, by augmenting paths."""
+    gains = units(movements, amounts, 1)
+    used: dict[int, int] = {}
+
+    def place(loss: int, tried: set[int]) -> bool:
+        for number, gain in enumerate(gains):
+            one, other = movements[loss], movements[gain]
+            if number in tried or one.wallet == other.wallet or not overlap(one, other):
+                continue
+            tried.add(number)
+            if number not in used or place(used[number], tried):
+                used[number] = loss
+                return True
+        return False
+
+    return sum(place(loss, set()) for loss in units(movements, amounts, -1))
+
+
+@settings(max_examples=400)
+@given(movement_lists((-3, -2, -1, 0, 1, 2, 3)))
+def test_gains_explain_losses_of_other_wallets_at_overlapping_times_and_each_once(
+    movements: list[Movement[int]],
+) -> None:
+    left = [abs(movement.amount or 0) for movement in movements]
+    for loss, gain, amount in explained(movements):
+        lost, gained = movements[loss], movements[gain]
+        assert (lost.amount or 0) < 0 < (gained.amount or 0)
+        assert amount > 0
+        assert lost.wallet != gained.wallet
+        assert overlap(lost, gained)
+        left[loss] -= amount
+        left[gain] -= amount
+    assert min(left, default=0) >= 0
+
+
+@settings(max_examples=400)
+@given(movement_lists((-3, -2, -1, 0, 1, 2, 3)))
+def test_as_much_is_explained_as_can_be_if_each_wallet_moves_once(
+    movements: list[Movement[int]],
+) -> None:
+    alone = [movement._replace(wallet=place) for place, movement in enumerate(movements)]
+    amounts = [movement.amount or 0 for movement in alone]
+    assert sum(flow.amount for flow in explained(alone)) == most_explained(alone, amounts)
+
+
+@settings(max_examples=400)
+@given(movement_lists((-3, -2, -1, 0, 1, 2, 3)))
+def test_no_loss_and_gain_that_could_be_one_transfer_are_left_over(
+    movements: list[Movement[int]],
+) -> None:
+    left = [movement.amount or 0 for movement in movements]
+    for loss, gain, amount in explained(movements):
+        left[loss] += amount
+        left[gain] -= amount
+    assert most_explained(movements, left) == 0
+
+
+def test_what_is_named_is_also_explained() -> None:
+    movements = [
+        Movement("A", -1, 0, 10),
+        Movement("B", 1, 0, 11),
+        Movement("B", -1, 11, 20),
+        Movement("C", 1, 0, 21),
+    ]
+    assert {(flow.loss, flow.gain) for flow in explained(movements)} == set(pairs(movements))
+
+
+def test_a_crowd_is_explained_in_little_time() -> None:
+    """Each of 20,000 losses overlaps each of 20,000 gains."""
+    crowd = [Movement(wallet, 1 - 2 * (wallet % 2), 0, 9 + wallet) for wallet in range(40_000)]
+    assert sum(flow.amount for flow in explained(crowd)) == 20_000

@@ -1,0 +1,349 @@
+"""What happens when a thread of the package ends by an exception: its owner learns of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import httpx
+import pytest
+from provider import Provider, silence, wallet
+from serve.serve_process import SECRET, free_port, post, webhook
+from worlds import PATIENCE
+
+from nftsync.daemon.serve import Receiving, ServeConfig, receiving
+from nftsync.errors import NftsyncError, NoConnection
+from nftsync.provider.client import ClientConfig
+from nftsync.provider.network import network_of
+from nftsync.provider.routes import Routes, merged
+from nftsync.provider.transport import Transports
+from nftsync.replay.config import ReplayConfig
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.sender import Sender
+from nftsync.sandbox.server import SandboxServer
+from nftsync.sandbox.webhooks import Sandbox, Task
+from nftsync.store.checkpoints import Checkpoints
+from nftsync.store.database import connect_writer
+from nftsync.threads import Failures, start_thread
+from nftsync.wsgi import HttpServer, Listener
+
+
+class Unforeseen(Exception):
+    """What nobody expects."""
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
+
+
+def failing(*_: object, **__: object) -> Any:
+    raise Unforeseen("a fault")
+
+
+def get(url: str) -> int:
+    return httpx.get(url, trust_env=False, verify=False, timeout=30).status_code
+
+
+# The mechanism --------------------------------------------------------------------------------
+
+
+def test_the_failure_of_a_thread_reaches_its_owner() -> None:
+    failures: SimpleQueue[Exception] = SimpleQueue()
+    start_thread("x", failing, failures.put)
+    assert isinstance(failures.get(timeout=PATIENCE), Unforeseen)
+
+
+def test_the_failure_of_a_thread_for_which_nobody_waits_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    start_thread("x", failing).join(PATIENCE)
+    (record,) = caplog.records
+    assert (record.levelname, record.getMessage()) == ("ERROR", "a thread failed: x")
+
+
+def test_the_first_of_several_failures_is_raised_with_what_failed() -> None:
+    given_up: list[bool] = []
+    failures = Failures(lambda: given_up.append(True))
+    failures.raise_first()
+    assert not failures
+    for part in ("the first", "the second"):
+        start_thread("x", failing, failures.of(part)).join(PATIENCE)
+    assert failures
+    assert given_up == [True, True]
+    message = r"the first failed unexpectedly \(Unforeseen: a fault\)"
+    with pytest.raises(NftsyncError, match=message) as raised:
+        failures.raise_first()
+    assert isinstance(raised.value.__cause__, Unforeseen)
+
+
+# serve ----------------------------------------------------------------------------------------
+
+
+class FaultyRoutes(Routes):
+    find = failing
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Callable[..., ServeConfig]:
+    """A `serve` that never reaches its provider, with the parts that a test names."""
+    client = ClientConfig(base_url="http://127.0.0.1:9")
+
+    def make(*, routes: Routes | None = None, run_sync: Any = None) -> ServeConfig:
+        replay = ReplayConfig(
+            client=client, access=client.access(), routes=routes or merged({}), run_sync=failing
+        )
+        return ServeConfig(
+            database=tmp_path / "nftsync.db",
+            secrets=[SECRET],
+            port=0,
+            metrics_port=free_port(),
+            replay=replay,
+            sync_every=None if run_sync is None else timedelta(hours=1),
+            run_sync=run_sync,
+        )
+
+    return make
+
+
+def assert_fails(config: ServeConfig, part: str, act: Callable[[Receiving], object]) -> None:
+    """A fault makes health checks fail, names the part, and lets all else end."""
+    over = threading.Event()
+    with receiving(config, over.set) as running:
+        health = running.url.replace("/webhooks", "/healthz")
+        act(running)
+        assert over.wait(PATIENCE)
+        assert get(health) == 503
+    with pytest.raises(NftsyncError, match=f"^the {part} failed unexpectedly"):
+        running.failures.raise_first()
+
+
+def test_a_replay_that_fails_unexpectedly_ends_serve(parts: Callable[..., ServeConfig]) -> None:
+    config = parts(routes=FaultyRoutes(merged({}).by_type))
+    assert_fails(config, "replay", lambda r: post(r.url, webhook("Wallet", wallet(1))))
+
+
+def test_a_periodic_sync_that_fails_unexpectedly_ends_serve(
+    parts: Callable[..., ServeConfig],
+) -> None:
+    assert_fails(parts(run_sync=failing), "sync", lambda _: None)
+
+
+SERVE = """
+import sys
+from datetime import timedelta
+from pathlib import Path
+from nftsync.daemon.serve import ServeConfig, serve
+from nftsync.errors import NftsyncError
+def run_sync(stopped):
+    raise ValueError("a fault")
+config = ServeConfig(database=Path("nftsync.db"), secrets=["x"], port=0,
+                     sync_every=timedelta(hours=1), run_sync=run_sync)
+try:
+    serve(config, print)
+except NftsyncError as error:
+    sys.exit(str(error))
+"""
+
+
+def test_a_serve_whose_part_fails_ends_by_itself_and_says_which(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SERVE],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "the sync failed unexpectedly (ValueError: a fault); stored data is kept. Start it again"
+    )
+
+
+# HTTP servers ---------------------------------------------------------------------------------
+
+
+class FaultySocket(socket.socket):
+    """A listening socket whose fault ends the loop that polls it."""
+
+    def accept(self) -> Any:
+        raise SystemExit
+
+
+def faulty_listener() -> Listener:
+    listener = Listener()
+    family, number = listener.socket.family, listener.socket.detach()
+    listener.socket = FaultySocket(family, socket.SOCK_STREAM, fileno=number)
+    return listener
+
+
+def test_an_http_server_that_ends_by_itself_tells_its_owner_and_can_be_closed() -> None:
+    failures: SimpleQueue[Exception] = SimpleQueue()
+    with (
+        HttpServer(failing, faulty_listener(), on_broken=failures.put) as server,
+        socket.create_connection(("127.0.0.1", server.port)),
+    ):
+        assert "nobody closed it" in str(failures.get(timeout=PATIENCE))
+    Listener(port=server.port).close()  # the port is free again
+
+
+# The provider's client ------------------------------------------------------------------------
+
+
+def test_without_the_watch_over_deadlines_no_attempt_goes_on_and_none_begins() -> None:
+    """Its wait is longer than the clock's functions take, as no setting is."""
+    with Provider() as provider:
+        provider.always(silence())
+        network = network_of(ClientConfig(base_url=provider.url))
+        stopped = threading.Event()
+        with closing(Transports(network, 1.5e10, 1_000, 1_000, stopped)) as transports:
+
+            def send() -> None:
+                transports.send(httpx.Request("GET", provider.url + "/x"), lambda: None)
+
+            with pytest.raises((NoConnection, OverflowError)):
+                send()
+            with pytest.raises(OverflowError):
+                send()
+
+
+# The sandbox ----------------------------------------------------------------------------------
+
+
+class FaultySandbox(Sandbox):
+    def claim(self) -> Task | None:
+        return failing()
+
+
+class FaultyTasks(Sandbox):
+    """Attempts fail that have begun: a URL that is no text."""
+
+    def claim(self) -> Task | None:
+        return Task(1, 5, b"", "", [])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("faulty", [FaultySandbox, FaultyTasks])
+def test_deliveries_that_fail_unexpectedly_tell_their_owner_and_can_be_closed(
+    faulty: type[Sandbox],
+) -> None:
+    failures: SimpleQueue[Exception] = SimpleQueue()
+    sender = Sender(faulty(generate(wallets=1)), failures.put)
+    assert isinstance(failures.get(timeout=PATIENCE), Unforeseen | TypeError)
+    sender.close()
+
+
+def test_a_sandbox_command_whose_deliveries_fail_ends_with_1_and_says_so(tmp_path: Path) -> None:
+    """A state file that is damaged: what it says of attempts is no JSON."""
+    state = tmp_path / "state"
+    with SandboxServer(generate(wallets=1), state=state) as server:
+        (number,) = server.world.wallets()
+        config = {"url": "http://127.0.0.1:9", "enabled": True, "webhookTypes": ["nft"]}
+        server.sandbox.configure(json.dumps({"sharedSecret": SECRET, **config}).encode())
+        server.sandbox.emit("nft", "Wallet", number, "update")
+    with closing(sqlite3.connect(state)) as connection, connection:
+        connection.execute("UPDATE deliveries SET attempts = 'x', due = '2020', state = 'pending'")
+    done = subprocess.run(
+        [sys.executable, "-m", "nftsync", "sandbox", "--port", "0", "--state", str(state)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("nftsync: the sandbox failed unexpectedly (")
+
+
+# What is logged -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def faulty_log() -> Iterator[Callable[[str], None]]:
+    """Loggers that fail: a filter of the application's own, with a fault."""
+    faulty: list[logging.Logger] = []
+
+    def make(name: str) -> None:
+        faulty.append(logging.getLogger(name))
+        faulty[-1].addFilter(failing)
+
+    yield make
+    for logger in faulty:
+        logger.removeFilter(failing)
+
+
+def test_a_checkpoint_that_fails_is_logged_and_the_writer_goes_on(
+    tmp_path: Path, faulty_log: Callable[[str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    faulty_log("nftsync.store")
+    with closing(connect_writer(tmp_path / "nftsync.db")) as writer:
+        writer.execute("CREATE TABLE padding (content BLOB)")
+        reader = sqlite3.connect(tmp_path / "nftsync.db")
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM padding").fetchone()
+        checkpoints = Checkpoints(tmp_path / "nftsync.db", writer, rows=1, long_log=10)
+
+        def failed() -> bool:
+            writer.execute("INSERT INTO padding VALUES (zeroblob(100000))")
+            checkpoints.after_commit()
+            return "a thread failed: checkpoint" in caplog.text
+
+        wait_until(failed)
+        reader.close()
+        checkpoints.after_commit()
+        checkpoints.close()
+        assert writer.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+LOG = """
+import logging, sys
+from nftsync.daemon.log import unblock_stderr
+def faulty(record):
+    raise ValueError("a fault")
+unblock_stderr()
+logging.getLogger("nftsync.log").addFilter(faulty)
+for _ in range(5):
+    sys.stdin.readline()
+    for _ in range(1_000):
+        print("x" * 1_000, file=sys.stderr)
+    print("written", flush=True)
+"""
+
+
+def test_a_log_that_fails_keeps_nobody_waiting_and_says_so() -> None:
+    """It fails as it wants to say that lines were dropped, as nobody read them."""
+    with subprocess.Popen(
+        [sys.executable, "-c", LOG],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        too_late = threading.Timer(PATIENCE, process.kill)
+        too_late.start()
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"written\n"
+        said = b""
+        while b"the log ended" not in said and (more := os.read(process.stderr.fileno(), 100_000)):
+            said += more
+        process.stdin.write(b"\n" * 4)
+        process.stdin.close()
+        assert process.stdout.read() == b"written\n" * 4
+        assert process.wait(PATIENCE) == 0
+        too_late.cancel()
+    assert b"nftsync: the log ended: ValueError('a fault')\n" in said

@@ -1,0 +1,436 @@
+"""Databases of earlier versions: what only reads shows what they hold; `migrate` upgrades them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import sqlite_utils
+from versions.make_databases import unpacked
+from worlds import Outcome
+
+import nftsync
+from nftsync import charts, frames
+from nftsync.errors import EarlierDatabase, StoreError
+from nftsync.store.catalog import TABLES
+from nftsync.store.schema import is_earlier
+
+Command = Callable[..., Outcome]
+
+WALLET = "Treasury"
+#: A time between the first sync and the second one of each database.
+BETWEEN = "SELECT max(observed_at) FROM balance_changes WHERE baseline"
+
+
+def query(database: Path, text: str) -> list[Any]:
+    with closing(sqlite3.connect(f"file:{database}?immutable=1", uri=True)) as connection:
+        return connection.execute(text).fetchall()
+
+
+def files(database: Path) -> dict[str, str]:
+    """The files of a database's folder, by their content."""
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in database.parent.iterdir()
+    }
+
+
+@contextmanager
+def untouched(database: Path) -> Iterator[None]:
+    before = files(database)
+    assert list(before) == [database.name]
+    yield
+    assert files(database) == before
+
+
+def lacks_something(database: Path) -> bool:
+    with closing(sqlite3.connect(f"file:{database}?immutable=1", uri=True)) as connection:
+        return is_earlier(connection, database)
+
+
+#: What commands print as JSON, which must be the same of a database before and after its upgrade.
+LISTS: dict[str, tuple[str, ...]] = {
+    "holdings": ("holdings", "--json"),
+    "holdings of a wallet": ("holdings", "--wallet", WALLET, "--json"),
+    "holdings as of a time": ("holdings", "--as-of", BETWEEN, "--json"),
+    "changes": ("changes", "--json"),
+    "changes since": ("changes", "--since", BETWEEN, "--json"),
+    "wallets": ("wallets", "--json"),
+    "collections": ("collections", "--json"),
+    "find": ("find", "Renamed", "--json"),
+    "inbox": ("inbox", "--json"),
+    "inbox list": ("inbox", "list", "--json"),
+    "evidence": ("evidence", WALLET, "--at", BETWEEN, "--json"),
+    "removals": ("removals", "--json"),
+}
+
+
+@pytest.mark.parametrize("words", LISTS.values(), ids=LISTS)
+def test_a_list_is_that_of_the_upgraded_database_and_says_once_that_it_is_earlier(
+    earlier: Path, today: Path, words: tuple[str, ...], command: Command
+) -> None:
+    moment = query(earlier, BETWEEN)[0][0]
+    given = [moment if word == BETWEEN else word for word in words]
+    with untouched(earlier):
+        done = command(*given, "-d", earlier)
+    expected = command(*given, "-d", today)
+    assert (done.code, done.json) == (0, expected.json)
+    told = [line for line in done.err.splitlines() if "earlier version" in line]
+    assert len(told) == lacks_something(earlier), done.err
+    assert not told or "nftsync migrate" in told[0]
+    assert "earlier version" not in expected.err
+
+
+def test_lists_hold_what_the_earlier_version_stored(earlier: Path, command: Command) -> None:
+    def rows(*words: str) -> list[Any]:
+        done = command(*words, "--json", "-d", earlier)
+        assert done.code == 0
+        assert isinstance(done.json, list)
+        return done.json
+
+    for name in ("holdings", "changes", "wallets"):
+        table = {"changes": "balance_changes"}.get(name, name)
+        assert len(rows(name)) == query(earlier, f"SELECT count(*) FROM {table}")[0][0] > 0
+    assert {row["wallet_label"] for row in rows("holdings")} >= {"Treasury", "Customer 1"}
+    assert {row["name"] for row in rows("find", "Renamed")} == {"Renamed"}
+    contracts = query(earlier, "SELECT count(DISTINCT lower(contract_address)) FROM tokens")
+    assert len(rows("collections")) == contracts[0][0] > 1
+    if query(earlier, "SELECT 1 FROM sqlite_schema WHERE name = 'removal_rows'"):
+        held = query(earlier, "SELECT count(*) FROM removal_rows WHERE held")[0][0]
+        assert len(rows("removals")) == held > 0
+    assert len(rows("inbox")) == query(earlier, "SELECT count(*) FROM webhooks")[0][0]
+
+
+def test_the_status_counts_and_says_which_command_upgrades(earlier: Path, command: Command) -> None:
+    with untouched(earlier):
+        done = command("status", "--json", "-d", earlier)
+        aged = command("status", "--max-age", "36500d", "-d", earlier)
+        stale = command("status", "--max-age", "1s", "-d", earlier)
+    assert (done.code, aged.code, stale.code) == (0, 0, 1)
+    assert done.json["wallets"] == dict(
+        query(earlier, "SELECT status, count(*) FROM wallets GROUP BY status")
+    )
+    for what in ("tokens", "balances"):
+        assert done.json[what] == query(earlier, f"SELECT count(*) FROM {what}")[0][0] > 0
+    assert done.json["last_sync"]["status"] in {"ok", "failed"}
+    assert ("nftsync migrate" in done.err) == lacks_something(earlier)
+    with untouched(earlier):
+        checked = command("check", "-d", earlier)
+    assert checked.code == 1  # there is no provider
+    line = next(line for line in checked.out.splitlines() if " database: " in line)
+    if lacks_something(earlier):
+        assert re.match("warning .*nftsync migrate.* upgrades it", line)
+    else:
+        assert line.startswith("ok ")
+
+
+def test_the_rules_hold_in_an_earlier_database(earlier: Path, command: Command) -> None:
+    with untouched(earlier):
+        done = command("verify", "--sample", 0, "-d", earlier)
+    assert (done.code, done.out[:4]) == (0, "All ")
+
+
+def test_a_webhook_of_an_earlier_database_is_shown(earlier: Path, command: Command) -> None:
+    for (webhook,) in query(earlier, "SELECT webhook_id FROM webhooks"):
+        with untouched(earlier):
+            done = command("inbox", "show", webhook, "-d", earlier)
+        assert (done.code, webhook in done.out) == (0, True)
+    with untouched(earlier):
+        assert command("routes", "suggest", "-d", earlier).code == 0
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "xlsx"])
+def test_an_export_is_that_of_the_upgraded_database(
+    earlier: Path, today: Path, tmp_path: Path, form: str, command: Command
+) -> None:
+    with untouched(earlier):
+        done = command("export", tmp_path / "old", "--format", form, "-d", earlier)
+    assert (done.code, "Traceback" in done.err) == (0, False)
+    assert command("export", tmp_path / "new", "--format", form, "-d", today).code == 0
+    names = {path.name for path in (tmp_path / "new").iterdir()}
+    assert {path.name for path in (tmp_path / "old").iterdir()} == names
+    if form == "csv":
+        for name in names - {"manifest.json"}:
+            new, old = tmp_path / "new" / name, tmp_path / "old" / name
+            assert old.read_bytes() == new.read_bytes(), name
+
+
+def tables_of(database: Path) -> list[str]:
+    with closing(sqlite3.connect(database)) as connection:
+        return list(connection.iterdump())
+
+
+def test_copies_are_of_the_version_of_their_database(
+    earlier: Path, tmp_path: Path, command: Command
+) -> None:
+    """So that the version that made it can go on with one."""
+    with untouched(earlier):
+        assert command("snapshot", tmp_path / "copy.db", "-d", earlier).code == 0
+        assert command("backup", tmp_path / "backups", "-d", earlier).code == 0
+    (backup,) = (tmp_path / "backups").glob("*.db")
+    whole = tables_of(earlier)
+    assert tables_of(tmp_path / "copy.db") == tables_of(backup) == whole
+
+
+#: What frames need beside the database, by the names of their parameters.
+NEEDED: dict[str, Any] = {
+    "text": "Renamed",
+    "start": "SELECT min(observed_at) FROM balance_changes",
+    "end": "SELECT max(observed_at) FROM balance_changes",
+}
+
+
+def frames_of_databases() -> dict[str, Callable[..., pd.DataFrame]]:
+    """All public functions that read a database."""
+    functions = {name: getattr(frames, name) for name in frames.__all__}
+    first = {name: next(iter(signature(each).parameters)) for name, each in functions.items()}
+    return {name: functions[name] for name, of in first.items() if of in {"db", "holdings"}}
+
+
+READERS = frames_of_databases()
+every_reader = pytest.mark.parametrize("name", READERS)
+
+
+def read(name: str, db: object, database: Path) -> pd.DataFrame:
+    """What a function returns of a database, without what depends on the current time."""
+    asked = {
+        parameter.name: NEEDED[parameter.name]
+        for parameter in list(signature(READERS[name]).parameters.values())[1:]
+        if parameter.name in NEEDED
+    }
+    asked |= {
+        key: query(database, value)[0][0]
+        for key, value in asked.items()
+        if value.startswith("SELECT")
+    }
+    frame = READERS[name](db, **asked)
+    return frame.drop(columns=[column for column in frame if column in {"age", "bucket"}])
+
+
+def test_all_that_reads_a_database_is_tried() -> None:
+    assert {"holdings", "changes", "tokens", "diff", "find", "concentration", "runs"} <= set(
+        READERS
+    )
+
+
+def read_with_warnings(name: str, db: object, database: Path) -> tuple[pd.DataFrame, list[str]]:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        frame = read(name, db, database)
+    assert {each.category for each in told} <= {EarlierDatabase}
+    return frame, [str(each.message) for each in told]
+
+
+@every_reader
+def test_a_frame_is_that_of_the_upgraded_database(earlier: Path, today: Path, name: str) -> None:
+    with untouched(earlier):
+        frame, told = read_with_warnings(name, earlier, earlier)
+    expected, nothing = read_with_warnings(name, today, today)
+    pd.testing.assert_frame_equal(frame, expected)
+    assert nothing == []
+    assert len(told) == lacks_something(earlier)
+    assert all(str(earlier) in each and "nftsync migrate" in each for each in told)
+
+
+@every_reader
+def test_nothing_is_made_in_the_callers_connection(earlier: Path, today: Path, name: str) -> None:
+    expected, _ = read_with_warnings(name, today, today)
+    connection = sqlite3.connect(f"file:{earlier}?immutable=1", uri=True)
+    connection.row_factory = sqlite3.Row
+    connection.text_factory = bytes
+    with closing(connection), untouched(earlier):
+        for db in (connection, sqlite_utils.Database(connection)):
+            frame, _ = read_with_warnings(name, db, earlier)
+            pd.testing.assert_frame_equal(frame, expected)
+        assert connection.row_factory is sqlite3.Row
+        assert connection.text_factory is bytes
+        assert not connection.in_transaction
+        assert connection.execute("SELECT name FROM sqlite_temp_schema").fetchall() == []
+
+
+def test_the_callers_transaction_and_cursor_go_on(oldest: Path) -> None:
+    with closing(sqlite3.connect(oldest)) as connection:
+        connection.execute("BEGIN")
+        cursor = connection.execute("SELECT change_id FROM balance_changes ORDER BY change_id")
+        assert cursor.fetchone() == (1,)
+        frame, _ = read_with_warnings("wallets", connection, oldest)
+        assert "Treasury" in set(frame["label"])
+        assert cursor.fetchone() == (2,)
+        connection.execute("UPDATE wallets SET label = 'not yet committed'")
+        with pytest.raises(StoreError, match="end the transaction"):
+            frames.wallets(connection)
+        assert connection.in_transaction
+        assert connection.execute("SELECT DISTINCT label FROM wallets").fetchall() == [
+            ("not yet committed",)
+        ]
+        connection.rollback()
+        frame, _ = read_with_warnings("wallets", connection, oldest)
+        assert "Treasury" in set(frame["label"])
+
+
+@pytest.mark.parametrize("chart", charts.__all__)
+def test_charts_show_an_earlier_database(earlier: Path, chart: str) -> None:
+    with warnings.catch_warnings(), untouched(earlier):
+        warnings.simplefilter("ignore", EarlierDatabase)
+        assert getattr(charts, chart)(earlier).to_dict()["data"] is not None
+
+
+def test_the_gallery_shows_an_earlier_database(earlier: Path) -> None:
+    with warnings.catch_warnings(), untouched(earlier):
+        warnings.simplefilter("ignore", EarlierDatabase)
+        assert "Renamed" in nftsync.gallery(frames.holdings(earlier))._repr_html_()
+
+
+@pytest.fixture
+def oldest(tmp_path: Path) -> Path:
+    """The database of one version, for what no version has of its own."""
+    folder = tmp_path / "oldest"
+    folder.mkdir()
+    return unpacked("0.4.0", folder / "nftsync.db")
+
+
+def test_python_says_once_of_each_file_that_it_is_earlier(oldest: Path, tmp_path: Path) -> None:
+    other = unpacked("0.1.0", tmp_path / "other.db")
+    code = (
+        "import sys; from nftsync import frames\nfor path in sys.argv[1:]:\n"
+        "    frames.wallets(path); frames.holdings(path); frames.tokens(path)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(oldest), str(other)], capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    told = [line for line in done.stderr.splitlines() if "earlier version" in line]
+    assert [str(path) in line for path, line in zip((oldest, other), told, strict=True)] == [
+        True,
+        True,
+    ]
+
+
+def test_a_log_that_a_killed_process_left_is_read_and_kept(oldest: Path, tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    left.mkdir()
+    with closing(sqlite3.connect(oldest)) as writer:
+        writer.execute("UPDATE wallets SET label = 'in the log'")
+        writer.commit()
+        for suffix in ("", "-wal"):
+            shutil.copy(f"{oldest}{suffix}", left)
+    path = left / oldest.name
+    before = files(path)
+    assert len(before) == 2
+    frame, _ = read_with_warnings("wallets", path, path)
+    assert set(frame["label"]) == {"in the log"}
+    assert {name: files(path)[name] for name in before} == before
+
+
+def test_a_change_feed_that_waits_for_more_needs_an_upgraded_database(
+    oldest: Path, command: Command
+) -> None:
+    """What others write into the database would never show in a copy of it."""
+    with untouched(oldest):
+        done = command("changes", "--follow", "-d", oldest)
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert "upgrade it first, with `nftsync migrate`" in done.err
+
+
+def test_without_room_for_the_temporary_copy_the_folder_is_named(
+    oldest: Path, small_disk: Path
+) -> None:
+    with closing(sqlite3.connect(oldest)) as connection:
+        connection.execute(
+            "INSERT INTO resources (resource_type, resource_id, body, fetched_at)"
+            " VALUES ('Other', 'x', hex(zeroblob(30000000)), '')"
+        )
+        connection.commit()
+    with untouched(oldest):
+        done = subprocess.run(
+            [sys.executable, "-m", "nftsync", "holdings", "-d", str(oldest)],
+            env=os.environ | {"SQLITE_TMPDIR": str(small_disk)},  # SQLite asks when it starts
+            capture_output=True,
+            text=True,
+        )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "SQLITE_TMPDIR" in done.stderr
+    assert "nftsync migrate" in done.stderr
+
+
+def rows_of(database: Path, columns: dict[str, list[str]]) -> dict[str, list[Any]]:
+    with closing(sqlite3.connect(database)) as connection:
+        return {
+            table: connection.execute(
+                f"SELECT {', '.join(names)} FROM {table} ORDER BY {', '.join(names)}"
+            ).fetchall()
+            for table, names in columns.items()
+        }
+
+
+def test_migrate_keeps_all_rows_and_leaves_a_copy(earlier: Path, command: Command) -> None:
+    columns: dict[str, list[str]] = {}
+    for table, column in query(
+        earlier,
+        "SELECT m.name, c.name FROM sqlite_schema m, pragma_table_xinfo(m.name) c"
+        " WHERE m.type IN ('table', 'view')",
+    ):
+        if table in TABLES and column in TABLES[table].columns:
+            columns.setdefault(table, []).append(f'"{column}"')
+    before, whole = rows_of(earlier, columns), tables_of(earlier)
+    upgrade = lacks_something(earlier)
+    done = command("migrate", "-d", earlier)
+    assert (done.code, done.out, done.err.count("\n")) == (0, "", 1)
+    copy = earlier.with_name(f"nftsync.db.before-{nftsync.__version__}")
+    names = {path.name for path in earlier.parent.iterdir()}
+    assert names == {earlier.name, copy.name} if upgrade else {earlier.name}
+    if upgrade:
+        assert str(copy) in done.err
+        assert tables_of(copy) == whole
+    assert rows_of(earlier, columns) == before
+    again = command("migrate", "-d", earlier)
+    assert (again.code, "of this version already" in again.err) == (0, True)
+    proved = command("verify", "--sample", 0, "-d", earlier)
+    assert (proved.code, proved.out[:4], proved.err) == (0, "All ", "")
+    assert command("wallets", "label", WALLET, "House", "-d", earlier).code == 0
+    assert query(earlier, "SELECT count(*) FROM holdings WHERE wallet_label = 'House'")[0][0] > 0
+
+
+def test_migrate_refuses_what_is_no_database_of_ours(tmp_path: Path, command: Command) -> None:
+    text, empty, newer = tmp_path / "text.db", tmp_path / "empty.db", tmp_path / "newer.db"
+    text.write_text("no database" * 1_000)
+    empty.touch()
+    unpacked("0.4.0", newer)
+    with closing(sqlite3.connect(newer)) as connection:
+        connection.execute("UPDATE _sqlite_migrations SET name = 'of_2030' WHERE name = 'inbox'")
+        connection.commit()
+    for path, problem in {
+        tmp_path / "none.db": "there is no database",
+        text: "is not a SQLite database",
+        empty: "is empty",
+        newer: "was written by a newer nftsync",
+    }.items():
+        before = {each.name for each in tmp_path.iterdir()}
+        done = command("migrate", "-d", path)
+        assert (done.code, done.err.count("\n"), problem in done.err) == (1, 1, True), done.err
+        assert {each.name for each in tmp_path.iterdir()} == before
+
+
+def test_a_warning_that_is_an_error_ends_the_read(oldest: Path) -> None:
+    with untouched(oldest), pytest.raises(EarlierDatabase, match="nftsync migrate"):
+        frames.wallets(oldest)
+
+
+def test_an_empty_database_is_no_earlier_one(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "empty.db")) as connection:
+        assert not is_earlier(connection, "empty.db")
+        with pytest.raises(StoreError, match="is empty"):
+            frames.wallets(connection)
