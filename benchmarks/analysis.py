@@ -132,6 +132,7 @@ def cases(path: Path, folder: Path) -> dict[str, Callable[[], object]]:
         "holdings, for comparison": lambda: frames.holdings(path),
         "diff: 1 % changed": lambda: frames.diff(path, BEFORE_CHANGES),
         "diff: everything seen first": lambda: frames.diff(path, moment(0)),
+        "transfers": lambda: frames.transfers(path),
         "concentration of a frame": lambda: frames.concentration(held),
         "concentration of a frame, by token": lambda: frames.concentration(held, by="token_id"),
         "concentration of the database": lambda: frames.concentration(path),
