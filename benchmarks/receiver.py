@@ -101,7 +101,7 @@ def load(port: int, count: int, connections: int) -> None:
 
 def serve(database: Path) -> None:
     """Serve until standard input ends; prints the port."""
-    from nftsync.receiver import close_app, create_app
+    from nftsync.receiver.app import close_app, create_app
     from nftsync.wsgi import HttpServer
 
     app = create_app(database=database, secrets=[SECRET])

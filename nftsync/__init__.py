@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from nftsync.errors import NftsyncError, NftsyncWarning
+from nftsync.version import __version__
 
 if TYPE_CHECKING:
     from nftsync import charts, frames
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from nftsync.lab.notebook import database
     from nftsync.pull.api import sync
     from nftsync.pull.result import SyncResult
-
-__version__ = "0.5.0"
 
 __all__ = [
     "NftsyncError",

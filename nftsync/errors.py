@@ -24,25 +24,6 @@ from __future__ import annotations
 
 from nftsync.text import visible
 
-__all__ = [
-    "AccessRefused",
-    "CutOff",
-    "DamagedDatabase",
-    "EarlierDatabase",
-    "InputError",
-    "NewerDatabase",
-    "NftsyncError",
-    "NftsyncWarning",
-    "NoConnection",
-    "ProxyFailed",
-    "ReadError",
-    "SettingsError",
-    "Stopped",
-    "StoreError",
-    "SyncRunning",
-    "UnusableAnswer",
-]
-
 
 class NftsyncError(Exception):
     """The base of all errors that nftsync raises on purpose; its text is one line for a person."""

@@ -12,16 +12,6 @@ from typing import TypeAlias
 
 from pluggy import HookimplMarker
 
-__all__ = [
-    "NOT_EXACT",
-    "ExactSum",
-    "amount_key",
-    "exact",
-    "is_zero",
-    "prepare_connection",
-    "register",
-]
-
 #: What SQLite hands to a function.
 _Value: TypeAlias = str | int | float | bytes | None
 

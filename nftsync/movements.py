@@ -11,8 +11,6 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-__all__ = ["Flow", "Movement", "explained", "overlap", "pairs"]
-
 #: A time: text in the stored form, or a number.
 Moment = TypeVar("Moment", int, str)
 

@@ -13,25 +13,6 @@ import msgspec
 from nftsync.errors import InputError
 from nftsync.times import now
 
-__all__ = [
-    "CONTENT_COLUMNS",
-    "Applied",
-    "Content",
-    "Effort",
-    "Entry",
-    "NumberedEffort",
-    "ObjectRead",
-    "OnRemovals",
-    "Outcome",
-    "Removals",
-    "Result",
-    "SequenceNumbers",
-    "TokenRead",
-    "WalletRead",
-    "are_uuids",
-    "normalize_uuid",
-]
-
 #: The columns of a token that the provider's answers fill, in the order of a `Content` tuple
 #: (provider's document, sections Token and TokenMetadata).
 CONTENT_COLUMNS = (

@@ -17,26 +17,6 @@ if TYPE_CHECKING:
     from types import FrameType
     from urllib.parse import SplitResult
 
-__all__ = [
-    "DEEPEST_JSON",
-    "MISSING",
-    "counted",
-    "escaped_json",
-    "header_problem",
-    "http_url",
-    "interruptible",
-    "nests_too_deeply",
-    "neutralized",
-    "progress_bar",
-    "quoted",
-    "repeated_key",
-    "short_id",
-    "size",
-    "toml_key",
-    "toml_string",
-    "visible",
-    "without_controls",
-]
 
 #: What stands where a value is missing or blank, in what is shown.
 MISSING = "–"

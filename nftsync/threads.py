@@ -13,8 +13,6 @@ from collections.abc import Callable
 
 from nftsync.errors import NftsyncError
 
-__all__ = ["Failures", "start_thread"]
-
 _log = logging.getLogger("nftsync")
 
 

@@ -9,8 +9,6 @@ from typing import Literal, TypeAlias
 
 from nftsync.errors import InputError
 
-__all__ = ["Edge", "begun", "format_time", "now", "parse_duration", "parse_time", "shifted"]
-
 #: What a day is where a time is asked for: its start, or its end.
 Edge: TypeAlias = Literal["start", "end"]
 

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from nftsync.errors import InputError, StoreError
 
-__all__ = ["create_private", "sync_to_disk", "whole_directory", "whole_file"]
-
 _PARTIAL = re.compile(r"\..+\.\w{8}\.nftsync-partial")
 
 

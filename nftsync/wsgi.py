@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 
-__all__ = ["HttpServer", "Listener", "enough_threads", "stop_signals", "wake_main_thread"]
-
 _log = logging.getLogger("nftsync.wsgi")
 
 #: How long a stop waits for the requests in work, whatever they do.
@@ -237,7 +235,9 @@ def _as_descriptors_allow(connections: int) -> int:
     _log.warning(
         "at most %s clients at once, as this process may open only %s files; raise its limit"
         " (ulimit -n, LimitNOFILE) to %s",
-        *(fewer, allowed, wanted),
+        fewer,
+        allowed,
+        wanted,
     )
     return fewer
 

@@ -14,27 +14,14 @@ from nftsync.errors import InputError
 from nftsync.frames import holding_ages as read_ages
 from nftsync.frames._amounts import sums_in_each
 from nftsync.frames._columns import Moment
-from nftsync.frames._filters import WalletIds
 from nftsync.frames._given import ADDRESSES, Given, given_holdings, groups_of, need_columns
 from nftsync.frames._source import Numbers
 from nftsync.store.contracts import contract_key, short_address
-from nftsync.store.labels import given_wallets
+from nftsync.store.labels import WalletIds, given_wallets
 from nftsync.text import counted
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-__all__ = [
-    "MOST_ROWS",
-    "Groups",
-    "bar_figure",
-    "distinct",
-    "grouped",
-    "holding_ages",
-    "holdings_by_collection",
-    "no_holdings",
-    "rows_of",
-]
 
 
 @dataclass(frozen=True)

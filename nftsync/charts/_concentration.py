@@ -14,15 +14,13 @@ from nftsync.errors import InputError
 from nftsync.frames import concentration as measured
 from nftsync.frames import overlap as measured_overlap
 from nftsync.frames._amounts import sums_in_each
-from nftsync.frames._filters import WalletIds
 from nftsync.frames._given import Given, given_holdings
 from nftsync.store.contracts import contract_key
+from nftsync.store.labels import WalletIds
 from nftsync.text import counted
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-__all__ = ["concentration", "holders", "overlap"]
 
 
 #: Floats are exact up to here.

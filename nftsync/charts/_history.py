@@ -15,11 +15,10 @@ from nftsync.errors import InputError
 from nftsync.frames import holdings_over_time as read_over_time
 from nftsync.frames import wallets
 from nftsync.frames._columns import Moment, stored_time
-from nftsync.frames._filters import WalletIds
 from nftsync.frames._given import Given, need_columns
 from nftsync.frames._over_time import DAY, floored, microseconds_of, ticks_of
 from nftsync.frames._source import Numbers, Store, reading
-from nftsync.store.labels import given_wallets
+from nftsync.store.labels import WalletIds, given_wallets
 from nftsync.text import counted
 
 if TYPE_CHECKING:

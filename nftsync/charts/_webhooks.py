@@ -16,7 +16,6 @@ from nftsync.text import counted
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["webhook_backlog", "webhook_lag"]
 
 _LAG = "Webhook lag"
 _BACKLOG = "Webhook backlog"
@@ -28,8 +27,19 @@ _MISSING = np.iinfo(np.int64).min
 _LEAST_SECONDS = 0.001
 _TICKS = (0.001, 0.01, 0.1, 1, 10, 60, 600, 3_600, 36_000, 86_400, 864_000, 8_640_000, 315_360_000)
 _TICK_TEXTS = (
-    *("1 ms", "10 ms", "100 ms", "1 s", "10 s", "1 min", "10 min"),
-    *("1 h", "10 h", "1 day", "10 days", "100 days", "10 years"),
+    "1 ms",
+    "10 ms",
+    "100 ms",
+    "1 s",
+    "10 s",
+    "1 min",
+    "10 min",
+    "1 h",
+    "10 h",
+    "1 day",
+    "10 days",
+    "100 days",
+    "10 years",
 )
 #: How many times the least lag the greatest may be for ticks at 2 and 5, too.
 _SHORT_SPAN = 1_000

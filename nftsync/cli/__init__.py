@@ -12,11 +12,9 @@ from io import TextIOWrapper
 
 import click
 
-from nftsync import __version__
 from nftsync.cli.common import one_line, say, warnings_to
 from nftsync.errors import InputError, NftsyncError, SettingsError, SyncRunning
-
-__all__ = ["main", "nftsync"]
+from nftsync.version import __version__
 
 #: What help says of each command, in the order in which it lists them. A copy of what the commands
 #: say themselves, so that help imports none of them, behind the module that holds the command.

@@ -21,12 +21,14 @@ from nftsync.cli.tables import Column, print_table, wide_option
 if TYPE_CHECKING:
     from nftsync.settings import Settings
 
-__all__ = ["collections"]
 
 _TABLE = (
-    *(Column("name", "name"), Column("contract", "contract", "key")),
-    *(Column("named by", "name_source"), Column("tokens", "tokens", "number")),
-    *(Column("held", "held", "number"), Column("holders", "holders", "number")),
+    Column("name", "name"),
+    Column("contract", "contract", "key"),
+    Column("named by", "name_source"),
+    Column("tokens", "tokens", "number"),
+    Column("held", "held", "number"),
+    Column("holders", "holders", "number"),
 )
 
 

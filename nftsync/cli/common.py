@@ -23,30 +23,6 @@ if TYPE_CHECKING:
 
     from nftsync.store.mirror import Mirror
 
-__all__ = [
-    "PROVIDER",
-    "again",
-    "cluster_options",
-    "json_line",
-    "json_option",
-    "limit_option",
-    "named",
-    "one_line",
-    "open_existing",
-    "pages_of",
-    "print_json",
-    "print_json_rows",
-    "program",
-    "said_by_frames",
-    "say",
-    "say_left_out",
-    "shown_option",
-    "takeover_option",
-    "visible",
-    "warnings_to",
-    "with_settings",
-]
-
 
 _FLAGS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "base_url": (("--base-url",), "URL", "The provider's base address."),

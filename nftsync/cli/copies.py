@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from nftsync.reports.export import ExportFormat
     from nftsync.settings import Settings
 
-__all__ = ["backup", "export", "migrate", "snapshot"]
-
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))

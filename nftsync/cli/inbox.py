@@ -18,19 +18,18 @@ from nftsync.cli.common import (
     print_json_rows,
     say,
     say_left_out,
-    visible,
     with_settings,
 )
 from nftsync.cli.tables import Column, print_table, wide_option
 from nftsync.errors import InputError
 from nftsync.store import STATES
+from nftsync.text import visible
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from nftsync.settings import Settings
 
-__all__ = ["inbox", "print_webhook", "webhook_as_json"]
 
 #: What the table shows of a webhook, and how much is listed where `--limit` or `--json` gives all.
 _SHOWN = (

@@ -27,22 +27,28 @@ from nftsync.text import counted, size
 if TYPE_CHECKING:
     from nftsync.settings import Settings
 
-__all__ = ["lake"]
 
 _RUN = (
-    *(Column("run", "run_id", "number"), Column("status", "status")),
-    *(Column("ended", "finished_at", "time"), Column("wallets", "wallets_ok", "number")),
-    *(Column("failed", "wallets_failed", "number"), Column("added", "balances_added", "number")),
-    *(Column("changed", "balances_changed", "number"),),
+    Column("run", "run_id", "number"),
+    Column("status", "status"),
+    Column("ended", "finished_at", "time"),
+    Column("wallets", "wallets_ok", "number"),
+    Column("failed", "wallets_failed", "number"),
+    Column("added", "balances_added", "number"),
+    Column("changed", "balances_changed", "number"),
     Column("removed", "balances_removed", "number"),
 )
 _FRESH = (
-    *(Column("what", "what", "key"), Column("count", "count", "number")),
-    *(Column("at", "at", "time"), Column("detail", "detail", "message")),
+    Column("what", "what", "key"),
+    Column("count", "count", "number"),
+    Column("at", "at", "time"),
+    Column("detail", "detail", "message"),
 )
 _TABLE = (
-    *(Column("table", "name", "key"), Column("version", "version", "number")),
-    *(Column("rows", "rows", "number"), Column("files", "files", "number")),
+    Column("table", "name", "key"),
+    Column("version", "version", "number"),
+    Column("rows", "rows", "number"),
+    Column("files", "files", "number"),
     Column("size", "size"),
 )
 

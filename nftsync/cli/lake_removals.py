@@ -17,8 +17,6 @@ from nftsync.cli.common import (
 from nftsync.cli.removals import accept_options, confirmed, print_accepted, print_held
 from nftsync.cli.tables import wide_option
 
-__all__ = ["removals", "review_command"]
-
 
 class _Group(click.Group):
     """A group that lists unless the first word is a subcommand."""
@@ -61,7 +59,7 @@ def list_(url: str, *, limit: int, wide: bool, as_json: bool) -> None:
     found = find_held(url)
     approve = review_command(url, "accept")
     print_held(
-        *(found.rows, found.counts, found.share, approve), limit=limit, wide=wide, as_json=as_json
+        found.rows, found.counts, found.share, approve, limit=limit, wide=wide, as_json=as_json
     )
 
 

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from nftsync.sandbox.server import SandboxServer
     from nftsync.sandbox.world import World
 
-__all__ = ["demo", "notebook", "sandbox"]
-
 
 _SHOWN = 15
 _TRANSFER = (
-    *(Column("from", "from_label"), Column("to", "to_label")),
-    *(Column("name", "name"), Column("amount", "amount", "number")),
+    Column("from", "from_label"),
+    Column("to", "to_label"),
+    Column("name", "name"),
+    Column("amount", "amount", "number"),
 )
 
 
@@ -158,7 +158,9 @@ def notebook(
     show_default="none",
 )
 @shown_option(
-    *("--time-scale", click.FloatRange(0, GREATEST_TIME_SCALE, min_open=True), 1),
+    "--time-scale",
+    click.FloatRange(0, GREATEST_TIME_SCALE, min_open=True),
+    1,
     "What the waits before a webhook is sent again are multiplied by; 0.001 makes 5 minutes "
     "0.3 seconds.",
 )

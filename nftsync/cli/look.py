@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from nftsync.reports.logs import ChangeFeed
     from nftsync.settings import Settings
 
-__all__ = ["changes", "evidence", "find", "holdings"]
 
 _FILTERS = (
     ("--wallet", "WALLET", "Only this wallet: its id or label."),

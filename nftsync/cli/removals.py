@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from nftsync.store.held_back import Held
     from nftsync.store.mirror import Mirror
 
-__all__ = ["accept_options", "confirmed", "print_accepted", "print_held", "removals"]
 
 #: Wallets whose removals are applied in one transaction.
 _AT_ONCE = 100

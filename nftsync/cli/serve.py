@@ -14,7 +14,6 @@ from nftsync.cli.common import (
     print_json,
     say,
     shown_option,
-    visible,
     with_settings,
 )
 from nftsync.errors import (
@@ -25,12 +24,12 @@ from nftsync.errors import (
     SettingsError,
     UnusableAnswer,
 )
+from nftsync.text import visible
 
 if TYPE_CHECKING:
     from nftsync.daemon.serve import ServeConfig
     from nftsync.settings import Settings
 
-__all__ = ["replay", "serve", "webhook_config"]
 
 #: What can be subscribed to (provider's document, section Webhook configuration).
 _TYPES = ("payment", "transaction", "nft", "kyc", "document", "custodialAccount")

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from nftsync.reports.status import Check, StalestWallet, Status
     from nftsync.settings import Settings
 
-__all__ = ["check", "routes", "status"]
 
 #: Units of an age in words, and of a duration as the settings take it.
 _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -38,12 +37,18 @@ _ATTEMPTS = 2
 
 #: What is listed of a route.
 _ROUTE = (
-    *(Column("type", "type", "key"), Column("kind", "kind"), Column("path", "path", "key")),
-    *(Column("at most every", "at_most_every"), Column("holders too", "holders")),
-    *(Column("wallets", "wallets"), Column("tokens", "tokens"), Column("source", "source")),
+    Column("type", "type", "key"),
+    Column("kind", "kind"),
+    Column("path", "path", "key"),
+    Column("at most every", "at_most_every"),
+    Column("holders too", "holders"),
+    Column("wallets", "wallets"),
+    Column("tokens", "tokens"),
+    Column("source", "source"),
 )
 _SETTING = (
-    *(Column("setting", "setting", "key"), Column("source", "source", "key")),
+    Column("setting", "setting", "key"),
+    Column("source", "source", "key"),
     Column("value", "value", "message"),
 )
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from nftsync.pull.result import Failure, SyncResult
     from nftsync.settings import Settings
 
-__all__ = ["say_what_failed", "sync", "wallets"]
 
 #: Kinds of failures that are told to a person, and examples of each; `--json` has all.
 _UNKNOWN = "the provider answered 404: it knows no such object"
@@ -37,10 +36,14 @@ _KINDS, _EXAMPLES = 20, 3
 
 #: What the table of wallets shows.
 _WALLET = (
-    *(Column("label", "label"), Column("wallet", "wallet_id", "key")),
-    *(Column("group", "wallet_group"), Column("status", "status")),
-    *(Column("last read", "synced_at", "time"), Column("known since", "first_seen_at", "time")),
-    *(Column("tracked", "read"), Column("error", "error", "message")),
+    Column("label", "label"),
+    Column("wallet", "wallet_id", "key"),
+    Column("group", "wallet_group"),
+    Column("status", "status"),
+    Column("last read", "synced_at", "time"),
+    Column("known since", "first_seen_at", "time"),
+    Column("tracked", "read"),
+    Column("error", "error", "message"),
 )
 _YES_NO = ("no", "yes")
 

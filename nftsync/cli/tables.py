@@ -12,8 +12,6 @@ import click
 
 from nftsync.text import MISSING, short_id, visible
 
-__all__ = ["Column", "Kind", "print_table", "table_lines", "wide_option", "wrapped"]
-
 #: What a column holds. An `id` is cut to its two ends, a `time` to seconds, a `text` to whole
 #: words; a `key`, which other commands take, and a `number` are not cut, nor is a `message`, the
 #: last column, which takes as many lines as it needs.

@@ -26,14 +26,13 @@ if TYPE_CHECKING:
     from nftsync.reports.verification import Verification
     from nftsync.settings import Settings
 
-__all__ = ["verify"]
 
 _DIFFERENCE = (
-    *(
-        Column("wallet", "wallet_id", "id", name="label"),
-        Column("token", "token_id", "id", name="name"),
-    ),
-    *(Column("field", "field"), Column("mirror", "mirror"), Column("provider", "provider")),
+    Column("wallet", "wallet_id", "id", name="label"),
+    Column("token", "token_id", "id", name="name"),
+    Column("field", "field"),
+    Column("mirror", "mirror"),
+    Column("provider", "provider"),
     Column("webhooks", "why", "message"),
 )
 

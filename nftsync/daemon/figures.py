@@ -19,8 +19,6 @@ from nftsync.store.database import connect_reader
 from nftsync.store.held_back import held
 from nftsync.store.schema import made_at
 
-__all__ = ["Freshness"]
-
 _ENDED_AS = ("ok", "partial", "failed", "interrupted")
 
 #: A wallet that was never read is as old as our knowledge of it.

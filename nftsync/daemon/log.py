@@ -19,7 +19,6 @@ from nftsync.threads import start_thread
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-__all__ = ["log_lines", "unblock_stderr"]
 
 _log = logging.getLogger("nftsync.log")
 

@@ -29,8 +29,6 @@ from nftsync.store.mirror import Mirror
 from nftsync.store.runs import last_full_sync_began
 from nftsync.times import format_time
 
-__all__ = ["full_sync", "keep_syncing", "replay_config"]
-
 _log = logging.getLogger("nftsync.sync")
 
 #: How long to wait at least between two syncs, and before the first try after one that failed;

@@ -14,14 +14,12 @@ from pathlib import Path
 
 from nftsync.daemon.figures import Freshness
 from nftsync.daemon.schedule import keep_syncing
-from nftsync.receiver import close_app, create_app, refuse_webhooks
+from nftsync.receiver.app import close_app, create_app, refuse_webhooks
 from nftsync.receiver.telemetry import Metrics, serve_metrics
 from nftsync.replay.config import ReplayConfig, RunSync
 from nftsync.replay.run import follow
 from nftsync.threads import Failures, start_thread
 from nftsync.wsgi import HttpServer, Listener, enough_threads, stop_signals, wake_main_thread
-
-__all__ = ["Receiving", "ServeConfig", "receiving", "serve"]
 
 _log = logging.getLogger("nftsync.daemon.serve")
 
@@ -156,7 +154,11 @@ def _start(config: ServeConfig, parts: Receiving, stack: ExitStack) -> None:
         parts.start(
             "replay",
             lambda: follow(
-                *(database, replay, stopped, parts.wake, metrics.count_replayed),
+                database,
+                replay,
+                stopped,
+                parts.wake,
+                metrics.count_replayed,
                 on_damaged=partial(refuse_webhooks, app),
             ),
         )

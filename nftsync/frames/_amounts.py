@@ -18,16 +18,6 @@ from nftsync.exact_sum import exact, is_zero
 from nftsync.frames._columns import coded, run_starts, shown, text
 from nftsync.frames._source import Numbers
 
-__all__ = [
-    "AmountKind",
-    "Amounts",
-    "Exact",
-    "amount_columns",
-    "approximate",
-    "sums_in_each",
-]
-
-
 _DECIMAL = re.compile(r"-?[0-9]+(?:\.[0-9]+)?", re.ASCII)
 
 

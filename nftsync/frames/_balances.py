@@ -25,7 +25,7 @@ from nftsync.frames._columns import (
     text,
     times,
 )
-from nftsync.frames._filters import Filters, GroupNames, WalletIds, filters_of
+from nftsync.frames._filters import filters_of
 from nftsync.frames._source import (
     IN_JSON,
     Numbers,
@@ -38,19 +38,8 @@ from nftsync.frames._source import (
 )
 from nftsync.frames._tables import wallet_names
 from nftsync.frames._tokens import NAMING, read_tokens
-
-__all__ = [
-    "GREATEST",
-    "Balances",
-    "Confirmations",
-    "balances_at",
-    "change_log",
-    "changes",
-    "read_balances",
-    "read_confirmations",
-    "span_of",
-]
-
+from nftsync.store.filters import Filters
+from nftsync.store.labels import GroupNames, WalletIds
 
 #: The least and the greatest number that SQLite can give a change.
 _LEAST, GREATEST = -(2**63), 2**63 - 1
@@ -86,7 +75,7 @@ def change_log(
     """
     condition, parameters = filters.where(key="no")
     return source.columns(
-        f"SELECT {', '.join(names)} FROM balance_change_rows"  # noqa: S608 - our own names
+        f"SELECT {', '.join(names)} FROM balance_change_rows"
         f" WHERE change_id BETWEEN ? AND ? AND {condition} ORDER BY change_id",
         [_TYPES[name] for name in names],
         (first, last, *parameters),
@@ -148,8 +137,15 @@ def changes(
         first, last = span_of(source, filters)
         change, wallet_no, token_no, old, new, observed, baseline, run, webhook = change_log(
             source,
-            *("change_id", "wallet_no", "token_no", "old_amount", "new_amount"),
-            *("observed_at", "baseline", "run_id", "webhook_id"),
+            "change_id",
+            "wallet_no",
+            "token_no",
+            "old_amount",
+            "new_amount",
+            "observed_at",
+            "baseline",
+            "run_id",
+            "webhook_id",
             first=max(first, following),
             last=last,
             filters=filters,
@@ -235,7 +231,7 @@ def read_balances(source: Source, filters: Filters) -> Balances:
     """
     condition, parameters = filters.where(key="no")
     wallet, token, amount, both = source.columns(
-        f"SELECT wallet_no, token_no, amount, {_BOTH_TIMES}"  # noqa: S608 - our own names
+        f"SELECT wallet_no, token_no, amount, {_BOTH_TIMES}"
         f" FROM balance_rows WHERE {condition} ORDER BY wallet_no, token_no",
         [INTEGER, INTEGER, TEXT, TEXT],
         parameters,
@@ -262,7 +258,10 @@ def balances_at(source: Source, moment: str, filters: Filters) -> Balances:
     """
     wallet, token, amount, observed = change_log(
         source,
-        *("wallet_no", "token_no", "new_amount", "observed_at"),
+        "wallet_no",
+        "token_no",
+        "new_amount",
+        "observed_at",
         last=source.first_change("balance_change_rows", moment, later=True) - 1,
         filters=Filters(wallet_ids=filters.wallet_ids),
     )

@@ -15,8 +15,6 @@ from nftsync.errors import InputError
 from nftsync.frames._columns import shown
 from nftsync.text import MISSING, short_id, visible, without_controls
 
-__all__ = ["IDS_NAMED", "brief"]
-
 #: Names, and the columns of the ids that they name, of which the first that is there counts.
 IDS_NAMED = {
     "wallet_label": ("wallet_id",),

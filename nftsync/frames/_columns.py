@@ -20,28 +20,6 @@ from nftsync.store.present import known_time
 from nftsync.text import quoted
 from nftsync.times import Edge, parse_time
 
-__all__ = [
-    "INTEGER",
-    "TEXT",
-    "Moment",
-    "Times",
-    "coded",
-    "distinct_in_each",
-    "first_of_each",
-    "frame_of",
-    "integers",
-    "moments",
-    "numbered_together",
-    "read_table",
-    "run_starts",
-    "shown",
-    "stored_time",
-    "text",
-    "time_texts",
-    "times",
-]
-
-
 TEXT = pa.large_string()
 INTEGER = pa.int64()
 
@@ -177,7 +155,7 @@ def read_table(
         times = (table.since, table.since)
     condition, parameters = filters.where(times=times)
     arrays = source.columns(
-        f"SELECT {', '.join(columns)} FROM {table.rows} WHERE {condition} ORDER BY {table.order}",  # noqa: S608 - our own names
+        f"SELECT {', '.join(columns)} FROM {table.rows} WHERE {condition} ORDER BY {table.order}",
         [_ARROW_TYPES[column.kind] for column in columns.values()],
         parameters,
     )

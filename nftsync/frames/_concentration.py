@@ -22,7 +22,6 @@ from nftsync.frames._columns import (
     run_starts,
     text,
 )
-from nftsync.frames._filters import GroupNames, WalletIds
 from nftsync.frames._given import (
     ADDRESSES,
     Given,
@@ -32,8 +31,7 @@ from nftsync.frames._given import (
     text_column,
 )
 from nftsync.frames._source import Numbers
-
-__all__ = ["check_grouping", "concentration", "ranked"]
+from nftsync.store.labels import GroupNames, WalletIds
 
 _MEASURES = (
     "tokens",

@@ -12,16 +12,6 @@ from nftsync.frames._source import Numbers, Source
 from nftsync.store.contracts import HEX_ADDRESS, contract_key, short_address
 from nftsync.store.filters import has_names
 
-__all__ = [
-    "CONTRACT_COLUMNS",
-    "collections_of",
-    "contract_columns",
-    "contract_groups",
-    "contract_keys",
-    "name_sources",
-    "names_contract",
-]
-
 #: The columns that a frame has beside `contract_address`.
 CONTRACT_COLUMNS = ("contract", "collection")
 
@@ -100,7 +90,7 @@ def _known(source: Source, column: str, contracts: pa.Array) -> pa.Array:
     if not has_names(source.cursor):
         return pa.nulls(len(contracts), TEXT)
     known, values = source.columns(
-        f"SELECT contract, {column} FROM contracts WHERE {column} IS NOT NULL",  # noqa: S608 - our own names
+        f"SELECT contract, {column} FROM contracts WHERE {column} IS NOT NULL",
         [TEXT, TEXT],
     )
     return values.take(pc.index_in(contracts, known))

@@ -23,13 +23,12 @@ from nftsync.frames._columns import (
     times,
 )
 from nftsync.frames._contracts import names_contract
-from nftsync.frames._filters import GroupNames, WalletIds, filters_of
+from nftsync.frames._filters import filters_of
 from nftsync.frames._source import Numbers, Source, Store, positions, reading
 from nftsync.frames._tables import WalletNames, wallet_names, wallet_numbers
 from nftsync.frames._tokens import NAMING, Tokens, read_tokens
 from nftsync.frames._transfers import read_movements
-
-__all__ = ["diff"]
+from nftsync.store.labels import GroupNames, WalletIds
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,12 @@ def _read_window(source: Source, changes: tuple[int, int]) -> Window:
     """Compare two times by the first and the last change between them."""
     wallet, token, old, new, observed, baseline = change_log(
         source,
-        *("wallet_no", "token_no", "old_amount", "new_amount", "observed_at", "baseline"),
+        "wallet_no",
+        "token_no",
+        "old_amount",
+        "new_amount",
+        "observed_at",
+        "baseline",
         first=changes[0],
         last=changes[1],
     )

@@ -23,7 +23,6 @@ from nftsync.frames._columns import (
     text,
 )
 from nftsync.frames._contracts import contract_groups
-from nftsync.frames._filters import GroupNames, WalletIds
 from nftsync.frames._given import (
     Given,
     contract_names,
@@ -33,8 +32,7 @@ from nftsync.frames._given import (
 )
 from nftsync.frames._source import Numbers
 from nftsync.store.contracts import BETWEEN, NUMBER
-
-__all__ = ["editions", "series_names"]
+from nftsync.store.labels import GroupNames, WalletIds
 
 
 def series_names(

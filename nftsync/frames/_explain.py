@@ -15,9 +15,6 @@ from nftsync.frames._holdings import Readable
 from nftsync.store.catalog import columns_of
 from nftsync.store.columns import BALANCE, METADATA, MIRROR, RECORD, Column, ColumnKind
 
-__all__ = ["explain"]
-
-
 _STR, _TIME, _EXACT = "str", "datetime64[us, UTC]", "Int64 or object"
 _INT, _COUNT, _REAL, _BOOL = "Int64", "int64", "float64", "bool"
 
@@ -104,8 +101,12 @@ def _as_in(frame: str, names: str) -> dict[str, Note]:
 
 #: The frames that show a table or view of the database, and those that have another name there.
 _SHOWN: Final = (
-    *("holdings", "wallets"),
-    *("token_changes", "wallet_states", "runs", "webhooks"),
+    "holdings",
+    "wallets",
+    "token_changes",
+    "wallet_states",
+    "runs",
+    "webhooks",
 )
 _TABLES: Final = {"changes": "balance_changes", "runs": "sync_runs"}
 

@@ -17,16 +17,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nftsync import __version__
 from nftsync.errors import InputError, StoreError
 from nftsync.frames._amounts import Amounts, Exact, amount_columns
 from nftsync.frames._columns import text, time_texts
 from nftsync.frames._workbook import MOST_DIGITS, CellKind, check_fits, sheet_name, workbook
 from nftsync.text import neutralized
+from nftsync.version import __version__
 from nftsync.whole_files import whole_file
-
-__all__ = ["load", "note", "rows_of", "save"]
-
 
 #: Rows that are Python objects at once.
 _ROWS_STEP = 10_000

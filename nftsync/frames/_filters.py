@@ -7,8 +7,6 @@ from nftsync.frames._source import Source
 from nftsync.store.filters import Filters, find_filters
 from nftsync.store.labels import GroupNames, WalletIds
 
-__all__ = ["Filters", "GroupNames", "WalletIds", "filters_of"]
-
 
 def filters_of(
     source: Source,

@@ -22,8 +22,6 @@ from nftsync.store.contracts import contract_key
 from nftsync.store.filters import has_names
 from nftsync.text import without_controls
 
-__all__ = ["find"]
-
 _LONGEST, _MOST = 200, 100_000
 
 #: The beginning of an id or address, or its two ends as `brief` shows them.
@@ -224,7 +222,7 @@ def _near(source: Source, wanted: str) -> list[str]:
     begin = [f'"{word[:_BEGINNING]}"*' for word in _words(wanted)]
     if begin:
         numbers = _numbers(source, _INDEXED, (" OR ".join(begin), _NEAR))
-        query = f"SELECT DISTINCT name FROM tokens WHERE token_no {IN_JSON} AND name IS NOT NULL"  # noqa: S608 - our own names
+        query = f"SELECT DISTINCT name FROM tokens WHERE token_no {IN_JSON} AND name IS NOT NULL"
         names += [row[0] for row in source.rows(query, (json.dumps(numbers),))]
     lines = {_folded(name): without_controls(name[:_LONGEST]) for name in names}
     return [lines[each] for each in get_close_matches(_folded(wanted), lines, n=3)]

@@ -9,14 +9,14 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.frames._columns import INTEGER, TEXT, integers, moments, text, times
-from nftsync.frames._filters import Filters, GroupNames, WalletIds, filters_of
+from nftsync.frames._filters import filters_of
 from nftsync.frames._holding_ages import ages
 from nftsync.frames._holdings import Readable
 from nftsync.frames._source import Parameters, Source, Store, reading
+from nftsync.store.filters import Filters
+from nftsync.store.labels import GroupNames, WalletIds
 from nftsync.text import visible
 from nftsync.times import now
-
-__all__ = ["WalletGroup", "freshness", "freshness_with", "together", "wallet_groups"]
 
 #: How many wallets are named, and how much of a text from outside is shown.
 _NAMED = 3
@@ -159,7 +159,7 @@ def wallet_groups(
 ) -> list[WalletGroup]:
     """Return what `freshness` tells of wallets, always in this order."""
     which, values = filters.where()
-    query = f"SELECT count(synced_at), min(synced_at) FROM wallets WHERE tracked AND {which}"  # noqa: S608 - our own names
+    query = f"SELECT count(synced_at), min(synced_at) FROM wallets WHERE tracked AND {which}"
     ((read, oldest),) = list(source.rows(query, values))
     names = _names(source, f"tracked AND synced_at = ? AND {which}", (oldest, *values), most=1)
 
@@ -189,15 +189,14 @@ def together(parts: Iterable[list[WalletGroup]]) -> list[WalletGroup]:
 def _group(
     source: Source, what: str, where: str, parameters: Parameters, since: str
 ) -> WalletGroup:
-    query = f"SELECT count(*), min({since}) FROM wallets WHERE {where}"  # noqa: S608 - our own names
+    query = f"SELECT count(*), min({since}) FROM wallets WHERE {where}"
     ((count, at),) = list(source.rows(query, parameters))
     return WalletGroup(what, count, at, _names(source, where, parameters, most=_NAMED))
 
 
 def _names(source: Source, where: str, parameters: Parameters, *, most: int) -> list[str]:
     rows = source.rows(
-        f"SELECT label, wallet_id, error FROM wallets WHERE {where}"  # noqa: S608 - our own names
-        " ORDER BY wallet_no LIMIT ?",
+        f"SELECT label, wallet_id, error FROM wallets WHERE {where} ORDER BY wallet_no LIMIT ?",
         (*parameters, most),
     )
     return [
@@ -211,7 +210,7 @@ def _webhooks(source: Source) -> Iterator[_Line]:
     counted = {
         state: (count, at)
         for state, count, at in source.rows(
-            "SELECT state, count(*), min(received_at) FROM webhooks"  # noqa: S608 - our own names
+            "SELECT state, count(*), min(received_at) FROM webhooks"
             f" WHERE state IN ({states}) GROUP BY state",
             tuple(_WAITING),
         )
@@ -224,7 +223,7 @@ def _webhooks(source: Source) -> Iterator[_Line]:
 
 def _telling(source: Source, state: str, column: str) -> str:
     rows = source.rows(
-        f"SELECT {column}, count(*) FROM webhooks WHERE state = ? AND {column} IS NOT NULL"  # noqa: S608 - our own names
+        f"SELECT {column}, count(*) FROM webhooks WHERE state = ? AND {column} IS NOT NULL"
         " GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?",
         (state, _NAMED),
     )

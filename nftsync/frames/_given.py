@@ -15,21 +15,10 @@ from nftsync.errors import InputError
 from nftsync.exact_sum import is_zero
 from nftsync.frames._columns import TEXT, coded, first_of_each
 from nftsync.frames._contracts import collections_of, contract_groups, contract_keys
-from nftsync.frames._filters import GroupNames, WalletIds, filters_of
+from nftsync.frames._filters import filters_of
 from nftsync.frames._holdings import read_holdings
 from nftsync.frames._source import Numbers, Store, reading
-from nftsync.store.labels import Labelled, given_wallets, ids_in, ids_named
-
-__all__ = [
-    "ADDRESSES",
-    "Given",
-    "contract_names",
-    "given_holdings",
-    "groups_of",
-    "integer_column",
-    "need_columns",
-    "text_column",
-]
+from nftsync.store.labels import GroupNames, Labelled, WalletIds, given_wallets, ids_in, ids_named
 
 #: What an analysis takes: a frame of holdings, or what `frames.holdings` reads one from.
 Given: TypeAlias = "pd.DataFrame | Store"

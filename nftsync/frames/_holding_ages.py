@@ -21,13 +21,12 @@ from nftsync.frames._columns import (
     stored_time,
     times,
 )
-from nftsync.frames._filters import GroupNames, WalletIds, filters_of
+from nftsync.frames._filters import filters_of
 from nftsync.frames._source import Source, Store, positions, reading
 from nftsync.frames._tables import WalletNames, wallet_names, wallet_numbers
 from nftsync.frames._tokens import NAMING, Tokens, read_tokens
+from nftsync.store.labels import GroupNames, WalletIds
 from nftsync.times import now
-
-__all__ = ["BUCKETS", "ages", "holding_ages"]
 
 
 def ages(since: Times, until: str) -> Any:

@@ -30,7 +30,7 @@ from nftsync.frames._columns import (
     times,
 )
 from nftsync.frames._contracts import CONTRACT_COLUMNS
-from nftsync.frames._filters import Filters, GroupNames, WalletIds, filters_of
+from nftsync.frames._filters import filters_of
 from nftsync.frames._nothing import why_nothing
 from nftsync.frames._source import (
     IN_JSON,
@@ -43,8 +43,8 @@ from nftsync.frames._source import (
 from nftsync.frames._tokens import Tokens, finished, read_tokens
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.catalog import TABLES
-
-__all__ = ["Readable", "holdings", "read_holdings"]
+from nftsync.store.filters import Filters
+from nftsync.store.labels import GroupNames, WalletIds
 
 
 class Readable(pd.DataFrame):  # type: ignore[misc]
@@ -188,7 +188,7 @@ def _read_wallets(source: Source, ids: list[str] | None) -> tuple[Numbers, dict[
         numbers, columns = source.numbered("wallets", "wallet_no", wanted)
         return numbers, dict(zip(_WALLET_COLUMNS, columns, strict=True))
     first, *columns = source.columns(
-        f"SELECT wallet_no, {', '.join(_WALLET_COLUMNS)} FROM wallets"  # noqa: S608 - our own names
+        f"SELECT wallet_no, {', '.join(_WALLET_COLUMNS)} FROM wallets"
         f" WHERE wallet_id {IN_JSON} ORDER BY wallet_no",
         [pa.int64(), *[TEXT] * len(_WALLET_COLUMNS)],
         (json.dumps(ids),),

@@ -9,8 +9,6 @@ from nftsync.frames._source import IN_JSON, Parameters, Source
 from nftsync.store.filters import Filters, is_contract
 from nftsync.text import counted
 
-__all__ = ["why_nothing"]
-
 _FIRST = """
     SELECT min(at) FROM (
         SELECT * FROM (SELECT observed_at AS at FROM wallet_state_rows {which}
@@ -39,7 +37,7 @@ def why_nothing(source: Source, filters: Filters, as_of: Moment | None) -> str |
         if not ids:
             return None
         parameters = (json.dumps(ids),)
-        query = f"SELECT wallet_id, label FROM wallets WHERE wallet_id {IN_JSON}"  # noqa: S608 - our own names
+        query = f"SELECT wallet_id, label FROM wallets WHERE wallet_id {IN_JSON}"
         known = list(source.rows(query, parameters))
         named = [label or wallet_id for wallet_id, label in known] or ids
         whose = f" of wallet {named[0]}" if len(ids) == 1 else f" of {counted(len(ids), 'wallet')}"
@@ -49,7 +47,7 @@ def why_nothing(source: Source, filters: Filters, as_of: Moment | None) -> str |
                 f"nothing is known{whose}; `nftsync wallets` lists those that are known,"
                 f" `nftsync sync {one}` reads others"
             )
-        which = f"WHERE wallet_no IN (SELECT wallet_no FROM wallets WHERE wallet_id {IN_JSON})"  # noqa: S608 - our own names
+        which = f"WHERE wallet_no IN (SELECT wallet_no FROM wallets WHERE wallet_id {IN_JSON})"
     first = next(source.rows(_FIRST.format(which=which), parameters * 2))[0]
     if first is None:
         return f"nothing is known{whose} yet: no read has been stored; `nftsync sync` makes one"
@@ -60,7 +58,7 @@ def why_nothing(source: Source, filters: Filters, as_of: Moment | None) -> str |
             " so there may have been holdings; ask for a time from then on"
         )
     if (contract := filters.contract) is not None:
-        query = f"SELECT 1 FROM tokens WHERE {is_contract(contract)} LIMIT 1"  # noqa: S608 - our own names
+        query = f"SELECT 1 FROM tokens WHERE {is_contract(contract)} LIMIT 1"
         if not any(source.rows(query, (contract,))):
             return (
                 f"no token that is known is of contract {shown(contract)};"

@@ -28,14 +28,14 @@ from nftsync.frames._columns import (
     times,
 )
 from nftsync.frames._contracts import contract_columns, contract_groups
-from nftsync.frames._filters import Filters, GroupNames, WalletIds, filters_of
+from nftsync.frames._filters import filters_of
 from nftsync.frames._given import ADDRESSES
 from nftsync.frames._source import Numbers, Source, Store, positions, reading
 from nftsync.frames._tables import wallet_numbers
+from nftsync.store.filters import Filters
+from nftsync.store.labels import GroupNames, WalletIds
 from nftsync.text import counted
 from nftsync.times import parse_duration
-
-__all__ = ["BY", "DAY", "floored", "holdings_over_time", "microseconds_of", "ticks_of"]
 
 #: By the column that names groups: the table that has it, and what it is called there.
 BY = {
@@ -197,7 +197,12 @@ def _read_steps(
         last = source.first_change("balance_change_rows", until, later=True) - 1
     wallet, token, old, new, observed, baseline = change_log(
         source,
-        *("wallet_no", "token_no", "old_amount", "new_amount", "observed_at", "baseline"),
+        "wallet_no",
+        "token_no",
+        "old_amount",
+        "new_amount",
+        "observed_at",
+        "baseline",
         last=last,
         filters=filters,
     )

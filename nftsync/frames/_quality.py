@@ -24,9 +24,6 @@ from nftsync.frames._tokens import Tokens, read_tokens
 from nftsync.provider.images import image_address, origin
 from nftsync.records import CONTENT_COLUMNS
 
-__all__ = ["quality"]
-
-
 _INTEGER = re.compile(rb"-?[0-9]+")
 _RECORD = ("organization_id", "contract_address", "blockchain_token_id")
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -172,7 +169,7 @@ _FIELDS = tuple(name for name in CONTENT_COLUMNS if name not in {"organization_i
 _WITHOUT_COLUMN = ("organization_id", "id", "metadata", "token", "extra", "amount")
 _SHOWN = 200
 _BAD_AMOUNTS = (
-    f"SELECT token_no, substr(min(amount), 1, {_SHOWN + 1}) FROM balance_rows"  # noqa: S608 - ours
+    f"SELECT token_no, substr(min(amount), 1, {_SHOWN + 1}) FROM balance_rows"
     f" WHERE {NOT_EXACT} GROUP BY token_no"
 )
 _HELD = "SELECT DISTINCT token_no FROM balance_rows WHERE held_since IS NOT NULL"

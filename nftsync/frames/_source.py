@@ -17,18 +17,6 @@ from nftsync.store.database import connect_reader, explained
 from nftsync.store.present import first_row
 from nftsync.store.schema import upgraded
 
-__all__ = [
-    "IN_JSON",
-    "Numbers",
-    "Parameters",
-    "Source",
-    "Store",
-    "as_json",
-    "positions",
-    "reading",
-]
-
-
 #: Rows that are Python objects at once: few enough to stay in the processor's cache.
 _CHUNK = 500
 
@@ -104,7 +92,7 @@ class Source:
         """
         where, parameters = self.restriction(table, number, wanted)
         types = [pa.int64(), *(kind for _, kind in columns)]
-        select = f"SELECT {', '.join([number, *(name for name, _ in columns)])} FROM {table}"  # noqa: S608 - our own names
+        select = f"SELECT {', '.join([number, *(name for name, _ in columns)])} FROM {table}"
         numbers, *rest = self.columns(f"{select}{where} ORDER BY {number}", types, parameters)
         return numbers.to_numpy(), rest
 
@@ -114,7 +102,7 @@ class Source:
         """A WHERE clause for the wanted numbers, or none where that would read most of it."""
         if wanted is None:
             return "", ()
-        greatest = self.cursor.execute(f"SELECT max({number}) FROM {table}").fetchone()[0]  # noqa: S608 - our own names
+        greatest = self.cursor.execute(f"SELECT max({number}) FROM {table}").fetchone()[0]
         if len(wanted) * 3 > (greatest or 0):
             return "", ()
         return f" WHERE {number} {IN_JSON}", (as_json(wanted),)

@@ -28,7 +28,7 @@ from nftsync.frames._contracts import (
     name_sources,
     names_contract,
 )
-from nftsync.frames._filters import GroupNames, WalletIds, filters_of
+from nftsync.frames._filters import filters_of
 from nftsync.frames._source import (
     IN_JSON,
     Numbers,
@@ -37,21 +37,7 @@ from nftsync.frames._source import (
     positions,
     reading,
 )
-from nftsync.store.labels import ids_in
-
-__all__ = [
-    "WalletNames",
-    "collections",
-    "most_held",
-    "named_contracts",
-    "runs",
-    "token_changes",
-    "wallet_names",
-    "wallet_numbers",
-    "wallet_states",
-    "wallets",
-    "webhooks",
-]
+from nftsync.store.labels import GroupNames, WalletIds, ids_in
 
 
 @dataclass(frozen=True)
@@ -96,7 +82,7 @@ def wallet_numbers(source: Source, wallet: WalletIds) -> Numbers:
     if not (ids := ids_in(source.cursor, wallet)):
         return np.empty(0, dtype=np.int64)
     (numbers,) = source.columns(
-        f"SELECT wallet_no FROM wallets WHERE wallet_id {IN_JSON}",  # noqa: S608 - our own names
+        f"SELECT wallet_no FROM wallets WHERE wallet_id {IN_JSON}",
         [INTEGER],
         (json.dumps(ids),),
     )
@@ -276,7 +262,7 @@ def collections(
         filters = filters_of(source, contract=contract)
         condition, parameters = filters.where(key="no")
         wallet_no, token_no, amount = source.columns(
-            f"SELECT wallet_no, token_no, amount FROM balance_rows WHERE {condition}",  # noqa: S608 - our own names
+            f"SELECT wallet_no, token_no, amount FROM balance_rows WHERE {condition}",
             [INTEGER, INTEGER, TEXT],
             parameters,
         )

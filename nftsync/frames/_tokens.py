@@ -37,8 +37,6 @@ from nftsync.frames._source import (
 )
 from nftsync.records import CONTENT_COLUMNS
 
-__all__ = ["NAMING", "Tokens", "finished", "read_tokens", "tokens"]
-
 #: What tells people which token it is, beside its id.
 NAMING = ("contract_address", *CONTRACT_COLUMNS, "name")
 
@@ -150,8 +148,7 @@ def _undo(
     """Put back what later changes replaced, the newest first."""
     restored: dict[str, dict[int, str | int | None]] = {name: {} for name in content}
     for change, number, before in source.rows(
-        f"SELECT change_id, token_no, before FROM token_change_rows{where}"  # noqa: S608 - our own names
-        " ORDER BY change_id DESC",
+        f"SELECT change_id, token_no, before FROM token_change_rows{where} ORDER BY change_id DESC",
         parameters,
     ):
         for name, value in _decoded(change, before).items():
@@ -179,8 +176,7 @@ def _decoded(change: int, before: str) -> dict[str, str | int | None]:
 
 def _last_changes(source: Source, numbers: Numbers, where: str, parameters: Parameters) -> Times:
     changed, observed = source.columns(
-        f"SELECT token_no, observed_at FROM token_change_rows{where}"  # noqa: S608 - our own names
-        " ORDER BY change_id",
+        f"SELECT token_no, observed_at FROM token_change_rows{where} ORDER BY change_id",
         [INTEGER, TEXT],
         parameters,
     )

@@ -26,14 +26,13 @@ from nftsync.frames._columns import (
     times,
 )
 from nftsync.frames._contracts import names_contract
-from nftsync.frames._filters import GroupNames, WalletIds, filters_of
+from nftsync.frames._filters import filters_of
 from nftsync.frames._source import Numbers, Source, Store, positions, reading
 from nftsync.frames._tables import wallet_names, wallet_numbers
 from nftsync.frames._tokens import NAMING, read_tokens
 from nftsync.movements import Movement, pairs
+from nftsync.store.labels import GroupNames, WalletIds
 from nftsync.text import counted
-
-__all__ = ["Movements", "read_movements", "transfers"]
 
 Flags = npt.NDArray[np.bool_]
 
@@ -95,7 +94,7 @@ def read_movements(source: Source, tokens: Numbers | None) -> Movements:
     """
     where, parameters = source.restriction("tokens", "token_no", tokens)
     change, wallet, token, old, new, observed, webhook = source.columns(
-        f"SELECT {', '.join(_COLUMNS)} FROM balance_change_rows"  # noqa: S608 - our own names
+        f"SELECT {', '.join(_COLUMNS)} FROM balance_change_rows"
         f"{where or ' WHERE true'} AND baseline = 0 ORDER BY change_id",
         list(_COLUMNS.values()),
         parameters,
@@ -147,7 +146,7 @@ def _last_reads(source: Source, wallets: Numbers, at: Times) -> tuple[Times, Fla
     wanted = np.flatnonzero(np.bincount(wallets))  # np.unique hashes, which is slower
     where, parameters = source.restriction("wallets", "wallet_no", wanted)
     numbers, read, stored = source.columns(
-        "SELECT wallet_no, last_read_at, observed_at"  # noqa: S608 - our own names
+        "SELECT wallet_no, last_read_at, observed_at"
         f" FROM wallet_state_rows{where} ORDER BY state_id",
         [INTEGER, TEXT, TEXT],
         parameters,

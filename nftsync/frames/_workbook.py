@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from xlsxwriter import Workbook
     from xlsxwriter.worksheet import Worksheet
 
-__all__ = ["MOST_DIGITS", "Book", "CellKind", "Sheet", "check_fits", "sheet_name", "workbook"]
 
 #: What the cells of a column hold. `duration` is a number of days.
 CellKind: TypeAlias = ColumnKind | Literal["duration"]

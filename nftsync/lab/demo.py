@@ -23,7 +23,8 @@ from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.replay.config import ReplayConfig
-from nftsync.sandbox.server import Sandbox, SandboxServer
+from nftsync.sandbox.server import SandboxServer
+from nftsync.sandbox.webhooks import Sandbox
 from nftsync.store.database import connect_reader, over_keys
 from nftsync.store.mirror import Mirror
 from nftsync.store.wallets import WalletLine, register
@@ -31,8 +32,6 @@ from nftsync.times import now
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["NEW_WALLET", "TRANSFERS", "DemoResult", "happenings", "run_demo"]
 
 
 _SEED = 7

@@ -21,21 +21,6 @@ from nftsync.sandbox.world import World
 from nftsync.store.database import connect_reader, explained
 from nftsync.store.schema import open_store
 
-__all__ = [
-    "PORT",
-    "address_file",
-    "begin_afresh",
-    "begin_provider",
-    "create",
-    "held",
-    "in_use",
-    "is_demo",
-    "kept_address",
-    "provider_again",
-    "state_file",
-]
-
-
 #: In the header of the demo's databases (SQLite's application_id): they may be begun afresh.
 _MARK = 0x6E667464
 

@@ -23,8 +23,6 @@ from nftsync.store.mirror import Mirror
 from nftsync.store.wallets import WalletLine, register
 from nftsync.times import format_time, shifted
 
-__all__ = ["Year", "named", "picture", "play_year", "with_metadata"]
-
 _SEED = 7
 #: Reads; a week after the last one the demo begins, and what happened since is for it to find.
 _WEEKS = 52

@@ -35,8 +35,6 @@ from nftsync.provider.images import origin
 from nftsync.store.contracts import short_address
 from nftsync.whole_files import whole_file
 
-__all__ = ["Gallery", "gallery"]
-
 _TITLE = "NFTs"
 _MOST_PAGE_SIZE = 500
 #: NFTs in a notebook unless the caller says otherwise: the notebook keeps them, about 8 MB.

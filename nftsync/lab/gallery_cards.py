@@ -19,18 +19,6 @@ from nftsync.text import without_controls
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "Cards",
-    "Column",
-    "Images",
-    "Shown",
-    "addresses",
-    "cards_of",
-    "clean",
-    "configured_images",
-    "shown_of",
-]
-
 
 #: Most texts: nothing in them needs a closer look.
 _PLAIN = re.compile("[!-~]+(?: [!-~]+)*")

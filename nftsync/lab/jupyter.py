@@ -16,15 +16,6 @@ from nftsync.errors import NftsyncError
 from nftsync.lab.demo_provider import in_use, is_demo, provider_again
 from nftsync.text import interruptible
 
-__all__ = [
-    "copy_missing",
-    "notebook_environment",
-    "open_notebooks",
-    "require_notebook_extra",
-    "run_jupyter",
-    "shipped",
-]
-
 
 def shipped() -> list[Path]:
     """The notebooks that come with nftsync, in their order.
@@ -142,7 +133,8 @@ _PATIENCE = 15.0
 _LOOK_EVERY = 0.2
 #: It asks nothing, calls nobody, and prints only its address and what goes wrong.
 _QUIET = (
-    *("--log-level=WARN", "--LabApp.log_level=WARN"),
+    "--log-level=WARN",
+    "--LabApp.log_level=WARN",
     "--LabApp.news_url=None",
     "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     "--LabApp.extension_manager=readonly",
@@ -177,8 +169,12 @@ def run_jupyter(
         NftsyncError: it cannot be started, or ended by itself and not well.
     """
     command = [
-        *(sys.executable, "-m", "jupyterlab", *_QUIET),
-        *("--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={directory}"),
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        *_QUIET,
+        "--ServerApp.ip=127.0.0.1",
+        f"--ServerApp.root_dir={directory}",
         f"--ServerApp.open_browser={browser}",
     ]
     if port is not None:

@@ -12,8 +12,6 @@ from nftsync import settings
 from nftsync.errors import SettingsError
 from nftsync.lab.demo_provider import begin_afresh, is_demo, kept_address
 
-__all__ = ["database", "named_or_demo", "provider_address"]
-
 
 def provider_address(database: Path) -> str | None:
     """The address of the provider that a database was read from, as far as that is known.

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["load_ipython_extension", "unload_ipython_extension"]
 
 #: Cells do not wrap, whatever JupyterLab says of tables; marks upon marks stay within theirs; and
 #: `$` is no mathematics, which could be of any size.

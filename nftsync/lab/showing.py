@@ -21,18 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
-__all__ = [
-    "begin_charts",
-    "captions",
-    "headline",
-    "lasting",
-    "show_chart",
-    "show_figures",
-    "show_heading",
-    "show_pictures",
-    "show_table",
-    "window_start",
-]
 
 _MIMETYPE = "plotly_mimetype"
 

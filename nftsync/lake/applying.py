@@ -28,8 +28,6 @@ from nftsync.store.runs import Counts
 from nftsync.store.wallets import forget_answers, register
 from nftsync.times import shifted
 
-__all__ = ["ApplyReport", "Seen", "apply_bucket"]
-
 #: Tokens that are handed over together.
 _TOKENS_AT_ONCE = 50
 #: A row of `tokens`, and the greatest number of a read of this run that showed it.
@@ -131,7 +129,10 @@ def apply_bucket(order: Order, bucket: int) -> ApplyReport:
     greatest = order.greatest_ticket
     since = max(shifted(order.applied_at, -DAY), order.approved_at)
     with mirror_of(
-        *(lake, order.start, bucket, [*BALANCES, "balance_changes"]),
+        lake,
+        order.start,
+        bucket,
+        [*BALANCES, "balance_changes"],
         only={"balance_changes": f"observed_at > '{since}'"},
         greatest_ticket=greatest,
     ) as mirror:
@@ -218,10 +219,10 @@ def _renumber(connection: sqlite3.Connection, *numbered: tuple[str, str, int, in
     for table, column, first, stays in numbered:
         # By way of negative ones, so that no number is there twice at any time.
         connection.execute(
-            f"UPDATE {table} SET {column} = -({column} + ?) WHERE {column} > ?",  # noqa: S608 - our own names
+            f"UPDATE {table} SET {column} = -({column} + ?) WHERE {column} > ?",
             (first - 1 - stays, stays),
         )
-        connection.execute(f"UPDATE {table} SET {column} = -{column} WHERE {column} < 0")  # noqa: S608 - our own names
+        connection.execute(f"UPDATE {table} SET {column} = -{column} WHERE {column} < 0")
 
 
 def _shown(

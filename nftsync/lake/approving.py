@@ -13,8 +13,6 @@ from nftsync.lake.rows import BUCKET, bucket_of
 from nftsync.pull.reads import weight
 from nftsync.store.held_back import numbers_held, reads_of_held
 
-__all__ = ["read_held"]
-
 _pack = msgspec.msgpack.encode
 #: Reads that are applied in one transaction.
 _AT_ONCE = 100

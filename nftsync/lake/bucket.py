@@ -13,8 +13,6 @@ from nftsync.lake.rows import BUCKET, to_mirror
 from nftsync.lake.storage import Lake, Versions
 from nftsync.store.mirror import Mirror
 
-__all__ = ["BALANCES", "mirror_of"]
-
 #: What a mirror of a bucket needs to take in reads.
 BALANCES = ("wallets", "known_tokens", "balances", "removals", "present_states")
 

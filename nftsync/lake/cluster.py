@@ -28,8 +28,6 @@ from nftsync.provider.give_up import GiveUpRule
 from nftsync.provider.rate_limiter import RateLimiter
 from nftsync.threads import start_thread
 
-__all__ = ["Pace", "connected", "pace_of_worker", "paced"]
-
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 #: How long a scheduler may take, in seconds: to accept a client, to reach all workers, and at the

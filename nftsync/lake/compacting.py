@@ -14,15 +14,14 @@ from datetime import timedelta
 import msgspec
 
 from nftsync.lake.folder import private_files
-from nftsync.lake.ledger import LakeRun, Ledger
+from nftsync.lake.ledger import Ledger
+from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.reasons import explained
 from nftsync.lake.repair import repair_lake
 from nftsync.lake.rows import TABLES
 from nftsync.lake.storage import Commit, Lake, Overtaken, Versions
 from nftsync.text import progress_bar
 from nftsync.times import now, shifted
-
-__all__ = ["Compacted", "compact_lake"]
 
 #: How often a table is rewritten again where another wrote meanwhile.
 _MOST_ATTEMPTS = 5

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from nftsync.lake.creating import create_tables
 from nftsync.lake.folder import private_files
-from nftsync.lake.ledger import LakeRun, Ledger
+from nftsync.lake.ledger import Ledger
+from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.reasons import explained
 from nftsync.lake.rows import TABLES, from_database, to_mirror
 from nftsync.lake.storage import ADDED_IN, Commit, Lake, Overtaken, Versions
@@ -25,8 +26,6 @@ from nftsync.store.schema import reading
 from nftsync.text import progress_bar
 from nftsync.times import now
 from nftsync.whole_files import whole_file
-
-__all__ = ["export_lake", "import_database", "put_runs"]
 
 #: What a database is made of: its tokens are those of `tokens`, not of each bucket.
 _EXPORTED = [name for name in TABLES if name not in {"known_tokens", "contracts"}]
@@ -113,7 +112,7 @@ def _added_in(batches: Iterator[pa.RecordBatch], run_id: int) -> Iterator[pa.Rec
 
 
 def _history(connection: sqlite3.Connection, buckets: int) -> list[LakeRun]:
-    rows = connection.execute(f"SELECT {', '.join((*_RUN, *_SUMS))} FROM sync_runs")  # noqa: S608 - our own names
+    rows = connection.execute(f"SELECT {', '.join((*_RUN, *_SUMS))} FROM sync_runs")
     runs = []
     for row in rows:
         values = dict(zip((*_RUN, *_SUMS), row, strict=True))
@@ -188,7 +187,7 @@ def put_runs(connection: sqlite3.Connection, runs: Iterable[LakeRun]) -> None:
     own = [each for each in runs if each.kind != "import"]
     rows = [{**msgspec.structs.asdict(x), **msgspec.structs.asdict(x.counts)} for x in own]
     connection.executemany(
-        f"INSERT INTO sync_runs ({', '.join(columns)})"  # noqa: S608 - our own names
+        f"INSERT INTO sync_runs ({', '.join(columns)})"
         f" VALUES ({', '.join(f':{name}' for name in columns)})",
         [{name: row[name] for name in columns} for row in rows],
     )

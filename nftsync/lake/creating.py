@@ -18,8 +18,6 @@ from nftsync.lake.repair import repair_lake
 from nftsync.lake.rows import BUCKET, TABLES, schema_of
 from nftsync.lake.storage import ADDED_IN, STAGED, Lake
 
-__all__ = ["create_tables"]
-
 #: So many write at once, when a lake is new.
 _RIVALS = 4
 #: Seconds that they wait for each other.

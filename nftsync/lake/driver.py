@@ -23,7 +23,8 @@ from nftsync.errors import CutOff, InputError, SyncRunning
 from nftsync.lake.applying import ApplyReport, apply_bucket
 from nftsync.lake.approving import read_held
 from nftsync.lake.cluster import pace_of_worker, paced
-from nftsync.lake.ledger import LakeRun, Ledger
+from nftsync.lake.ledger import Ledger
+from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.merging import (
     NAMES,
     MergeReport,
@@ -56,8 +57,6 @@ from nftsync.store.wallets import WalletLine
 from nftsync.text import progress_bar
 from nftsync.threads import Failures
 from nftsync.times import now
-
-__all__ = ["Driver"]
 
 _T = TypeVar("_T")
 #: How often a run begins its writing anew where another's worker wrote meanwhile.
@@ -114,7 +113,11 @@ class Driver:
     def paced(self, config: ClientConfig) -> AbstractContextManager[None]:
         """Let the workers read together as fast as one machine would, for a block."""
         return paced(
-            *(self._client, _pace_of(self._run), self._lake.root, config, self._interrupted),
+            self._client,
+            _pace_of(self._run),
+            self._lake.root,
+            config,
+            self._interrupted,
             on_failure=self._failures.of("the shared rate limit"),
         )
 
@@ -228,7 +231,9 @@ class Driver:
         if order.limits is None:
             return Decision()
         past = PastOfLake(
-            *(self._lake, order.start, [report.known for report in reports]),
+            self._lake,
+            order.start,
+            [report.known for report in reports],
             approved_at=self._run.approved_at,
             runs={run.run_id: run.started_at for run in self._ledger.runs()},
             started_at=self._run.started_at,

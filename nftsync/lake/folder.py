@@ -25,8 +25,6 @@ import pyarrow.parquet as pq
 
 from nftsync.whole_files import sync_to_disk
 
-__all__ = ["TableLog", "is_folder", "locked", "make_folder", "private_files", "sync_table"]
-
 _log = logging.getLogger(__name__)
 _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")

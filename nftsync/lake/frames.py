@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     import dask.dataframe as dd
     import pandas as pd
 
-__all__ = ["LakeAddress", "Pinned", "changes", "holdings", "pinned", "tokens", "versions"]
 
 #: A folder, or an address that Delta knows.
 LakeAddress: TypeAlias = "str | os.PathLike[str]"

@@ -15,8 +15,6 @@ from nftsync.lake.rows import BUCKET
 from nftsync.store.held_back import Held, held_rows
 from nftsync.store.labels import ids_named
 
-__all__ = ["HeldInLake", "count_held", "find_held"]
-
 _TABLES = ("contracts", "wallets", "known_tokens", "removals")
 _COLUMNS = ("wallet_id", "token_id", "old_amount", "emptied", "observed_at", BUCKET)
 

@@ -24,8 +24,6 @@ from nftsync.lake.storage import Lake, Versions
 from nftsync.threads import start_thread
 from nftsync.times import now
 
-__all__ = ["LakeRun", "Ledger"]
-
 _log = logging.getLogger(__name__)
 #: What holds a lake without being a run: it leaves no row behind, and an interrupted run
 #: before it can still be resumed.
@@ -59,7 +57,8 @@ class Ledger:
         if self.problem is not None:
             _log.warning(
                 "%s: %s; the entry before it is shown. `nftsync lake sync` repairs it.",
-                *(self._lake.url, self.problem),
+                self._lake.url,
+                self.problem,
             )
 
     def finished(self, run_id: int | None = None) -> LakeRun:

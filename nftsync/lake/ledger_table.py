@@ -19,8 +19,6 @@ from nftsync.lake.reasons import STORE_ERRORS
 from nftsync.lake.storage import Lake, Versions
 from nftsync.store.runs import Counts
 
-__all__ = ["GREATEST", "LakeRun", "LedgerTable"]
-
 #: The name of the digest in what Delta records with a version.
 _DIGEST = "nftsync_rows"
 _DAMAGED = "the newest entry of its ledger is damaged, as a power cut may leave it"
@@ -147,7 +145,8 @@ class LedgerTable:
         # A change is of the version that was read, or it is none: where the table has no rows yet,
         # Delta would otherwise let two through.
         write_deltalake(
-            *(table, rows),
+            table,
+            rows,
             mode="overwrite",
             schema_mode=None if same else "overwrite",
             commit_properties=CommitProperties(

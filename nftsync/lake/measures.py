@@ -22,18 +22,16 @@ from nftsync.frames._amounts import AmountKind
 from nftsync.frames._columns import TEXT, coded, text
 from nftsync.frames._concentration import check_grouping, ranked
 from nftsync.frames._contracts import contract_groups, contract_keys
-from nftsync.frames._filters import WalletIds
 from nftsync.frames._given import ADDRESSES, given_holdings, text_column
 from nftsync.frames._overlap import Shared, compared, shared
 from nftsync.frames._source import reading
 from nftsync.frames._tables import most_held, named_contracts
 from nftsync.lake.frames import LakeAddress, holdings, pinned, tokens
-from nftsync.store.labels import given_wallets, ids_named
+from nftsync.store.labels import WalletIds, given_wallets, ids_named
 
 if TYPE_CHECKING:
     import dask.dataframe as dd
 
-__all__ = ["collections", "concentration", "overlap"]
 
 #: What a measure takes: a lake, or a Dask DataFrame of holdings.
 Held: TypeAlias = "LakeAddress | dd.DataFrame"

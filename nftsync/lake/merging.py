@@ -30,8 +30,6 @@ from nftsync.store.contracts import (
 from nftsync.store.mirror import Mirror
 from nftsync.store.tokens import TokenBatch, compose, listed_fields
 
-__all__ = ["NAMES", "MergeReport", "merge_tokens", "name_contracts", "spread_tokens"]
-
 #: The target of what is said of contracts, by their tokens' names.
 NAMES = -2
 _AT_ONCE = 1_000
@@ -167,14 +165,14 @@ def _read_of(order: Order, row: Sequence[Any], ticket: int) -> WalletRead:
 def _corrections(connection: sqlite3.Connection) -> Iterator[tuple[int, int, bytes]]:
     """The rows of tokens that are other than a bucket knows them, for that bucket or all."""
     select = TABLES["tokens"].select
-    changed = f"{select} WHERE t.token_no IN (SELECT token_no FROM token_change_rows)"  # noqa: S608 - our own names
+    changed = f"{select} WHERE t.token_no IN (SELECT token_no FROM token_change_rows)"
     for row in connection.execute(changed):
         yield EVERYBODY, 0, _pack(row)
     beside = select.replace(
         " FROM tokens t", ", seen.source, seen.row FROM temp.seen JOIN tokens t USING (token_id)"
     )
     for *row, source, packed in connection.execute(
-        f"{beside} WHERE t.token_no NOT IN (SELECT token_no FROM token_change_rows)"  # noqa: S608 - our own names
+        f"{beside} WHERE t.token_no NOT IN (SELECT token_no FROM token_change_rows)"
     ):
         if _differ(row, _unpack(packed)):
             yield source, 0, _pack(row)
@@ -248,11 +246,14 @@ def _correct(connection: sqlite3.Connection, row: _Row, known: _Row) -> None:
     columns = dict(zip(_COLUMNS, row, strict=True))
     other = row[_CONTENT] != known[_CONTENT]
     taken = [
-        *(*CONTENT_COLUMNS, "first_seen_at", "updated_at", "detailed"),
+        *CONTENT_COLUMNS,
+        "first_seen_at",
+        "updated_at",
+        "detailed",
         *(("ticket", "changed_ticket") if other else ()),
     ]
     assignments = ", ".join(f"{name} = :{name}" for name in taken)
-    connection.execute(f"UPDATE tokens SET {assignments} WHERE token_id = :token_id", columns)  # noqa: S608 - our own names
+    connection.execute(f"UPDATE tokens SET {assignments} WHERE token_id = :token_id", columns)
     connection.execute(
         "INSERT OR REPLACE INTO token_sources SELECT token_no, :list_ticket, :list_fields,"
         " :detail_ticket, :detail_fields FROM tokens"

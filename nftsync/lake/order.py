@@ -15,17 +15,6 @@ from nftsync.lake.storage import Commit, Lake, Versions
 from nftsync.provider.client import ClientConfig
 from nftsync.pull.removal_decision import Decision, RemovalLimits
 
-__all__ = [
-    "EVERYBODY",
-    "REPORT",
-    "Order",
-    "Report",
-    "Step",
-    "hand_over",
-    "report_of",
-    "whole_or_refused",
-]
-
 #: The steps of a run, in their order: the wallets that it reads; what the provider answered; what
 #: tokens it showed; how tokens differ from what a bucket knows; how their names count.
 Step: TypeAlias = Literal["plan", "read", "apply", "merge", "spread", "name"]

@@ -20,8 +20,6 @@ from nftsync.records import CONTENT_COLUMNS, Removals
 from nftsync.store import removals
 from nftsync.times import now, shifted
 
-__all__ = ["DAY", "Known", "PastOfLake", "last_numbers", "of_all_buckets"]
-
 DAY = timedelta(hours=24)
 _METADATA = set(CONTENT_COLUMNS[removals.NAME : CONTENT_COLUMNS.index("extra")])
 
@@ -76,7 +74,7 @@ class _Numbers:
 
     def __init__(self, connection: sqlite3.Connection, table: str, number: str, key: str) -> None:
         self._execute = connection.execute
-        self._query = f"SELECT {key} FROM {table} WHERE {number} = ?"  # noqa: S608 - our own names
+        self._query = f"SELECT {key} FROM {table} WHERE {number} = ?"
         self._known: dict[int, int] = {}
 
     def __call__(self, number: int) -> int:

@@ -34,8 +34,6 @@ from nftsync.store.mirror import Mirror, Transaction
 from nftsync.store.wallets import WalletLine, tracked_numbers
 from nftsync.times import now, shifted
 
-__all__ = ["ReadReport", "plan_of", "read_bucket", "reads_of"]
-
 _pack = msgspec.msgpack.encode
 _unpack_read: msgspec.msgpack.Decoder[Read] = msgspec.msgpack.Decoder(Read)
 _unpack_lines = msgspec.msgpack.Decoder(list[tuple[str, str | None, str | None]])
@@ -135,7 +133,10 @@ def read_bucket(
     since = max(shifted(now(), -DAY), order.approved_at)
     with (
         mirror_of(
-            *(lake, order.start, bucket, [*BALANCES, "balance_changes"]),
+            lake,
+            order.start,
+            bucket,
+            [*BALANCES, "balance_changes"],
             only={"balance_changes": f"observed_at > '{since}'"},
             greatest_ticket=order.greatest_ticket,
         ) as mirror,

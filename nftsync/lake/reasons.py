@@ -16,8 +16,6 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from nftsync.errors import InputError, StoreError
 from nftsync.text import without_controls
 
-__all__ = ["ADDRESSES", "STORE_ERRORS", "checked_address", "explained", "reason_of"]
-
 #: What Delta raises where a table or its store cannot be used.
 STORE_ERRORS = (DeltaError, OSError, pa.ArrowInvalid)
 #: What an address may be.

@@ -11,8 +11,6 @@ from nftsync.lake.ledger_table import LedgerTable
 from nftsync.lake.rows import TABLES
 from nftsync.lake.storage import Lake, Versions
 
-__all__ = ["repair_lake"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -16,17 +16,6 @@ import pyarrow as pa
 
 from nftsync.records import CONTENT_COLUMNS
 
-__all__ = [
-    "BUCKET",
-    "TABLES",
-    "Table",
-    "bucket_of",
-    "from_database",
-    "from_mirror",
-    "schema_of",
-    "to_mirror",
-]
-
 #: The column that all tables but the ledger have beside their own: which bucket a row is in.
 BUCKET = "bucket"
 #: Rows that are Python objects at once.
@@ -67,7 +56,7 @@ def _texts(*names: str) -> dict[str, pa.DataType]:
 def _insert(table: str, columns: Iterable[str], **values: str) -> str:
     names = [*values, *columns]
     taken = ", ".join([*values.values(), *(f":{name}" for name in columns)])
-    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({taken})"  # noqa: S608 - our own names
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({taken})"
 
 
 _WALLET_NO = "(SELECT wallet_no FROM wallets WHERE wallet_id = :wallet_id)"
@@ -135,7 +124,7 @@ _KEEP_SOURCES = (
 )
 _TOKENS = Table(
     {**_TOKEN, **_SOURCES},
-    f"SELECT {_of('t', _TOKEN)}, {_of('s', _SOURCES)}"  # noqa: S608 - our own names
+    f"SELECT {_of('t', _TOKEN)}, {_of('s', _SOURCES)}"
     " FROM tokens t LEFT JOIN token_sources s USING (token_no)",
     (
         _insert("tokens", _TOKEN),
@@ -146,7 +135,7 @@ _TOKENS = Table(
 
 _STATES = Table(
     {"wallet_id": _TEXT, **_STATE},
-    f"SELECT w.wallet_id, {_of('s', _STATE)}"  # noqa: S608 - our own names
+    f"SELECT w.wallet_id, {_of('s', _STATE)}"
     " FROM wallet_state_rows s JOIN wallets w USING (wallet_no)",
     (_insert("wallet_state_rows", _STATE, wallet_no=_WALLET_NO),),
     "wallet_id",
@@ -155,12 +144,12 @@ _STATES = Table(
 
 def _copied(table: str, columns: Mapping[str, pa.DataType]) -> Table:
     """A table that is as it is in a mirror, all in one bucket."""
-    query = f"SELECT {', '.join(columns)} FROM {table}"  # noqa: S608 - our own names
+    query = f"SELECT {', '.join(columns)} FROM {table}"
     return Table(columns, query, (_insert(table, columns),), "")
 
 
 _CONTRACT = _texts(
-    *("contract", "contract_address", "given_name", "file_name", "guessed_name", "names_seen")
+    "contract", "contract_address", "given_name", "file_name", "guessed_name", "names_seen"
 )
 _WEBHOOK = {
     **_texts("webhook_id", "organization_id", "action", "resource_type", "resource_id"),
@@ -182,21 +171,21 @@ _RESOURCE = {**_texts("resource_type", "resource_id", "body", "fetched_at"), "ti
 TABLES: dict[str, Table] = {
     "wallets": Table(
         _WALLET,
-        f"SELECT {', '.join(_WALLET)} FROM wallets",  # noqa: S608 - our own names
+        f"SELECT {', '.join(_WALLET)} FROM wallets",
         (_insert("wallets", _WALLET),),
         "wallet_id",
     ),
     "known_tokens": _TOKENS._replace(key=BUCKET),
     "balances": Table(
         {"wallet_id": _TEXT, "token_id": _TEXT, **_BALANCE},
-        f"SELECT w.wallet_id, t.token_id, {_of('b', _BALANCE)} FROM balance_rows b {_BY_IDS}",  # noqa: S608 - our own names
+        f"SELECT w.wallet_id, t.token_id, {_of('b', _BALANCE)} FROM balance_rows b {_BY_IDS}",
         (_insert("balance_rows", _BALANCE, wallet_no=_WALLET_NO, token_no=_TOKEN_NO),),
         "wallet_id",
     ),
     "removals": Table(
         {"wallet_id": _TEXT, "token_id": _TEXT, **_REMOVAL},
         # A token that was read by its id stands under no wallet.
-        f"SELECT coalesce(w.wallet_id, '') AS wallet_id, t.token_id, {_of('r', _REMOVAL)}"  # noqa: S608 - our own names
+        f"SELECT coalesce(w.wallet_id, '') AS wallet_id, t.token_id, {_of('r', _REMOVAL)}"
         " FROM removal_rows r LEFT JOIN wallets w USING (wallet_no) JOIN tokens t USING (token_no)",
         (
             _insert(
@@ -210,7 +199,7 @@ TABLES: dict[str, Table] = {
     ),
     "balance_changes": Table(
         {"wallet_id": _TEXT, "token_id": _TEXT, **_CHANGE},
-        f"SELECT w.wallet_id, t.token_id, {_of('c', _CHANGE)} FROM balance_change_rows c {_BY_IDS}",  # noqa: S608 - our own names
+        f"SELECT w.wallet_id, t.token_id, {_of('c', _CHANGE)} FROM balance_change_rows c {_BY_IDS}",
         (_insert("balance_change_rows", _CHANGE, wallet_no=_WALLET_NO, token_no=_TOKEN_NO),),
         "wallet_id",
         log=True,
@@ -222,7 +211,7 @@ TABLES: dict[str, Table] = {
     "tokens": _TOKENS,
     "token_changes": Table(
         {"token_id": _TEXT, **_TOKEN_CHANGE},
-        f"SELECT t.token_id, {_of('c', _TOKEN_CHANGE)}"  # noqa: S608 - our own names
+        f"SELECT t.token_id, {_of('c', _TOKEN_CHANGE)}"
         " FROM token_change_rows c JOIN tokens t USING (token_no)",
         (_insert("token_change_rows", _TOKEN_CHANGE, token_no=_TOKEN_NO),),
         "token_id",
@@ -250,7 +239,7 @@ def from_mirror(
         bucket: which bucket they are in.
         where: which of them, as the end of the table's query.
     """
-    query = f"SELECT {bucket}, * FROM ({TABLES[name].select} {where})"  # noqa: S608 - our own names
+    query = f"SELECT {bucket}, * FROM ({TABLES[name].select} {where})"
     return _batches(connection, query, schema_of(name))
 
 
@@ -275,7 +264,7 @@ _KNOWN = f"""
             UNION SELECT wallet_no, token_no FROM removal_rows
         ) LEFT JOIN wallets USING (wallet_no) JOIN tokens USING (token_no)
     ) k JOIN ({_TOKENS.select}) t USING (token_id)
-"""  # noqa: S608 - our own names
+"""
 
 
 def from_database(
@@ -294,7 +283,7 @@ def from_database(
         query = _KNOWN
     else:
         bucket = f"bucket_of({table.key})" if table.key else "0"
-        query = f"SELECT {bucket}, * FROM ({table.select})"  # noqa: S608 - our own names
+        query = f"SELECT {bucket}, * FROM ({table.select})"
     return _batches(connection, query, schema_of(name))
 
 

@@ -15,7 +15,8 @@ from nftsync.lake.cluster import connected
 from nftsync.lake.creating import create_tables
 from nftsync.lake.driver import Driver
 from nftsync.lake.folder import private_files
-from nftsync.lake.ledger import LakeRun, Ledger
+from nftsync.lake.ledger import Ledger
+from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.reasons import explained
 from nftsync.lake.storage import Lake
 from nftsync.provider.client import ClientConfig
@@ -25,8 +26,6 @@ from nftsync.pull.result import (
 )
 from nftsync.text import interruptible
 from nftsync.threads import Failures
-
-__all__ = ["Where", "approve_in_lake", "sync_lake"]
 
 _PORTS = {"http": ":80", "https": ":443"}
 
@@ -77,7 +76,9 @@ def sync_lake(
 
     def begin(ledger: Ledger, interrupted: threading.Event) -> LakeRun:
         return ledger.begin(
-            *(_digest(request), where.buckets, where.silence),
+            _digest(request),
+            where.buckets,
+            where.silence,
             provider=_normalized(config.base_url),
             resume=request.resume,
             interrupted=interrupted,

@@ -9,14 +9,21 @@ import msgspec
 from nftsync.errors import SettingsError
 from nftsync.provider.client import ClientConfig
 from nftsync.pull.api import client_config
-from nftsync.settings import KEYS, load
-
-__all__ = ["completed", "names_of_own", "shared_part"]
+from nftsync.settings import load
+from nftsync.settings.keys import KEYS
 
 #: What the driver sends. All else belongs to a machine: credentials, the proxy and certificates.
 _SHARED = (
-    *("base_url", "rate_limit", "timeout", "attempts", "first_wait", "max_bytes", "max_entries"),
-    *("large_bytes", "ignore_fields", "paging"),
+    "base_url",
+    "rate_limit",
+    "timeout",
+    "attempts",
+    "first_wait",
+    "max_bytes",
+    "max_entries",
+    "large_bytes",
+    "ignore_fields",
+    "paging",
 )
 _OWN = tuple(name for name in ClientConfig.__struct_fields__ if name not in _SHARED)
 

@@ -19,14 +19,13 @@ from nftsync.frames._source import reading
 from nftsync.lake.copies import put_runs
 from nftsync.lake.frames import LakeAddress, Pinned, pinned
 from nftsync.lake.held import count_held
-from nftsync.lake.ledger import LakeRun, Ledger
+from nftsync.lake.ledger import Ledger
+from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.reasons import explained
 from nftsync.store.held_back import Held
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["LakeStatus", "TableSize", "freshness", "status_of"]
 
 
 def freshness(lake: LakeAddress, run: int | None = None) -> pd.DataFrame:

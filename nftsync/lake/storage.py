@@ -35,8 +35,6 @@ from nftsync.lake.folder import is_folder, sync_table
 from nftsync.lake.reasons import ADDRESSES, checked_address
 from nftsync.lake.rows import BUCKET, TABLES, schema_of
 
-__all__ = ["ADDED_IN", "STAGED", "Commit", "Lake", "Overtaken", "Versions"]
-
 #: Which run added a row to a log.
 ADDED_IN = "added_in"
 #: In what Delta tells of a commit, which write it was.
@@ -241,7 +239,7 @@ class Lake:
         schema = pa.schema(table.schema())
         if columns:
             schema = pa.schema([schema.field(column) for column in columns])
-        query = f"SELECT {', '.join(schema.names)} FROM rows WHERE {where}"  # noqa: S608 - our own names
+        query = f"SELECT {', '.join(schema.names)} FROM rows WHERE {where}"
         found = QueryBuilder(_READER).register("rows", table).execute(query)
         yield from pa.RecordBatchReader.from_stream(found).cast(schema)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nftsync.lake.ledger import LakeRun, Ledger
+from nftsync.lake.ledger import Ledger
+from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.reasons import explained
 from nftsync.lake.run import Where, sync_lake
 from nftsync.lake.storage import Lake
@@ -11,8 +12,6 @@ from nftsync.pull.list_files import read_collections_file, read_wallets_file
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.settings import Settings
-
-__all__ = ["runs_of", "sync_with"]
 
 
 def sync_with(

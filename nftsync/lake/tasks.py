@@ -12,8 +12,6 @@ from distributed.scheduler import KilledWorker
 from nftsync.errors import CutOff
 from nftsync.threads import start_thread
 
-__all__ = ["each_bucket"]
-
 _T = TypeVar("_T")
 #: How often a task is given out again whose workers all died.
 _MOST_KILLED = 3

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 from nftsync.errors import ReadError, UnusableAnswer
 
-__all__ = ["Gunzip", "NoRoom", "Room", "gunzip", "pass_over"]
-
 #: Of the body of a response that is no success, so much is read to keep the connection.
 _REFUSAL_BYTES = 64 * 1024
 

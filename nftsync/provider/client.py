@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from nftsync.provider.lists import Balances
     from nftsync.provider.network import Network
 
-__all__ = ["Access", "Call", "Client", "ClientConfig"]
 
 _T = TypeVar("_T")
 

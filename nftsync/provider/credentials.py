@@ -20,8 +20,6 @@ from typing import IO, cast
 
 from nftsync.errors import SettingsError
 
-__all__ = ["Auth", "without_our_settings"]
-
 #: What a token command may print, in bytes.
 _LONGEST_OUTPUT = 64 * 1024
 _COMMAND = "token_command (NFTSYNC_TOKEN_COMMAND)"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 
-__all__ = ["GiveUpRule"]
-
 #: Responses from the beginning that are all refusals, and requests in a row without a connection.
 _REFUSALS = 20
 _UNANSWERED = 50

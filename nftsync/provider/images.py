@@ -17,8 +17,6 @@ from typing import Final, NamedTuple
 
 from nftsync.errors import InputError
 
-__all__ = ["DEFAULT_GATEWAY", "ImageAddress", "image_address", "origin"]
-
 DEFAULT_GATEWAY: Final = "https://ipfs.io/ipfs/"
 
 _MOST_CHARACTERS = 2048
@@ -34,8 +32,17 @@ _LABEL = re.compile(r"[a-z0-9_-]{1,63}")
 _WITH_PORT = re.compile(r":[0-9]+$")
 #: Ends of names that no public registry has: RFC 6761, 6762 (appendix G) and 8375, Kubernetes.
 _PRIVATE_NAMES = (
-    *(".localhost", ".local", ".localdomain", ".home.arpa", ".svc"),
-    *(".internal", ".intranet", ".private", ".corp", ".home", ".lan"),
+    ".localhost",
+    ".local",
+    ".localdomain",
+    ".home.arpa",
+    ".svc",
+    ".internal",
+    ".intranet",
+    ".private",
+    ".corp",
+    ".home",
+    ".lan",
 )
 #: Networks of version 6 whose last 32 bits are an address of version 4.
 _HOLD_VERSION_4 = tuple(

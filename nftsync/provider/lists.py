@@ -18,8 +18,6 @@ from nftsync.provider.transport import Response
 from nftsync.provider.wire import WalletPage, decode_wallet, each_token_once
 from nftsync.records import Effort, Entry
 
-__all__ = ["Balances", "Lists"]
-
 #: Pages of one wallet; a cursor that never ends is a fault, not a large wallet.
 _MOST_PAGES = 10_000
 #: Servers refuse longer addresses.

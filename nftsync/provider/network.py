@@ -16,7 +16,6 @@ from nftsync.errors import SettingsError
 if TYPE_CHECKING:
     from nftsync.provider.client import ClientConfig
 
-__all__ = ["Network", "Proxy", "network_of"]
 
 _T = TypeVar("_T")
 

@@ -9,8 +9,6 @@ from collections import deque
 
 from nftsync.errors import Stopped
 
-__all__ = ["RateLimiter", "Slots"]
-
 #: How long a request that waits may overlook that its client was stopped, in seconds.
 _SLICE = 0.25
 #: Seconds between two requests; what is longer is more than the clock's functions take.

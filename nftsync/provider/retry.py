@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import httpx
 
-from nftsync import __version__
 from nftsync.errors import (
     AccessRefused,
     NoConnection,
@@ -28,8 +27,7 @@ from nftsync.provider.give_up import GiveUpRule
 from nftsync.provider.rate_limiter import Slots
 from nftsync.provider.transport import HTTPS_HINT, Response, Transports
 from nftsync.records import Effort
-
-__all__ = ["Exchange", "retry_after"]
+from nftsync.version import __version__
 
 _T = TypeVar("_T")
 

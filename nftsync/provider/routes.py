@@ -19,8 +19,6 @@ from nftsync.errors import SettingsError
 from nftsync.records import are_uuids, normalize_uuid
 from nftsync.text import toml_key
 
-__all__ = ["Paging", "Route", "RouteKind", "Routes", "merged", "named_ids", "path_for"]
-
 RouteKind: TypeAlias = Literal["token", "wallet", "object", "sync"]
 
 _PLACE = "{resourceId}"

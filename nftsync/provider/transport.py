@@ -27,8 +27,6 @@ from nftsync.provider.network import Network
 from nftsync.provider.wire import CutShort
 from nftsync.threads import start_thread
 
-__all__ = ["HTTPS_HINT", "Response", "Transports"]
-
 #: A connection that was idle for longer is not used again, in seconds.
 _LONGEST_IDLE = 30.0
 #: Seconds for each of connecting and the TLS handshake. Some servers without TLS leave a handshake

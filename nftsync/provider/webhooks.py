@@ -21,19 +21,6 @@ from nftsync.errors import InputError
 from nftsync.records import normalize_uuid
 from nftsync.text import DEEPEST_JSON, nests_too_deeply, repeated_key
 
-__all__ = [
-    "HEADER",
-    "Accepted",
-    "Reason",
-    "Refused",
-    "Unusable",
-    "Webhook",
-    "read_webhook",
-    "sign",
-    "verify",
-]
-
-
 #: The header that carries the signature.
 HEADER = "x-service-webhook-hmac"
 

@@ -22,15 +22,6 @@ from nftsync.errors import UnusableAnswer
 from nftsync.records import Content, Entry, are_uuids
 from nftsync.text import DEEPEST_JSON, nests_too_deeply, repeated_key
 
-__all__ = [
-    "CutShort",
-    "WalletPage",
-    "check_object",
-    "decode_token",
-    "decode_wallet",
-    "each_token_once",
-]
-
 _Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 

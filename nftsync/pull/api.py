@@ -21,8 +21,6 @@ from nftsync.store.wallets import WalletLine
 from nftsync.text import quoted
 from nftsync.times import parse_duration
 
-__all__ = ["client_config", "removal_limits", "sync", "sync_with"]
-
 #: Wallets that an error lists.
 _LISTED = 3
 

@@ -15,8 +15,6 @@ from nftsync.records import normalize_uuid
 from nftsync.store.contracts import contract_key
 from nftsync.store.wallets import WalletLine
 
-__all__ = ["ListFile", "Row", "read_collections_file", "read_list_file", "read_wallets_file"]
-
 #: A wallets file's columns, and what else they may be called: as in the tables.
 _WALLET = {"wallet_id": (), "label": ("wallet_label",), "group": ("wallet_group",)}
 #: Those of a collections file.

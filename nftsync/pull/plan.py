@@ -25,16 +25,6 @@ from nftsync.store.wallets import (
 )
 from nftsync.times import format_time, now
 
-__all__ = [
-    "SyncRequest",
-    "begin",
-    "name_collections",
-    "register_all",
-    "unread_tokens",
-    "unread_wallets",
-]
-
-
 #: Tokens that are looked up at once.
 _STEP = 2_000
 #: Wallets or names that one transaction registers; about 15 ms. More would keep the inbox waiting.
@@ -92,7 +82,10 @@ def begin(mirror: Mirror, request: SyncRequest) -> runs.Run:
     reads_all = has_all_tracked(mirror.connection, plan)
     with mirror.transaction() as transaction:
         return runs.start_run(
-            *(transaction.connection, "sync", mirror.numbers.take(), started_at),
+            transaction.connection,
+            "sync",
+            mirror.numbers.take(),
+            started_at,
             plan=plan,
             with_tokens=request.tokens,
             reads_all=reads_all,
@@ -150,7 +143,8 @@ def unread_tokens(connection: sqlite3.Connection, run: runs.Run) -> tuple[int, I
         "SELECT DISTINCT b.token_no FROM json_each(?1) k"
         " JOIN balance_rows b ON b.wallet_no = k.value LEFT JOIN token_sources s USING (token_no)"
         " WHERE coalesce(s.detail_ticket, 0) < ?2 ORDER BY b.token_no",
-        *(run.plan, run.first_sequence),
+        run.plan,
+        run.first_sequence,
     )
     numbers = array("q", (row[0] for row in rows))
     query = "SELECT t.token_id FROM json_each(?) k JOIN tokens t ON t.token_no = k.value"

@@ -14,8 +14,6 @@ from nftsync.pull.turns import Turns
 from nftsync.records import SequenceNumbers
 from nftsync.threads import start_thread
 
-__all__ = ["Pool"]
-
 _Task = TypeVar("_Task", bound=AnyTask)
 _Read = TypeVar("_Read", bound=AnyRead)
 #: A read that has been begun; see `read`.

@@ -40,8 +40,6 @@ from nftsync.pull.reads import Read, Reader, Task
 from nftsync.records import SequenceNumbers
 from nftsync.threads import start_thread
 
-__all__ = ["Process", "child_main"]
-
 _log = logging.getLogger("nftsync.sync")
 
 #: The size of a frame in list entries, about, and the time after which a smaller one is sent.
@@ -124,7 +122,11 @@ class Process(Reader[Task, Read]):
             self._child = subprocess.Popen(  # noqa: S603 - this very program
                 # Safe path (-P): nothing is imported from whatever folder we stand in.
                 [
-                    *(sys.executable, "-P", "-c", _CHILD, str(Path(__file__).parents[2])),
+                    sys.executable,
+                    "-P",
+                    "-c",
+                    _CHILD,
+                    str(Path(__file__).parents[2]),
                     *map(str, numbers),
                 ],
                 stdin=subprocess.DEVNULL,

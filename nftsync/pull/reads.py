@@ -21,22 +21,6 @@ from nftsync.records import (
     WalletRead,
 )
 
-__all__ = [
-    "AnyRead",
-    "AnyTask",
-    "ObjectTask",
-    "Read",
-    "Reader",
-    "Subject",
-    "Task",
-    "TokenTask",
-    "WalletTask",
-    "afresh",
-    "read",
-    "subject_of",
-    "weight",
-]
-
 #: What may wait to be taken, in list entries: some tens of megabytes, however large wallets are.
 _MOST_ENTRIES = 10_000
 #: Tasks that are taken ahead, so that there is work while the caller writes.

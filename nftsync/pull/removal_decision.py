@@ -21,17 +21,6 @@ from nftsync.exact_sum import exact, is_zero
 from nftsync.movements import Movement, explained
 from nftsync.records import Removals
 
-__all__ = [
-    "Change",
-    "Decision",
-    "FirstRead",
-    "History",
-    "Part",
-    "RemovalLimits",
-    "Rename",
-    "decide",
-]
-
 #: Removals from this many wallets count, however little each of them held.
 _MANY_WALLETS = 20
 #: If this many tokens of a contract with different names get one name, it counts as no name.

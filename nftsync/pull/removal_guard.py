@@ -32,8 +32,6 @@ from nftsync.store.database import explained
 from nftsync.store.mirror import Transaction
 from nftsync.times import now
 
-__all__ = ["RemovalGuard"]
-
 #: Waiting reads take this much memory at most, in bytes, and a file without a name beyond that.
 _IN_MEMORY = 16 * 1024 * 1024
 #: For so long, in seconds, the number of balances held 24 hours ago is not counted again.

@@ -12,17 +12,6 @@ import msgspec
 from nftsync.store.runs import Run, RunStatus
 from nftsync.text import counted
 
-__all__ = [
-    "BalanceCounts",
-    "Failure",
-    "Resumed",
-    "SyncResult",
-    "TokenCounts",
-    "WalletCounts",
-    "of_one_kind",
-]
-
-
 #: How many failures Jupyter shows.
 _SHOWN = 20
 #: What differs between errors of one kind: where in an answer it was, and for how long to wait.

@@ -29,8 +29,6 @@ from nftsync.store.held_back import HELD_BACK
 from nftsync.store.mirror import BatchSize, Mirror, Transaction
 from nftsync.text import interruptible, progress_bar
 
-__all__ = ["WORTH_A_PROCESS", "SyncRun", "sync_wallets"]
-
 #: So many wallets are worth the fifth of a second that a reading process takes to start.
 WORTH_A_PROCESS = 500
 #: Reads wait at most this long to be written together, in seconds.
@@ -320,7 +318,10 @@ class SyncRun:
             if self._guard is None:
                 removals.approve_all(transaction.connection)
             runs.finish_run(
-                *(transaction.connection, self._run, status, self._error),
+                transaction.connection,
+                self._run,
+                status,
+                self._error,
                 resumable=self._resumable,
             )
         return SyncResult.of(self._run, status, list(self._failures.values()), self._error)

@@ -8,8 +8,6 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Generic, TypeVar
 
-__all__ = ["Turns"]
-
 _Task = TypeVar("_Task")
 _Begun = TypeVar("_Begun")
 

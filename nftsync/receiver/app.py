@@ -20,8 +20,6 @@ from nftsync.receiver.committer import Committer
 from nftsync.receiver.telemetry import Backlog, Metrics
 from nftsync.store.inbox import Delivery
 
-__all__ = ["close_app", "create_app", "refuse_webhooks"]
-
 _log = logging.getLogger("nftsync.receiver")
 
 #: Bytes; a webhook is a few hundred.

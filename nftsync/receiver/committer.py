@@ -26,8 +26,6 @@ from nftsync.store.schema import open_store
 from nftsync.threads import start_thread
 from nftsync.times import now
 
-__all__ = ["Committer", "Outcome"]
-
 _log = logging.getLogger("nftsync.receiver")
 
 #: What became of a webhook; `not stored`: there was no room, no lock or no time.

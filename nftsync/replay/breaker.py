@@ -16,8 +16,6 @@ from nftsync.pull.reads import AnyRead
 from nftsync.replay.config import Timing
 from nftsync.store.queue import ObjectKey
 
-__all__ = ["CircuitBreaker"]
-
 _log = logging.getLogger("nftsync.replay")
 
 #: Objects in a row that the provider refuses before it counts as down; one may be refused alone.

@@ -16,8 +16,6 @@ from nftsync.pull.result import SyncResult
 from nftsync.store.database import BUSY_SECONDS
 from nftsync.text import counted
 
-__all__ = ["COUNTS", "ReplayConfig", "ReplayResult", "RunSync", "Timing"]
-
 #: Makes a sync of all tracked wallets, until the event is set.
 RunSync: TypeAlias = Callable[[threading.Event], SyncResult]
 #: What a replay counts: webhooks by the state they came to, and reads.

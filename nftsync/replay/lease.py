@@ -26,8 +26,6 @@ from nftsync.store.queue import Settlement
 from nftsync.store.wallets import wallets_by_id
 from nftsync.times import now
 
-__all__ = ["LeasedRun"]
-
 _log = logging.getLogger("nftsync.replay")
 
 
@@ -144,7 +142,10 @@ class LeasedRun:
                     return True, []  # what was claimed under the lease that is gone waits again
                 claimed = queue.claim(
                     transaction.connection,
-                    *(number, keys, due or at, at),
+                    number,
+                    keys,
+                    due or at,
+                    at,
                     organization_id=self._config.organization_id,
                     going_on=under is not None,
                 )

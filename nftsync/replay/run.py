@@ -22,8 +22,6 @@ from nftsync.store.queue import count_due
 from nftsync.text import progress_bar
 from nftsync.times import now
 
-__all__ = ["follow", "replay_once"]
-
 _log = logging.getLogger("nftsync.replay")
 
 

@@ -31,9 +31,6 @@ from nftsync.replay.config import RunSync, Timing
 from nftsync.store.queue import ObjectKey
 from nftsync.store.wallets import KnownWallet, holders_of, known_tokens, wallets_by_id
 
-__all__ = ["Job", "TriggeredSync", "Work", "plan_named", "plan_reads"]
-
-
 #: How often a read is made again because a later one made it stale.
 _MOST_STALE = 3
 #: Objects whose webhooks wait for a sync in memory; a sync may take an hour.

@@ -25,8 +25,6 @@ from nftsync.store.mirror import BatchSize, Mirror, store_object
 from nftsync.store.queue import Settlement
 from nftsync.times import now, shifted
 
-__all__ = ["Worker"]
-
 _log = logging.getLogger("nftsync.replay")
 
 

@@ -20,8 +20,6 @@ from nftsync.reports.snapshot import write_snapshot
 from nftsync.store.database import Check, damage, explained
 from nftsync.store.schema import made_at, opened_as_is
 
-__all__ = ["Backup", "write_backup"]
-
 #: Bytes up to which a copy is checked wholly, which takes some 10 s a gigabyte. Beyond it what the
 #: tables say is not compared with their indexes, which takes half of that.
 _LARGE = 4_000_000_000

@@ -25,8 +25,6 @@ from nftsync.store.mirror import numbers_known
 from nftsync.store.schema import opened
 from nftsync.store.tokens import Fields, fields_of, listed_fields
 
-__all__ = ["Comparison", "Difference", "Unread", "compare"]
-
 #: Differences that are kept, to be listed; more are counted.
 _MOST_KEPT = 10_000
 #: List entries that are compared together, and how long they are waited for, in seconds.
@@ -249,7 +247,7 @@ def _amounts(
 
 #: What lists have said of tokens, and the greatest number of a read that confirmed or changed it.
 _CONTENT = (
-    "SELECT t.token_id, t.token_no, max(t.changed_ticket, t.ticket), s.list_fields,"  # noqa: S608 - our columns
+    "SELECT t.token_id, t.token_no, max(t.changed_ticket, t.ticket), s.list_fields,"
     f" {', '.join(f't.{column}' for column in CONTENT_COLUMNS)} FROM json_each(?) k"
     " JOIN tokens t ON t.token_id = k.value LEFT JOIN token_sources s USING (token_no)"
 )

@@ -15,8 +15,6 @@ from nftsync.store.labels import ids_in
 from nftsync.store.present import known_time
 from nftsync.store.schema import reading
 
-__all__ = ["Certainty", "Evidence", "find_evidence"]
-
 #: `bracketed`: the same state was read before and after. `gap`: what was read next differed.
 #: `open`: it was not read since. `unknown`: no complete read had been stored by then.
 Certainty: TypeAlias = Literal["bracketed", "gap", "open", "unknown"]

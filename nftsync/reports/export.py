@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nftsync import __version__, frames
+from nftsync import frames
 from nftsync.errors import StoreError
 from nftsync.frames._files import note, rows_of
 from nftsync.frames._workbook import Sheet, check_fits, workbook
@@ -27,16 +27,8 @@ from nftsync.store.present import known_time
 from nftsync.store.schema import reading
 from nftsync.text import counted, neutralized, progress_bar
 from nftsync.times import now
+from nftsync.version import __version__
 from nftsync.whole_files import create_private, whole_directory
-
-__all__ = [
-    "ExportFormat",
-    "ExportedFile",
-    "Manifest",
-    "write_csv",
-    "write_export",
-    "write_parquet",
-]
 
 ExportFormat: TypeAlias = Literal["parquet", "csv", "xlsx"]
 

@@ -20,8 +20,6 @@ from nftsync.store.filters import Filters, find_filters
 from nftsync.store.present import first_row, known_time
 from nftsync.store.schema import opened
 
-__all__ = ["PAGE", "POLL_SECONDS", "WEBHOOK_COLUMNS", "ChangeFeed", "InboxView"]
-
 #: How long a feed that waits sleeps between two looks.
 POLL_SECONDS = 0.5
 
@@ -40,7 +38,7 @@ _IDS = 1_000_000
 #: What a change shows: its columns, and after an id what that is called.
 _CALLED = {"wallet_id": "wallet_id, label AS wallet_label", "token_id": "token_id, name"}
 _CHANGES = (
-    "SELECT "  # noqa: S608 - our own names
+    "SELECT "
     + ", ".join(_CALLED.get(column, column) for column in TABLES["balance_changes"].columns)
     + f" FROM json_each(?1) k JOIN {_LOG} ON change_id = k.value"
     " JOIN wallets USING (wallet_no) JOIN tokens USING (token_no) ORDER BY k.key"
@@ -122,7 +120,7 @@ class ChangeFeed(_Log):
 
     def newest(self) -> int:
         """Return the id of the newest change of all; 0 while there is none."""
-        ((newest,),) = self._values(f"SELECT coalesce(max(change_id), 0) FROM {_LOG}")  # noqa: S608 - our own names
+        ((newest,),) = self._values(f"SELECT coalesce(max(change_id), 0) FROM {_LOG}")
         return int(newest)
 
     def count(self, after: int, until: int = _LAST) -> int:
@@ -172,7 +170,7 @@ class ChangeFeed(_Log):
     ) -> list[tuple[Any, ...]]:
         condition, values = self._filters.where(key="no")
         query = (
-            f"SELECT {columns} FROM {_LOG}"  # noqa: S608 - our own names
+            f"SELECT {columns} FROM {_LOG}"
             f" WHERE change_id > ? AND change_id <= ? AND {condition} {more}"
         )
         return self._values(query, after, until, *values, *parameters)
@@ -189,7 +187,7 @@ class InboxView(_Log):
     def count(self, state: str | None) -> int:
         """How many webhooks there are, or how many in a state."""
         where, given = ("", ()) if state is None else (" WHERE state = ?", (state,))
-        return int(self._values(f"SELECT count(*) FROM webhooks{where}", *given)[0][0])  # noqa: S608 - our own names
+        return int(self._values(f"SELECT count(*) FROM webhooks{where}", *given)[0][0])
 
     def newest(self, state: str | None, limit: int | None) -> array[int]:
         """The numbers of the newest webhooks, the newest first.
@@ -201,7 +199,7 @@ class InboxView(_Log):
         where, given = ("", ()) if state is None else (" WHERE state = ?", (state,))
         # The sign keeps SQLite from walking all rows in their order to find the few of a state.
         order = "rowid" if state is None else "+rowid"
-        query = f"SELECT rowid FROM webhooks{where} ORDER BY {order} DESC LIMIT ?"  # noqa: S608 - our own names
+        query = f"SELECT rowid FROM webhooks{where} ORDER BY {order} DESC LIMIT ?"
         rows = self._values(query, *given, -1 if limit is None else limit)
         return array("q", (row[0] for row in rows))
 
@@ -213,7 +211,7 @@ class InboxView(_Log):
             state: leave out those that have left it since.
         """
         query = (
-            f"SELECT {', '.join(WEBHOOK_COLUMNS)} FROM json_each(?1) k"  # noqa: S608 - our own names
+            f"SELECT {', '.join(WEBHOOK_COLUMNS)} FROM json_each(?1) k"
             " JOIN webhooks w ON w.rowid = k.value WHERE ?2 IS NULL OR state = ?2 ORDER BY k.key"
         )
         for start in range(0, len(numbers), PAGE):
@@ -234,7 +232,7 @@ class InboxView(_Log):
             InputError: it is not in the inbox.
         """
         names = ", ".join((*WEBHOOK_COLUMNS, "body_sha256", "look_again_at", "body"))
-        query = f"SELECT {names} FROM webhooks WHERE webhook_id = ?"  # noqa: S608 - our own names
+        query = f"SELECT {names} FROM webhooks WHERE webhook_id = ?"
         if not (found := self._rows(query, webhook_id)):
             raise InputError(
                 f"webhook {webhook_id} is not in the inbox; `nftsync inbox` lists what is"
@@ -246,6 +244,6 @@ class InboxView(_Log):
             ("balance_changes", "wallet_id, token_id"),
             ("token_changes", "token_id"),
         ):
-            query = f"SELECT change_id, {ids} FROM {name} {where}"  # noqa: S608 - our own names
+            query = f"SELECT change_id, {ids} FROM {name} {where}"
             webhook[name] = self._rows(query, webhook_id)
         return webhook, body

@@ -15,8 +15,6 @@ from nftsync.text import progress_bar
 from nftsync.times import now
 from nftsync.whole_files import whole_file
 
-__all__ = ["write_snapshot"]
-
 #: Pages that are copied between two looks at the progress bar and at Ctrl-C; some 8 MB.
 _STEP = 2_000
 

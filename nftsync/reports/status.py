@@ -14,7 +14,6 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from nftsync import __version__
 from nftsync.errors import AccessRefused, NftsyncError, NoConnection, ProxyFailed, ReadError
 from nftsync.exact_sum import NOT_EXACT
 from nftsync.records import Effort
@@ -31,25 +30,10 @@ from nftsync.store.held_back import Held, held
 from nftsync.store.present import ahead_of
 from nftsync.store.schema import check_schema, is_earlier, reading
 from nftsync.times import now
+from nftsync.version import __version__
 
 if TYPE_CHECKING:
     from nftsync.provider.client import Client
-
-__all__ = [
-    "Check",
-    "StalestWallet",
-    "Status",
-    "Verdict",
-    "age_seconds",
-    "check_clock",
-    "check_database",
-    "check_provider",
-    "check_removals",
-    "check_secret",
-    "first_tracked_wallet",
-    "is_this_machine",
-    "read_status",
-]
 
 
 class Status(msgspec.Struct, kw_only=True):
@@ -165,15 +149,14 @@ def _count(connection: sqlite3.Connection, table: str) -> int:
 
 
 def _unusable_amounts(connection: sqlite3.Connection) -> int:
-    query = f"SELECT count(*) FROM balance_rows WHERE {NOT_EXACT}"  # noqa: S608 - ours
+    query = f"SELECT count(*) FROM balance_rows WHERE {NOT_EXACT}"
     return int(connection.execute(query).fetchone()[0])
 
 
 def _last_run(connection: sqlite3.Connection, kind: str) -> dict[str, Any] | None:
     columns = TABLES["sync_runs"].columns
     row = connection.execute(
-        f"SELECT {', '.join(columns)} FROM sync_runs WHERE kind = ?"  # noqa: S608 - our own names
-        " ORDER BY run_id DESC LIMIT 1",
+        f"SELECT {', '.join(columns)} FROM sync_runs WHERE kind = ? ORDER BY run_id DESC LIMIT 1",
         (kind,),
     ).fetchone()
     return None if row is None else dict(zip(columns, row, strict=True))

@@ -22,9 +22,6 @@ from nftsync.store.schema import reading
 from nftsync.store.wallets import known_tokens, wallets_by_id
 from nftsync.text import counted, toml_key, toml_string
 
-__all__ = ["Fields", "Found", "Suggestion", "Suggestions", "as_toml", "suggest"]
-
-
 #: Webhooks and objects of a type that are looked at, the newest.
 _SAMPLE = 10_000
 _MOST_TYPES = 100
@@ -161,7 +158,7 @@ def _look_at(
 
     ids = set(read(f"SELECT resource_id {_NEWEST}"))
     objects = read(
-        f"SELECT body FROM resources WHERE rowid IN ({_LAST_READ})"  # noqa: S608 - our own names
+        f"SELECT body FROM resources WHERE rowid IN ({_LAST_READ})"
         f" AND length(body) <= {_LONGEST_BODY}"
     )
     changes = read(f"SELECT changes {_NEWEST}")

@@ -21,8 +21,6 @@ from nftsync.store.schema import reading
 from nftsync.text import counted, interruptible, progress_bar
 from nftsync.times import now
 
-__all__ = ["Interrupted", "Verification", "verify"]
-
 #: Wallets that differ are looked at once more, if they are no more than this, after so many
 #: seconds: a webhook's read may have been under way.
 _LOOKED_AT_AGAIN, _SETTLES = 1_000, 2.0
@@ -100,7 +98,9 @@ class _Reads(NamedTuple):
     def compare(self, wallets: Sequence[str]) -> Comparison:
         with progress_bar("wallets", len(wallets), unit="wallets", shown=self.progress) as bar:
             found = compare(
-                *(self.database, self.config, wallets),
+                self.database,
+                self.config,
+                wallets,
                 concurrency=self.concurrency,
                 over=self.over.is_set,
                 tell=bar.update,

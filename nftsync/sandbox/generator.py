@@ -12,8 +12,6 @@ import msgspec
 
 from nftsync.sandbox.world import Holding, World
 
-__all__ = ["draw", "generate"]
-
 
 class _Collection(NamedTuple):
     """One collection.

@@ -17,8 +17,6 @@ from nftsync.sandbox.webhooks import Sandbox, Task
 from nftsync.threads import start_thread
 from nftsync.times import now
 
-__all__ = ["Sender"]
-
 #: So long the receiver may take (provider's document, section Limits).
 _ATTEMPT_SECONDS = 3.0
 #: So many attempts at once: a receiver that lets some of them wait does not hold up the others.

@@ -27,8 +27,6 @@ from nftsync.sandbox.webhooks import Changes, Fault, Sandbox, WebhookType
 from nftsync.sandbox.world import World, decode
 from nftsync.wsgi import HttpServer, Listener
 
-__all__ = ["Faults", "Sandbox", "SandboxServer", "create_app"]
-
 _EXTENSION = "nftsync_sandbox"
 
 #: The greatest body of a request, in bytes.
@@ -185,7 +183,10 @@ _METADATA = ("metadata", dict[str, msgspec.Raw])
 _MINT = _form(("wallet_id", str), ("amount", int | str), _METADATA)
 _EDIT = _form(_METADATA)
 _EMIT = _form(
-    *(("type", WebhookType), ("resource_type", str), ("resource_id", str), ("action", str)),
+    ("type", WebhookType),
+    ("resource_type", str),
+    ("resource_id", str),
+    ("action", str),
     ("changes", Changes, None),
 )
 _SCRIPT = _form(("webhooks", list[Fault]))
@@ -305,7 +306,8 @@ class SandboxServer(AbstractContextManager["SandboxServer"]):
             undo.pop_all()
         # Twice as much, so that the app answers what is a bit too large.
         self._server = HttpServer(
-            *(self.app, listener),
+            self.app,
+            listener,
             largest_body=2 * _MOST_BYTES,
             ident="nftsync-sandbox",
             on_broken=on_broken,

@@ -17,8 +17,6 @@ from typing import Any
 
 from nftsync.errors import InputError, StoreError
 
-__all__ = ["OtherVersion", "State"]
-
 #: In the header of state files (SQLite's application_id).
 _MARK = 0x6E667473
 _VERSION = 4

@@ -25,8 +25,6 @@ from nftsync.sandbox.world import World, decode
 from nftsync.text import http_url
 from nftsync.times import now, shifted
 
-__all__ = ["Changes", "Fault", "Sandbox", "Task", "WebhookType"]
-
 #: The types that can be chosen (provider's document, section Events).
 WebhookType: TypeAlias = Literal[
     "payment", "transaction", "nft", "kyc", "document", "custodialAccount"

@@ -24,8 +24,6 @@ from nftsync.records import normalize_uuid
 from nftsync.sandbox.state import State
 from nftsync.text import visible
 
-__all__ = ["MAX_AMOUNT", "Holding", "Record", "World", "decode"]
-
 #: The greatest amount that a chain's uint256 holds.
 MAX_AMOUNT = 2**256 - 1
 
@@ -261,7 +259,8 @@ class World:
             self.add_token(token, record)
             self.state.run(
                 "UPDATE holdings SET record = ? WHERE token = ? AND record != 'null'",
-                *(_record(record), token),
+                _record(record),
+                token,
             )
 
     def set_amount(self, wallet_id: str, token_id: str, amount_text: str) -> None:
@@ -276,7 +275,9 @@ class World:
                 "INSERT INTO holdings SELECT NULL, ?, token, token, ?, record FROM tokens"
                 " WHERE token = ?"
                 " ON CONFLICT (wallet, token) DO UPDATE SET amount = excluded.amount",
-                *(wallet, amount_text, token),
+                wallet,
+                amount_text,
+                token,
             )
 
     def remove(self, wallet_id: str, token_id: str) -> None:

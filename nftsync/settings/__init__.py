@@ -20,27 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from nftsync.errors import SettingsError
-from nftsync.provider.routes import Paging, Route, RouteKind
+from nftsync.provider.routes import Paging, Route
 from nftsync.settings.keys import KEYS, FormError, Given, Key, against, refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-__all__ = [
-    "KEYS",
-    "Key",
-    "Paging",
-    "Route",
-    "RouteKind",
-    "Settings",
-    "database_and_source",
-    "describe",
-    "isolated",
-    "load",
-    "require_base_url",
-    "settings_file",
-    "unknown_variables",
-]
 
 
 _FILE_NAME = "nftsync.toml"

@@ -24,8 +24,6 @@ from nftsync.records import normalize_uuid
 from nftsync.text import header_problem, http_url, toml_key
 from nftsync.times import parse_duration
 
-__all__ = ["KEYS", "FormError", "Given", "Key", "against", "refuse_unknown"]
-
 _ROUTE_PATH = re.compile(r"/(?!/)(?:[^\s\\#{}]|\{resourceId\})*")
 
 

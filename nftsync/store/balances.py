@@ -21,8 +21,6 @@ from nftsync.store.held_back import HELD_BACK
 from nftsync.store.removals import Gone, HeldRemovals, fell, first_change, summed
 from nftsync.store.tokens import Token, TokenBatch
 
-__all__ = ["Batch"]
-
 _EXTEND_STATE = (
     "UPDATE wallet_state_rows SET last_read_at = max(last_read_at, ?), reads = reads + 1"
     " WHERE state_id = ?"
@@ -171,9 +169,14 @@ class Batch:
                 wallet.state_id = None
         self._wallet_rows.append(
             (
-                *(read.sequence, read.started_at if ok else None),
-                *(read.outcome, None if ok else read.error),
-                *(read.etag if ok and agreed else None, wallet.digest, wallet.state_id, wallet.no),
+                read.sequence,
+                read.started_at if ok else None,
+                read.outcome,
+                None if ok else read.error,
+                read.etag if ok and agreed else None,
+                wallet.digest,
+                wallet.state_id,
+                wallet.no,
             )
         )
         return applied
@@ -301,8 +304,14 @@ class Batch:
         self._next_state_id += 1
         self._new_states.append(
             (
-                *(wallet.state_id, wallet.no, read.started_at, read.started_at),
-                *(1, read.digest or "", self._run_id, self._at),
+                wallet.state_id,
+                wallet.no,
+                read.started_at,
+                read.started_at,
+                1,
+                read.digest or "",
+                self._run_id,
+                self._at,
             )
         )
 

@@ -40,13 +40,6 @@ from nftsync.store.columns import (
     uuid,
 )
 
-__all__ = [
-    "AS_OF_COLUMNS",
-    "TABLES",
-    "Table",
-    "columns_of",
-]
-
 
 class Table(NamedTuple):
     """A public table or view.
@@ -75,11 +68,11 @@ class Table(NamedTuple):
         """
         expressions = ", ".join(self.names.get(name, name) for name in self.columns)
         where = self._where(until=until)
-        return f"SELECT {expressions} FROM {self.rows}{where} ORDER BY {self.order}"  # noqa: S608 - our own names
+        return f"SELECT {expressions} FROM {self.rows}{where} ORDER BY {self.order}"
 
     def select_count(self, *, until: bool = False) -> str:
         """A query for how many rows `select` gives."""
-        return f"SELECT count(*) FROM {self.base or self.rows}{self._where(until=until)}"  # noqa: S608 - our own names
+        return f"SELECT count(*) FROM {self.base or self.rows}{self._where(until=until)}"
 
     def _where(self, *, until: bool) -> str:
         return f" WHERE {self.since} <= ?" if until and self.since else ""

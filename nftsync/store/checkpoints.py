@@ -12,8 +12,6 @@ from pathlib import Path
 from nftsync.store.database import log_of
 from nftsync.threads import start_thread
 
-__all__ = ["LONG_LOG", "Checkpoints", "log_bytes"]
-
 _log = logging.getLogger("nftsync.store")
 
 #: Rows that a writer changes before what it wrote is moved out of the log: some 60 MB in a database

@@ -4,40 +4,6 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, TypeAlias
 
-__all__ = [
-    "ADDRESS",
-    "AMOUNT",
-    "BALANCE",
-    "CHAIN_ID",
-    "COLLECTION",
-    "COMPARED",
-    "CONTRACT",
-    "GROUP",
-    "LABEL",
-    "LAST_READ",
-    "LEDGER",
-    "LOGGED",
-    "METADATA",
-    "METADATA_COLUMNS",
-    "MIRROR",
-    "RECORD",
-    "RUN_ID",
-    "SENT",
-    "TOKEN_ID",
-    "WALLET_ID",
-    "WEBHOOK",
-    "WEBHOOK_ID",
-    "Column",
-    "ColumnKind",
-    "amount",
-    "count",
-    "flag",
-    "ours",
-    "text",
-    "time",
-    "uuid",
-]
-
 #: What a column holds. `time` is text in the stored form, `amount` an exact decimal as sent.
 ColumnKind: TypeAlias = Literal["text", "time", "amount", "integer", "flag", "real", "bytes"]
 

@@ -18,26 +18,6 @@ from nftsync.errors import InputError
 from nftsync.store.database import over_keys
 from nftsync.text import without_controls
 
-__all__ = [
-    "BETWEEN",
-    "HEX_ADDRESS",
-    "NUMBER",
-    "FileName",
-    "NamesSeen",
-    "contract_key",
-    "count_names",
-    "is_hex_address",
-    "label_contract",
-    "merge_names",
-    "names_that_differ",
-    "near_contracts",
-    "series_of",
-    "short_address",
-    "store_file_names",
-    "take_in_contracts",
-]
-
-
 HEX_ADDRESS = "0[xX][0-9a-fA-F]{40}"
 _HEX_ADDRESS = re.compile(HEX_ADDRESS)
 _LONGEST_WHOLE = 20

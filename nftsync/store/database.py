@@ -23,24 +23,6 @@ import msgspec
 
 from nftsync.errors import DamagedDatabase, StoreError, SyncRunning
 
-__all__ = [
-    "Check",
-    "begin_immediate",
-    "connect_reader",
-    "connect_writer",
-    "create_private_file",
-    "damage",
-    "explained",
-    "is_syncing",
-    "kind_of",
-    "log_of",
-    "over_keys",
-    "refuse_what_is_no_file",
-    "sync_lock",
-    "write_rows",
-]
-
-
 #: How long a writer waits for another's transaction; each of ours ends within a fraction of this.
 BUSY_SECONDS = 30.0
 

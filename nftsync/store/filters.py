@@ -12,14 +12,6 @@ from nftsync.store.contracts import is_hex_address, near_contracts
 from nftsync.store.labels import GroupNames, Reader, WalletIds, ids_in, ids_in_groups
 from nftsync.text import quoted
 
-__all__ = [
-    "Filters",
-    "contract_named",
-    "find_filters",
-    "has_names",
-    "is_contract",
-]
-
 
 @dataclass(frozen=True)
 class Filters:
@@ -57,14 +49,14 @@ class Filters:
         if self.wallet_ids is not None:
             of_wallets = "SELECT value FROM json_each(?)"
             conditions.append(
-                f"{wallet} IN (SELECT {wallet} FROM wallets WHERE wallet_id IN ({of_wallets}))"  # noqa: S608 - our own names
+                f"{wallet} IN (SELECT {wallet} FROM wallets WHERE wallet_id IN ({of_wallets}))"
             )
             values.append(msgspec.json.encode(self.wallet_ids).decode())
         if self.contract is not None:
             # Rows of wallets are few; the plus keeps SQLite from looking up each token of each.
             plus = "+" if conditions else ""
             of_contract = is_contract(self.contract)
-            conditions.append(f"{plus}{token} IN (SELECT {token} FROM tokens WHERE {of_contract})")  # noqa: S608 - our own names
+            conditions.append(f"{plus}{token} IN (SELECT {token} FROM tokens WHERE {of_contract})")
             values.append(self.contract)
         if times is not None and self.since is not None:
             conditions.append(f"{times[0]} >= ?")

@@ -19,8 +19,6 @@ from nftsync.records import (
 from nftsync.store.removals import NAME, without_metadata
 from nftsync.text import counted
 
-__all__ = ["HELD_BACK", "Held", "held", "held_rows", "numbers_held", "reads_of_held"]
-
 #: Why a wallet or token is not complete.
 HELD_BACK = "removals held for review, as too many came within 24 hours"
 
@@ -59,7 +57,7 @@ def held(connection: sqlite3.Connection, wallet_ids: Sequence[str] | None = None
     """Count the removals held for review, of all wallets or of some."""
     some, keys = _of_wallets(wallet_ids)
     row = connection.execute(
-        "SELECT count(DISTINCT nullif(wallet_no, 0)), coalesce(sum(old_amount IS NOT NULL), 0),"  # noqa: S608 - our own names
+        "SELECT count(DISTINCT nullif(wallet_no, 0)), coalesce(sum(old_amount IS NOT NULL), 0),"
         " count(DISTINCT iif(emptied OR new_name IS NOT NULL, token_no, NULL)), min(observed_at)"
         f" FROM removal_rows r WHERE held{some}",
         keys,
@@ -94,7 +92,7 @@ def held_rows(
     """Find the removals held for review: a row per wallet and token, with the public columns."""
     some, keys = _of_wallets(wallet_ids)
     found = connection.execute(
-        "SELECT w.wallet_id, w.label AS wallet_label, w.wallet_group, t.token_id, t.name,"  # noqa: S608 - our own names
+        "SELECT w.wallet_id, w.label AS wallet_label, w.wallet_group, t.token_id, t.name,"
         " t.contract_address, coalesce(c.collection, t.contract_short) AS collection,"
         " r.old_amount, r.new_amount, r.new_name,"
         " CASE WHEN r.new_amount IS NOT NULL THEN 'amount fell'"
@@ -121,7 +119,7 @@ def numbers_held(
     """
     some, keys = _of_wallets(wallet_ids)
     rows = connection.execute(
-        f"SELECT DISTINCT r.wallet_no FROM removal_rows r WHERE r.held{some}",  # noqa: S608 - our own names
+        f"SELECT DISTINCT r.wallet_no FROM removal_rows r WHERE r.held{some}",
         keys,
     )
     return [row[0] for row in rows]
@@ -163,7 +161,7 @@ def reads_of_held(
     rows = [
         _Row(row[9:], *row[:9])
         for row in connection.execute(
-            "SELECT t.token_id, r.new_amount, r.old_amount IS NOT NULL AND r.new_amount IS NULL,"  # noqa: S608 - our own names
+            "SELECT t.token_id, r.new_amount, r.old_amount IS NOT NULL AND r.new_amount IS NULL,"
             " r.emptied, r.new_name, r.run_id, r.webhook_id, r.read_at, r.body_sha256,"
             f" {content} FROM removal_rows r JOIN tokens t USING (token_no)"
             " WHERE r.held AND r.wallet_no = ?",

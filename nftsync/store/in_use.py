@@ -9,8 +9,6 @@ from pathlib import Path
 from nftsync.errors import DamagedDatabase, StoreError
 from nftsync.store.database import log_of
 
-__all__ = ["FilesInUse"]
-
 
 class FilesInUse:
     """Which file is a database, and which its log, since somebody opened them; opens nothing.

@@ -14,9 +14,6 @@ from typing import Literal, NamedTuple, TypeAlias
 from nftsync.provider.webhooks import Unusable, Webhook
 from nftsync.store.database import over_keys, write_rows
 
-__all__ = ["Delivery", "Stored", "store"]
-
-
 #: `stored`: a new webhook waits for replay. `duplicate`: it was there, and is counted.
 #: `quarantined`: it is kept, but cannot be worked on.
 Stored: TypeAlias = Literal["stored", "duplicate", "quarantined"]

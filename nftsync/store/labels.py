@@ -16,18 +16,6 @@ from nftsync.records import is_uuid
 from nftsync.store.schema import reading
 from nftsync.text import counted, quoted
 
-__all__ = [
-    "GroupNames",
-    "Labelled",
-    "Reader",
-    "WalletIds",
-    "given_wallets",
-    "ids_from",
-    "ids_in",
-    "ids_in_groups",
-    "ids_named",
-]
-
 #: What reads a database whose rows are tuples.
 Reader: TypeAlias = sqlite3.Connection | sqlite3.Cursor
 

@@ -33,9 +33,6 @@ from nftsync.store.schema import open_store
 from nftsync.store.wallets import forget_answers
 from nftsync.times import now
 
-__all__ = ["BatchSize", "Mirror", "Transaction", "numbers_known", "store_object"]
-
-
 #: A write transaction of about this length leaves room for the webhooks' inbox beside it; some last
 #: twice as long.
 _TARGET_SECONDS = 0.12

@@ -7,8 +7,6 @@ from datetime import timedelta
 
 from nftsync.times import begun, shifted
 
-__all__ = ["ahead_of", "first_row", "known_time", "last_observed"]
-
 #: The last times in the logs, in which they never decrease.
 _OBSERVED = """
     SELECT (SELECT observed_at FROM balance_change_rows ORDER BY change_id DESC LIMIT 1),
@@ -48,12 +46,12 @@ def first_row(
     """
     low, high = database.execute(
         # Two queries: SQLite looks both ends up in its tree, but scans for both in one.
-        f"SELECT (SELECT min({key}) FROM {table}), (SELECT max({key}) FROM {table})"  # noqa: S608 - our own names
+        f"SELECT (SELECT min({key}) FROM {table}), (SELECT max({key}) FROM {table})"
     ).fetchone()
     if low is None:
         return 0
     high += 1
-    next_row = f"SELECT {key}, observed_at FROM {table} WHERE {key} >= ? ORDER BY {key} LIMIT 1"  # noqa: S608 - our own names
+    next_row = f"SELECT {key}, observed_at FROM {table} WHERE {key} >= ? ORDER BY {key} LIMIT 1"
     while low < high:
         middle = (low + high) // 2
         number, seen = database.execute(next_row, (middle,)).fetchone()

@@ -21,19 +21,6 @@ from nftsync.store.database import over_keys
 from nftsync.store.runs import ROWS_AT_ONCE
 from nftsync.times import shifted
 
-__all__ = [
-    "MOST_ATTEMPTS",
-    "Claimed",
-    "ObjectKey",
-    "Settlement",
-    "acknowledge",
-    "claim",
-    "count_due",
-    "due_objects",
-    "due_rechecks",
-    "make_due",
-]
-
 #: Attempts that count before a webhook is dead; the last comes about two hours after the first.
 MOST_ATTEMPTS = 8
 #: Seconds after the first that failed, four times as long after each further one; and the bound.
@@ -58,7 +45,7 @@ _ACTIVE = "state IN ('pending', 'failed', 'running')"
 #: Of the webhook `q`, the lease under which its object is being worked on. All of an object's that
 #: are running are so under the same one.
 _RUNNING = (
-    "SELECT coalesce(r.lease_no, -1) FROM webhooks r WHERE r.resource_id = q.resource_id"  # noqa: S608 - our own names
+    "SELECT coalesce(r.lease_no, -1) FROM webhooks r WHERE r.resource_id = q.resource_id"
     f" AND r.resource_type = q.resource_type AND r.{_ACTIVE} AND r.state = 'running'"
 )
 
@@ -134,7 +121,7 @@ def due_objects(
     found: dict[ObjectKey, None] = {}
     # SQLite merges the two as it goes along the index of each, and so can be stopped early.
     in_state = (
-        "SELECT q.resource_type, q.resource_id, q.next_attempt_at FROM webhooks q"  # noqa: S608 - our own names
+        "SELECT q.resource_type, q.resource_id, q.next_attempt_at FROM webhooks q"
         f" WHERE q.state = '{{}}' AND q.next_attempt_at <= ?1 AND {_IDLE}"
     )
     query = " UNION ALL ".join(map(in_state.format, ("pending", "failed")))
@@ -145,7 +132,7 @@ def due_objects(
                 break
     if late and len(found) < count:
         wrongly_late = connection.execute(
-            "SELECT q.resource_type, q.resource_id FROM webhooks q"  # noqa: S608 - our own names
+            "SELECT q.resource_type, q.resource_id FROM webhooks q"
             " WHERE q.state IN ('pending', 'failed') AND q.next_attempt_at > ?2"
             f" AND {_WRONGLY_LATE} AND {_IDLE} LIMIT ?1",
             (count, at, shifted(at, _LONGEST_WAIT)),
@@ -189,13 +176,17 @@ def claim(
     """
     rows = over_keys(
         connection,
-        "SELECT q.webhook_no, q.webhook_id, q.resource_type, q.resource_id, q.organization_id"  # noqa: S608 - our own names
+        "SELECT q.webhook_no, q.webhook_id, q.resource_type, q.resource_id, q.organization_id"
         " FROM json_each(?1) k CROSS JOIN webhooks q ON q.resource_type = k.value ->> 0"
         f" AND q.resource_id = k.value ->> 1 AND q.{_ACTIVE} AND q.state IN ('pending', 'failed')"
         f" WHERE (q.next_attempt_at <= ?4 OR {_WRONGLY_LATE})"
         f" AND coalesce(({_RUNNING} LIMIT 1), ?6) = ?6 LIMIT ?5",
         keys,
-        *(at, shifted(at, _LONGEST_WAIT), due, most, lease_no if going_on else 0),
+        at,
+        shifted(at, _LONGEST_WAIT),
+        due,
+        most,
+        lease_no if going_on else 0,
     ).fetchall()
     over_keys(
         connection,
@@ -305,12 +296,13 @@ def acknowledge(
     keys = [None if each.recheck else each.key for each in step]
     rows = over_keys(
         connection,
-        "SELECT w.webhook_no, w.attempts, k.key FROM json_each(?1) k"  # noqa: S608 - our own names
+        "SELECT w.webhook_no, w.attempts, k.key FROM json_each(?1) k"
         " CROSS JOIN webhooks w ON w.resource_type = k.value ->> 0"
         f" AND w.resource_id = k.value ->> 1 AND w.{_ACTIVE} AND w.state = 'running'"
         " AND w.lease_no = ?2 LIMIT ?3",
         keys,
-        *(lease_no, most + 1),
+        lease_no,
+        most + 1,
     ).fetchall()
     left = [*step[rows[most][2] :], *settlements[most:]] if len(rows) > most else settlements[most:]
     mark = cache(lambda place, attempts: _mark(step[place], attempts, at))
@@ -344,7 +336,7 @@ def make_due(connection: sqlite3.Connection, keys: Sequence[ObjectKey], at: str)
         at: the current time.
     """
     connection.executemany(
-        "UPDATE webhooks AS w SET next_attempt_at = ?1 WHERE resource_type = ?2"  # noqa: S608 - our own names
+        "UPDATE webhooks AS w SET next_attempt_at = ?1 WHERE resource_type = ?2"
         f" AND resource_id = ?3 AND {_ACTIVE} AND state = 'pending' AND next_attempt_at > ?1",
         [(at, *key) for key in keys],
     )

@@ -20,23 +20,6 @@ from nftsync.records import CONTENT_COLUMNS, Content, Removals, TokenRead, Walle
 from nftsync.store.database import over_keys, write_rows
 from nftsync.times import shifted
 
-__all__ = [
-    "NAME",
-    "Gone",
-    "HeldRemovals",
-    "approve_all",
-    "count_losses",
-    "emptied_since",
-    "fell",
-    "first_change",
-    "has_metadata",
-    "listed",
-    "new_wallets",
-    "renamed_since",
-    "summed",
-    "without_metadata",
-]
-
 _DAY = timedelta(hours=24)
 #: The place of the name in a token's content.
 NAME = CONTENT_COLUMNS.index("name")
@@ -131,8 +114,16 @@ class HeldRemovals:
         held = gone if hold else {}
         self._new += [
             (
-                *(wallet_no, number, one.before, one.after, one.emptied, True, self._at),
-                *(self._run_id, read.webhook_id, read.started_at),
+                wallet_no,
+                number,
+                one.before,
+                one.after,
+                one.emptied,
+                True,
+                self._at,
+                self._run_id,
+                read.webhook_id,
+                read.started_at,
                 read.digest if isinstance(read, WalletRead) else None,
                 one.names and one.names[2],
             )
@@ -195,12 +186,12 @@ def first_change(
     """
     since, ahead = shifted(at, -_DAY), shifted(at, _DAY)
     low, high, approved = connection.execute(
-        f"SELECT (SELECT coalesce(min(change_id), 0) FROM {feed}),"  # noqa: S608 - our own names
+        f"SELECT (SELECT coalesce(min(change_id), 0) FROM {feed}),"
         f" (SELECT coalesce(max(change_id), -1) + 1 FROM {feed}),"
         f" (SELECT approved_{feed.removesuffix('_rows')} FROM mirror_state)"
     ).fetchone()
     low = max(low, approved + 1)
-    time_of = f"SELECT observed_at FROM {feed} WHERE change_id >= ? ORDER BY change_id LIMIT 1"  # noqa: S608 - our own names
+    time_of = f"SELECT observed_at FROM {feed} WHERE change_id >= ? ORDER BY change_id LIMIT 1"
     last = high
     while low < high:
         middle = (low + high) // 2
@@ -210,7 +201,7 @@ def first_change(
     if row is None or row[0] <= ahead:
         return int(low)
     (first,) = connection.execute(
-        f"SELECT min(c.change_id) FROM {feed} c LEFT JOIN sync_runs r USING (run_id)"  # noqa: S608 - our own names
+        f"SELECT min(c.change_id) FROM {feed} c LEFT JOIN sync_runs r USING (run_id)"
         " WHERE c.change_id >= ? AND (r.run_id IS NULL"
         " OR (r.started_at <= ? AND coalesce(r.finished_at, ?) > ?))",
         (low, ahead, at, since),
@@ -246,7 +237,7 @@ def listed(connection: sqlite3.Connection, first: int) -> Counter[tuple[str | No
         By group, and by whether the wallets are those that `new_wallets` finds.
     """
     rows = connection.execute(
-        f"SELECT w.wallet_group, w.wallet_no IN ({_NEW_WALLETS}) AS is_new, count(*)"  # noqa: S608 - our own names
+        f"SELECT w.wallet_group, w.wallet_no IN ({_NEW_WALLETS}) AS is_new, count(*)"
         " FROM balance_rows b JOIN wallets w USING (wallet_no)"
         " WHERE w.tracked AND b.held_since IS NOT NULL GROUP BY 1, 2",
         (first,),
@@ -259,7 +250,7 @@ def emptied_since(connection: sqlite3.Connection, first: int) -> set[int]:
     had = " OR ".join(f"c.before ->> '{column}' IS NOT NULL" for column in _METADATA_COLUMNS)
     none = " AND ".join(f"t.{column} IS NULL" for column in _METADATA_COLUMNS)
     rows = connection.execute(
-        "SELECT DISTINCT c.token_no FROM token_change_rows c JOIN tokens t USING (token_no)"  # noqa: S608 - our own names
+        "SELECT DISTINCT c.token_no FROM token_change_rows c JOIN tokens t USING (token_no)"
         f" WHERE c.change_id >= ? AND {none} AND ({had})",
         (first,),
     )

@@ -23,16 +23,6 @@ if TYPE_CHECKING:
     from nftsync.provider.webhooks import Unusable, Webhook
     from nftsync.store.mirror import Mirror
 
-__all__ = [
-    "Pruned",
-    "Requeued",
-    "normalize_webhook_id",
-    "numbers_in_state",
-    "numbers_of_ids",
-    "prunable",
-    "prune",
-    "requeue",
-]
 
 #: What one transaction takes on at most, however quick it is: bytes of bodies or columns that it
 #: writes or frees, and webhooks from the quarantine.
@@ -178,13 +168,13 @@ def _put_back(
             " JOIN webhooks w ON w.webhook_no = k.value WHERE ?2 IS NULL OR w.state = ?2"
             " ORDER BY k.key",
             numbers,
-            *(only, at),
+            only,
+            at,
         ).fetchall()
         back = [n for n, _, state in rows if state in {"done", "failed", "dead", "unrouted"}]
         over_keys(
             transaction.connection,
-            f"UPDATE webhooks SET {_AFRESH}"  # noqa: S608 - no value is in it
-            " WHERE webhook_no IN (SELECT value FROM json_each(?1))",
+            f"UPDATE webhooks SET {_AFRESH} WHERE webhook_no IN (SELECT value FROM json_each(?1))",
             back,
             at,
         )
@@ -226,14 +216,20 @@ def _accept(mirror: Mirror, usable: Sequence[tuple[int, Webhook]]) -> Requeued:
     at = now()
     rows: list[tuple[Any, ...]] = [
         (
-            *(number, at, each.organization_id, each.action, each.resource_type),
-            *(each.resource_id, each.created_at_utc, each.changes),
+            number,
+            at,
+            each.organization_id,
+            each.action,
+            each.resource_type,
+            each.resource_id,
+            each.created_at_utc,
+            each.changes,
         )
         for number, each in usable
     ]
     with mirror.transaction() as transaction:
         done = transaction.connection.executemany(
-            f"UPDATE webhooks SET {_AFRESH}, organization_id = ?3, action = ?4,"  # noqa: S608 - our own names
+            f"UPDATE webhooks SET {_AFRESH}, organization_id = ?3, action = ?4,"
             " resource_type = ?5, resource_id = ?6, created_at_utc = ?7, changes = ?8"
             " WHERE webhook_no = ?1 AND state = 'quarantined'",
             rows,
@@ -263,7 +259,9 @@ def prune(
                 "UPDATE webhooks SET body = NULL WHERE webhook_no IN"
                 " (SELECT value FROM json_each(?1)) AND state = ?2 AND finished_at < ?3"
                 " AND body IS NOT NULL RETURNING webhook_no",
-                *(step, state, before),
+                step,
+                state,
+                before,
             ).fetchall()
         size.learn(len(emptied), mirror.lock_seconds)
         yield Pruned(len(step), len(emptied), sum(step[number] for (number,) in emptied))

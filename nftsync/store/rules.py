@@ -22,8 +22,6 @@ from nftsync.store.schema import opened, reading
 from nftsync.store.tokens import composed
 from nftsync.times import shifted
 
-__all__ = ["Rule", "check_rules"]
-
 #: What is told of each rule that is broken.
 _EXAMPLES = 5
 #: Others renew their leases every few seconds; one that ended so long ago is nobody's.
@@ -130,7 +128,7 @@ def _tokens(connection: sqlite3.Connection) -> Rule:
     found = Rule("each token that was read by its id shows what its two sources come to")
     columns = ", ".join(f"t.{column}" for column in CONTENT_COLUMNS)
     rows = connection.execute(
-        "SELECT t.token_id, s.list_ticket, s.list_fields, s.detail_ticket, s.detail_fields,"  # noqa: S608 - our columns
+        "SELECT t.token_id, s.list_ticket, s.list_fields, s.detail_ticket, s.detail_fields,"
         f" {columns} FROM tokens t LEFT JOIN token_sources s USING (token_no) WHERE t.detailed"
     )
     for token_id, *source in rows:
@@ -168,7 +166,7 @@ def _orphans(connection: sqlite3.Connection) -> Rule:
         broken, example = _looked_at(
             found,
             connection,
-            f"SELECT r.name, o.{key} IS NULL FROM (SELECT {column} AS name FROM {table}) r"  # noqa: S608 - our names
+            f"SELECT r.name, o.{key} IS NULL FROM (SELECT {column} AS name FROM {table}) r"
             f" LEFT JOIN {other} o ON o.{key} = r.name WHERE r.name IS NOT NULL",
         )
         if broken:
@@ -191,7 +189,7 @@ def _times(connection: sqlite3.Connection) -> Rule:
         broken, example = _looked_at(
             found,
             connection,
-            f"SELECT {key}, observed_at < lag(observed_at) OVER (ORDER BY {key}) FROM {table}",  # noqa: S608 - our names
+            f"SELECT {key}, observed_at < lag(observed_at) OVER (ORDER BY {key}) FROM {table}",
         )
         if broken:
             found.breaks(f"{table}: {key} {example}", broken)
@@ -201,7 +199,7 @@ def _times(connection: sqlite3.Connection) -> Rule:
 def _looked_at(found: Rule, connection: sqlite3.Connection, rows: str) -> tuple[int, str | int]:
     """Look at rows of a name and whether it breaks a rule; return how many do, and the first."""
     checked, broken, example = connection.execute(
-        f"WITH rows (name, breaks) AS ({rows})"  # noqa: S608 - our names
+        f"WITH rows (name, breaks) AS ({rows})"
         " SELECT count(*), coalesce(sum(breaks), 0), min(iif(breaks, name, NULL)) FROM rows"
     ).fetchone()
     found.checked += checked

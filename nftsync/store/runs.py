@@ -21,26 +21,6 @@ import msgspec
 from nftsync.records import Applied, TokenRead
 from nftsync.times import now, shifted
 
-__all__ = [
-    "ROWS_AT_ONCE",
-    "Counts",
-    "Run",
-    "RunStatus",
-    "all_read_since_webhook",
-    "end_all_work",
-    "end_lease",
-    "find_cut_off_run",
-    "finish_run",
-    "has_expired",
-    "last_full_sync_began",
-    "renew_lease",
-    "reopen",
-    "save_counts",
-    "start_run",
-    "take_back_expired",
-    "take_lease",
-]
-
 RunStatus: TypeAlias = Literal["running", "ok", "partial", "failed", "interrupted"]
 
 
@@ -182,7 +162,7 @@ def find_cut_off_run(connection: sqlite3.Connection) -> tuple[Run, bool] | None:
         "UPDATE sync_runs SET status = 'interrupted' WHERE kind = 'sync' AND status = 'running'"
     )
     row = connection.execute(
-        "SELECT run_id, plan, first_ticket, with_tokens,"  # noqa: S608 - the columns are ours
+        "SELECT run_id, plan, first_ticket, with_tokens,"
         " (SELECT max(run_id) FROM sync_runs WHERE kind = 'sync') > run_id,"
         f" {', '.join(_COLUMNS)} FROM sync_runs"
         " WHERE kind = 'sync' AND status IN ('interrupted', 'failed') AND plan IS NOT NULL"
@@ -202,7 +182,7 @@ def save_counts(connection: sqlite3.Connection, run_id: int, counts: Counts) -> 
     """Write a run's counts, in the transaction that commits what they count."""
     assignments = ", ".join(f"{column} = ?" for column in _COLUMNS)
     connection.execute(
-        f"UPDATE sync_runs SET {assignments}, wallets_total = ? WHERE run_id = ?",  # noqa: S608 - our own names
+        f"UPDATE sync_runs SET {assignments}, wallets_total = ? WHERE run_id = ?",
         (*msgspec.structs.astuple(counts), counts.wallets_ok + counts.wallets_failed, run_id),
     )
 
@@ -290,7 +270,7 @@ def end_lease(connection: sqlite3.Connection, lease_no: int, *, most: int = ROWS
 def has_expired(connection: sqlite3.Connection, at: str) -> bool:
     """Tell, without writing, whether there is something to take back."""
     (found,) = connection.execute(
-        f"SELECT EXISTS (SELECT 1 FROM leases WHERE {_EXPIRED}) OR EXISTS ({_LEFT_BEHIND})",  # noqa: S608 - our own names
+        f"SELECT EXISTS (SELECT 1 FROM leases WHERE {_EXPIRED}) OR EXISTS ({_LEFT_BEHIND})",
         (at, shifted(at, 2 * _LASTS)),
     ).fetchone()
     return bool(found)
@@ -303,7 +283,7 @@ def take_back_expired(connection: sqlite3.Connection, at: str, *, most: int = RO
         How many webhooks wait again; as many as `most` means that there may be more.
     """
     expired = connection.execute(
-        f"DELETE FROM leases WHERE {_EXPIRED} RETURNING run_id",  # noqa: S608 - our own names
+        f"DELETE FROM leases WHERE {_EXPIRED} RETURNING run_id",
         (at, shifted(at, 2 * _LASTS)),
     ).fetchall()
     connection.executemany(
@@ -333,7 +313,7 @@ def end_all_work(connection: sqlite3.Connection, at: str) -> None:
 
 def _release(connection: sqlite3.Connection, most: int) -> int:
     return connection.execute(
-        "UPDATE webhooks SET state = 'pending', lease_no = NULL"  # noqa: S608 - our own names
+        "UPDATE webhooks SET state = 'pending', lease_no = NULL"
         f" WHERE webhook_no IN ({_LEFT_BEHIND} LIMIT ?)",
         (most,),
     ).rowcount

@@ -11,7 +11,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import nftsync
 from nftsync.errors import EarlierDatabase, NewerDatabase, StoreError
 from nftsync.store.catalog import TABLES
 from nftsync.store.contracts import take_in_contracts
@@ -22,22 +21,11 @@ from nftsync.store.database import (
     explained,
     kind_of,
 )
+from nftsync.version import __version__
 from nftsync.whole_files import whole_file
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
-
-__all__ = [
-    "check_schema",
-    "is_earlier",
-    "made_at",
-    "migrate",
-    "open_store",
-    "opened",
-    "opened_as_is",
-    "reading",
-    "upgraded",
-]
 
 
 #: The name under which sqlite-utils notes in `_sqlite_migrations` what has been applied.
@@ -45,7 +33,11 @@ _SET = "nftsync"
 
 #: In order, each in `migrations/NAME.sql`; a database that knows others is from a newer nftsync.
 _MIGRATIONS = (
-    *("first_tables", "inbox", "full_syncs", "collections", "removals"),
+    "first_tables",
+    "inbox",
+    "full_syncs",
+    "collections",
+    "removals",
     "removal_guard",
 )
 
@@ -133,7 +125,7 @@ def migrate(path: Path) -> Path | None:
 
 def _copy_of(path: Path) -> Path:
     """Return where the copy of a database is left that is about to be migrated."""
-    return path.with_name(f"{path.name}.before-{nftsync.__version__}")
+    return path.with_name(f"{path.name}.before-{__version__}")
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:

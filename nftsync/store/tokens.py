@@ -19,9 +19,6 @@ from nftsync.store.contracts import contract_key, count_names
 from nftsync.store.database import over_keys, write_rows
 from nftsync.store.removals import NAME, has_metadata
 
-__all__ = ["Fields", "Token", "TokenBatch", "compose", "composed", "fields_of", "listed_fields"]
-
-
 #: A source's fields: a column's name, or `extra/NAME` and `metadata/NAME`, with the JSON value.
 Fields: TypeAlias = dict[str, msgspec.Raw]
 
@@ -170,7 +167,7 @@ class TokenBatch:
         """Look up the rows of tokens, and both sources of those that have been read by their id."""
         rows = over_keys(
             self._connection,
-            f"SELECT t.token_id, t.token_no, t.ticket, t.changed_ticket, t.detailed, {_CONTENT}"  # noqa: S608 - our own names
+            f"SELECT t.token_id, t.token_no, t.ticket, t.changed_ticket, t.detailed, {_CONTENT}"
             " FROM json_each(?) k JOIN tokens t ON t.token_id = k.value",
             token_ids,
         )
@@ -352,7 +349,7 @@ class TokenBatch:
         rows: dict[str, Sequence[Sequence[Any]]] = {
             f"INSERT INTO tokens (token_no, token_id, {_CONTENT}, first_seen_at, updated_at,"
             " ticket, changed_ticket, detailed)": self.new,
-            f"UPDATE tokens SET {assignments}, changed_ticket = ?, detailed = ?"  # noqa: S608 - our own names
+            f"UPDATE tokens SET {assignments}, changed_ticket = ?, detailed = ?"
             " WHERE token_no = ?": [
                 (*token.content, token.changed_sequence, token.detailed, token.no)
                 for token in changed

@@ -14,24 +14,6 @@ from nftsync.store.database import over_keys
 from nftsync.store.schema import reading
 from nftsync.times import now
 
-__all__ = [
-    "KnownWallet",
-    "WalletLine",
-    "forget_answers",
-    "has_all_tracked",
-    "holders_of",
-    "known_tokens",
-    "label_wallet",
-    "labels_and_statuses",
-    "list_wallets",
-    "numbers_of",
-    "register",
-    "tracked_numbers",
-    "untrack",
-    "wallets_by_id",
-    "wallets_to_read",
-]
-
 _STEP = 2_000
 
 #: Which day of a wallet's own a time is in; so that not all wallets' days begin at once.
@@ -181,8 +163,7 @@ def tracked_numbers(
 ) -> array[int]:
     """The numbers of the tracked wallets, only those last read before a time if one is given."""
     rows = connection.execute(
-        f"SELECT wallet_no FROM wallets WHERE tracked AND {_READ_BEFORE}"  # noqa: S608 - our own names
-        " ORDER BY wallet_no",
+        f"SELECT wallet_no FROM wallets WHERE tracked AND {_READ_BEFORE} ORDER BY wallet_no",
         (None, read_before, now()),
     )
     return array("q", (row[0] for row in rows))
@@ -200,10 +181,11 @@ def numbers_of(
     """The numbers of the named wallets, in their order, each once."""
     rows = over_keys(
         connection,
-        "SELECT w.wallet_no FROM json_each(?1) k"  # noqa: S608 - the condition is ours
+        "SELECT w.wallet_no FROM json_each(?1) k"
         f" JOIN wallets w ON w.wallet_id = k.value WHERE {_READ_BEFORE} ORDER BY k.key",
         wallet_ids,
-        *(read_before, now()),
+        read_before,
+        now(),
     )
     return array("q", dict.fromkeys(row[0] for row in rows))
 
@@ -229,7 +211,7 @@ def _known_wallets(
 ) -> list[KnownWallet]:
     rows = over_keys(
         connection,
-        f"SELECT {_KNOWN} FROM json_each(?) k"  # noqa: S608 - the columns are ours
+        f"SELECT {_KNOWN} FROM json_each(?) k"
         f" JOIN wallets w ON w.{column} = k.value ORDER BY k.key",
         keys,
     )

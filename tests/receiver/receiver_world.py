@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from nftsync.provider.webhooks import HEADER, sign
-from nftsync.receiver import close_app, create_app
+from nftsync.receiver.app import close_app, create_app
 from nftsync.wsgi import HttpServer
 
 SECRET = "a secret that never shows"

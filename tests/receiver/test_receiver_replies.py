@@ -15,7 +15,7 @@ from worlds import PATIENCE
 
 from nftsync.errors import InputError, SettingsError
 from nftsync.provider.webhooks import HEADER, sign
-from nftsync.receiver import create_app
+from nftsync.receiver.app import create_app
 
 LIMIT = 256 * 1024
 

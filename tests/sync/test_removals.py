@@ -85,8 +85,7 @@ def test_few_wallets_at_a_time_are_stopped_at_half_all_the_same(site: Site) -> N
 
 
 def test_webhooks_alone_take_no_more_than_half(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nftsync.receiver import close_app
-    from nftsync.receiver.app import create_app
+    from nftsync.receiver.app import close_app, create_app
 
     app = create_app(database=site.database, secrets=[SECRET], path="/webhooks")
     codes = []
