@@ -30,8 +30,9 @@ from nftsync.threads import start_thread
 #: A connection that was idle for longer is not used again, in seconds.
 _LONGEST_IDLE = 30.0
 #: Seconds for each of connecting and the TLS handshake. Some servers without TLS leave a handshake
-#: unanswered, and whoever mixed up the port should not wait for the whole timeout.
-_LONGEST_CONNECT = 6.0
+#: unanswered, and whoever mixed up the port should not wait for the whole timeout, even though one
+#: handshake that gets lost is tried once more.
+_LONGEST_CONNECT = 4.0
 _CONNECTED = (".connect_tcp.complete", ".start_tls.complete")
 #: What OpenSSL says of a peer that answers a TLS handshake with something else, such as HTTP.
 _NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"}
@@ -177,6 +178,7 @@ class _Link:
         self._is_cut = False
         self._socket: socket.socket | None = None
         self._in_tunnel = False
+        self._unanswered_handshakes = 0
         self._sending: Callable[[], None]
         self._extensions = {
             # All else ends by being cut.
@@ -274,11 +276,15 @@ class _Link:
 
     def _not_connected(self, error: httpx.TransportError) -> NoConnection:
         at_proxy = self._proxy is not None and not self._in_tunnel
-        problem = None
+        problem, final = None, False
         if self._socket is not None:  # so what failed is the handshake
             problem = _tls_problem(error, "the proxy's URL" if at_proxy else "base_url")
-        # Where the server has answered before, a repeat may reach a machine that is set up well.
-        final = problem is not None and not self._answered.is_set()
+            # Where the server has answered before, a repeat may reach a machine set up well.
+            final = problem is not None and not self._answered.is_set()
+            if isinstance(error, httpx.ConnectTimeout):
+                # A busy server or network may leave one handshake unanswered.
+                self._unanswered_handshakes += 1
+                final &= self._unanswered_handshakes > 1
         why = problem or str(error) or type(error).__name__
         if at_proxy:
             return ProxyFailed(f"no connection to the proxy {self._proxy}: {why}", final=final)

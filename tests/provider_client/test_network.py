@@ -278,11 +278,11 @@ def test_once_the_provider_has_answered_a_handshake_that_fails_is_repeated(
 
 
 @pytest.mark.parametrize("words", [COMMANDS[0], COMMANDS[1], COMMANDS[3]])
-def test_https_where_the_server_waits_for_plain_http_is_said_after_one_try(words, run):
+def test_https_where_the_server_waits_for_plain_http_is_said_after_two_tries(words, run):
     """Some servers without TLS wait for more, and leave the handshake unanswered."""
     with SandboxServer(lambda url: generate(wallets=1, nfts=1, seed=1, image_base=url)) as server:
         url = server.url.replace("http:", "https:")
-        environ = {"NFTSYNC_RETRIES": "1000000", "NFTSYNC_TIMEOUT": "4"}
+        environ = {"NFTSYNC_RETRIES": "1000000", "NFTSYNC_TIMEOUT": "2"}
         ran = run(*words, NFTSYNC_BASE_URL=url, **environ)
     assert ran.code == 1
     advice = "does the server speak TLS at this port? If not, use http:// in base_url"
