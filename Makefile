@@ -99,7 +99,7 @@ constraints: $(BIN)/uv  ## the newest versions that go together, for every check
 	    --python-version 3.11 --all-extras --group dev pyproject.toml; } > constraints.new
 	mv constraints.new constraints.txt
 
-bench: $(READY_DEV) $(READY_BENCH)  ## what docs/performance.md shows; ONLY="frames sync" for some
+bench: $(READY_DEV) $(READY_BENCH)  ## what docs/develop/performance.md shows; ONLY="frames sync" for some
 	$(BIN)/python -m benchmarks $(ONLY)
 
 clean:  ## take away all that was set up

@@ -1,6 +1,6 @@
 """Runs benchmarks, one after the other, and puts their figures into one table.
 
-    python -m benchmarks                  # all of them; the table goes into docs/performance.md
+    python -m benchmarks                  # all of them; the table is in docs/develop/performance.md
     python -m benchmarks frames sync      # these; the others' rows stay as they are
     python -m benchmarks --small          # tiny sizes, to see that they work; nothing is written
 

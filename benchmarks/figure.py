@@ -8,7 +8,7 @@ __all__ = ["Figure"]
 
 
 class Figure(NamedTuple):
-    """A line of `docs/performance.md`.
+    """A line of `docs/develop/performance.md`.
 
     Attributes:
         what: what was measured ("first sync, 5,000 wallets x 20").

@@ -1,4 +1,4 @@
-"""The table of figures: in the terminal, and in `docs/performance.md` between two comments."""
+"""The table of results, for the terminal and for `docs/develop/performance.md`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.scripts import installed, peers_python
 
 __all__ = ["DOCUMENT", "NAMES", "rows_in", "rows_of", "table", "written"]
 
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs/performance.md"
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs/develop/performance.md"
 #: The benchmarks, in the order in which they run and stand in the table.
 NAMES = ("startup", "frames", "sync", "failing", "growth", "receiver", "sandbox", "webhooks")
 BEGIN = "<!-- Made by `make bench`, up to the next comment. -->"

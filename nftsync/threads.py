@@ -2,7 +2,7 @@
 
 A thread that ends unnoticed leaves other threads waiting forever. So the package starts each thread
 here (a lint rule refuses `threading.Thread` elsewhere), and the owner of a thread decides what
-happens when it fails. docs/architecture.md lists all threads.
+happens when it fails. docs/develop/architecture.md lists all threads.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 waitress reads each request whole before a thread works on it, so slow clients cost a connection and
 no thread. It neither cuts off requests that drip in for minutes nor makes room where all
-connections are held: a web server in front of it does (docs/operations.md).
+connections are held: a web server in front of it does (docs/operate/operations.md).
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ def deliveries() -> Response:
 
 @_calls.post("/sandbox/faults")
 def script() -> Response:
-    """Lets the next webhooks go wrong: webhooks, a list (docs/commands.md tells of what)."""
+    """Lets the next webhooks go wrong: webhooks, a list (docs/use/commands.md tells of what)."""
     (webhooks,) = _given(_SCRIPT)
     _sandbox.script.extend(webhooks)
     return _json({"webhooks": webhooks})

@@ -1,4 +1,4 @@
-"""docs/charts.md names every chart and every option, and its example runs."""
+"""docs/use/charts.md names every chart and every option, and its example runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from charts_world import World
 
 from nftsync import charts
 
-PAGE = (Path(__file__).parents[2] / "docs" / "charts.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "use" / "charts.md").read_text(encoding="utf-8")
 
 
 def test_every_chart_has_a_row_with_its_own_options():

@@ -1,4 +1,4 @@
-"""What docs/data.md says that pandas does with either kind of amounts, line by line."""
+"""What docs/use/data.md says that pandas does with either kind of amounts, line by line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nftsync import frames
 AMOUNTS = {"`Int64`": (2**63 - 1 - 3 - 7, 3, 7), "Python integers": (2**256 - 1, 3, 2**70 + 1)}
 
 HEADING, *LINES = next(
-    table for table in tables(read(ROOT / "docs" / "data.md")) if table[0][1:] == [*AMOUNTS]
+    table for table in tables(read(ROOT / "docs" / "use" / "data.md")) if table[0][1:] == [*AMOUNTS]
 )
 
 

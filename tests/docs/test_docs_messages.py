@@ -1,4 +1,4 @@
-"""The errors in docs/troubleshooting.md are the ones that users meet: each is brought about."""
+"""Bring about each error in docs/operate/troubleshooting.md: users meet these messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nftsync.store.database import explained, sync_lock
 from nftsync.store.schema import open_store
 from nftsync.wsgi import enough_threads
 
-PAGE = ROOT / "docs" / "troubleshooting.md"
+PAGE = ROOT / "docs" / "operate" / "troubleshooting.md"
 WALLET = fake.wallet(1)
 UNUSED = "http://127.0.0.1:9"
 

@@ -1,4 +1,4 @@
-"""docs/operations.md: its commands are run through a server's life, and its files are read."""
+"""Run the commands of docs/operate/operations.md through a server's life; read its files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nftsync.receiver.telemetry import Backlog, Metrics
 from nftsync.sandbox.server import SandboxServer
 from nftsync.store.schema import open_store
 
-PAGE = ROOT / "docs" / "operations.md"
+PAGE = ROOT / "docs" / "operate" / "operations.md"
 
 #: Where a command ends in a line of a shell, a crontab or a unit.
 _ENDS = re.compile(r"\s(?:\||>|&&|;|#|2>)|$", re.M)
@@ -195,7 +195,7 @@ def test_each_metric_is_described_and_no_other_is_named(tmp_path: Path):
     families = [family for each in collectors for family in each.collect()]
     names = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
     assert {row[0].strip("`") for row in table[1:]} == names
-    rules = read(ROOT / "docs" / "alerts.yml")
+    rules = read(ROOT / "docs" / "operate" / "alerts.yml")
     assert set(re.findall(r"\bnftsync_[a-z_]+", read(PAGE) + rules)) <= names
     (alerts,) = [table for table in tables(read(PAGE)) if table[0][0] == "alert"]
     assert [row[0].strip("`") for row in alerts[1:]] == re.findall(r"- alert: (\w+)", rules)

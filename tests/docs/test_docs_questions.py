@@ -1,4 +1,4 @@
-"""docs/questions.md: each question has an answer of a line or two, which the demo has."""
+"""docs/use/questions.md: each question has an answer of a line or two, which the demo has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from docs_pages import ROOT, blocks, read, sections
 
 from nftsync import frames
 
-PAGE = ROOT / "docs" / "questions.md"
+PAGE = ROOT / "docs" / "use" / "questions.md"
 
 
 def test_each_question_is_answered_in_at_most_two_lines(

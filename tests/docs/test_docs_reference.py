@@ -26,7 +26,7 @@ def test_each_command_is_described_once_with_its_own_help_text():
 
 
 def test_each_setting_is_described():
-    page = read(ROOT / "docs" / "settings.md")
+    page = read(ROOT / "docs" / "operate" / "settings.md")
     (table,) = [table for table in tables(page) if table[0][0] == "key"]
     assert table[0] == ["key", "variable", "flag", "default", "meaning"]
     assert [row[:4] for row in table[1:]] == [
@@ -52,7 +52,10 @@ def _default(value: object) -> str:
 def test_each_public_table_is_described_with_its_columns_and_these_are_in_a_database(
     tmp_path: Path,
 ):
-    documented, part = {}, sections(read(ROOT / "docs" / "data.md"), "##")["Tables and views"]
+    documented, part = (
+        {},
+        sections(read(ROOT / "docs" / "use" / "data.md"), "##")["Tables and views"],
+    )
     with closing(open_store(tmp_path / "nftsync.db")) as connection:
         for name, text in sections(part, "###").items():
             for table in tables(text):
@@ -66,7 +69,10 @@ def test_each_public_table_is_described_with_its_columns_and_these_are_in_a_data
 
 
 def test_each_state_of_a_webhook_is_described():
-    for name, heading in (("data.md", "Tables and views"), ("operations.md", "A backlog")):
+    for name, heading in (
+        ("use/data.md", "Tables and views"),
+        ("operate/operations.md", "A backlog"),
+    ):
         part = sections(read(ROOT / "docs" / name), "##")[heading]
         (table,) = [table for table in tables(part) if table[0][0] == "state"]
         assert [row[0].strip("`") for row in table[1:]] == list(STATES)
@@ -85,7 +91,7 @@ def test_each_relative_link_leads_somewhere(page: Path):
 
 
 def test_what_the_guarantees_name_is_there():
-    page = read(ROOT / "docs" / "guarantees.md")
+    page = read(ROOT / "docs" / "operate" / "guarantees.md")
     files = re.findall(r"`((?:tests|benchmarks)/[\w/.]+)`", page)
     targets = re.findall(r"`make (\w+)`", page)
     assert len(files) > 10

@@ -41,7 +41,7 @@ def test_only_what_other_programs_read_is_not_run():
 
 
 def test_what_kubernetes_is_given_calls_what_there_is():
-    page = ROOT / "docs" / "scale-out.md"
+    page = ROOT / "docs" / "operate" / "scale-out.md"
     cluster, job = (yaml.safe_load(x.text) for x in blocks(page) if x.language == "yaml")
     template = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     (container,) = template["containers"]
@@ -82,14 +82,14 @@ def test_readme(one_day: None, runner: Runner):
 
 
 def test_settings(runner: Runner):
-    for block in blocks(ROOT / "docs" / "settings.md"):
+    for block in blocks(ROOT / "docs" / "operate" / "settings.md"):
         runner.run(block)
 
 
 def test_data(runner: Runner, history: History):
     """The three ways to what was held at a time lead to the same."""
     runner.session.replace = {END_OF_DAY: history.between, DAY: history.between}
-    shown = {block.text: runner.run(block) for block in blocks(ROOT / "docs" / "data.md")}
+    shown = {block.text: runner.run(block) for block in blocks(ROOT / "docs" / "use" / "data.md")}
     evidence, frame, rows = (
         next(value for text, value in shown.items() if begin in text)
         for begin in ("nftsync evidence", "as_of=", "row_number()")

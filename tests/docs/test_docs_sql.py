@@ -1,4 +1,4 @@
-"""docs/sql.md: each query runs in SQLite and DuckDB, and says what the frames say."""
+"""docs/use/sql.md: each query runs in SQLite and DuckDB, and says what the frames say."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from docs_session import History
 from nftsync import exact_sum, frames
 from nftsync.times import format_time
 
-PAGE = ROOT / "docs" / "sql.md"
+PAGE = ROOT / "docs" / "use" / "sql.md"
 CONTRACT = "0xb47e3cd837dDF8e4c57F05d70Ab865de6e193BBB"
 END_OF_DAY = "2026-01-31T23:59:59.999999Z"
 

@@ -1,4 +1,4 @@
-"""The help texts in docs/commands.md: `python tests/docs/write_commands.py` writes them anew.
+"""The help texts in docs/use/commands.md: `python tests/docs/write_commands.py` writes them anew.
 
 In the page, a line `<!-- help: COMMAND -->` stands before each block that holds a help text.
 """
@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from nftsync.cli import nftsync
 
-PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
+PAGE = Path(__file__).parents[2] / "docs" / "use" / "commands.md"
 
 _COLUMNS = 100
 _HELP = re.compile(r"<!-- help: (?P<command>[a-z -]+) -->\n```text\n.*?^```\n", re.DOTALL | re.M)

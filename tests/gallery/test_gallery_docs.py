@@ -1,4 +1,4 @@
-"""docs/gallery.md says what is so."""
+"""docs/use/gallery.md says what is so."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gallery_frames import data_of
 
 import nftsync
 
-PAGE = (Path(__file__).parents[2] / "docs" / "gallery.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "use" / "gallery.md").read_text(encoding="utf-8")
 
 
 def test_the_example_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -275,7 +275,9 @@ def test_what_the_page_says_in_python_is_so(
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "lake").symlink_to(made)
     monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).parents[2] / "docs" / "scale-out.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "operate" / "scale-out.md").read_text(
+        encoding="utf-8"
+    )
     found = re.findall(r"(?<!-->\n)^```python\n(.*?)^```$", page, re.DOTALL | re.M)
     assert len(found) >= 4
     for block in found:

@@ -19,7 +19,7 @@ from nbclient import NotebookClient
 PLOTLY = "application/vnd.plotly.v1+json"
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]-*.ipynb"))
-PAGES = ROOT / "docs" / "notebooks"
+PAGES = ROOT / "docs" / "use" / "notebooks"
 
 #: The cells that draw, by notebook.
 CHARTS = {

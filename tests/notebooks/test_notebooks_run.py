@@ -131,7 +131,7 @@ _BLOCK = re.compile(r"^```sh\n(papermill .*?)```$", re.DOTALL | re.M)
 def test_two_commands_make_one_page_that_draws_without_a_network(
     demo: Path, tmp_path: Path
 ) -> None:
-    """Those of docs/notebooks/README.md, from before the first sync, and up to a time."""
+    """Those of docs/use/notebooks/README.md, from before the first sync, and up to a time."""
     (tmp_path / "notebooks").mkdir()
     shutil.copy(NOTEBOOKS[-1], tmp_path / "notebooks")
     (block,) = _BLOCK.findall((PAGES / "README.md").read_text(encoding="utf-8"))

@@ -19,7 +19,7 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _MOST_BYTES = 150_000
 
 #: Run this when one of these tests fails.
-AGAIN = "python docs/notebooks/make_pages.py"
+AGAIN = "python docs/use/notebooks/make_pages.py"
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
@@ -65,7 +65,7 @@ def test_those_that_are_missing_are_copied_and_none_is_overwritten(tmp_path: Pat
     ]
 
 
-# docs/notebooks: the notebooks after a run ------------------------------------------------------
+# docs/use/notebooks: the notebooks after a run --------------------------------------------------
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
@@ -89,7 +89,7 @@ def test_each_picture_is_shown_and_small_and_each_link_leads_somewhere() -> None
             linked.add(target)
     pictures = {path.name for path in PAGES.glob("*.png")}
     assert pictures == {target for target in linked if target.endswith(".png")}
-    readme = [PAGES.parent / "images" / name for name in ("gallery.png", "chart.png")]
+    readme = [ROOT / "docs" / "images" / name for name in ("gallery.png", "chart.png")]
     for picture in [*PAGES.glob("*.png"), *readme]:
         assert picture.read_bytes().startswith(b"\x89PNG")
         assert picture.stat().st_size < _MOST_BYTES, picture.name

@@ -103,7 +103,7 @@ def test_other_values_of_sqlite_are_no_amounts(memory: sqlite3.Connection) -> No
 
 # DuckDB -----------------------------------------------------------------------------------------
 
-#: How docs/sql.md sums there: what is no amount must not reach the cast, which would round 1.5.
+#: How docs/use/sql.md sums there: what is no amount must not reach the cast, which would round 1.5.
 IN_DUCKDB = "sum(CASE WHEN regexp_full_match(amount, '[0-9]{1,100}') THEN amount::BIGNUM END)"
 
 

@@ -1,4 +1,4 @@
-"""docs/alerts.yml: what a real `serve` says of itself raises its alert, and health raises none."""
+"""docs/operate/alerts.yml: metrics of a real `serve` raise its alerts, and health raises none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from worlds import listed
 
 from nftsync.sandbox.server import SandboxServer
 
-RULES = Path(__file__).parents[2] / "docs" / "alerts.yml"
+RULES = Path(__file__).parents[2] / "docs" / "operate" / "alerts.yml"
 NOWHERE = "http://127.0.0.1:9"
 NOBODY = "00000000-0000-4000-8000-0000000000ff"
 _RAISED = 'max by (alertname) (max_over_time(ALERTS{alertstate="firing"}[3h]))'

@@ -1,4 +1,4 @@
-"""The web servers of docs/operations.md in front of `serve`, loaded as they stand there."""
+"""The web servers of docs/operate/operations.md in front of `serve`, loaded as they stand there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from serve_process import Serve, free_port, id_of, serving, signed, states, wait_until, webhook
 
-DOCS = Path(__file__).parents[2] / "docs" / "operations.md"
+DOCS = Path(__file__).parents[2] / "docs" / "operate" / "operations.md"
 HOST = "hooks.example.com"
 WALLET = "00000000-0000-4000-8000-000000000001"
 

@@ -22,9 +22,8 @@ def page_of(run: Any, stem: str, pictures: Pictures) -> str:
         stem: the name of its file, without the ending.
         pictures: draws what is a picture.
     """
-    parts = [
-        f"<!-- Made by docs/notebooks/make_pages.py: notebooks/{stem}.ipynb, run on the demo. -->"
-    ]
+    origin = f"notebooks/{stem}.ipynb, run on the demo"
+    parts = [f"<!-- Made by docs/use/notebooks/make_pages.py: {origin}. -->"]
     for cell in run.cells:
         if cell.cell_type == "markdown":
             parts.append(cell.source)

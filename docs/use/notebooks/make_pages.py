@@ -1,6 +1,6 @@
 """Run each notebook on the demo, and write it as a page with what it showed: NAME.md beside this.
 
-Run it with `python docs/notebooks/make_pages.py` when a notebook, a chart or the gallery has
+Run it with `python docs/use/notebooks/make_pages.py` when a notebook, a chart or the gallery has
 changed. It needs Chromium, and makes the README's pictures of a chart and of the gallery too.
 """
 
@@ -22,7 +22,7 @@ from nftsync.lab.demo import run_demo
 from nftsync.lab.jupyter import notebook_environment, shipped
 
 _HERE = Path(__file__).parent
-_IMAGES = _HERE.parent / "images"
+_IMAGES = _HERE.parents[1] / "images"
 _PATIENCE = 600
 
 
