@@ -14,8 +14,8 @@ from nftsync.version import __version__
 
 if TYPE_CHECKING:
     from nftsync import charts, frames
-    from nftsync.lab.gallery import gallery
-    from nftsync.lab.notebook import database
+    from nftsync.notebooks.database import database
+    from nftsync.notebooks.gallery import gallery
     from nftsync.pull.api import sync
     from nftsync.pull.result import SyncResult
 
@@ -33,11 +33,11 @@ __all__ = [
 
 _HOME = {
     "SyncResult": "nftsync.pull.result",
-    "database": "nftsync.lab.notebook",
-    "gallery": "nftsync.lab.gallery",
-    "load_ipython_extension": "nftsync.lab.rows",
+    "database": "nftsync.notebooks.database",
+    "gallery": "nftsync.notebooks.gallery",
+    "load_ipython_extension": "nftsync.notebooks.rows",
     "sync": "nftsync.pull.api",
-    "unload_ipython_extension": "nftsync.lab.rows",
+    "unload_ipython_extension": "nftsync.notebooks.rows",
 }
 
 

@@ -1,20 +1,13 @@
-"""What people see and say: text from outside that acts on nothing, progress bars, Ctrl-C."""
+"""Text for people: unsafe characters made harmless, quoting, counts, short ids."""
 
 from __future__ import annotations
 
 import re
-import signal
 import string
-import sys
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from types import FrameType
     from urllib.parse import SplitResult
 
 
@@ -176,64 +169,6 @@ def repeated_key(pairs: list[tuple[str, Any]]) -> str | None:
         return None
     counts = Counter(name for name, _ in pairs)
     return next(name for name, count in counts.items() if count > 1)
-
-
-def progress_bar(
-    label: str, total: int, *, unit: str, done: int = 0, shown: bool | None = None
-) -> Any:
-    """A bar with rate and remaining time, on standard error or as a notebook's widget.
-
-    Args:
-        label: what is under way.
-        total: how many there are.
-        unit: what is counted.
-        done: how many are done already.
-        shown: True or False to decide; None shows it on a terminal and in a notebook.
-
-    Returns:
-        A tqdm bar: `update(n)` and `close()`.
-    """
-    in_notebook = _is_notebook() and not sys.stderr.isatty()
-    if in_notebook and shown is not False and find_spec("ipywidgets"):
-        from tqdm.notebook import tqdm
-    else:
-        from tqdm import tqdm
-    hidden = not (sys.stderr.isatty() or in_notebook) if shown is None else not shown
-    return tqdm(
-        desc=label, total=total, unit=f" {unit}", initial=done, disable=hidden, dynamic_ncols=True
-    )
-
-
-def _is_notebook() -> bool:
-    """Whether this process is a notebook's kernel: what merely imports one is none."""
-    ipython = sys.modules.get("IPython")
-    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
-
-
-@contextmanager
-def interruptible() -> Iterator[threading.Event]:
-    """Set an event at the first Ctrl-C or SIGTERM; a second one ends the work at once.
-
-    Signals reach the main thread only; elsewhere this does nothing.
-    """
-    interrupted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupted
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        if interrupted.is_set():
-            raise KeyboardInterrupt
-        interrupted.set()
-
-    for number in before:
-        signal.signal(number, stop)
-    try:
-        yield interrupted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def short_id(text: str, more: int = 0) -> str:

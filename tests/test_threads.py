@@ -24,7 +24,6 @@ from provider import Provider, silence, wallet
 from serve.serve_process import SECRET, free_port, post, webhook
 from worlds import PATIENCE
 
-from nftsync.daemon.serve import Receiving, ServeConfig, receiving
 from nftsync.errors import NftsyncError, NoConnection
 from nftsync.provider.client import ClientConfig
 from nftsync.provider.network import network_of
@@ -35,6 +34,7 @@ from nftsync.sandbox.generator import generate
 from nftsync.sandbox.sender import Sender
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.webhooks import Sandbox, Task
+from nftsync.serve.serve import Receiving, ServeConfig, receiving
 from nftsync.store.checkpoints import Checkpoints
 from nftsync.store.database import connect_writer
 from nftsync.threads import Failures, start_thread
@@ -148,7 +148,7 @@ SERVE = """
 import sys
 from datetime import timedelta
 from pathlib import Path
-from nftsync.daemon.serve import ServeConfig, serve
+from nftsync.serve.serve import ServeConfig, serve
 from nftsync.errors import NftsyncError
 def run_sync(stopped):
     raise ValueError("a fault")
@@ -309,7 +309,7 @@ def test_a_checkpoint_that_fails_is_logged_and_the_writer_goes_on(
 
 LOG = """
 import logging, sys
-from nftsync.daemon.log import unblock_stderr
+from nftsync.serve.log import unblock_stderr
 def faulty(record):
     raise ValueError("a fault")
 unblock_stderr()

@@ -19,15 +19,15 @@ from nftsync.version import __version__
 #: What help says of each command, in the order in which it lists them. A copy of what the commands
 #: say themselves, so that help imports none of them, behind the module that holds the command.
 _COMMANDS = {
-    "demo": ("local", "See the whole product work, with nothing to configure."),
+    "demo": ("demo", "See the whole product work, with nothing to configure."),
     "sync": ("sync", "Read wallets' balances and tokens into the database."),
     "wallets": ("sync", "List the known wallets; add, label, or stop reading them."),
-    "holdings": ("look", "Show who holds what."),
-    "find": ("look", "Find tokens, collections and wallets by name."),
+    "holdings": ("holdings", "Show who holds what."),
+    "find": ("holdings", "Find tokens, collections and wallets by name."),
     "collections": ("collections", "List the contracts with their names; name one."),
-    "changes": ("look", "Show the change feed of balances, the oldest change first."),
+    "changes": ("holdings", "Show the change feed of balances, the oldest change first."),
     "removals": ("removals", "List the removals held for review, or approve them."),
-    "evidence": ("look", "Tell what a wallet held at a time, and how that is known."),
+    "evidence": ("holdings", "Tell what a wallet held at a time, and how that is known."),
     "serve": ("serve", "Receive webhooks, and read again what has changed."),
     "replay": ("serve", "Work off the webhooks that are due, once."),
     "inbox": ("inbox", "Look into stored webhooks; put them back, or prune them."),
@@ -35,14 +35,14 @@ _COMMANDS = {
     "webhook-config": ("serve", "Change where the provider sends webhooks, and which."),
     "status": ("status", "Show counts, freshness, the last runs and the backlog."),
     "verify": ("verify", "Compare the mirror with the provider, prove its own rules."),
-    "export": ("copies", "Write each table and view to a file, all of one moment."),
-    "migrate": ("copies", "Upgrade an earlier version's database, and leave a copy."),
-    "snapshot": ("copies", "Copy the database while others go on writing it."),
-    "backup": ("copies", "Copy the database with its date, and keep the newest copies."),
+    "export": ("export", "Write each table and view to a file, all of one moment."),
+    "migrate": ("export", "Upgrade an earlier version's database, and leave a copy."),
+    "snapshot": ("export", "Copy the database while others go on writing it."),
+    "backup": ("export", "Copy the database with its date, and keep the newest copies."),
     "lake": ("lake", "Sync on a cluster, into Delta Lake, and look into it."),
     "check": ("status", "Show each setting and its source, and try them."),
-    "notebook": ("local", "Open JupyterLab on the notebooks, with this database."),
-    "sandbox": ("local", "Play the provider on this machine, to try things on."),
+    "notebook": ("demo", "Open JupyterLab on the notebooks, with this database."),
+    "sandbox": ("demo", "Play the provider on this machine, to try things on."),
 }
 
 _STDOUT, _STDERR = 1, 2

@@ -171,7 +171,7 @@ def _put_back(settings: Settings, ids: list[str], state: str | None) -> list[tup
     """Put back the named webhooks, or all of a state; say how many, and return what was refused."""
     from nftsync.provider.webhooks import read_webhook
     from nftsync.store.requeue import numbers_in_state, numbers_of_ids, requeue
-    from nftsync.text import progress_bar
+    from nftsync.terminal import progress_bar
 
     organization = settings.organization_id
     put_back = already = 0
@@ -215,7 +215,7 @@ def prune(settings: Settings, older_than: str, state: str) -> None:
     """
     from nftsync.store.requeue import prunable
     from nftsync.store.requeue import prune as empty
-    from nftsync.text import progress_bar
+    from nftsync.terminal import progress_bar
     from nftsync.times import now, parse_duration, shifted
 
     before = shifted(now(), -parse_duration(older_than))

@@ -172,7 +172,7 @@ def accept(
 
 
 def _apply(mirror: Mirror, numbers: Sequence[int]) -> None:
-    from nftsync.text import progress_bar
+    from nftsync.terminal import progress_bar
 
     with progress_bar("wallets", len(numbers), unit="wallets", done=0, shown=None) as bar:
         for start in range(0, len(numbers), _AT_ONCE):

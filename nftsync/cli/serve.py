@@ -27,7 +27,7 @@ from nftsync.errors import (
 from nftsync.text import visible
 
 if TYPE_CHECKING:
-    from nftsync.daemon.serve import ServeConfig
+    from nftsync.serve.serve import ServeConfig
     from nftsync.settings import Settings
 
 
@@ -71,8 +71,8 @@ def serve(settings: Settings, *, no_replay: bool, sync_every: str | None, **list
     """
     import logging
 
-    from nftsync.daemon.log import log_lines, unblock_stderr
-    from nftsync.daemon.serve import serve as run
+    from nftsync.serve.log import log_lines, unblock_stderr
+    from nftsync.serve.serve import serve as run
 
     config = _config(settings, no_replay=no_replay, sync_every=sync_every, **listening)
     unblock_stderr()
@@ -86,7 +86,7 @@ def serve(settings: Settings, *, no_replay: bool, sync_every: str | None, **list
 def _config(
     settings: Settings, *, no_replay: bool, sync_every: str | None, **listening: Any
 ) -> ServeConfig:
-    from nftsync.daemon.serve import ServeConfig
+    from nftsync.serve.serve import ServeConfig
     from nftsync.settings import require_base_url
     from nftsync.times import parse_duration
 
@@ -99,7 +99,7 @@ def _config(
         raise InputError("--sync-every 0 would never stop syncing; give 15m or more")
     replay = run_sync = None
     if not no_replay or every is not None:
-        from nftsync.daemon.schedule import full_sync, replay_config
+        from nftsync.serve.schedule import full_sync, replay_config
 
         require_base_url(settings)
         replay = replay_config(settings)
@@ -141,10 +141,11 @@ def replay(settings: Settings, *, as_json: bool) -> int:
     """
     import logging
 
-    from nftsync.daemon.schedule import replay_config
     from nftsync.replay.run import replay_once
+    from nftsync.serve.schedule import replay_config
     from nftsync.store.held_back import HELD_BACK
-    from nftsync.text import counted, interruptible
+    from nftsync.terminal import interruptible
+    from nftsync.text import counted
 
     logging.getLogger("nftsync").addHandler(logging.NullHandler())  # the result says it all
     with interruptible() as interrupted:

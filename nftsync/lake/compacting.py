@@ -20,7 +20,7 @@ from nftsync.lake.reasons import explained
 from nftsync.lake.repair import repair_lake
 from nftsync.lake.rows import TABLES
 from nftsync.lake.storage import Commit, Lake, Overtaken, Versions
-from nftsync.text import progress_bar
+from nftsync.terminal import progress_bar
 from nftsync.times import now, shifted
 
 #: How often a table is rewritten again where another wrote meanwhile.

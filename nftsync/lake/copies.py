@@ -23,7 +23,7 @@ from nftsync.store.mirror import Mirror
 from nftsync.store.present import last_observed
 from nftsync.store.runs import Counts, end_all_work
 from nftsync.store.schema import reading
-from nftsync.text import progress_bar
+from nftsync.terminal import progress_bar
 from nftsync.times import now
 from nftsync.whole_files import whole_file
 

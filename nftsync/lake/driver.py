@@ -54,7 +54,7 @@ from nftsync.pull.result import (
 from nftsync.store.held_back import HELD_BACK
 from nftsync.store.runs import Counts
 from nftsync.store.wallets import WalletLine
-from nftsync.text import progress_bar
+from nftsync.terminal import progress_bar
 from nftsync.threads import Failures
 from nftsync.times import now
 

@@ -24,7 +24,7 @@ from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import (
     SyncResult,
 )
-from nftsync.text import interruptible
+from nftsync.terminal import interruptible
 from nftsync.threads import Failures
 
 _PORTS = {"http": ":80", "https": ":443"}

@@ -27,7 +27,7 @@ from nftsync.store import removals, runs
 from nftsync.store.database import explained, sync_lock
 from nftsync.store.held_back import HELD_BACK
 from nftsync.store.mirror import BatchSize, Mirror, Transaction
-from nftsync.text import interruptible, progress_bar
+from nftsync.terminal import interruptible, progress_bar
 
 #: So many wallets are worth the fifth of a second that a reading process takes to start.
 WORTH_A_PROCESS = 500

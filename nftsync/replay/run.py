@@ -19,7 +19,7 @@ from nftsync.store.database import explained
 from nftsync.store.in_use import FilesInUse
 from nftsync.store.mirror import Mirror
 from nftsync.store.queue import count_due
-from nftsync.text import progress_bar
+from nftsync.terminal import progress_bar
 from nftsync.times import now
 
 _log = logging.getLogger("nftsync.replay")

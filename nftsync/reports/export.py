@@ -25,7 +25,8 @@ from nftsync.store.catalog import TABLES, columns_of
 from nftsync.store.columns import ColumnKind
 from nftsync.store.present import known_time
 from nftsync.store.schema import reading
-from nftsync.text import counted, neutralized, progress_bar
+from nftsync.terminal import progress_bar
+from nftsync.text import counted, neutralized
 from nftsync.times import now
 from nftsync.version import __version__
 from nftsync.whole_files import create_private, whole_directory

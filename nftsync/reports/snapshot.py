@@ -11,7 +11,7 @@ from pathlib import Path
 from nftsync.store.database import explained
 from nftsync.store.runs import end_all_work
 from nftsync.store.schema import opened_as_is
-from nftsync.text import progress_bar
+from nftsync.terminal import progress_bar
 from nftsync.times import now
 from nftsync.whole_files import whole_file
 

@@ -18,7 +18,8 @@ from nftsync.reports.comparison import Comparison, Difference, Unread, compare
 from nftsync.store.database import is_syncing, over_keys
 from nftsync.store.rules import Rule, check_rules
 from nftsync.store.schema import reading
-from nftsync.text import counted, interruptible, progress_bar
+from nftsync.terminal import interruptible, progress_bar
+from nftsync.text import counted
 from nftsync.times import now
 
 #: Wallets that differ are looked at once more, if they are no more than this, after so many

@@ -22,9 +22,9 @@ from docs_runner import Runner
 from docs_session import EXAMPLES, hand_over
 
 from nftsync.cli import nftsync
-from nftsync.daemon.figures import Freshness
 from nftsync.receiver.telemetry import Backlog, Metrics
 from nftsync.sandbox.server import SandboxServer
+from nftsync.serve.metrics import Freshness
 from nftsync.store.schema import open_store
 
 PAGE = ROOT / "docs" / "operate" / "operations.md"

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 from provider import Provider, reply
 
 import nftsync
-from nftsync.lab.gallery import Gallery
+from nftsync.notebooks.gallery import Gallery
 
 Show = Callable[[Gallery], Page]
 

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 import nftsync
 from nftsync import frames
 from nftsync.errors import InputError, StoreError
-from nftsync.lab.gallery import Gallery
-from nftsync.lab.gallery_cards import clean
+from nftsync.notebooks.gallery import Gallery
+from nftsync.notebooks.gallery_cards import clean
 
 
 def column(gallery: Gallery, name: str) -> list[str | None] | None:

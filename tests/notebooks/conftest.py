@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from notebook_worlds import free_port
 
-from nftsync.lab.demo_provider import address_file
+from nftsync.demo.provider import address_file
 from nftsync.store.schema import open_store
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nftsync import frames
-from nftsync.lab.demo_provider import begin_provider, create
-from nftsync.lab.demo_year import play_year
+from nftsync.demo.provider import begin_provider, create
+from nftsync.demo.year import play_year
 from nftsync.sandbox.world import World
 
 

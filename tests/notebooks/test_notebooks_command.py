@@ -21,9 +21,9 @@ import pytest
 from notebook_worlds import NOTEBOOKS, free_port
 from worlds import Outcome
 
+from nftsync.demo.provider import address_file, begin_afresh
 from nftsync.errors import InputError
-from nftsync.lab import jupyter
-from nftsync.lab.demo_provider import address_file, begin_afresh
+from nftsync.notebooks import jupyter
 
 _PATIENCE = 240.0
 _ADDRESS = re.compile(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)")

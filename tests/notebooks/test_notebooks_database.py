@@ -15,16 +15,16 @@ from notebook_worlds import count
 
 import nftsync
 from nftsync import frames
-from nftsync.errors import InputError
-from nftsync.lab.demo_provider import (
+from nftsync.demo.provider import (
     address_file,
     begin_afresh,
     is_demo,
     provider_again,
     state_file,
 )
-from nftsync.lab.jupyter import notebook_environment
-from nftsync.lab.notebook import provider_address
+from nftsync.errors import InputError
+from nftsync.notebooks.database import provider_address
+from nftsync.notebooks.jupyter import notebook_environment
 from nftsync.sandbox.state import State
 from nftsync.sandbox.webhooks import Sandbox
 from nftsync.sandbox.world import World

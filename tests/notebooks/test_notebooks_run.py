@@ -17,8 +17,8 @@ from browser.seen_browser import PATIENCE, Record, open_chromium
 from notebook_worlds import NOTEBOOKS, PAGES, PLOTLY, Run, count, text_of, texts_of
 
 from nftsync import frames
-from nftsync.lab.jupyter import notebook_environment
-from nftsync.lab.notebook import provider_address
+from nftsync.notebooks.database import provider_address
+from nftsync.notebooks.jupyter import notebook_environment
 
 #: A time to the microsecond, or with its offset.
 _LONG_TIME = re.compile(r"\d:\d\d\.\d|\+00:00")

@@ -12,7 +12,7 @@ import nbformat
 import pytest
 from notebook_worlds import NOTEBOOKS, PAGES, ROOT, read
 
-from nftsync.lab.jupyter import copy_missing
+from nftsync.notebooks.jupyter import copy_missing
 
 _CODE = re.compile(r"^```python\n(.*?)\n```$", re.DOTALL | re.M)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -47,7 +47,7 @@ def test_the_wheel_and_the_source_archive_have_them() -> None:
         "targets"
     ]
     expected = {
-        f"notebooks/{path.name}": f"nftsync/lab/notebooks/{path.name}" for path in NOTEBOOKS
+        f"notebooks/{path.name}": f"nftsync/notebooks/shipped/{path.name}" for path in NOTEBOOKS
     }
     assert targets["wheel"]["force-include"] == expected
     assert "notebooks" in targets["sdist"]["include"]

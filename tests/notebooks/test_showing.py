@@ -11,7 +11,7 @@ from charts.charts_world import played
 from notebook_worlds import texts_of
 
 from nftsync import frames
-from nftsync.lab import showing
+from nftsync.notebooks import display
 
 HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)>"
 
@@ -30,7 +30,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_table_has_one_mark_for_what_is_missing_and_names_before_ids(shown: list[str]) -> None:
     ids = [f"{number}aaaaaaa-0000-4000-8000-000000000000" for number in range(3)]
-    showing.show_table(
+    display.show_table(
         pd.DataFrame(
             {
                 "at": pd.to_datetime(["2026-01-31T23:59:59.999999Z", None, None]),
@@ -54,8 +54,8 @@ def test_a_table_has_one_mark_for_what_is_missing_and_names_before_ids(shown: li
 
 
 def test_a_table_tells_what_it_leaves_out_and_that_there_is_nothing(shown: list[str]) -> None:
-    showing.show_table(pd.DataFrame({"a": range(1_500)}), most=3)
-    showing.show_table(pd.DataFrame({"a": []}), none="Nothing <b>.")
+    display.show_table(pd.DataFrame({"a": range(1_500)}), most=3)
+    display.show_table(pd.DataFrame({"a": []}), none="Nothing <b>.")
     assert texts_of(shown[0]) == ["a", "0", "1", "2", "1,497 more rows are not shown."]
     assert shown[1] == "<p>Nothing &lt;b&gt;.</p>"
 
@@ -63,7 +63,7 @@ def test_a_table_tells_what_it_leaves_out_and_that_there_is_nothing(shown: list[
 def test_pictures_come_from_where_they_may_and_their_texts_act_on_nothing(
     shown: list[str], empty: Path
 ) -> None:
-    showing.show_pictures(
+    display.show_pictures(
         pd.DataFrame(
             {
                 "token_id": ["a", "b", "c", "a"],
@@ -93,14 +93,14 @@ def test_captions_name_the_known_sides_and_ids_where_there_is_no_label(tmp_path:
     played(path, [*before, (10, 1, 1, "0"), (0, 2, 1, "4"), (10, 3, 3, "5"), (10, 2, 2, "3")])
     transfers = frames.transfers(path)
     assert list(transfers["kind"]) == ["transfer", "sent", "received"]
-    assert showing.captions(transfers) == [
+    assert display.captions(transfers) == [
         ["from Wallet 1", "to Wallet 2"],
         ["from Wallet 3"],
         ["to Wallet 2"],
     ]
-    assert showing.captions(transfers[:0]) == []
+    assert display.captions(transfers[:0]) == []
     nameless = transfers.assign(from_label=None, to_label=None)
-    for caption, row in zip(showing.captions(nameless), nameless.itertuples(), strict=True):
+    for caption, row in zip(display.captions(nameless), nameless.itertuples(), strict=True):
         ids = [row.from_wallet_id, row.to_wallet_id]
         known = [wallet for wallet in ids if isinstance(wallet, str)]
         assert [text.split()[1][:8] for text in caption] == [wallet[:8] for wallet in known]
@@ -108,5 +108,5 @@ def test_captions_name_the_known_sides_and_ids_where_there_is_no_label(tmp_path:
 
 def test_a_window_begins_at_the_end_of_a_day(empty: Path) -> None:
     """Because it is a state with which the present is compared."""
-    assert showing.window_start(empty, "2026-01-31") == pd.Timestamp("2026-01-31T23:59:59.999999Z")
-    assert showing.window_start(empty, "2026-01-31T12:00") == pd.Timestamp("2026-01-31T12:00Z")
+    assert display.window_start(empty, "2026-01-31") == pd.Timestamp("2026-01-31T23:59:59.999999Z")
+    assert display.window_start(empty, "2026-01-31T12:00") == pd.Timestamp("2026-01-31T12:00Z")

@@ -14,7 +14,7 @@ from contextlib import closing
 import pytest
 from receiver_world import Running, body
 
-from nftsync.daemon.log import log_lines
+from nftsync.serve.log import log_lines
 
 
 @pytest.fixture

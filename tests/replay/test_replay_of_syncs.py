@@ -10,7 +10,6 @@ import pytest
 from provider import Provider, entry, token, uuid, wallet
 from replay_world import Place, in_time, path_of, settled
 
-from nftsync.daemon.schedule import replay_config
 from nftsync.errors import InputError
 from nftsync.provider.client import ClientConfig
 from nftsync.provider.routes import Route
@@ -18,6 +17,7 @@ from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.replay.run import replay_once
+from nftsync.serve.schedule import replay_config
 from nftsync.settings import load
 from nftsync.store.database import sync_lock
 from nftsync.store.wallets import WalletLine

@@ -55,8 +55,10 @@ def test_the_wheel_holds_the_package_alone(built: Path) -> None:
     assert kinds <= {".py", ".sql", ".ipynb", ".html", ".css", ".js", ".typed", ".json", ".xml"}
     assert {name.split("/")[0].split("-")[0] for name in names} == {"nftsync"}
     tracked = ours("nftsync")
-    inside = {name for name in names if ".dist-info/" not in name and "/lab/notebooks/" not in name}
-    assert inside == {name for name in tracked if "/lab/notebooks/" not in name}
+    inside = {
+        name for name in names if ".dist-info/" not in name and "/notebooks/shipped/" not in name
+    }
+    assert inside == {name for name in tracked if "/notebooks/shipped/" not in name}
 
 
 def test_the_source_archive_holds_what_is_tracked_alone(built: Path) -> None:

@@ -19,7 +19,6 @@ from worlds import listed, mirrored, replayed
 
 import nftsync
 from nftsync import frames
-from nftsync.daemon.serve import ServeConfig, receiving
 from nftsync.errors import InputError
 from nftsync.provider.client import ClientConfig
 from nftsync.provider.routes import merged
@@ -30,6 +29,7 @@ from nftsync.replay.config import ReplayConfig
 from nftsync.replay.run import replay_once
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
+from nftsync.serve.serve import ServeConfig, receiving
 from nftsync.store.schema import open_store
 from nftsync.times import now
 

@@ -25,7 +25,6 @@ from serve_process import (
 from worlds import Outcome, listed, mirrored, replayed
 
 import nftsync
-from nftsync.daemon.schedule import keep_syncing
 from nftsync.errors import InputError, SettingsError, SyncRunning
 from nftsync.provider.client import ClientConfig
 from nftsync.pull.plan import SyncRequest
@@ -34,6 +33,7 @@ from nftsync.pull.run import sync_wallets
 from nftsync.replay.config import RunSync
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
+from nftsync.serve.schedule import keep_syncing
 from nftsync.store.database import sync_lock
 from nftsync.store.mirror import Mirror
 from nftsync.store.schema import open_store

@@ -139,7 +139,7 @@ def test_reads_in_flight_are_given_up_and_their_webhooks_wait_again(tmp_path: Pa
 def test_it_ends_by_itself_and_says_why_when_a_part_of_it_breaks(tmp_path: Path) -> None:
     program = (
         "import sys, datetime, pathlib\n"
-        "from nftsync.daemon.serve import ServeConfig, serve\n"
+        "from nftsync.serve.serve import ServeConfig, serve\n"
         "def broken(stopped):\n"
         "    raise ValueError('nobody foresaw this')\n"
         "serve(ServeConfig(database=pathlib.Path(sys.argv[1]), secrets=['s'], port=0,\n"

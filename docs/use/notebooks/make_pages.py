@@ -18,8 +18,8 @@ from markdown_page import PLOTLY, page_of
 from nbclient import NotebookClient
 from pictures import Pictures
 
-from nftsync.lab.demo import run_demo
-from nftsync.lab.jupyter import notebook_environment, shipped
+from nftsync.demo.run import run_demo
+from nftsync.notebooks.jupyter import notebook_environment, shipped
 
 _HERE = Path(__file__).parent
 _IMAGES = _HERE.parents[1] / "images"

@@ -1,4 +1,4 @@
-"""Commands that read the database: who holds what and since when, its log, copies of it."""
+"""The commands `holdings`, `find`, `changes` and `evidence`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that need no account: the demo, the sandbox provider, and the notebooks."""
+"""The commands `demo`, `notebook` and `sandbox`, which need no account."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from nftsync.cli.common import one_line, program, say, shown_option
-from nftsync.cli.look import HOLDING, holdings_of
+from nftsync.cli.holdings import HOLDING, holdings_of
 from nftsync.cli.tables import Column, print_table
 from nftsync.sandbox import GREATEST_TIME_SCALE
 
@@ -45,8 +45,8 @@ def demo(database: str | None) -> None:
     nftsync.toml.
     """
     from nftsync import settings
-    from nftsync.lab.demo import run_demo
-    from nftsync.lab.demo_provider import begin_afresh
+    from nftsync.demo.provider import begin_afresh
+    from nftsync.demo.run import run_demo
     from nftsync.store.database import explained
 
     flags = {"database": database if database is not None else "data/demo.db"}
@@ -119,8 +119,8 @@ def notebook(
       nftsync notebook --no-browser --port 9000
     """
     from nftsync import settings
-    from nftsync.lab.jupyter import open_notebooks, require_notebook_extra
-    from nftsync.lab.notebook import named_or_demo
+    from nftsync.notebooks.database import named_or_demo
+    from nftsync.notebooks.jupyter import open_notebooks, require_notebook_extra
     from nftsync.store.schema import opened_as_is
 
     def tell(text: str) -> None:

@@ -13,10 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from nftsync.daemon.serve import ServeConfig, receiving
+from nftsync.demo.provider import PORT, begin_provider, create, held
+from nftsync.demo.year import named, picture, play_year, with_metadata
 from nftsync.errors import StoreError
-from nftsync.lab.demo_provider import PORT, begin_provider, create, held
-from nftsync.lab.demo_year import named, picture, play_year, with_metadata
 from nftsync.provider.client import Client, ClientConfig
 from nftsync.provider.routes import merged
 from nftsync.pull.plan import SyncRequest
@@ -25,6 +24,7 @@ from nftsync.pull.run import sync_wallets
 from nftsync.replay.config import ReplayConfig
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.webhooks import Sandbox
+from nftsync.serve.serve import ServeConfig, receiving
 from nftsync.store.database import connect_reader, over_keys
 from nftsync.store.mirror import Mirror
 from nftsync.store.wallets import WalletLine, register

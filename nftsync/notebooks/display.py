@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nftsync.errors import NftsyncError
-from nftsync.lab.gallery_cards import addresses, configured_images
-from nftsync.lab.notebook import provider_address
+from nftsync.notebooks.database import provider_address
+from nftsync.notebooks.gallery_cards import addresses, configured_images
 from nftsync.text import MISSING, counted, without_controls
 from nftsync.times import parse_time
 

@@ -20,7 +20,7 @@ from string import Template
 from typing import Any, get_args
 
 from nftsync.errors import InputError
-from nftsync.lab.gallery_cards import (
+from nftsync.notebooks.gallery_cards import (
     Cards,
     Column,
     Images,

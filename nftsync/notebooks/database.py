@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from nftsync import settings
+from nftsync.demo.provider import begin_afresh, is_demo, kept_address
 from nftsync.errors import SettingsError
-from nftsync.lab.demo_provider import begin_afresh, is_demo, kept_address
 
 
 def provider_address(database: Path) -> str | None:
@@ -74,7 +74,7 @@ def named_or_demo(configured: Path, source: str, tell: Callable[[str], object]) 
     here = Path.cwd()
     if found := _nearest(here / _DEFAULT, Path.is_file):
         return found
-    from nftsync.lab.demo import run_demo
+    from nftsync.demo.run import run_demo
 
     if found := _nearest(here / _DEMO, is_demo):
         tell(f"No database is named, and there is no {_DEFAULT}: this is the demo's.")

@@ -12,16 +12,16 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from nftsync.daemon.figures import Freshness
-from nftsync.daemon.schedule import keep_syncing
 from nftsync.receiver.app import close_app, create_app, refuse_webhooks
 from nftsync.receiver.telemetry import Metrics, serve_metrics
 from nftsync.replay.config import ReplayConfig, RunSync
 from nftsync.replay.run import follow
+from nftsync.serve.metrics import Freshness
+from nftsync.serve.schedule import keep_syncing
 from nftsync.threads import Failures, start_thread
 from nftsync.wsgi import HttpServer, Listener, enough_threads, stop_signals, wake_main_thread
 
-_log = logging.getLogger("nftsync.daemon.serve")
+_log = logging.getLogger("nftsync.daemon.serve")  # the name that log lines have
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)  # which would show the secrets

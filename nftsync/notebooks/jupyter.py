@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
+from nftsync.demo.provider import in_use, is_demo, provider_again
 from nftsync.errors import NftsyncError
-from nftsync.lab.demo_provider import in_use, is_demo, provider_again
-from nftsync.text import interruptible
+from nftsync.terminal import interruptible
 
 
 def shipped() -> list[Path]:
@@ -23,7 +23,7 @@ def shipped() -> list[Path]:
     Raises:
         NftsyncError: this installation has none.
     """
-    installed = Path(__file__).parent / "notebooks"
+    installed = Path(__file__).parent / "shipped"
     in_a_checkout = Path(__file__).parents[2] / "notebooks"
     for folder in (installed, in_a_checkout):
         if found := sorted(folder.glob("[0-9]-*.ipynb")):

@@ -1,4 +1,4 @@
-"""Commands that copy the database: to files for others, and for oneself."""
+"""The commands `export`, `migrate`, `snapshot` and `backup`."""
 
 from __future__ import annotations
 

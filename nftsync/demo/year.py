@@ -14,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 
-from nftsync.lab.demo_provider import held
+from nftsync.demo.provider import held
 from nftsync.provider.wire import decode_wallet, each_token_once
 from nftsync.records import Effort, WalletRead
 from nftsync.sandbox.world import World

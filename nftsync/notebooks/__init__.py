@@ -1,0 +1,1 @@
+"""Notebooks: the database they open, how they display results, the gallery, JupyterLab's start."""
