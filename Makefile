@@ -56,8 +56,8 @@ tests-rest: $(READY_DEV)
 	$(BIN)/pytest -n 4 --dist worksteal --ignore tests/lake  # many tests wait rather than work
 
 soak: $(READY_DEV)  ## long runs against a model of the whole, with seeds; STEPS=1000000
-	$(BIN)/python tests/model/batches.py --steps $(or $(STEPS),1000000)
-	$(BIN)/python tests/model/engine.py --steps $(or $(STEPS),1000000)
+	$(BIN)/python -m tests.model.batches --steps $(or $(STEPS),1000000)
+	$(BIN)/python -m tests.model.engine --steps $(or $(STEPS),1000000)
 
 load: $(READY_DEV)  ## half an hour of webhooks into a serve that is killed; MINUTES=30 RATE=500
 	$(BIN)/python -m benchmarks.load --minutes $(or $(MINUTES),30) --rate $(or $(RATE),500)
@@ -66,14 +66,14 @@ attacks: $(READY_DEV)  ## what share of a mirror a provider with a fault takes a
 	$(BIN)/python -m benchmarks.attacks
 
 network: $(READY_DEV)  ## long runs over a network that breaks at any byte; ROUNDS=200
-	$(BIN)/python tests/network/faults.py --rounds $(or $(ROUNDS),200)
+	$(BIN)/python -m tests.nightly.network --rounds $(or $(ROUNDS),200)
 
 stops: $(READY_DEV)  ## syncs whose processes are stopped and continued, at any moment; ROUNDS=20
-	$(BIN)/python tests/sync/stops.py --rounds $(or $(ROUNDS),20)
+	$(BIN)/python -m tests.nightly.stops --rounds $(or $(ROUNDS),20)
 
-FUZZED := tests/test_fuzz.py tests/test_wire.py tests/test_routes.py tests/test_list_files.py \
-	tests/test_settings.py tests/test_times.py tests/test_image_address.py tests/receiver \
-	tests/provider_client tests/sandbox/test_sandbox_worldfile.py tests/reading/test_tables.py
+FUZZED := tests/test_fuzz.py tests/test_times.py tests/provider tests/receiver \
+	tests/pull/test_list_files.py tests/settings tests/sandbox/test_worldfile.py \
+	tests/cli/test_tables.py
 
 fuzz: $(READY_DEV)  ## what parses, with many random inputs; EXAMPLES=2000 each
 	EXAMPLES=$(or $(EXAMPLES),2000) $(BIN)/pytest $(FUZZED) -m hypothesis -v \
@@ -81,17 +81,17 @@ fuzz: $(READY_DEV)  ## what parses, with many random inputs; EXAMPLES=2000 each
 		| grep -E --line-buffered 'PASSED|FAILED|passing,|passed|failed|^E |@reproduce'
 
 powercuts: $(READY_DEV)  ## a serve under load and a lake sync lose power at many moments; SEEDS=20 LAKESEEDS=3
-	$(BIN)/python tests/powercuts/power_cuts.py --seeds $(or $(SEEDS),20)
-	$(BIN)/python tests/powercuts/lake_cuts.py --seeds $(or $(LAKESEEDS),3)
+	$(BIN)/python -m tests.nightly.powercuts --seeds $(or $(SEEDS),20)
+	$(BIN)/python -m tests.nightly.lake_powercuts --seeds $(or $(LAKESEEDS),3)
 
 lakekills: $(READY_DEV)  ## workers and drivers of a lake are killed at many moments, with seeds; KILLS=20 SEEDS=1
-	$(BIN)/python tests/lake/chaos.py --kills $(or $(KILLS),20) --seeds $(or $(SEEDS),1)
+	$(BIN)/python -m tests.nightly.chaos --kills $(or $(KILLS),20) --seeds $(or $(SEEDS),1)
 
 flips: $(READY_DEV)  ## bits of a database flip, and each command meets it; SEEDS=2000
-	$(BIN)/python tests/damage/flips.py --seeds $(or $(SEEDS),2000)
+	$(BIN)/python -m tests.nightly.flips --seeds $(or $(SEEDS),2000)
 
 mutations: $(READY_DEV)  ## breaks the mirror and the inbox, and shows which tests see it
-	$(BIN)/python tests/model/mutations.py
+	$(BIN)/python -m tests.model.mutations
 
 constraints: $(BIN)/uv  ## the newest versions that go together, for every check
 	{ echo '# The versions that every check runs on; made anew by `make constraints`.'; \

@@ -15,7 +15,12 @@ from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-from worlds import Outcome, alone
+
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+from tests.kit.database import Builder, small
+from tests.kit.mirrored_site import Site
+from tests.kit.worlds import Outcome, alone
 
 # How long an example takes says nothing about whether it is right.
 settings.register_profile("nftsync", deadline=None)
@@ -40,13 +45,35 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No settings of this machine: a working directory of its own, and no variables."""
     monkeypatch.chdir(tmp_path)
     for name in os.environ:
         if name.startswith(("NFTSYNC_", "SSL_CERT_")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Iterator[Builder]:
+    builder = Builder(tmp_path / "nftsync.db")
+    yield builder
+    builder.close()
+
+
+@pytest.fixture(scope="session")
+def small_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """To read only: all tests have it in common."""
+    return small(tmp_path_factory.mktemp("small") / "small.db").close()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """Four wallets of five NFTs each, mirrored once; edit the world and sync again."""
+    with SandboxServer(lambda url: generate(wallets=4, nfts=5, image_base=url)) as server:
+        made = Site(server, tmp_path / "mirror.db")
+        made.sync()
+        yield made
 
 
 @pytest.fixture

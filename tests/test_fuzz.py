@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from provider import Provider, raw, wallet
 
 from nftsync import settings as nftsync_settings
 from nftsync.errors import InputError, ReadError, SettingsError
@@ -23,6 +22,7 @@ from nftsync.pull.list_files import read_collections_file, read_wallets_file
 from nftsync.records import Effort
 from nftsync.settings.keys import KEYS
 from nftsync.times import parse_duration
+from tests.kit.provider import Provider, raw, wallet
 
 SECRET = "canary-4711"
 LINES = st.lists(

@@ -6,11 +6,11 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-from explanations import Flow, explanations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync.movements import Movement, explained, overlap, pairs
+from tests.kit.explanations import Flow, explanations
 
 
 @st.composite

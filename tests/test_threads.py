@@ -20,9 +20,6 @@ from typing import Any
 
 import httpx
 import pytest
-from provider import Provider, silence, wallet
-from serve.serve_process import SECRET, free_port, post, webhook
-from worlds import PATIENCE
 
 from nftsync.errors import NftsyncError, NoConnection
 from nftsync.provider.client import ClientConfig
@@ -39,6 +36,9 @@ from nftsync.store.checkpoints import Checkpoints
 from nftsync.store.database import connect_writer
 from nftsync.threads import Failures, start_thread
 from nftsync.wsgi import HttpServer, Listener
+from tests.kit.provider import Provider, silence, wallet
+from tests.kit.serve_process import SECRET, free_port, post, webhook
+from tests.kit.worlds import PATIENCE
 
 
 class Unforeseen(Exception):

@@ -11,9 +11,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from worlds import PATIENCE
 
 from benchmarks.report import BEGIN, DOCUMENT, END, NAMES, Rows, rows_in, rows_of
+from tests.kit.worlds import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 #: How many targets each benchmark has to meet.

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from docs_runner import Runner
-from docs_session import EXAMPLES, History, Session, held
-from inbox.inbox_world import Inbox, body_of
 
 import nftsync
 from nftsync.cli import nftsync as nftsync_command
@@ -19,11 +16,9 @@ from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
 from nftsync.times import now
-
-
-@pytest.fixture(autouse=True)
-def _no_settings(own_settings: None) -> None:
-    """No settings of whoever runs the tests."""
+from tests.docs.runner import Runner
+from tests.docs.session import EXAMPLES, History, Session, held
+from tests.kit.inbox import Inbox, body_of
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The help texts in docs/use/commands.md: `python tests/docs/write_commands.py` writes them anew.
+"""The help texts in docs/use/commands.md: `python -m tests.docs.write_commands` writes them anew.
 
 In the page, a line `<!-- help: COMMAND -->` stands before each block that holds a help text.
 """

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from frames_database import at, token_id, wallet_id
-
 from nftsync.movements import Movement
 from nftsync.records import WalletRead
 from nftsync.store.mirror import Mirror
+from tests.kit.database import at, token_id, wallet_id
 
 #: A wallet that nobody reads.
 OUTSIDE = 0

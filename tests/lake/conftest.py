@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from lake_cluster import Cluster, cluster_of
+
+from tests.kit.lake_cluster import Cluster, cluster_of
 
 
 @pytest.fixture(scope="session")

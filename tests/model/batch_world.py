@@ -6,9 +6,8 @@ import copy
 import json
 import random
 
-from provider import token, wallet
-
 from nftsync.records import CONTENT_COLUMNS, Content, Entry
+from tests.kit.provider import token, wallet
 
 WALLETS = [wallet(number) for number in range(5)]
 TOKENS = [token(number) for number in range(7)]

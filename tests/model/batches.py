@@ -1,7 +1,7 @@
 """Level one: batches of reads, on the real mirror and on the plain one, compared after each.
 
-    python tests/model/batches.py --steps 1000000      # a step is a read that is applied
-    python tests/model/batches.py --seed 17            # one seed alone, the one that failed
+    python -m tests.model.batches --steps 1000000      # a step is a read that is applied
+    python -m tests.model.batches --seed 17            # one seed alone, the one that failed
 
 A seed is a world of a few wallets and tokens that changes while reads of it are under way. Reads
 are complete, incomplete, failed or conditional, end in any order, and are applied in batches of any
@@ -14,18 +14,10 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import sys
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from model import seeds
-from model.batch_world import TOKENS, WALLETS, World
-from model.comparison import Comparison, Differs, same
-from model.plain_mirror import PlainMirror, PlainWallet
 
 from nftsync.provider.webhooks import Unusable
 from nftsync.records import Applied, Entry, OnRemovals, TokenRead, WalletRead
@@ -34,6 +26,10 @@ from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
 from nftsync.store.rules import check_rules
 from nftsync.times import shifted
+from tests.model import seeds
+from tests.model.batch_world import TOKENS, WALLETS, World
+from tests.model.comparison import Comparison, Differs, same
+from tests.model.plain_mirror import PlainMirror, PlainWallet
 
 STEPS_OF_A_SEED = 250
 
@@ -267,7 +263,7 @@ def run_seed(seed: int, steps: int = STEPS_OF_A_SEED) -> Counter[str]:
         try:
             return batches.run(steps)
         except Exception as error:
-            error.add_note(f"seed {seed}: python tests/model/batches.py --seed {seed}")
+            error.add_note(f"seed {seed}: python -m tests.model.batches --seed {seed}")
             raise
         finally:
             batches.mirror.close()

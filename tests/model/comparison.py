@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from model.plain_mirror import PlainMirror, fields_of
-
 from nftsync.records import CONTENT_COLUMNS, Entry
 from nftsync.store.held_back import held_rows
 from nftsync.store.mirror import Mirror
+from tests.model.plain_mirror import PlainMirror, fields_of
 
 
 class Differs(AssertionError):

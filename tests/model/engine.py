@@ -1,7 +1,7 @@
 """Level two: the whole engine on a simulated machine, against a provider that moves meanwhile.
 
-    python tests/model/engine.py --steps 1000000       # a step: one thread goes on, or one event
-    python tests/model/engine.py --seed 17             # one seed alone, the one that failed
+    python -m tests.model.engine --steps 1000000       # a step: one thread goes on, or one event
+    python -m tests.model.engine --seed 17             # one seed alone, the one that failed
 
 Receivers, replays and syncs run as processes of their own on one database: the package's own code,
 its threads, retries and transactions included. Webhooks are lost, doubled, late and out of order;
@@ -17,21 +17,13 @@ import logging
 import random
 import shutil
 import sqlite3
-import sys
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 import httpx
-from model import seeds
-from model.provider_world import OURS, WALLETS, Sent, Transport, World
-from model.rules import Broken, Rules, hold, is_as
-from model.simulated import Machine, Process
-from model.stand_ins import Event, Executor, Module, installed
 
 from nftsync.errors import StoreError, SyncRunning
 from nftsync.provider import lists, network, retry, transport  # noqa: F401 - else imported meanwhile
@@ -49,6 +41,11 @@ from nftsync.store.held_back import numbers_held
 from nftsync.store.inbox import Delivery
 from nftsync.store.mirror import Mirror
 from nftsync.store.wallets import WalletLine
+from tests.model import seeds
+from tests.model.provider_world import OURS, WALLETS, Sent, Transport, World
+from tests.model.rules import Broken, Rules, hold, is_as
+from tests.model.simulated import Machine, Process
+from tests.model.stand_ins import Event, Executor, Module, installed
 
 STEPS_OF_A_SEED = 2_500
 _ROUTES = merged(
@@ -383,7 +380,7 @@ def run_seed(seed: int, steps: int = STEPS_OF_A_SEED) -> tuple[Counter[str], str
         try:
             return engine.run(steps), seeds.digest(engine.database)
         except Exception as error:
-            command = f"python tests/model/engine.py --seed {seed} --of {steps}"
+            command = f"python -m tests.model.engine --seed {seed} --of {steps}"
             error.add_note(f"seed {seed}, step {machine.steps}: {command}")
             raise
         finally:

@@ -1,7 +1,7 @@
 """Deliberate breaks of the mirror and the inbox, and which level of the tests sees each.
 
     make mutations                                     # all of them; a table at the end
-    python tests/model/mutations.py --only balances --levels batches engine
+    python -m tests.model.mutations --only balances --levels batches engine
 
 A break is a text that takes another's place in one file of a copy of this checkout. Each is shown
 to the plain model (`batches`), to the simulation (`engine`) and to the tests of the rooms that it
@@ -22,9 +22,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from model.breaks import BREAKS, EQUIVALENT, Break
+from tests.model.breaks import BREAKS, EQUIVALENT, Break
 
 ROOT = Path(__file__).parents[2]
 _MEMORY = Path("/dev/shm")
@@ -35,35 +33,38 @@ _PYTEST = (
 #: What is quick, and about most of the mirror's rules.
 _RULES = ("store/test_mirror_history.py", "store/test_mirror_order.py")
 _MODELS = {
-    "batches": ("tests/model/batches.py", "--steps", "12000"),
-    "engine": ("tests/model/engine.py", "--steps", "9000"),
+    "batches": ("-m", "tests.model.batches", "--steps", "12000"),
+    "engine": ("-m", "tests.model.engine", "--steps", "9000"),
 }
-#: Of each file the rooms whose tests are about it, in the order in which they are asked: a file of
-#: tests before the room that it is of, where most is to be expected of it.
+#: Of each file the folders whose tests are about it, in the order in which they are asked: a file
+#: of tests before the folder that it is in, where most is to be expected of it.
 _ROOMS = {
-    "store/queue": ["replay/test_inbox_queue_property.py", "replay", "inbox"],
+    "store/queue": ["replay/test_queue_property.py", "replay", "cli/test_inbox_requeue.py"],
     "store/runs": [
-        *("replay/test_inbox_queue_property.py", "replay/test_replay_follow.py"),
-        *("replay/test_replay_clocks.py", "replay/test_replay_of_syncs.py", "replay"),
-        *("sync/test_kill.py", "sync"),
+        *("replay/test_queue_property.py", "replay/test_follow.py"),
+        *("replay/test_clocks.py", "replay/test_of_syncs.py", "replay"),
+        *("pull/test_kill.py", "pull"),
     ],
-    "store/inbox": ["receiver/test_inbox_store.py", "receiver", "inbox"],
-    "store/requeue": ["inbox/test_inbox_requeue.py", "inbox"],
-    "store/removals": ["sync/test_removal_guard.py", "sync/test_removals.py", "store", "sync"],
-    "store/balances": [*_RULES, "store", "sync/test_removals.py", "sync", "replay", "reading"],
-    "store/wallets": ["sync/test_removals.py", "sync", "replay/test_replay_of_syncs.py", "replay"],
-    "store/mirror": [*_RULES, "replay/test_replay_follow.py", "store", "sync", "replay"],
-    "store/": [*_RULES, "store", "sync", "replay", "reading"],
-    "replay/lease": ["replay/test_replay_follow.py", "replay/test_replay_trouble.py", "replay"],
+    "store/inbox": ["receiver/test_inbox_store.py", "receiver", "cli/test_inbox.py"],
+    "store/requeue": ["cli/test_inbox_requeue.py", "cli/test_inbox.py"],
+    "store/removals": ["pull/test_removal_guard.py", "pull/test_removals.py", "store", "pull"],
+    "store/balances": [
+        *(*_RULES, "store", "pull/test_removals.py", "pull", "replay"),
+        *("export", "reports", "cli"),
+    ],
+    "store/wallets": ["pull/test_removals.py", "pull", "replay/test_of_syncs.py", "replay"],
+    "store/mirror": [*_RULES, "replay/test_follow.py", "store", "pull", "replay"],
+    "store/": [*_RULES, "store", "pull", "replay", "export", "reports", "cli"],
+    "replay/lease": ["replay/test_follow.py", "replay/test_trouble.py", "replay"],
     "replay/worker": ["replay"],
-    "replay/work": ["replay/test_replay_work.py", "replay/test_replay_reads.py", "replay"],
-    "receiver/": ["receiver/test_receiver_storage.py", "receiver", "serve"],
-    "pull/removal": ["sync/test_removal_guard.py", "sync/test_removals.py", "sync", "replay"],
-    "movements": ["test_movements.py", "sync/test_removal_guard.py"],
-    "pull/plan": ["sync/test_kill.py", "sync/test_sync_half_broken.py", "sync"],
-    "records": ["sync/test_read_order.py"],
-    "provider/": ["sync/test_read_order.py", "provider_client"],
-    "pull/": ["sync/test_sync_half_broken.py", "sync/test_removals.py", "sync"],
+    "replay/work": ["replay/test_work.py", "replay/test_reads.py", "replay"],
+    "receiver/": ["receiver/test_storage.py", "receiver", "serve"],
+    "pull/removal": ["pull/test_removal_guard.py", "pull/test_removals.py", "pull", "replay"],
+    "movements": ["test_movements.py", "pull/test_removal_guard.py"],
+    "pull/plan": ["pull/test_kill.py", "pull/test_half_broken.py", "pull"],
+    "records": ["pull/test_read_order.py"],
+    "provider/": ["pull/test_read_order.py", "provider"],
+    "pull/": ["pull/test_half_broken.py", "pull/test_removals.py", "pull"],
 }
 
 
@@ -80,8 +81,8 @@ def _files(rooms: Iterable[str]) -> list[str]:
 def broken(of: Break, into: Path) -> None:
     """A copy of the checkout with the break in it."""
     for name in ("nftsync", "tests"):
-        ignored = shutil.ignore_patterns("__pycache__", "notebooks")
-        shutil.copytree(ROOT / name, into / name, ignore=ignored if name == "nftsync" else None)
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, into / name, symlinks=True, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", into)
     file = into / of.file
     text = file.read_text()

@@ -11,8 +11,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import httpx
 import msgspec
-from model import simulated
-from provider import token, uuid, wallet
+
+from tests.kit.provider import token, uuid, wallet
+from tests.model import simulated
 
 OURS = uuid(1, 0xC)
 WALLETS = [wallet(number) for number in range(5)]

@@ -6,11 +6,10 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from model.provider_world import World
-from model.simulated import Machine, Process
-
 from nftsync.store.rules import check_rules
 from nftsync.times import now
+from tests.model.provider_world import World
+from tests.model.simulated import Machine, Process
 
 _SETTLED = {"done", "failed", "dead", "unrouted", "quarantined"}
 #: What a commit may do to a webhook's state; a lease says who may do it.

@@ -17,7 +17,8 @@ from datetime import datetime, tzinfo
 from typing import Any
 
 import filelock as real_filelock
-from model import simulated
+
+from tests.model import simulated
 
 
 class Lock:

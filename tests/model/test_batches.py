@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from model.batch_world import WALLETS
-from model.batches import run_seed
+
+from tests.model.batch_world import WALLETS
+from tests.model.batches import run_seed
 
 
 @pytest.mark.parametrize("seed", range(6))

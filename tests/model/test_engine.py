@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from model.engine import run_seed
+
+from tests.model.engine import run_seed
 
 # A process that is killed closes nothing.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -1,20 +1,19 @@
-"""The databases that notebooks are run on."""
+"""The databases that notebooks are run on, and Chromium."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from notebook_worlds import free_port
+from playwright.sync_api import Browser, BrowserContext
 
 from nftsync.demo.provider import address_file
 from nftsync.store.schema import open_store
-
-
-@pytest.fixture(autouse=True)
-def _no_settings(own_settings: None) -> None:
-    """No settings of whoever runs the tests."""
+from tests.kit.browser import PATIENCE, Record, open_chromium
+from tests.kit.way_out import WayOut, way_out
+from tests.notebooks.worlds import free_port
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +31,45 @@ def copied(demo: Path, tmp_path: Path) -> Path:
     shutil.copytree(demo.parent, folder)
     address_file(folder / "demo.db").write_text(f"http://127.0.0.1:{free_port()}\n")
     return folder / "demo.db"
+
+
+@pytest.fixture(scope="module")
+def outside() -> Iterator[WayOut]:
+    """What notes all that the browser wants from other machines."""
+    with way_out() as outside:
+        yield outside
+
+
+@pytest.fixture(scope="module")
+def chromium(outside: WayOut) -> Iterator[Browser]:
+    with open_chromium(proxy=outside.url) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def context(chromium: Browser) -> Iterator[BrowserContext]:
+    """A browser context; a module's windows share it, as JupyterLab takes long to load anew."""
+    # Playwright would pretend that every page is on a light screen, whatever is around it.
+    context = chromium.new_context(viewport={"width": 1280, "height": 1200}, color_scheme="null")
+    context.set_default_timeout(PATIENCE)
+    yield context
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def _record(context: BrowserContext) -> Record:
+    return Record(context)
+
+
+@pytest.fixture
+def record(context: BrowserContext, outside: WayOut, _record: Record) -> Iterator[Record]:
+    """What the pages of this test do; they are closed after it.
+
+    The test fails if the browser wanted anything from another machine.
+    """
+    outside.wanted.clear()
+    _record.forget()
+    yield _record
+    for page in context.pages:
+        page.close()
+    assert outside.wanted == []

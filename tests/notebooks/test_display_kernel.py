@@ -7,10 +7,10 @@ from typing import Any
 
 import nbformat
 import pytest
-from notebook_worlds import execute, of_cells
 
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
+from tests.notebooks.worlds import execute, of_cells
 
 UNKNOWN = "aaaaaaaa-0000-4000-8000-000000000001"
 SECRET = "a-token-that-must-not-be-seen"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from charts.charts_world import played
-from notebook_worlds import texts_of
 
 from nftsync import frames
 from nftsync.notebooks import display
+from tests.charts.world import played
+from tests.notebooks.worlds import texts_of
 
 HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)>"
 

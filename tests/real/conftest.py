@@ -4,13 +4,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from real_data import ART_BLOCKS_FIRST, DATA, REAS, Slice, write_slice
-from real_history import Facts, History, play
-from worlds import alone
 
 import nftsync
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
+from tests.kit.worlds import alone
+from tests.real.real_data import ART_BLOCKS_FIRST, DATA, REAS, Slice, write_slice
+from tests.real.real_history import Facts, History, play
 
 
 @pytest.fixture(scope="session")

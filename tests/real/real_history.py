@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from real_data import State, read_blocks, read_records, wallet_of
 
 import nftsync
 from nftsync.errors import InputError
@@ -16,6 +15,7 @@ from nftsync.pull.result import SyncResult
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
 from nftsync.times import now
+from tests.real.real_data import State, read_blocks, read_records, wallet_of
 
 #: A read of every wallet before the first block, so that no change is a wallet's first read.
 BEFORE = 0

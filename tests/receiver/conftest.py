@@ -7,7 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from receiver_world import Running, running
+
+from tests.receiver.world import Running, running
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from typing import Any
 
 import httpx
 import pytest
-from receiver_world import Running, body, raw
-from worlds import PATIENCE
 
 from nftsync.errors import InputError
 from nftsync.wsgi import HttpServer, Listener
+from tests.kit.worlds import PATIENCE
+from tests.receiver.world import Running, body, raw
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from receiver_world import ORGANIZATION, body, fields
 
 from nftsync.provider.webhooks import read_webhook
 from nftsync.store import STATES
 from nftsync.store.inbox import Delivery, Stored, store
 from nftsync.store.schema import open_store
+from tests.receiver.world import ORGANIZATION, body, fields
 
 AT = "2026-01-31T12:00:00.000000Z"
 LATER = "2026-01-31T13:00:00.000000Z"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from receiver_world import ORGANIZATION, body, fields
 
 from nftsync.provider.webhooks import Unusable, Webhook, read_webhook
+from tests.receiver.world import ORGANIZATION, body, fields
 
 
 def assert_storable(read: Webhook | Unusable) -> None:

@@ -6,15 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from provider import Provider
-from replay_world import Place, hold
 
 from nftsync.store.mirror import Mirror
-
-
-@pytest.fixture(autouse=True)
-def _own_settings(own_settings: None) -> None:
-    pass
+from tests.kit.provider import Provider
+from tests.replay.world import Place, hold
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from webhook_receiver import Receiver
 
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
+from tests.kit.webhook_receiver import Receiver
 
 
 @pytest.fixture

@@ -12,11 +12,6 @@ from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 
 
-@pytest.fixture(autouse=True)
-def _own_settings(own_settings: None) -> None:
-    """All tests here."""
-
-
 @pytest.fixture
 def provider() -> Iterator[SandboxServer]:
     with SandboxServer(lambda url: generate(wallets=4, nfts=3, seed=2, image_base=url)) as running:

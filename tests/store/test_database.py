@@ -12,12 +12,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from worlds import PATIENCE, Outcome
 
 from nftsync.errors import StoreError
 from nftsync.store.checkpoints import LONG_LOG, Checkpoints, log_bytes
 from nftsync.store.database import connect_reader, connect_writer, log_of
 from nftsync.store.mirror import Mirror
+from tests.kit.worlds import PATIENCE, Outcome
 
 MEGABYTE = 1024 * 1024
 OPEN_AND_CLOSE = """

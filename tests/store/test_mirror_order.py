@@ -15,10 +15,10 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from worlds import mirrored, replayed
 
 from nftsync.records import CONTENT_COLUMNS, Content, TokenRead, WalletRead
 from nftsync.store.mirror import Mirror
+from tests.kit.worlds import mirrored, replayed
 
 WALLETS = [f"aaaaaaaa-0000-4000-8000-00000000000{n}" for n in range(3)]
 TOKENS = [f"bbbbbbbb-0000-4000-8000-00000000000{n}" for n in range(2)]

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import sqlite_utils
 from sqlite_utils.migrations import Migrations
-from versions.make_databases import COMMITS, unpacked
 
 from nftsync import __version__
 from nftsync.errors import NewerDatabase
 from nftsync.store.schema import open_store
+from tests.versions.make_databases import COMMITS, unpacked
 
 APPLIED = ["first_tables", "inbox", "full_syncs", "collections", "removals", "removal_guard"]
 

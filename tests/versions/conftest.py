@@ -5,14 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from versions.make_databases import COMMITS, unpacked
 
 from nftsync.store.schema import migrate
-
-
-@pytest.fixture(autouse=True)
-def _own_settings(own_settings: None) -> None:
-    """All tests here."""
+from tests.versions.make_databases import COMMITS, unpacked
 
 
 @pytest.fixture(scope="session", params=COMMITS)

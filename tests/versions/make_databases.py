@@ -4,7 +4,7 @@ Each is made by the commands of a checkout of its commit, against that checkout'
 syncs, labels and groups, transfers and changed metadata, and from 0.2.0 on webhooks. By hand:
 
     git worktree add --detach /tmp/nftsync-0.1.0 COMMIT      # COMMITS below
-    ENVIRONMENT/bin/python tests/versions/make_databases.py 0.1.0 /tmp/nftsync-0.1.0
+    ENVIRONMENT/bin/python -m tests.versions.make_databases 0.1.0 /tmp/nftsync-0.1.0
     git worktree remove --force /tmp/nftsync-0.1.0
 
 The interpreter is of an environment with the libraries of nftsync and tenacity, without nftsync.

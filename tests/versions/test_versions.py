@@ -19,14 +19,14 @@ from typing import Any
 import pandas as pd
 import pytest
 import sqlite_utils
-from versions.make_databases import unpacked
-from worlds import Outcome
 
 import nftsync
 from nftsync import charts, frames
 from nftsync.errors import EarlierDatabase, StoreError
 from nftsync.store.catalog import TABLES
 from nftsync.store.schema import is_earlier
+from tests.kit.worlds import Outcome
+from tests.versions.make_databases import unpacked
 
 Command = Callable[..., Outcome]
 

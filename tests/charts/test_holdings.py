@@ -1,0 +1,146 @@
+"""Charts of holdings: against the measures of frames, with amounts of any size."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nftsync import charts, frames
+from nftsync.errors import InputError
+from tests.charts.world import HELD, World, frame_of
+from tests.kit.database import at, wallet_id
+
+OF_HOLDINGS = [charts.holdings_by_collection, charts.holders, charts.concentration, charts.overlap]
+
+
+@settings(max_examples=25)
+@given(held=HELD, top=st.integers(1, 5))
+def test_collections_count_distinct_nfts_and_wallets_and_so_does_the_rest(held, top):
+    frame = frame_of(held)
+    figure = charts.holdings_by_collection(frame, top=top)
+    sizes = frames.concentration(frame).sort_values(["tokens", "holders"], ascending=False)
+    if sizes.empty:
+        assert not figure.data
+        return
+    nfts, holders = figure.data
+    shown, rest = sizes[:top], sizes[top:]
+    assert list(nfts.x)[:top] == shown["tokens"].tolist()
+    assert list(holders.x)[:top] == shown["holders"].tolist()
+    assert len(figure.layout.yaxis.ticktext) == len(nfts.x) == len(shown) + (len(rest) > 0)
+    if len(rest):
+        assert figure.layout.yaxis.ticktext[-1].startswith(f"<i>{len(rest)} other")
+        assert nfts.x[-1] == rest["tokens"].sum()
+        # A wallet that holds of several others counts once.
+        assert rest["holders"].max() <= holders.x[-1] <= rest["holders"].sum()
+
+
+@settings(max_examples=25)
+@given(held=HELD, top=st.integers(1, 4), by_amount=st.booleans())
+def test_holders_are_ranked_exactly_and_carry_their_exact_amounts(held, top, by_amount):
+    frame = frame_of(held)
+    figure = charts.holders(frame, top=top, measure="amount" if by_amount else "nfts")
+    sizes = frames.concentration(frame, by="wallet_id")
+    ranks = sorted(sizes["amount" if by_amount else "tokens"], reverse=True)
+    if not ranks:
+        assert not figure.data
+        return
+    (bar,) = figure.data
+    sums = [*ranks[:top], *([sum(ranks[top:])] if ranks[top:] else [])]
+    assert list(bar.x) == [*map(float, sums)]
+    assert sum(map(int, bar.customdata)) == sizes["amount"].sum()
+    if by_amount:
+        assert [int(text) for text in bar.customdata] == sums
+        assert all(f"{one:,}" in hover for one, hover in zip(sums, bar.hovertext, strict=True))
+        assert ("approximately" in figure.layout.xaxis.title.text) == (max(sums) > 2**53)
+
+
+@settings(max_examples=25)
+@given(held=HELD)
+def test_lorenz_curves_go_through_the_shares_of_the_smallest_holders(held):
+    one_contract = frame_of(held).assign(contract_address="KT1")
+    figure = charts.concentration(one_contract)
+    amounts: dict[int, int] = {}
+    for (wallet, _), amount in held.items():
+        if amount:
+            amounts[wallet] = amounts.get(wallet, 0) + amount
+    if not amounts:
+        assert not figure.data
+        return
+    equality, curve = figure.data
+    assert (equality.x, equality.y) == ((0, 100), (0, 100))
+    x, total = sorted(amounts.values()), sum(amounts.values())
+    counts = range(len(x) + 1)
+    assert list(curve.x) == pytest.approx([100 * count / len(x) for count in counts])
+    assert list(curve.y) == pytest.approx([100 * sum(x[:count]) / total for count in counts])
+    (gini,) = frames.concentration(one_contract)["gini"]
+    assert curve.name == f"KT1: Gini {gini:.3f}"
+
+
+@settings(max_examples=25)
+@given(held=HELD)
+def test_fields_of_the_heatmap_are_common_holders_over_all_holders(held):
+    frame = frame_of(held)
+    figure = charts.overlap(frame)
+    sizes = frames.concentration(frame).dropna(subset="contract_address")
+    if sizes.empty:
+        assert not figure.data
+        return
+    (heat,) = figure.data
+    assert len(heat.z) == len(figure.layout.yaxis.ticktext) == len(sizes)
+    fields = [(row, at) for row in range(len(sizes)) for at in range(len(sizes)) if row != at]
+    assert all(heat.z[row][at] == heat.z[at][row] for row, at in fields)
+    assert all(heat.z[row][row] is None for row in range(len(sizes)))
+    pairs = frames.overlap(frame)
+    shares = [heat.z[row][at] for row, at in fields if row < at and heat.z[row][at]]
+    assert sorted(shares) == sorted(pairs["jaccard"])
+    for both in pairs["both"]:
+        words = "1 wallet hold" if both == 1 else f"{both} wallets hold"
+        assert any(words in text for row in heat.hovertext for text in row)
+
+
+def test_ages_keep_those_apart_that_were_there_first_and_come_from_a_database_or_its_frame(
+    tmp_path,
+):
+    world = World.empty(tmp_path / "nftsync.db")
+    for token in (1, 2, 3):
+        world.change(1, token, "1", 0)
+    world.change(1, 4, "2", 86_400 * 10)
+    world.change(1, 3, "0", 86_400 * 11)
+    path = world.close()
+    when = at(86_400 * 12)
+    figure = charts.holding_ages(path, at=when)
+    assert charts.holding_ages(frames.holding_ages(path, at=when)) == figure
+    seen, censored = figure.data
+    assert dict(zip(seen.x, seen.y, strict=True))["under a week"] == 1
+    assert dict(zip(censored.x, censored.y, strict=True))["under a month"] == 2
+    assert (sum(seen.y), sum(censored.y)) == (1, 2)
+    # Told apart without colours too.
+    assert (seen.marker.pattern.shape, censored.marker.pattern.shape) == ("", "/")
+    assert not charts.holding_ages(path, at=when, exclude=wallet_id(1)).data
+    ages = frames.holding_ages(path)
+    with pytest.raises(InputError, match="frames.holding_ages"):
+        charts.holding_ages(ages, exclude=[wallet_id(1)])
+    with pytest.raises(InputError, match="category"):
+        charts.holding_ages(ages.assign(bucket="old"))
+
+
+@pytest.mark.parametrize("draw", OF_HOLDINGS)
+def test_wallets_can_be_left_out(draw):
+    frame = frame_of({(1, 1): 1, (1, 2): 2**200, (2, 1): 3, (3, 5): None})
+    without = frame[frame["wallet_id"] != wallet_id(2)]
+    assert draw(frame, exclude=wallet_id(2)) == draw(without) != draw(frame)
+
+
+def test_the_rest_does_not_squeeze_what_is_shown_and_unknown_amounts_are_said():
+    held = {(wallet, 1): 1 for wallet in range(1, 101)}
+    figure = charts.holders(frame_of(held), top=3)
+    (bar,) = figure.data
+    assert list(bar.x) == [1, 1, 1, 97]
+    assert figure.layout.xaxis.range[1] < 2
+    assert bar.text[-1] == "97 (longer than drawn)"
+    assert charts.holders(frame_of(held), top=100).layout.xaxis.range is None
+    (bar,) = charts.holders(frame_of({(1, 1): None, (1, 2): 4}), measure="amount").data
+    assert list(bar.x) == [4]
+    assert "2 NFTs" in bar.hovertext[0]
+    assert "1 that are no numbers" in bar.hovertext[0]

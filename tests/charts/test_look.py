@@ -1,0 +1,153 @@
+"""What all charts have in common: the look, empty databases, bad input, no internet."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+
+from nftsync import charts, frames
+from nftsync.errors import InputError, StoreError
+from tests.charts.world import World
+from tests.kit.database import at
+
+ALL = [getattr(charts, name) for name in charts.__all__]
+COLOR = re.compile(r"#[0-9a-f]{6}", re.IGNORECASE)
+WHITE, DARK = "#ffffff", "#111111"
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    world = World.empty(tmp_path_factory.mktemp("look") / "nftsync.db", read_at=99)
+    for wallet, token in ((1, 1), (1, 2), (2, 1), (2, 3), (3, 4)):
+        world.change(wallet, token, "1", wallet)
+    world.change(1, 3, "2", 20)
+    world.change(1, 1, None, 30)
+    done = {"received_at": at(2), "finished_at": at(3), "state": "done"}
+    return world.close({"created_at_utc": at(1), **done})
+
+
+@pytest.mark.parametrize("draw", ALL)
+def test_a_chart_has_a_title_named_axes_and_a_hover_and_says_what_would_fill_it(
+    path, draw, tmp_path
+):
+    figure = draw(path)
+    assert figure.data
+    if draw is not charts.overlap:
+        assert figure.layout.xaxis.title.text
+        assert figure.layout.yaxis.title.text or figure.layout.yaxis.ticktext
+    if figure.layout.xaxis.type == "date":
+        assert "UTC" in figure.layout.xaxis.title.text
+    for trace in figure.data:
+        assert trace.hoverinfo == "skip" or trace.hovertemplate.endswith("<extra></extra>")
+    empty = draw(World.empty(tmp_path / "empty.db", wallets=0, tokens=0).close())
+    assert not empty.data
+    assert empty.layout.title.text == figure.layout.title.text != ""
+    (note,) = empty.layout.annotations
+    assert re.match(r"No (holdings|changes|webhooks) in .*; .*nftsync (sync|serve)", note.text)
+    with pytest.raises(StoreError, match=r"nowhere\.db"):
+        draw(tmp_path / "nowhere.db")
+    with pytest.raises(InputError):
+        draw(42)
+
+
+@pytest.mark.parametrize(
+    ("read", "drawn"),
+    [
+        (frames.holdings, ["holdings_by_collection", "holders", "concentration", "overlap"]),
+        (frames.holding_ages, ["holding_ages"]),
+        (frames.webhooks, ["webhook_lag", "webhook_backlog"]),
+    ],
+)
+def test_a_frame_gives_the_picture_of_its_database_and_is_not_changed(path, read, drawn):
+    frame = read(path)
+    before = frame.copy()
+    for name in drawn:
+        draw = getattr(charts, name)
+        empty = draw(frame.iloc[:0])
+        assert not empty.data
+        if read is not frames.webhooks:
+            assert empty.layout.annotations[0].text == "The given frame has no holdings."
+        assert draw(frame) == draw(path)
+        with pytest.raises(InputError, match=rf"give what frames\.{read.__name__}"):
+            draw(frame.iloc[:, ::5])
+    assert frame.equals(before)
+
+
+@pytest.mark.parametrize(
+    ("draw", "options", "said"),
+    [
+        (charts.holders, {"measure": "amounts"}, "did you mean 'amount'"),
+        (charts.concentration, {"by": "contract_adress"}, "contract_address"),
+        (charts.concentration, {"by": 5}, "by=5"),
+        (charts.overlap, {"names": ["Alpha"]}, "names="),
+        (charts.overlap, {"names": {"Alpha": None}}, "give text for both"),
+        *((charts.holders, {"top": top}, r"^top=") for top in (0, 1.5, "5", None, True, 10**6)),
+        *(
+            (charts.arrivals_and_departures, {"every": every}, "period|duration")
+            for every in ("1M", "D", "", "0s", "-1d", 5, timedelta(0), timedelta(99_999), "1 d")
+        ),
+        *((charts.holdings_over_time, {"by": by}, "contract_address") for by in ("", 3, "name")),
+    ],
+)
+def test_bad_options_are_refused_with_the_near_ones(path, draw, options, said):
+    with pytest.raises(InputError, match=said):
+        draw(path, **options)
+
+
+@pytest.mark.parametrize("draw", ALL)
+def test_figures_need_no_internet_and_stand_out_from_light_and_from_dark_pages(path, draw):
+    import plotly.io
+
+    before = plotly.io.templates.default
+    text = draw(path).to_json()
+    assert "http" not in text
+    assert "//" not in text
+    # Changing a figure leaves the next one alone, and so do the user's own templates.
+    draw(path).update_layout(title_text="Mine", height=900).update_traces(opacity=0.5)
+    try:
+        plotly.io.templates.default = "plotly_dark"
+        figure = draw(path)
+        assert figure.to_json() == text
+    finally:
+        plotly.io.templates.default = before
+    layout = figure.layout.template.layout
+    assert layout.paper_bgcolor == layout.plot_bgcolor == "rgba(0, 0, 0, 0)"
+    # No colour has 4.5 from both: white and #111 are only 18.9 apart, whose root is 4.34.
+    for color in (layout.font.color, layout.xaxis.color, layout.yaxis.color):
+        assert min(contrast(color, WHITE), contrast(color, DARK)) > 4.3
+    assert contrast(layout.hoverlabel.font.color, layout.hoverlabel.bgcolor) > 4.5
+    drawn = {color for trace in figure.data for color in COLOR.findall(str(trace))} - {WHITE}
+    assert drawn or draw is charts.overlap
+    for color in drawn:
+        assert min(contrast(color, WHITE), contrast(color, DARK)) >= 3
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of WCAG 2.2."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(color: str) -> float:
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in (byte / 255 for byte in bytes.fromhex(color[1:]))
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_plotly_is_loaded_when_a_chart_is_drawn_and_said_to_be_missing(path):
+    code = (
+        "import sys, nftsync; print('pandas' in sys.modules)\n"
+        "nftsync.charts.holders; print('plotly' in sys.modules)\n"
+        "sys.modules['plotly'] = None\n"
+        f"try: nftsync.charts.holders({str(path)!r})\n"
+        "except nftsync.NftsyncError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("False\nFalse\n")
+    assert "pip install 'nftsync[notebook]'" in done.stdout

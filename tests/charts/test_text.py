@@ -1,0 +1,124 @@
+"""Text from data acts on nothing in a figure, and two things stay two however they are called."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+
+import pandas as pd
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from nftsync import charts
+from tests.charts.world import World, frame_of
+from tests.kit.database import at, wallet_id
+
+#: The tags that charts write themselves.
+OURS = re.compile(r"</?(?:b|i|br|extra)>")
+FILLED_IN = re.compile(r"%\{(?:hovertext|[xy](?:[:|][^}]*)?)\}")
+DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+HOSTILE = (
+    "<b>bold</b><br>" + '<a href="javascript:alert(1)">x</a>',
+    r"&lt;b&gt; &#60;i&#62; &amp; $\sqrt{2}$ %{customdata} %{x}",
+    "\u202egnp.exe a\nb\tc\x00d\x1b[31m \ud800 \u200b",
+    "x" * 100_000,
+    " ",
+)
+
+
+@settings(max_examples=50)
+@given(text=st.text())
+@example(text="$" * 200)
+@example(text="\ud800<b>&#36;%{x}")
+def test_plotly_finds_nothing_to_act_on_in_text(text):
+    frame = frame_of({(1, 1): 1}).assign(wallet_label=pd.Series([text], dtype=object))
+    (label,) = charts.holders(frame).layout.yaxis.ticktext
+    assert not re.search(r"[<>$%\n\r\x00-\x1f\x7f-\x9f]", label)
+    assert not set(label) & set(DIRECTIONS)
+    assert re.sub(r"&(?:amp|lt|gt|#\d\d);", "", label).count("&") == 0
+    shown = html.unescape(label)
+    assert len(shown) <= 40
+    label.encode()
+    # What it shows is what was sent, but for spaces and what cannot be seen.
+    if text.isascii() and text.isprintable() and len(text) <= 40 and text.strip():
+        assert shown == " ".join(text.split())
+
+
+def test_a_label_that_is_no_text_is_none():
+    frame = frame_of({(1, 1): 1})
+    (label,) = charts.holders(frame.drop(columns="wallet_label")).layout.yaxis.ticktext
+    frame["wallet_label"] = pd.Series([5], dtype=object)
+    assert charts.holders(frame).layout.yaxis.ticktext == (label,)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_chart_passes_markup_on(tmp_path, text):
+    stored = text.replace("\ud800", "?")
+    world = World.empty(tmp_path / "nftsync.db", wallets=0, tokens=0)
+    for number in (1, 2):
+        world.build.wallet(number, label=stored, wallet_group=stored, synced_at=at(9))
+        world.build.token(number, contract_address=stored, name=stored, creator_name=stored)
+        world.change(number, 1, "1", 0)
+        world.change(number, 2, "2", 5)
+    world.change(2, 1, None, 7)
+    path = world.close()
+    frame = frame_of({(1, 1): 1, (2, 1): 1, (2, 2): 1})
+    dirty = frame.assign(
+        wallet_label=pd.Series([text] * 3, dtype=object),
+        creator_name=pd.Series([text] * 3, dtype=object),
+    )
+    of_webhooks = {charts.webhook_lag, charts.webhook_backlog}
+    figures = [
+        *(
+            draw(path)
+            for draw in (getattr(charts, name) for name in charts.__all__)
+            if draw not in of_webhooks
+        ),
+        charts.holdings_by_collection(frame, names={"KT1abc": text, "0x" + "cd" * 20: text}),
+        charts.holders(dirty),
+        charts.concentration(path, by="wallet_group"),
+        charts.concentration(dirty, by="creator_name"),
+        charts.overlap(frame, names={"KT1abc": text}),
+        *(
+            charts.holdings_over_time(path, by=by)
+            for by in ("contract_address", "creator_name", "wallet_group", "wallet_id")
+        ),
+    ]
+    for figure in figures:
+        assert figure.data
+        for shown in map(json.loads, re.findall(r'"(?:[^"\\]|\\.)*"', figure.to_json())):
+            bare = OURS.sub("", shown)
+            assert not re.search(r"[<>$]|&(?!amp;|lt;|gt;|#\d\d;)", bare), shown
+            # Plotly fills in only what charts ask for.
+            assert "%{" not in FILLED_IN.sub("", bare), shown
+            assert not set(bare) & set(DIRECTIONS)
+            assert not re.search(r"[\x00-\x1f]", bare)
+            assert len(bare) < 1_000
+
+
+def test_holders_of_the_same_label_stay_two_and_can_be_told_apart():
+    frame = frame_of({(1, 1): 1, (2, 2): 1, (3, 3): 1})
+    # Two that differ only beyond what is shown.
+    frame["wallet_label"] = ["Vault " + "x" * 60 + "1", "Vault " + "x" * 60 + "2", "Other"]
+    figure = charts.holders(frame)
+    labels = figure.layout.yaxis.ticktext
+    assert len(set(labels)) == len(set(figure.data[0].y)) == 3
+    assert "Other" in labels
+    assert sum(label.startswith("Vault xxx") for label in labels) == 2
+
+
+def test_ids_are_shortened_on_the_axis_and_whole_in_the_hover_and_names_match_them():
+    frame = frame_of({(1, 1): 1}).drop(columns="wallet_label")
+    figure = charts.holders(frame)
+    (label,) = figure.layout.yaxis.ticktext
+    assert label == f"{wallet_id(1)[:8]}…{wallet_id(1)[-4:]}"
+    assert wallet_id(1) in figure.data[0].hovertext[0]
+    figure = charts.holdings_by_collection(frame)
+    assert figure.layout.yaxis.ticktext == ("0xcdcd…cdcd",)
+    assert "0x" + "cd" * 20 in figure.data[0].hovertext[0].lower()
+    figure = charts.holders(frame, names={wallet_id(1).upper(): "Ours"})
+    assert figure.layout.yaxis.ticktext == ("Ours",)
+    figure = charts.holdings_by_collection(frame, names={"0x" + "CD" * 20: "Punks"})
+    assert figure.layout.yaxis.ticktext == ("Punks",)

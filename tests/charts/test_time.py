@@ -1,0 +1,212 @@
+"""Holdings over time, arrivals and departures: against the history played in plain Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nftsync import charts, frames
+from nftsync.errors import InputError
+from tests.charts.world import World, holdings_at, log_of, played
+from tests.kit.database import at, wallet_id
+
+DAY = 86_400
+
+#: Seconds since the last change, wallet, token, amount afterwards.
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from([0, 1, 59, 3_600, DAY * 3]),
+        st.integers(1, 4),
+        st.integers(1, 6),
+        st.sampled_from([None, "0", "1", "2", "1.5", str(2**256 - 1)]),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """Where a test makes its database, afresh."""
+    return tmp_path_factory.mktemp("time") / "nftsync.db"
+
+
+@settings(max_examples=20)
+@given(changes=CHANGES)
+def test_the_line_is_exact_at_each_of_its_points(path, changes):
+    played(path, changes)
+    figure, log = charts.holdings_over_time(path), log_of(path)
+    assert bool(figure.data) == log.loc[~log["baseline"], "moved"].any()
+    if not figure.data:
+        return
+    line = figure.data[0]
+    assert line.line.shape == "hv"
+    assert [holdings_at(log, x) for x in line.x] == list(line.y)
+    # Each time at which something came or went is a point, as there are few.
+    moved = set(log["at"][log["moved"] != 0])
+    assert moved <= {pd.Timestamp(x, tz="UTC") for x in line.x}
+
+
+@settings(max_examples=15)
+@given(changes=CHANGES, by=st.sampled_from(["contract_address", "wallet_group", "wallet_id"]))
+def test_lines_of_groups_and_the_rest_add_up_to_all_holdings(path, changes, by):
+    played(path, changes)
+    figure, log = charts.holdings_over_time(path, by=by, top=2), log_of(path)
+    lines = [trace for trace in figure.data if trace.mode == "lines"]
+    for sums, x in zip(
+        zip(*(line.y for line in lines), strict=True), lines[0].x if lines else [], strict=True
+    ):
+        assert sum(sums) == holdings_at(log, x)
+    ends = [line.y[-1] for line in lines if "other" not in line.name]
+    assert ends == sorted(ends, reverse=True)
+
+
+def test_lines_end_at_the_last_read_and_start_at_since(path):
+    world = World.empty(path, read_at=500)
+    world.change(1, 1, "1", 0)
+    world.change(1, 2, "1", 100)
+    world.close()
+    (line, _) = charts.holdings_over_time(path).data
+    assert (line.x[-1], line.y[-1]) == (at(500).rstrip("Z"), 2)
+    (line,) = charts.holdings_over_time(path, since=at(50)).data
+    assert list(line.x) == [at(each).rstrip("Z") for each in (50, 100, 500)]
+    assert list(line.y) == [1, 2, 2]
+    later = charts.holdings_over_time(path, since=at(501))
+    assert "since the given time" in later.layout.annotations[0].text
+
+
+def test_first_reads_are_marked_and_excluded_wallets_count_nowhere(path):
+    changes = [(0, 1, 1, "1"), (0, 1, 2, "1"), (0, 2, 1, "1"), (50, 1, 3, "1"), (10, 3, 1, "4")]
+    played(path, changes)
+    marks = charts.holdings_over_time(path).data[1]
+    assert list(marks.x) == [at(0).rstrip("Z"), at(60).rstrip("Z")]
+    assert list(marks.y) == [4, 5], "what first reads showed counts from the beginning"
+    assert "3 holdings seen by first reads of wallets" in marks.hovertext[0]
+    assert "1 holding seen by first reads of wallets" in marks.hovertext[1]
+    alone = charts.holdings_over_time(path, exclude=wallet_id(1).upper())
+    assert not alone.data
+    assert "2 holdings seen by first reads" in alone.layout.annotations[0].text
+    assert charts.arrivals_and_departures(path).data
+    assert not charts.arrivals_and_departures(path, exclude=[wallet_id(1)]).data
+
+
+def test_a_long_history_has_at_most_2000_points_each_exact(path):
+    world = World.empty(path, wallets=1, tokens=50)
+    counts, held = {}, set()
+    for second in range(3_000):
+        token = second * second % 47 + 1
+        world.change(1, token, None if token in held else "1", second)
+        held ^= {token}
+        counts[at(second).rstrip("Z")] = len(held)
+    world.close()
+    figure = charts.holdings_over_time(path)
+    line = figure.data[0]
+    assert 1_000 < len(line.x) <= 2_000
+    assert [counts[x] for x in line.x] == list(line.y)
+    assert line.y[-1] == len(held)
+    assert f"{len(line.x):,} times are drawn" in figure.layout.title.subtitle.text
+    grouped = charts.holdings_over_time(path, by="contract_address").data
+    assert sum(len(trace.x) for trace in grouped if trace.mode == "lines") <= 2_000
+    with pytest.raises(InputError, match="2,999 periods"):
+        charts.arrivals_and_departures(path, every="1s")
+
+
+@settings(max_examples=20)
+@given(changes=CHANGES, every=st.sampled_from(["1s", "1h", "1d", "7d", None]))
+def test_bars_count_what_came_and_went_in_each_period(path, changes, every):
+    if every == "1s":
+        changes = [(min(wait, 59), *rest) for wait, *rest in changes[:12]]
+    played(path, changes)
+    figure, log = charts.arrivals_and_departures(path, every=every), log_of(path)
+    log = log[~log["baseline"]]
+    if not log["moved"].any():
+        assert not figure.data
+        return
+    for trace, sign in zip(figure.data, (1, -1), strict=True):
+        times = log["at"][log["moved"] == sign]
+        assert sign * sum(trace.y) == len(times)
+        if every is None:
+            assert len(trace.x) <= 60
+            continue
+        found = {
+            floored(pd.Timestamp(x, tz="UTC"), every): sign * y
+            for x, y in zip(trace.x, trace.y, strict=True)
+        }
+        assert found == Counter(floored(time, every) for time in times)
+
+
+def floored(time: pd.Timestamp, every: str) -> pd.Timestamp:
+    if every == "7d":
+        time -= timedelta(days=time.weekday())
+    return time.floor({"1s": "1s", "1h": "1h"}.get(every, "1D"))
+
+
+@settings(max_examples=20)
+@given(changes=CHANGES)
+def test_bars_of_a_comparison_are_what_it_says_arrived_and_left(path, changes):
+    played(path, changes)
+    diff = frames.diff(path, at(-1))
+    figure = charts.arrivals_and_departures(diff)
+    diff["moved"] = [
+        {"arrived": 1, "left": -1, "first_seen": 0}.get(
+            kind, 0 if None in (old, new) else new - old
+        )
+        for kind, old, new in zip(diff["kind"], diff["before"], diff["after"], strict=True)
+    ]
+    counts = [int((diff["moved"] > 0).sum()), int((diff["moved"] < 0).sum())]
+    assert bool(figure.data) == any(counts)
+    if figure.data:
+        assert [sign * sum(bars.y) for sign, bars in zip((1, -1), figure.data, strict=True)] == (
+            counts
+        )
+
+
+@pytest.mark.filterwarnings("ignore:.* left out:nftsync.NftsyncWarning")
+@settings(max_examples=20)
+@given(changes=CHANGES)
+def test_bars_of_transfers_are_the_wallets_that_received_and_sent(path, changes):
+    played(path, changes)
+    transfers = frames.transfers(path)
+    figure = charts.arrivals_and_departures(transfers)
+    counts = [int(transfers[side].notna().sum()) for side in ("to_wallet_id", "from_wallet_id")]
+    assert bool(figure.data) == any(counts)
+    if figure.data:
+        assert [sign * sum(bars.y) for sign, bars in zip((1, -1), figure.data, strict=True)] == (
+            counts
+        )
+
+
+@pytest.mark.parametrize(
+    ("times", "period"),
+    [
+        ([0, 100], "one bar per day"),
+        ([0, 100, 800], "one bar per 5 minutes"),
+        ([0, *range(100, 400 * DAY, 7 * DAY)], "one bar per 7 days"),
+        ([0, *range(0, 45 * DAY, DAY)], "one bar per day"),
+    ],
+)
+def test_a_period_that_is_chosen_fits_what_there_is(path, times, period):
+    """The first read is a second before all else."""
+    world = World.empty(path, wallets=1, tokens=len(times))
+    for token, second in enumerate(times, start=1):
+        world.change(1, token, "1", second + (token > 1))
+    world.close()
+    assert period in charts.arrivals_and_departures(path).layout.xaxis.title.text
+
+
+def test_a_comparison_takes_no_options_of_a_database(path):
+    played(path, [(0, 1, 1, "1")])
+    diff = frames.diff(path, at(-1))
+    assert "Nothing arrived" in charts.arrivals_and_departures(diff).layout.annotations[0].text
+    for option in ({"since": at(0)}, {"exclude": [wallet_id(1)]}):
+        with pytest.raises(InputError, match="frames.diff"):
+            charts.arrivals_and_departures(diff, **option)
+    with pytest.raises(InputError, match="changed_at"):
+        charts.arrivals_and_departures(diff.drop(columns="changed_at"))
+    with pytest.raises(InputError, match="observed_at"):
+        charts.arrivals_and_departures(frames.transfers(path).drop(columns="observed_at"))

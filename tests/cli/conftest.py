@@ -1,0 +1,16 @@
+"""An inbox in a database of its own, and commands that look into it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.kit.inbox import Inbox
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Inbox:
+    """An empty inbox, in the database that commands use without being told."""
+    (tmp_path / "data").mkdir()
+    return Inbox(tmp_path / "data" / "nftsync.db")

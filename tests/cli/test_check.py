@@ -1,0 +1,230 @@
+"""Settings, database, API and secret: a line each that says how it stands and what to do."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from nftsync.provider.client import Client, ClientConfig
+from nftsync.records import WalletRead
+from nftsync.reports.status import check_database, check_provider, check_secret
+from nftsync.store.mirror import Mirror
+from nftsync.times import now, shifted
+from tests.kit.mirrored_site import Site
+from tests.kit.provider import Provider, balances, reply
+from tests.kit.worlds import Outcome
+
+Command = Callable[..., Outcome]
+STRANGER = "00000000-0000-4000-8000-000000000001"
+EMPTY = WalletRead(
+    sequence=0, started_at="2027-01-01T00:00:00.000000Z", outcome="ok", wallet_id=STRANGER
+)
+SECRET = "correct horse battery staple"
+
+
+def lines_of(done: Outcome) -> dict[str, str]:
+    """The verdict of each thing that was looked at."""
+    found = re.findall(r"^(ok|warning|FAILED|skipped) +([^:]+): (.*)$", done.out, re.MULTILINE)
+    return {what: f"{verdict}: {message}" for verdict, what, message in found}
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with Provider() as running:
+        yield running
+
+
+def test_all_is_well_and_nothing_is_stored(
+    site: Site, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
+    done = command("check", "-d", site.database, "--base-url", site.server.url)
+    assert (done.code, done.err) == (0, "")
+    verdicts = lines_of(done)
+    assert list(verdicts) == ["settings", "database", "API", "webhook secret"]
+    assert all(verdict.startswith("ok: ") for verdict in verdicts.values())
+    assert f"wallet {site.ids[0]} was read: 5 balances" in verdicts["API"]
+    new = tmp_path / "new.db"
+    done = command("check", site.ids[3].upper(), "-d", new, "--base-url", site.server.url)
+    assert f"ok: wallet {site.ids[3]} was read" in lines_of(done)["API"]
+    assert not new.exists()
+
+
+def test_each_setting_is_shown_with_its_source_and_no_secret_ever(
+    site: Site, provider: Provider, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
+    monkeypatch.setenv("NFTSYNC_API_TOKEN", "tok-4711")
+    monkeypatch.setenv("NFTSYNC_HEADERS", '{"X-Key": "key-4711"}')
+    provider.always(reply(status=401))
+    done = command("check", "-d", site.database, "--base-url", provider.url)
+    shown = [" ".join(line.split()) for line in done.out.splitlines()]
+    assert f"database flag --database {site.database}" in shown
+    assert "webhook_secret environment NFTSYNC_WEBHOOK_SECRET set" in shown
+    for secret in (SECRET, "tok-4711", "key-4711"):
+        assert secret not in done.out + done.err
+
+
+def test_what_is_missing_is_said_with_what_to_do(command: Command, tmp_path: Path) -> None:
+    done = command("check")
+    verdicts = lines_of(done)
+    assert done.code == 1
+    assert verdicts["API"].startswith("FAILED: no base_url: set it with --base-url")
+    assert "will be created by sync" in verdicts["database"]
+    assert verdicts["webhook secret"].startswith("skipped: not set")
+    assert list(tmp_path.iterdir()) == []
+    done = command("check", "--base-url", "http://127.0.0.1:9")
+    assert done.code == 0
+    assert lines_of(done)["API"] == "skipped: no wallet to read; name one: nftsync check WALLET"
+    done = command("check", STRANGER, "--base-url", "http://127.0.0.1:9", "--retries", 1)
+    assert done.code == 1
+    assert "check base_url, and that this machine reaches it" in lines_of(done)["API"]
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        (401, "answered 401: no access; check api_token, token_command or headers"),
+        (403, "answered 403: no access; the credentials are known but"),
+        (404, "404: it knows no such object; check the wallet's id, and base_url"),
+        (302, "redirect"),
+        (200, "JSON"),
+    ],
+)
+def test_what_the_provider_answers_is_said_with_what_to_do(
+    provider: Provider, command: Command, status: int, advice: str
+) -> None:
+    provider.always(reply(b"<html>", status))
+    done = command("check", STRANGER, "--base-url", provider.url)
+    assert done.code == 1
+    assert lines_of(done)["API"].startswith(f"FAILED: wallet {STRANGER}: ")
+    assert advice in lines_of(done)["API"]
+
+
+def test_a_field_that_may_be_a_cursor_is_a_warning_not_a_failure(
+    provider: Provider, command: Command
+) -> None:
+    provider.always(reply(balances(nextToken="abc")))
+    done = command("check", STRANGER, "--base-url", provider.url)
+    assert done.code == 0
+    assert "ok       API: " in done.out
+    assert "warning  API: the answer has the unknown field 'nextToken'" in done.out
+
+
+def test_what_cannot_be_used_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert command("check", "seven").code == 2
+    monkeypatch.setenv("NFTSYNC_TOKEN_COMMAND", "false")
+    done = command("check", STRANGER, "--base-url", "http://127.0.0.1:9")
+    assert done.code == 1
+    assert "token_command" in lines_of(done)["API"]
+    monkeypatch.setenv("NFTSYNC_CONCURRENCY", "many")
+    done = command("check")
+    assert done.code == 2
+    assert "NFTSYNC_CONCURRENCY" in done.err
+
+
+def test_plain_http_is_a_warning_unless_it_stays_on_this_machine() -> None:
+    for url, warned in (
+        *(("https://api.example.com", False), ("http://127.0.0.1:8788", False)),
+        *(("http://[::1]:8788", False), ("http://localhost:8788", False)),
+        *(("http://api.example.com", True), ("http://10.0.0.7", True)),
+    ):
+        with Client(ClientConfig(base_url=url)) as client:
+            verdicts = [check.verdict for check in check_provider(client, url, None)]
+        assert verdicts == [*["warning"] * warned, "skipped"]
+
+
+def test_a_secret_must_be_able_to_sign() -> None:
+    verdicts = {None: "skipped", "": "FAILED", "  ": "FAILED", "tr0ub4dor&3": "warning"}
+    for secret, verdict in {**verdicts, SECRET: "ok"}.items():
+        found = check_secret(secret)
+        assert found.verdict == verdict
+        assert not (secret or "").strip() or str(secret) not in found.message
+
+
+def failure(database: Path, **options: float) -> str:
+    """What is said of a database that cannot be used."""
+    found = check_database(database, **options)
+    assert found.verdict == "FAILED"
+    return found.message
+
+
+def test_a_foreign_or_damaged_database_fails(site: Site, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
+        connection.execute("CREATE TABLE other (x)")
+    (tmp_path / "text.db").write_bytes(b"not at all a database " * 100)
+    (tmp_path / "folder.db").mkdir()
+    for name in ("other.db", "text.db", "folder.db"):
+        assert name in failure(tmp_path / name)
+    with closing(sqlite3.connect(site.database)) as connection, connection:
+        connection.execute("PRAGMA ignore_check_constraints = 1")
+        connection.execute("UPDATE wallets SET tracked = 7 WHERE wallet_no = 1")
+    assert "is damaged (CHECK constraint failed in wallets)" in failure(site.database)
+    with closing(sqlite3.connect(site.database)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    with site.database.open("r+b") as file:
+        file.seek(4096 * 5)
+        file.write(b"\xff" * 4096 * 20)
+    assert "damaged" in failure(site.database)
+
+
+def test_a_database_that_cannot_be_written_fails_and_an_empty_file_is_one_to_be(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(sqlite3.connect(site.database, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        assert "locked by another program" in failure(site.database, busy_seconds=0.05)
+    empty = tmp_path / "empty.db"
+    empty.touch()
+    assert check_database(empty).verdict == "ok"
+    assert empty.stat().st_size == 0
+    # The nearest folder that is there decides; root may write everywhere, so pretend.
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path) != tmp_path)
+    assert f"{tmp_path} may not be written" in failure(tmp_path / "data" / "new.db")
+
+
+def test_a_clock_that_was_ahead_is_told_of_and_what_it_means(
+    site: Site, command: Command, provider: Provider
+) -> None:
+    """A sync a year ahead puts each later change at that one moment, and nobody would know."""
+    told = "--as-of shows none of them"
+    given = ("-d", site.database, "--base-url", site.server.url)
+    for words in (("status", *given[:2]), ("check", *given), ("sync", *given)):
+        assert told not in command(*words).said
+    ahead = shifted(now(), timedelta(days=365))
+    with Mirror(site.database) as mirror, mirror.transaction(at=ahead) as transaction:
+        transaction.apply([replace(EMPTY, wallet_id=site.ids[0], sequence=mirror.numbers.take())])
+    for words in (("status", *given[:2]), ("check", *given), ("sync", *given)):
+        done = command(*words)
+        assert (done.code, told in done.said) == (0, True), done
+        assert ahead[:19] in done.said
+    assert ahead[:19] in command("status", "--json", "-d", site.database).json["warning"]
+
+
+def test_the_providers_clock_is_compared_with_this_one(
+    command: Command, provider: Provider, tmp_path: Path
+) -> None:
+    given = ("check", STRANGER, "--base-url", provider.url, "-d", tmp_path / "none.db")
+    moment = datetime.now(UTC)
+    for minutes, age, says in (
+        (-3, "0", None),
+        (-60, "3600", None),
+        (-60, "0", "3,6"),
+        (9, "", "5"),
+    ):
+        date = format_datetime(moment + timedelta(minutes=minutes), usegmt=True)
+        provider.always(reply(balances(), date=date, age=age))
+        clock = lines_of(command(*given)).get("clock")
+        assert (clock is None) == (says is None), clock
+        if says is not None:
+            way = "ahead of" if minutes < 0 else "behind"
+            assert re.match(rf"warning: this clock is {says}\d\d s {way} the provider's", clock)

@@ -1,0 +1,112 @@
+"""What collections are called, as commands show and set it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from nftsync import frames
+from nftsync.errors import InputError
+from tests.kit.mirrored_site import Site
+from tests.kit.worlds import Outcome
+
+Command = Callable[..., Outcome]
+
+
+def test_the_list_is_that_of_the_frame(site: Site, command: Command) -> None:
+    listed = command("collections", "-d", site.database, "--json").json
+    known = frames.collections(site.database)
+    names = ["contract", "contract_address", "name_source", "tokens", "held", "holders"]
+    expected = known[names].astype(object).where(known[names].notna(), None).to_dict("records")
+    assert [{name: row[name] for name in names} for row in listed] == expected
+    assert {row["name"] for row in listed if row["name_source"] is None} <= {None}
+    done = command("collections", "-d", site.database)
+    assert (done.code, done.err) == (0, "")
+    assert all(row["contract"] in done.out for row in listed)
+
+
+def test_a_label_shows_everywhere_until_it_is_taken_away(
+    site: Site, command: Command, tmp_path: Path
+) -> None:
+    before = frames.collections(site.database)
+    address = before["contract_address"][0]
+    spelled = f"0x{address[2:].upper()}"
+    assert (
+        command("collections", "label", spelled, " Salt Harbours ", "-d", site.database).code == 0
+    )
+    (row, *_) = command("collections", "-d", site.database, "--json").json
+    assert (row["name"], row["name_source"]) == ("Salt Harbours", "given")
+    for words in ("collections", "holdings"):
+        assert "Salt Harbours" in command(words, "-d", site.database).out
+    chosen = ("holdings", "--contract", "salt harbours", "-d", site.database, "--json")
+    rows = command(*chosen).json
+    assert {each["contract"] for each in rows} == {address.lower()}
+    assert {each["collection"] for each in rows} == {"Salt Harbours"}
+    assert command("export", tmp_path / "out", "-d", site.database).code == 0
+    exported = pd.read_parquet(tmp_path / "out" / "holdings.parquet")
+    assert set(exported.loc[exported["contract"] == address.lower(), "collection"]) == {
+        "Salt Harbours"
+    }
+    wrong = command("holdings", "--contract", "Salt Harbour", "-d", site.database)
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "'Salt Harbour'; near ones are 'Salt Harbours'" in wrong.err
+    assert command("collections", "label", address, "", "-d", site.database).code == 0
+    pd.testing.assert_frame_equal(frames.collections(site.database), before)
+
+
+def test_a_collection_is_labeled_by_its_name_as_well(site: Site, command: Command) -> None:
+    address = frames.collections(site.database)["contract_address"][0]
+    for named, name in (
+        (address, "Salt Harbours"),
+        ("salt harbours", "Harbours"),
+        ("Harbours", ""),
+    ):
+        done = command("collections", "label", named, name, "-d", site.database)
+        assert (done.code, done.err) == (0, "")
+        rows = command("collections", "-d", site.database, "--json").json
+        given = [row["name"] for row in rows if row["name_source"] == "given"]
+        assert given == ([name] if name else [])
+    done = command("collections", "label", "Salt Harbours", "Harbours", "-d", site.database)
+    assert done.code == 2
+    assert "there is no collection or contract 'Salt Harbours'" in done.err
+
+
+def test_an_unknown_address_is_an_error_with_near_ones(site: Site, command: Command) -> None:
+    address = frames.collections(site.database)["contract_address"][0]
+    wrong = address[:-1] + ("0" if address[-1] != "0" else "1")
+    done = command("collections", "label", wrong, "Cats", "-d", site.database)
+    assert (done.code, done.out) == (2, "")
+    assert address in done.err
+    assert command("collections", "-d", site.database.with_name("none.db")).code == 1
+    assert not site.database.with_name("none.db").exists()
+
+
+def test_a_sync_reads_the_collections_file(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = frames.collections(site.database)
+    first, second = known["contract_address"][:2]
+    config = tmp_path / "ours.toml"
+    config.write_text('collections_file = "names.csv"\n')
+
+    def named() -> dict[str, str]:
+        found = frames.collections(site.database)
+        of_file = found[found["name_source"] == "file"]
+        return dict(zip(of_file["contract_address"], of_file["collection"], strict=True))
+
+    (tmp_path / "names.csv").write_text(f"contract_address;name\n{first.upper()};Salt Harbours\n")
+    site.sync(config=config)
+    assert named() == {first: "Salt Harbours"}
+    monkeypatch.setenv("NFTSYNC_COLLECTIONS_FILE", str(tmp_path / "other.csv"))
+    (tmp_path / "other.csv").write_text(f"contract_address,name\n{second},Night Trams\n")
+    site.sync(config=config)
+    assert named() == {second: "Night Trams"}
+    (tmp_path / "other.csv").write_text("contract_address,name\n\n,Night Trams\n")
+    with pytest.raises(InputError, match=r"other\.csv, line 3: a name without a contract_address"):
+        site.sync(config=config)
+    monkeypatch.delenv("NFTSYNC_COLLECTIONS_FILE")
+    site.sync()
+    assert named() == {second: "Night Trams"}

@@ -1,0 +1,102 @@
+"""A full disk and a lock that lasts: one line, nothing half-written, and then all goes on."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import nftsync
+from nftsync.provider.webhooks import read_webhook
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+from nftsync.store.inbox import Delivery, store
+from nftsync.store.mirror import Mirror
+from nftsync.times import now
+from tests.kit.worlds import Outcome, listed, mirrored, replayed
+from tests.nightly.flips import query, webhook
+
+Command = Callable[..., Outcome]
+
+
+@pytest.fixture
+def provider() -> Iterator[SandboxServer]:
+    """Lists that are long enough to fill a small disk."""
+    with SandboxServer(lambda url: generate(wallets=6, nfts=40, seed=4, image_base=url)) as running:
+        yield running
+
+
+def told(database: Path, provider: SandboxServer) -> list[str]:
+    """Have each wallet change and a webhook tell of it; the wallets."""
+    wallets = provider.world.wallets()
+    nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
+    bodies = []
+    for wallet in wallets:
+        for _ in range(8):
+            provider.world.mint(wallet, 1, {"name": "new", "description": "x" * 2_000})
+        bodies.append(webhook("Wallet", wallet))
+    with Mirror(database) as mirror, mirror.transaction() as transaction:
+        deliveries = [Delivery(body, read_webhook(body, None)) for body in bodies]
+        store(transaction.connection, deliveries, now())
+    return wallets
+
+
+def test_on_a_full_disk_each_command_says_so_and_later_does_its_work(
+    small_disk: Path, provider: SandboxServer, command: Command
+) -> None:
+    database, ballast = small_disk / "nftsync.db", small_disk / "ballast"
+    wallets = told(database, provider)
+    free = os.statvfs(small_disk)
+    ballast.write_bytes(b"x" * (free.f_bavail * free.f_frsize - 40_960))
+    before, names = mirrored(database), {path.name for path in small_disk.iterdir()}
+    writes = [
+        ("replay", "--base-url", provider.url),
+        ("export", small_disk / "tables", "--format", "csv"),
+        ("export", small_disk / "book", "--format", "parquet"),
+        ("snapshot", small_disk / "copy.db"),
+        ("sync", "--base-url", provider.url),
+    ]
+    for words in writes:
+        done = command(*words, "-d", database)
+        assert (done.code, "Traceback" in done.err) == (1, False), words
+        assert "no room left" in done.err or "No space left" in done.err, (words, done.err)
+        assert {path.name for path in small_disk.iterdir()} - {
+            "nftsync.db-wal",
+            "nftsync.db-shm",
+        } <= names
+    assert mirrored(database) == replayed(database) == before
+    assert query(database, "SELECT DISTINCT state FROM webhooks WHERE attempts > 0") in (
+        [],
+        [("running",)],  # under a lease, which runs out
+        [("pending",)],
+    )
+    ballast.unlink()
+    with closing(sqlite3.connect(database)) as connection, connection:  # as if 20 s had passed
+        connection.execute("UPDATE leases SET expires_at = '2020-01-01T00:00:00.000000Z'")
+    for words in writes:
+        assert command(*words, "-d", database).code == 0, words
+    assert mirrored(database) == replayed(database) == listed(provider.world)
+    assert query(database, "SELECT state, count(*) FROM webhooks") == [("done", len(wallets))]
+    assert query(database, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_a_sync_and_a_replay_wait_for_a_lock_that_ends(
+    tmp_path: Path, provider: SandboxServer, command: Command
+) -> None:
+    database = tmp_path / "nftsync.db"
+    told(database, provider)
+    for name in ("replay", "sync"):
+        with closing(
+            sqlite3.connect(database, isolation_level=None, check_same_thread=False)
+        ) as other:
+            other.execute("BEGIN IMMEDIATE")
+            ends = threading.Timer(1.5, other.execute, ["ROLLBACK"])
+            ends.start()
+            assert command(name, "--base-url", provider.url, "-d", database).code == 0
+            ends.join()
+    assert mirrored(database) == replayed(database) == listed(provider.world)

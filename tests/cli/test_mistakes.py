@@ -1,0 +1,272 @@
+"""Plausible mistakes: each ends with its exit code and a line that says what to do next."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import nftsync
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+from nftsync.store.database import sync_lock
+from tests.kit.provider import Provider, reply
+from tests.kit.worlds import Outcome
+
+STRANGER = "00000000-0000-4000-8000-000000000001"
+NEVER_NAMED = "00000000-0000-4000-8000-000000000002"
+
+
+class Place(NamedTuple):
+    """A folder with a database, and a provider that answers.
+
+    Attributes:
+        folder: the working directory.
+        ids: wallets that are mirrored in `nfts.db` there.
+        url: of the provider.
+    """
+
+    folder: Path
+    ids: list[str]
+    url: str
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("place")
+    world = lambda url: generate(wallets=3, nfts=3, seed=4, image_base=url)  # noqa: E731
+    with SandboxServer(world, port=0) as server:
+        ids = server.world.wallets()
+        lines = ["wallet_id,label", f"{ids[0]},Treasury", f"{ids[1]},Twins", f"{ids[2]},Twins"]
+        (folder / "wallets.csv").write_text("\n".join(lines))
+        nftsync.sync(
+            wallets_file=folder / "wallets.csv",
+            base_url=server.url,
+            database=folder / "nfts.db",
+            progress=False,
+        )
+        yield Place(folder, ids, server.url)
+
+
+@pytest.fixture
+def place(made: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.chdir(made.folder)
+    monkeypatch.setenv("NFTSYNC_DATABASE", "nfts.db")
+    return made
+
+
+#: What is typed (URL: of the provider), the exit code, and what the line must say.
+TYPED = [
+    ("holding", 2, "Did you mean 'holdings'?"),
+    ("wallets untracks x", 2, "Did you mean 'untrack'?"),
+    ("holdings --limt 3", 2, "Did you mean '--limit'?"),
+    ("--versoin", 2, "Did you mean '--version'?"),
+    ("holdings --limit -1", 2, "--limit"),
+    ("find cats --limit 100000000000000000000", 2, "100000000000000000000 is not in the range"),
+    ("sync --resume Treasury", 2, "wallets were named: 'Treasury'"),
+    ("sync --resume Treasury", 2, "--resume"),
+    ("holdings --limit many", 2, "'many' is not a valid integer"),
+    ("wallets --status broken", 2, "'broken' is not one of 'never', 'ok'"),
+    ("wallets --json list", 2, "No such command 'list'"),
+    ("wallets --limit 3 untrack Treasury", 2, "put --limit after the subcommand's name"),
+    ("holdings --wallet Tresury", 2, "near ones are 'Treasury'"),
+    ("holdings --wallet Twins", 2, "2 wallets are called 'Twins'; name one by its id"),
+    ("evidence Nobody --at today", 2, "neither a wallet id (a UUID) nor the label"),
+    ("evidence Treasury", 2, "Missing option '--at'"),
+    ("holdings --wallet 8d1cc10a-7fbf", 2, "neither a wallet id (a UUID) nor the label"),
+    ("holdings --contract Harborr", 2, "there is no collection or contract 'Harborr'"),
+    ("holdings --as-of 2999-01-01", 2, "is in the future"),
+    ("holdings --as-of 31.01.2026", 2, "is not a time; write 2026-01-31"),
+    ("changes --since soon", 2, "is not a time; write 2026-01-31"),
+    ("changes --since 2999-01-01", 2, "is in the future"),
+    ("status --max-age 6", 2, "6h"),
+    ("find zzzzzz", 0, "zzzzzz"),
+    ("collections label 0x12 Name", 2, "0x12"),
+    ("export .", 2, "name a new one in it"),
+    ("snapshot nfts.db", 2, "is there already; name a file that isn't"),
+    ("inbox show 1", 2, "'1' is not a webhook id"),
+    ("inbox requeue", 2, "name webhooks by their IDs, or all of a state"),
+    ("inbox --state lost", 2, "'lost' is not one of"),
+    ("sync", 2, "no base_url: set it with --base-url, NFTSYNC_BASE_URL"),
+    ("sync --base-url ftp://provider.example", 2, "base_url"),
+    ("sync --base-url http://127.0.0.1:1 Treasury", 1, "no connection to http://127.0.0.1:1: "),
+    ("sync --base-url URL/v1 Treasury", 1, "base_url has a /v1, which paths begin with"),
+    (f"sync --base-url URL {STRANGER}", 1, "nftsync wallets untrack"),
+    ("sync --base-url URL not-a-uuid", 2, "'not-a-uuid' is neither a wallet id (a UUID) nor"),
+    ("sync --base-url URL --wallets-file none.csv", 2, "cannot read the wallets file"),
+    ("sync --base-url URL --wallets-file names.csv", 2, "the first names them: wallet_id,label"),
+    ("sync --base-url URL --older-than yesterday", 2, "90s, 15m, 6h or 7d"),
+    ("sync --base-url URL --retries 0", 2, "retries"),
+    ("sync --base-url URL --timeout -1", 2, "timeout"),
+    ("check --base-url URL --wallets-file none.csv", 1, "FAILED   wallets file: cannot read"),
+    ("serve --port 99999", 2, "--port"),
+    ("serve --base-url URL", 2, "webhook_secret"),
+    ("webhook-config --base-url URL", 2, "--url"),
+    ("holdings -d none/nfts.db", 1, "there is no database at"),
+    ("holdings -d text.db", 1, "is not a SQLite database"),
+    ("holdings -d other.db", 1, "other.db"),
+    ("holdings -d cut.db", 1, "damaged"),
+    (f"sync --base-url URL -d /proc/nfts.db {STRANGER}", 1, "name a --database"),
+    ("holdings --as-of 2000-01-01", 0, "ask for a time from then on"),
+    (f"holdings --wallet {NEVER_NAMED}", 0, f"`nftsync sync {NEVER_NAMED}` reads others"),
+    (f"holdings --contract 0x{2:040}", 0, "`nftsync collections` lists those that are known"),
+    (f"evidence {NEVER_NAMED} --at today", 2, f"`nftsync sync {NEVER_NAMED}` reads it from now on"),
+    ("holdings -d pipe.db", 1, "is a pipe or a device, not a database; name a file"),
+    (f"sync --base-url URL -d pipe.db {STRANGER}", 1, "is a pipe or a device"),
+    (f"sync --base-url URL -d loop.db {STRANGER}", 1, "Too many levels of symbolic links"),
+    (f"sync --base-url URL -d / {STRANGER}", 1, "/ is a folder, not a database; name a file"),
+    ("check --base-url URL -d loop.db", 1, "FAILED   database: cannot use"),
+    ("check --base-url URL -d pipe.db", 1, "FAILED   database: "),
+    ("holdings --config none.toml", 2, "cannot read"),
+    ("holdings --config unknown.toml", 2, "the nearest one is 'base_url'"),
+    ("holdings --config broken.toml", 2, "broken.toml is not TOML: line 1"),
+]
+
+
+@pytest.mark.parametrize(("typed", "code", "says"), TYPED, ids=[row[0] for row in TYPED])
+def test_what_was_typed_is_answered_with_what_to_do(
+    typed: str, code: int, says: str, place: Place, command: Callable[..., Outcome]
+) -> None:
+    folder = place.folder
+    (folder / "names.csv").write_text("name;place\nTreasury;here\n")
+    (folder / "text.db").write_text("wallet_id\n" * 100)
+    (folder / "unknown.toml").write_text('base-ur = "https://api.example.com"\n')
+    (folder / "broken.toml").write_text("base_url = https://api.example.com\n")
+    if not (folder / "pipe.db").exists():
+        os.mkfifo(folder / "pipe.db")
+        (folder / "loop.db").symlink_to("loop.db")
+    (folder / "cut.db").write_bytes((folder / "nfts.db").read_bytes()[:9_000])
+    with closing(sqlite3.connect(folder / "other.db")) as other:
+        other.execute("CREATE TABLE IF NOT EXISTS songs (title)")
+        other.commit()
+    words = typed.replace("URL", place.url).split()
+    if "sync" in words and "--retries" not in words:
+        words += ["--retries", "1"]
+    answered(command(*words), code, says)
+
+
+def test_check_tells_of_a_sync_that_is_running(
+    place: Place, command: Callable[..., Outcome]
+) -> None:
+    with sync_lock(place.folder / "nfts.db"):
+        answered(command("check", "--base-url", place.url), 0, "; a sync is running, and another")
+    assert "a sync is running" not in command("check", "--base-url", place.url).out
+
+
+def test_a_sync_that_begins_while_check_looks_waits_for_it(
+    place: Place, command: Callable[..., Outcome]
+) -> None:
+    with (place.folder / "nfts.db.sync-lock").open("a") as looking:
+        fcntl.flock(looking, fcntl.LOCK_EX)
+        threading.Timer(0.2, looking.close).start()
+        answered(command("sync", place.ids[0], "--base-url", place.url), 0, "ok")
+
+
+def answered(done: Outcome, code: int, says: str) -> None:
+    assert (done.code, says in done.err + done.out) == (code, True), done.err
+    assert "Traceback" not in done.err
+    assert len(done.err.splitlines()) <= 4
+
+
+#: Variables (FILE: a path), what is typed, the exit code, and what the line must say.
+SURROUNDED = [
+    ({"NFTSYNC_BASEURL": "http://x"}, "status", 0, "did you mean NFTSYNC_BASE_URL?"),
+    ({"NFTSYNC_RETRIES": "lots"}, "status", 2, "retries (NFTSYNC_RETRIES)"),
+    ({"NFTSYNC_HEADERS": "X-Key: 1"}, "status", 2, "headers (NFTSYNC_HEADERS)"),
+    ({"NFTSYNC_API_TOKEN_FILE": "none.txt"}, "status", 2, "cannot read"),
+    ({"NFTSYNC_WEBHOOK_SECRET": " "}, "serve --base-url URL", 2, "webhook_secret"),
+    ({"NFTSYNC_TOKEN_COMMAND": "false"}, "sync --base-url URL Treasury", 2, "run it by hand"),
+    ({"NFTSYNC_TOKEN_COMMAND": "false"}, "check --base-url URL -d new.db", 1, "run it by hand"),
+    ({"NFTSYNC_PROXY": "http://127.0.0.1:1"}, "sync --base-url URL Treasury", 1, "to the proxy"),
+    ({"NFTSYNC_CA_FILE": "none.pem"}, "sync --base-url https://x.example Treasury", 2, "ca_file"),
+    ({"NFTSYNC_CONFIG": "none.toml"}, "status", 2, "cannot read"),
+]
+
+
+@pytest.mark.parametrize(
+    ("variables", "typed", "code", "says"), SURROUNDED, ids=[str(row[0]) for row in SURROUNDED]
+)
+def test_a_mistaken_variable_is_named(
+    variables: dict[str, str],
+    typed: str,
+    code: int,
+    says: str,
+    place: Place,
+    command: Callable[..., Outcome],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    words = typed.replace("URL", place.url).split()
+    answered(command(*words, *(["--retries", 1] * ("sync" in words))), code, says)
+
+
+#: Where output goes or in which language, what is typed, the exit code, and what the line must say.
+SHELL = [
+    ("> /dev/full", "holdings", 1, "cannot write the output: No space left on device"),
+    ("> /dev/full", "changes --json", 1, "cannot write the output: No space left on device"),
+    (">&-", "holdings", 1, "cannot write the output: standard output is closed"),
+    (">&-", "holdings --json", 1, "cannot write the output: standard output is closed"),
+    (">&-", "collections label 0xabc Name", 2, "there is no collection or contract '0xabc'"),
+    (">&-", "holdings --nope", 2, "No such option"),
+    ("2>/dev/full", "status", 0, ""),
+    ("| head -n 1", "changes", 0, ""),
+    ("| true", "holdings --json", 0, ""),
+]
+
+
+@pytest.mark.parametrize(("end", "typed", "code", "says"), SHELL)
+def test_an_output_that_is_full_or_closed_ends_in_a_line(
+    end: str, typed: str, code: int, says: str, place: Place
+) -> None:
+    answered(shell(f"{typed} {end}", place), code, says)
+
+
+def shell(typed: str, place: Place) -> Outcome:
+    line = f"set -o pipefail; {sys.executable} -m nftsync {typed}"
+    done = subprocess.run(
+        ["bash", "-c", line],
+        cwd=place.folder,
+        env={**os.environ, "NFTSYNC_DATABASE": "nfts.db"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def test_a_plain_server_that_is_called_as_https_is_named_after_one_try(
+    place: Place, command: Callable[..., Outcome]
+) -> None:
+    def answer_plainly() -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            connection.recv(65_536)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer_plainly).start()
+        secure = f"https://127.0.0.1:{server.getsockname()[1]}"
+        done = command("sync", "--base-url", secure, "Treasury", "--retries", 1_000_000)
+    answered(
+        done,
+        1,
+        "the server does not speak TLS at this port; use http:// in base_url, or the right port",
+    )
+
+
+def test_a_redirect_to_a_login_page_is_named(place: Place, command: Callable[..., Outcome]) -> None:
+    with Provider() as provider:
+        provider.always(reply(status=302, headers={"location": "https://login.example"}))
+        done = command("sync", "--base-url", provider.url, "Treasury", "--retries", 1)
+    answered(done, 1, "302, a redirect, which is not followed; is base_url right?")

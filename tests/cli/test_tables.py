@@ -1,0 +1,155 @@
+"""Tables in a terminal: nothing is lost, and nothing broken, at any width."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from nftsync.cli.tables import Column, table_lines
+from nftsync.text import visible
+from tests.kit.mirrored_site import Site
+from tests.kit.worlds import Outcome
+
+Command = Callable[..., Outcome]
+
+UUIDS = st.uuids().map(str)
+ADDRESSES = st.integers(0, 2**160 - 1).map("0x{:040x}".format)
+TIMES = st.datetimes().map(lambda time: f"{time.isoformat(timespec='microseconds')}Z")
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=60)
+WORDS = st.lists(st.text("abcäß漢", min_size=1, max_size=9), max_size=12).map(" ".join)
+
+COLUMNS = (
+    Column("observed", "time", "time"),
+    Column("wallet", "wallet", "id", name="label"),
+    Column("name", "name"),
+    Column("contract", "contract", "id"),
+    Column("webhook", "webhook", "key"),
+    Column("amount", "amount", "number"),
+    Column("error", "error", "message"),
+)
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "time": st.none() | TIMES,
+            "wallet": UUIDS,
+            "label": st.none() | WORDS,
+            "name": TEXTS | WORDS | st.none(),
+            "contract": st.none() | ADDRESSES,
+            "webhook": UUIDS,
+            "amount": st.none() | st.integers(0, 2**256 - 1).map(str),
+            "error": st.none() | WORDS,
+        }
+    ),
+    max_size=4,
+)
+
+
+@given(ROWS, st.integers(60, 260))
+def test_at_any_width_no_column_is_lost_and_no_cell_broken(rows, width):
+    head, *pages = table_lines([rows], COLUMNS, width)
+    assert re.findall(r"\w+", " ".join(head[:-1])) == [column.heading for column in COLUMNS]
+    lines = [line for page in pages for line in page]
+    assert all(cell_len(line) <= width for line in [*head, *lines])
+    cells = [cell for line in lines for cell in re.split(r"\s{2,}", line)]
+    for row in rows:
+        assert row["webhook"] in cells
+        if row["label"] is None:
+            assert f"{row['wallet'][:8]}…{row['wallet'][-4:]}" in cells
+        if row["contract"] is not None:
+            assert f"{row['contract'][:6]}…{row['contract'][-4:]}" in cells
+        if row["time"] is not None:
+            assert row["time"][:19].replace("T", " ") in cells
+        if row["amount"] is not None and len(row["amount"]) <= 24:
+            assert row["amount"] in cells
+        for word in (row["error"] or "").split():
+            assert any(word in line for line in lines)
+
+
+@given(WORDS, st.integers(60, 100))
+def test_a_name_is_cut_after_a_whole_word(name, width):
+    row = {"name": name, "webhook": str(UUID(int=1))}
+    columns = (Column("webhook", "webhook", "key"), Column("name", "name"))
+    shown = next(iter([*table_lines([[row]], columns, width)][1]))[38:].strip()
+    if shown.endswith("…"):
+        assert name.startswith(shown[:-1])
+        assert name[len(shown) - 1] == " "
+    else:
+        assert shown == (name or "–")
+
+
+@given(st.lists(ROWS, max_size=3))
+def test_elsewhere_a_row_is_a_line_with_everything_whole(pages):
+    _, *shown = table_lines(pages, COLUMNS, None)
+    lines = [line for page in shown for line in page]
+    rows = [row for page in pages for row in page]
+    assert len(lines) == len(rows)
+    for row, line in zip(rows, lines, strict=True):
+        assert all(visible(str(value)) in line for value in row.values() if value is not None)
+
+
+LISTINGS = ("holdings", "changes", "wallets", "collections", "find salt", "inbox", "routes")
+
+#: Runs one command after the other, of which each would end the process, at each width.
+_EACH = """
+import os, sys
+from nftsync.cli import main
+for width in sys.argv[2].split():
+    os.environ["COLUMNS"] = width
+    for words in sys.argv[3:]:
+        try:
+            main([*words.split(), "-d", sys.argv[1]])
+        except SystemExit as ended:
+            assert not ended.code
+    print(chr(12), flush=True)
+"""
+
+
+def test_each_listing_fits_the_terminal_and_wide_shows_all(site: Site, command: Command) -> None:
+    label = "The treasury of the organization, in cold storage since the very first day"
+    command("wallets", "label", site.ids[0], label, "-d", site.database)
+    wide = "holdings --wide"
+    widths = (60, 80, 120, 200)
+    for width, printed in zip(
+        widths, in_terminal(site.database, widths, *LISTINGS, wide), strict=True
+    ):
+        fitting, whole = re.split(r"(?=^wallet +wallet id)", printed, flags=re.MULTILINE)
+        words = ("wallet", "observed", "The treasury", "{resourceId}")
+        assert all(word in fitting for word in words), width
+        assert max(map(cell_len, fitting.splitlines())) <= width
+        assert all(wallet in whole for wallet in (label, *site.ids)), width
+
+
+def in_terminal(database: Path, widths: tuple[int, ...], *commands: str) -> list[str]:
+    """What commands print in a terminal of so many columns, for each width."""
+    ours, theirs = os.openpty()
+    environment = {**os.environ, "TERM": "xterm"}
+    words = [sys.executable, "-c", _EACH, database, " ".join(map(str, widths)), *commands]
+    with subprocess.Popen(words, stdout=theirs, stderr=subprocess.PIPE, env=environment) as process:
+        os.close(theirs)
+        printed = b""
+        while True:
+            try:
+                printed += os.read(ours, 65_536)
+            except OSError:  # how a terminal says that nobody writes any more
+                break
+    os.close(ours)
+    assert process.returncode == 0
+    return printed.decode().replace("\r\n", "\n").split("\f\n")[:-1]
+
+
+def test_where_nothing_is_cut_one_long_text_makes_no_other_line_long() -> None:
+    rows = [{"name": "x" * 1_000_000, "wallet_id": "a"}, *[{"name": "y", "wallet_id": "b"}] * 50]
+    columns = [Column("name", "name"), Column("wallet", "wallet_id", "key")]
+    (head, *pages) = table_lines([rows], columns, None)
+    first, *others = pages[0]
+    assert first.startswith("x" * 1_000_000)
+    assert max(len(line) for line in (*head, *others)) < 100

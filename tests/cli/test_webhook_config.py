@@ -1,0 +1,119 @@
+"""`webhook-config`: sends what was given and nothing else, and never shows the secret."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.kit.provider import Provider, reply, silence
+from tests.kit.worlds import Outcome
+
+Command = Callable[..., Outcome]
+
+PATH = "/api/organization/v1/current-organization/webhook-config"
+URL = "https://hooks.example.com/webhooks?tenant=1"
+SECRET = "s3cret-\u00fc-0123456789"
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
+    with Provider() as running:
+        running.bodies[PATH] = b"{}"
+        monkeypatch.setenv("NFTSYNC_BASE_URL", running.url)
+        monkeypatch.setenv("NFTSYNC_RETRIES", "1")
+        monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
+        yield running
+
+
+def test_only_what_is_given_is_sent(provider: Provider, command: Command) -> None:
+    url = {"url": "http://[::1]:1/w"}
+    words = ["--send-secret", "--enable", "--url", url["url"], "--type", "kyc", "--yes"]
+    for given, body in (
+        (["--url", URL], {"url": URL}),
+        (["--enable"], {"enabled": True}),
+        (["--disable"], {"enabled": False}),
+        (["--type", "nft", "--type", "kyc", "--type", "nft"], {"webhookTypes": ["nft", "kyc"]}),
+        (words, {**url, "enabled": True, "webhookTypes": ["kyc"], "sharedSecret": SECRET}),
+    ):
+        done = command("webhook-config", *given)
+        assert (done.code, SECRET in done.said, "warning" in done.err) == (0, False, False)
+        seen = provider.requests()[-1]
+        assert (seen.method, seen.path, json.loads(seen.body)) == ("PATCH", PATH, body)
+        assert seen.headers["content-type"] == "application/json"
+        assert done.out.startswith(f"Sent to {provider.url}:\n")
+        assert all(name in done.out for name in body)
+
+
+def test_a_call_that_cannot_be_meant_sends_nothing(
+    provider: Provider, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing given; an address that no receiver can have; no secret, or a blank one."""
+
+    def refused(*words: str) -> str:
+        done = command("webhook-config", *words)
+        assert (done.code, done.out, provider.requests()) == (2, "", [])
+        return done.err
+
+    for words in ([], ["--yes"]):
+        said = refused(*words)
+        for flag in ("--url", "--type", "--enable", "--disable", "--send-secret"):
+            assert flag in said
+    for url in (
+        *("hooks.example.com", "ftp://hooks.example.com/", "https://", "https:///webhooks", ""),
+        *("https://h:0/", "https://h:99999/", "https://[::1/", "https://a b/", "https://h/\nx"),
+        *("https://h/#here", "https://h\\x/", "javascript:alert(1)", "https://h/\x1b[2J"),
+    ):
+        assert "https://hooks.example.com/webhooks" in refused("--url", url)
+    said = refused("--url", "https://me:hunter2@h/")
+    assert "user name or password" in said
+    assert "hunter2" not in said
+    monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", "  ")
+    assert "NFTSYNC_WEBHOOK_SECRET" in refused("--send-secret", "--enable")
+    monkeypatch.delenv("NFTSYNC_WEBHOOK_SECRET")
+    assert "NFTSYNC_WEBHOOK_SECRET" in refused("--send-secret", "--enable")
+
+
+def test_a_refusal_says_what_to_do(provider: Provider, command: Command) -> None:
+    """Without an answer it is not known whether the change has arrived."""
+    for answer, said in (
+        (reply(SECRET.encode(), 401), "check api_token"),
+        (reply(SECRET.encode(), 403), "check api_token"),
+        (reply(SECRET.encode(), 404), "check base_url"),
+        (reply(SECRET.encode(), 400), "refused the change (400)"),
+        (reply(SECRET.encode(), 302), "redirect"),
+        (reply(SECRET.encode(), 503), "run it again later"),
+        (silence(), "not known"),
+    ):
+        provider.always(answer)
+        seconds = "0.3" if said == "not known" else "60"
+        done = command("webhook-config", "--send-secret", "--timeout", seconds)
+        assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+        assert said in done.err
+        assert SECRET not in done.err
+
+
+class Terminal(io.StringIO):
+    """Somebody types this."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_a_new_url_is_asked_about_and_nothing_else(
+    provider: Provider, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal("n\ny\n"))
+    done = command("webhook-config", "--url", URL)
+    assert (done.code, done.out, provider.requests()) == (1, "", [])
+    assert URL in done.err
+    assert "Nothing was changed." in done.err
+    assert "Sent to" in command("webhook-config", "--url", URL).out
+    for words in (["--url", "http://hooks.example.com/webhooks", "--yes"], ["--enable"]):
+        done = command("webhook-config", *words)
+        assert "[y/N]" not in done.said
+        unencrypted = "warning: webhooks to hooks.example.com would travel unencrypted" in done.err
+        assert unencrypted == ("--url" in words)
+    assert len(provider.requests()) == 3

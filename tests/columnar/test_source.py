@@ -1,0 +1,208 @@
+"""Where frames read from, and that they only read."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import sqlite_utils
+
+from nftsync import frames
+from nftsync.errors import InputError, NewerDatabase, StoreError
+from tests.kit.database import Builder, at, small
+
+READERS: dict[str, Callable[[object], pd.DataFrame]] = {
+    **{name: getattr(frames, name) for name in frames.__all__},
+    "holdings_as_of": lambda db: frames.holdings(db, as_of=at(3)),
+    "tokens_as_of": lambda db: frames.tokens(db, as_of=at(3)),
+    "changes": lambda db: frames.changes(db, since=at(2)),
+    "diff": lambda db: frames.diff(db, at(0)),
+    "find": lambda db: frames.find(db, "vault"),
+    "freshness": lambda db: frames.freshness(db).drop(columns="age"),
+    "holding_ages": lambda db: frames.holding_ages(db, at=at(99)),
+}
+for name in ("brief", "explain", "load", "save"):
+    del READERS[name]
+every_reader = pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+
+
+@every_reader
+def test_every_way_in_shows_the_same(
+    read: Callable[[object], pd.DataFrame],
+    small_database: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = read(small_database)
+    assert len(expected) > 0
+    pd.testing.assert_frame_equal(read(str(small_database)), expected)
+
+    connection = sqlite3.connect(small_database)
+    connection.row_factory = sqlite3.Row
+    connection.text_factory = bytes
+    pd.testing.assert_frame_equal(read(connection), expected)
+    assert connection.row_factory is sqlite3.Row
+    assert connection.text_factory is bytes
+    assert not connection.in_transaction
+    assert connection.execute("SELECT 1").fetchone().keys() == ["1"]
+
+    database = sqlite_utils.Database(connection)
+    connection.text_factory = str
+    pd.testing.assert_frame_equal(read(database), expected)
+    connection.close()
+
+    monkeypatch.setenv("NFTSYNC_DATABASE", str(small_database))
+    pd.testing.assert_frame_equal(read(None), expected)
+
+
+def test_reads_within_the_callers_transaction(small_database: Path) -> None:
+    connection = sqlite3.connect(small_database)
+    connection.execute("UPDATE wallets SET label = 'not yet committed'")
+    assert frames.wallets(connection)["label"][0] == "not yet committed"
+    assert connection.in_transaction
+    connection.rollback()
+    assert frames.wallets(connection)["label"][0] == "Vault"
+    connection.close()
+
+
+def test_the_callers_open_cursor_goes_on(small_database: Path) -> None:
+    connection = sqlite3.connect(small_database)
+    cursor = connection.execute("SELECT change_id FROM balance_changes ORDER BY change_id")
+    assert cursor.fetchone() == (1,)
+    frames.holdings(connection)
+    assert cursor.fetchall() == [(n,) for n in range(2, 8)]
+    connection.close()
+
+
+def test_a_database_in_memory(small_database: Path) -> None:
+    source, memory = sqlite3.connect(small_database), sqlite3.connect(":memory:")
+    source.backup(memory)
+    source.close()
+    pd.testing.assert_frame_equal(frames.holdings(memory), frames.holdings(small_database))
+    memory.close()
+
+
+@every_reader
+def test_only_reads(read: Callable[[object], pd.DataFrame], small_database: Path) -> None:
+    # The last connection that closes may checkpoint; here there is nothing left to.
+    before = small_database.read_bytes(), small_database.stat().st_mtime_ns
+    read(small_database)
+    assert (small_database.read_bytes(), small_database.stat().st_mtime_ns) == before
+
+    harmless = {
+        *(sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION),
+        *(sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_RECURSIVE),
+    }
+    refused = []
+
+    def judge(action: int, first: str | None, second: str | None, *rest: object) -> int:
+        looks_only = action == sqlite3.SQLITE_PRAGMA and second is None
+        # json_each and the index are tables that SQLite makes when they are first named: the index
+        # as if it wrote them down, though nothing is created.
+        first_named = second == "json_each" or (
+            action == sqlite3.SQLITE_UPDATE and first == "sqlite_master"
+        )
+        if action in harmless or looks_only or first_named:
+            return sqlite3.SQLITE_OK
+        refused.append((action, first, second))
+        return sqlite3.SQLITE_DENY
+
+    connection = sqlite3.connect(small_database)
+    connection.set_authorizer(judge)
+    read(connection)
+    connection.set_authorizer(None)
+    assert connection.total_changes == 0
+    connection.close()
+    assert refused == []
+
+
+@every_reader
+def test_a_missing_database_is_named(
+    read: Callable[[object], pd.DataFrame], tmp_path: Path
+) -> None:
+    with pytest.raises(StoreError, match=r"missing\.db"):
+        read(tmp_path / "there" / "missing.db")
+    assert not (tmp_path / "there").exists()
+
+
+def test_what_is_no_database_of_nftsync(tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    connection = sqlite3.connect(other)
+    connection.execute("CREATE TABLE holdings (a)")
+    connection.commit()
+    for db in (other, connection):
+        with pytest.raises(StoreError, match=r"other\.db is not an nftsync database"):
+            frames.holdings(db)
+    assert not connection.in_transaction
+    connection.close()
+
+    text = tmp_path / "text.db"
+    text.write_text("hello, this is no database at all" * 100)
+    with pytest.raises(StoreError, match=r"text\.db is not a SQLite database"):
+        frames.holdings(text)
+
+    empty = tmp_path / "empty.db"
+    empty.touch()
+    with pytest.raises(StoreError, match=r"empty\.db is empty"):
+        frames.holdings(empty)
+    assert empty.stat().st_size == 0
+
+    with pytest.raises(StoreError):
+        frames.holdings(tmp_path)
+
+
+def test_a_newer_database(build: Builder) -> None:
+    build.connection.execute(
+        "INSERT INTO _sqlite_migrations (migration_set, name, applied_at)"
+        " VALUES ('nftsync', 'from_the_future', '2030')"
+    )
+    with pytest.raises(NewerDatabase):
+        frames.holdings(build.path)
+
+
+def test_a_closed_connection_and_another_threads(small_database: Path) -> None:
+    connection = sqlite3.connect(small_database)
+    with ThreadPoolExecutor() as pool, pytest.raises(StoreError, match="thread"):
+        pool.submit(frames.holdings, connection).result()
+    connection.close()
+    with pytest.raises(StoreError, match="closed"):
+        frames.holdings(connection)
+
+
+@pytest.mark.parametrize("wrong", [5, object(), b"x.db", [], pd.DataFrame({"a": [1]})])
+def test_what_is_no_database(wrong: object) -> None:
+    with pytest.raises(InputError, match=f"from a {type(wrong).__name__}; give a path"):
+        frames.holdings(wrong)  # type: ignore[arg-type]
+
+
+def test_a_name_with_odd_characters(tmp_path: Path) -> None:
+    path = small(tmp_path / "100% ?#é.db").close()
+    assert len(frames.holdings(path)) == 4
+
+
+def test_what_is_committed_while_a_frame_is_read_never_shows_half(build: Builder) -> None:
+    build.wallet(1)
+    build.token(1, name="0")
+    build.balance(1, 1, "0")
+    build.change(1, 1, None, "0", 0)
+    turns = 0
+
+    def rewrite(statement: str) -> None:
+        nonlocal turns
+        turns += 1
+        build.connection.execute("BEGIN IMMEDIATE")
+        build.connection.execute("UPDATE balance_rows SET amount = ?", (str(turns),))
+        build.connection.execute("UPDATE tokens SET name = ?", (str(turns),))
+        build.change(1, 1, None, str(turns), turns)
+        build.connection.execute("COMMIT")
+
+    connection = sqlite3.connect(build.path)
+    connection.set_trace_callback(rewrite)  # before each statement
+    for _ in range(3):
+        (row,) = frames.holdings(connection).to_dict("records")
+        assert row["name"] == row["amount_text"]
+    assert turns > 9
+    connection.close()

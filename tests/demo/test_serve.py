@@ -1,0 +1,120 @@
+"""`demo` shows the whole, again and again, and only in a database of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from nftsync import frames
+from tests.kit.serve_process import assert_settled, environment, query
+from tests.kit.worlds import Outcome, mirrored, replayed
+
+PROGRAM = Path(sys.executable).parent / "nftsync"
+#: How often the wallets were read before the demo begins.
+YEAR = 52
+
+
+def assert_has_a_year(database: Path, syncs: list[tuple[int]]) -> None:
+    """Weekly reads went before, of wallets that grew in number, and the live one found news."""
+    runs = frames.runs(database)
+    past = runs[: YEAR + 1]
+    assert len(syncs) == YEAR + 2
+    assert set(past["status"]) == {"ok"}
+    assert past["started_at"].is_monotonic_increasing
+    assert past["wallets_ok"].is_monotonic_increasing
+    assert (past["wallets_ok"].iloc[0], past["wallets_ok"].iloc[-1]) == (32, 40)
+    assert 350 < (past["started_at"].iloc[-1] - past["started_at"].iloc[0]).days <= 365
+    assert 0 < syncs[YEAR][0] < 40
+    ages = frames.holding_ages(database)
+    assert set(ages["bucket"]) >= {"under a month", "under 3 months", "under a year"}
+    known = ages[~ages["censored"]]
+    assert 0.2 < len(known) / len(ages) < 0.8
+    assert (frames.changes(database)["observed_at"].diff().dropna() >= timedelta(0)).all()
+
+
+def assert_followed_by_webhooks(database: Path) -> int:
+    """How many changes webhooks told of: all since the first sync that was no made-up one."""
+    webhooks = frames.webhooks(database)
+    assert set(webhooks["state"]) == {"done"}
+    changes = frames.changes(database)
+    live = changes[changes["run_id"] > YEAR + 1]
+    assert live["baseline"].sum() == 1, "of the new wallet"
+    caused = live[~live["baseline"]]
+    assert caused["webhook_id"].notna().all()
+    assert set(caused["webhook_id"]) <= set(webhooks["webhook_id"])
+    assert {"left", "came"} <= {
+        "came" if pd.isna(row.old_amount) else "left" if pd.isna(row.new_amount) else "changed"
+        for row in caused.itertuples()
+    }
+    assert frames.token_changes(database)["webhook_id"].notna().sum() == 1
+    assert mirrored(database) == replayed(database)
+    assert_settled(database)
+    syncs = query(database, "SELECT wallets_unchanged FROM sync_runs WHERE kind = 'sync'")
+    assert syncs[-1] == (41,), "webhooks had told of all that changed"
+    assert_has_a_year(database, syncs)
+    return len(caused)
+
+
+def test_it_follows_the_provider_by_webhooks_and_what_it_says_to_do_next_works(
+    demo: Path, tmp_path: Path
+) -> None:
+    """Also after one that was killed, off the shell's path, and in a folder with a space."""
+    folder = tmp_path / "a folder"
+    shutil.copytree(demo.parent, folder / "data")
+    # Neither the environment nor a file of settings is read, however wrong.
+    (folder / "nftsync.toml").write_text("base_url = 5\nno_such_key = 1\n")
+    wrong = environment(NFTSYNC_BASE_URL="nonsense", NFTSYNC_CONCURRENCY="x")
+    database = folder / "data" / "demo.db"
+    before = assert_followed_by_webhooks(database)
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE webhooks SET state = 'running', lease_no = 99")
+    (database.parent / "demo.db-wal").write_bytes(b"what a killed one leaves")
+    shell = partial(subprocess.run, shell=True, cwd=folder, capture_output=True, text=True)
+    program = shlex.quote(os.path.relpath(PROGRAM, folder))
+    done = shell(f"{program} demo", env={**wrong, "PATH": os.defpath})
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert assert_followed_by_webhooks(database) == before > 0
+    commands = re.findall(r"  (\S+ (?:holdings|changes|inbox) -d .*)", done.stdout)
+    assert len(commands) == 3
+    assert all(command.startswith(f"{program} ") for command in commands)
+    (folder / "nftsync.toml").unlink()
+    told = shell(commands[0], env={**environment(), "PATH": os.defpath})
+    assert told.returncode == 0, told.stderr
+    assert told.stdout
+
+
+@pytest.mark.parametrize("kind", ["text", "database", "empty", "folder", "sync"])
+def test_it_leaves_alone_what_no_demo_has_made(
+    request: pytest.FixtureRequest, tmp_path: Path, command: Callable[..., Outcome], kind: str
+) -> None:
+    path = tmp_path / "theirs.db"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "sync":
+        request.getfixturevalue("synced").rename(path)
+    elif kind == "database":
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TABLE theirs (a)")
+    else:
+        path.write_text("some text\n" * 100 if kind == "text" else "")
+    before = None if kind == "folder" else path.read_bytes()
+    done = command("demo", "-d", path)
+    assert done.code in {1, 2}
+    assert done.err.startswith("nftsync: ")
+    assert done.err.count("\n") == 1
+    assert str(path) in done.err
+    assert before is None or path.read_bytes() == before

@@ -1,0 +1,87 @@
+"""What docs/use/data.md says that pandas does with either kind of amounts, line by line."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from nftsync import frames
+from tests.docs.pages import ROOT, read, tables
+from tests.kit.database import Builder
+
+#: Together the greatest sum of the one kind, and far beyond it.
+AMOUNTS = {"`Int64`": (2**63 - 1 - 3 - 7, 3, 7), "Python integers": (2**256 - 1, 3, 2**70 + 1)}
+
+HEADING, *LINES = next(
+    table for table in tables(read(ROOT / "docs" / "use" / "data.md")) if table[0][1:] == [*AMOUNTS]
+)
+
+
+@pytest.fixture(scope="module")
+def databases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """By the heading of the kind: two wallets, one amount of which is unknown."""
+    folder = tmp_path_factory.mktemp("amounts")
+    built = {}
+    for number, (kind, amounts) in enumerate(AMOUNTS.items()):
+        build = Builder(folder / f"{number}.db")
+        build.wallet(1)
+        build.wallet(2)
+        for token, amount in enumerate([*map(str, amounts), "1.5"], start=1):
+            build.token(token, name=f"NFT {token}")
+            build.balance(1 + token % 2, token, amount)
+        built[kind] = build.close()
+    return built
+
+
+def amounts_in(value: Any) -> set[int | float]:
+    """All numbers that a result holds; 0 may stand for what is missing."""
+    if isinstance(value, pd.DataFrame):
+        value = value["amount"] if "amount" in value else value.melt()["value"]
+    if isinstance(value, pd.Series | np.ndarray):
+        return {one for one in value.tolist() if not pd.isna(one)} - {0}
+    return {value.item() if isinstance(value, np.generic) else value}
+
+
+def done(line: str, frame: pd.DataFrame, known: pd.DataFrame) -> str:
+    """What becomes of a line; `known` has the known amounts as Python integers."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        try:
+            value = eval(line, {"pd": pd, "connection": connection, "holdings": frame})
+        except (TypeError, OverflowError) as error:
+            return "TypeError" if isinstance(error, TypeError) else "OverflowError"
+    if value is None or ".to_sql(" in line:
+        return "written"
+    if type(value).__name__ == "Figure":
+        return "drawn"
+    if isinstance(value, pd.Series) and "unique" in value.index:
+        return "counts"
+    if isinstance(getattr(value, "dtype", None), pd.CategoricalDtype):
+        return "binned"
+    found = amounts_in(value)
+    if any(isinstance(one, float) for one in found):
+        return "rounded"
+    if isinstance(value, pd.DataFrame) and "amount" in value:
+        return "exact" if found <= set(known["amount"]) else "wraps"
+    return "exact" if found == amounts_in(eval(line, {"holdings": known})) else "wraps"
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line[0])
+def test_pandas_does_what_the_table_says(
+    line: list[str], databases: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for kind, told in zip(HEADING[1:], line[1:], strict=True):
+        frame = frames.holdings(databases[kind])
+        assert (frame["amount"].dtype == object) == (kind == "Python integers")
+        known = frames.holdings(databases[kind], amounts="exact").dropna(subset="amount")
+        said = re.match(r"\w+", told)
+        assert said is not None
+        assert said[0] == done(line[0].strip("`"), frame, known)

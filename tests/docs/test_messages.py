@@ -1,0 +1,218 @@
+"""Bring about each error in docs/operate/troubleshooting.md: users meet these messages."""
+
+from __future__ import annotations
+
+import re
+import socket
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nftsync.errors import CutOff, NftsyncError, StoreError
+from nftsync.provider.client import ClientConfig
+from nftsync.pull.process import Process
+from nftsync.pull.reads import WalletTask
+from nftsync.records import SequenceNumbers
+from nftsync.store.database import explained, sync_lock
+from nftsync.store.schema import open_store
+from nftsync.wsgi import enough_threads
+from tests.docs.pages import ROOT, blocks
+from tests.kit import provider as fake
+from tests.kit.inbox import Inbox, body_of
+from tests.kit.worlds import Outcome
+from tests.versions.make_databases import unpacked
+
+PAGE = ROOT / "docs" / "operate" / "troubleshooting.md"
+WALLET = fake.wallet(1)
+UNUSED = "http://127.0.0.1:9"
+
+Run = Callable[..., list[str]]
+
+
+@pytest.fixture
+def run(own_settings: None, command: Callable[..., Outcome]) -> Run:
+    """Run nftsync in an empty folder, and return what it says on stderr when it fails."""
+
+    def call(*arguments: str) -> list[str]:
+        done = command(*arguments)
+        assert done.code
+        return done.err.splitlines()
+
+    return call
+
+
+@contextmanager
+def settings(text: str) -> Iterator[None]:
+    """A settings file for the length of a block."""
+    file = Path("nftsync.toml")
+    file.write_text(text)
+    yield
+    file.unlink()
+
+
+def _settings(run: Run) -> list[str]:
+    said = run("sync", WALLET) + run("sync", "--base-url", UNUSED)
+    said += run("sync", WALLET, "--base-url", "api.example.com")
+    said += run("sync", "0xabc", "--base-url", UNUSED)
+    with settings('base_ur = "https://api.example.com"\n'):
+        said += run("sync", WALLET)
+    with settings('[routes.Payment]\npath = "/v1/payments/{resourceId}"\n'):
+        return said + run("routes")
+
+
+def _tls(run: Run, certificate: str) -> list[str]:
+    """What https says to a server without TLS, which answers or waits; and to a certificate."""
+
+    def answer_plainly() -> None:
+        connection, _ = plain.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            connection.recv(65_536)
+
+    with socket.create_server(("127.0.0.1", 0)) as plain:
+        threading.Thread(target=answer_plainly).start()
+        said = run("sync", WALLET, "--base-url", f"https://127.0.0.1:{plain.getsockname()[1]}")
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"https://127.0.0.1:{mute.getsockname()[1]}"
+        said += run("sync", WALLET, "--timeout", "1", "--base-url", url)
+    with fake.Provider(certificate=certificate) as secure:
+        return said + run("sync", WALLET, "--base-url", secure.url)
+
+
+def _provider(run: Run, command: Callable[..., Outcome], certificate: str) -> list[str]:
+    answers = [
+        *(fake.reply(status=401), fake.reply(status=404), fake.reply(status=429)),
+        fake.reply(status=500),
+        fake.reply(status=302, location="https://example.com"),
+        fake.reply(b"<html>hello</html>"),
+        fake.reply(fake.balances(nextCursor="abc")),
+    ]
+    once = ("--retries", "1", "--base-url")
+    said = []
+    with fake.Provider() as provider:
+        for number, answer in enumerate(answers):
+            provider.always(answer)
+            said += run("sync", fake.wallet(number), *once, provider.url)
+        provider.always(fake.silence())
+        said += run("sync", WALLET, "--timeout", "0.5", *once, provider.url)
+        provider.always(fake.reply(status=400))
+        said += run("sync", WALLET, *once, provider.url)
+    said += _tls(run, certificate)
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port = listener.getsockname()[1]
+    said += run("sync", WALLET, *once, f"http://127.0.0.1:{port}")
+    with settings(f'proxy = "{UNUSED}"\n'):
+        said += run("sync", WALLET, *once, "http://api.example.com")
+    wallets = [fake.wallet(number) for number in range(40)]
+    with fake.Provider() as provider:
+        for held in (1, 0):
+            for number, wallet in enumerate(wallets):
+                provider.holds(wallet, *[fake.entry(fake.token(number))] * held)
+            ended = command("sync", *wallets, "--base-url", provider.url)
+    return said + ended.err.splitlines()
+
+
+class _ShutConnection(sqlite3.Connection):
+    def execute(self, *_: object) -> sqlite3.Cursor:
+        raise sqlite3.OperationalError("unable to open database file")
+
+
+def _database(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    said = run("holdings", "-d", "missing.db")
+    with sync_lock(tmp_path / "locked.db"):
+        said += run("sync", WALLET, "--base-url", UNUSED, "-d", "locked.db")
+    with closing(sqlite3.connect("other.db")) as connection:
+        connection.execute("CREATE TABLE cats (name)")
+    said += run("holdings", "-d", "other.db")
+    with closing(open_store(tmp_path / "newer.db")) as connection:
+        connection.execute(
+            "UPDATE _sqlite_migrations SET name = 'from the future'"
+            " WHERE id = (SELECT max(id) FROM _sqlite_migrations)"
+        )
+    said += run("holdings", "-d", "newer.db")
+    unpacked("0.4.0", tmp_path / "earlier.db")
+    said += run("status", "--max-age", "1s", "-d", "earlier.db")
+    open_store(tmp_path / "shut.db").close()
+    with monkeypatch.context() as patched:  # root may write everywhere, so no folder is shut to it
+        patched.setattr("nftsync.store.database.sqlite3.connect", _ShutConnection)
+        patched.setattr("nftsync.store.database.os.access", lambda *_: False)
+        said += run("holdings", "-d", "shut.db")
+    (tmp_path / "emptied.db").touch()
+    (tmp_path / "emptied.db-wal").write_bytes(b"x" * 4096)
+    said += run("holdings", "-d", "emptied.db")
+    with pytest.raises(StoreError) as full, explained("full.db"):
+        raise sqlite3.OperationalError("database or disk is full")
+    return [*said, f"nftsync: {full.value}"]
+
+
+def _webhooks(
+    run: Run, command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    said = run("serve", "--base-url", UNUSED)
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken, monkeypatch.context() as patched:
+        patched.setenv("NFTSYNC_WEBHOOK_SECRET", "a-secret-of-the-tests")
+        said += run("serve", "--base-url", UNUSED, "--port", str(taken.getsockname()[1]))
+    with pytest.raises(NftsyncError) as crowded, enough_threads():
+        raise RuntimeError("can't start new thread")
+    Inbox(Path("down.db")).fill(1)
+    said += run("replay", "--retries", "1", "--base-url", UNUSED, "-d", "down.db")
+    inbox = Inbox(Path("kept.db"))
+    inbox.receive(
+        body_of(1, resourceType="Transaction"),
+        body_of(1, resourceType="Transaction", changes={"name": "other"}),
+    )
+    inbox.receive(body_of(2), organization=fake.wallet(3))
+    with fake.Provider() as provider:
+        assert command("replay", "--base-url", provider.url, "-d", "kept.db").code == 0
+    said += [row[0] for row in inbox.run("SELECT last_error FROM webhooks")]
+    monkeypatch.setenv("NFTSYNC_ORGANIZATION_ID", fake.wallet(3))
+    said += run("inbox", "requeue", "--state", "quarantined", "-d", "kept.db")
+    return [*said, f"nftsync: {crowded.value}"]
+
+
+def _reading_process(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """It ends each time, as its threads wait for longer than the clock's functions take."""
+    with fake.Provider() as provider:
+        provider.always(fake.reply(status=429))
+        config = ClientConfig(base_url=provider.url, first_wait=1e300)
+        with closing(Process(config, SequenceNumbers(0, 0), 1)) as reader:
+            reader.submit([WalletTask(WALLET)])
+            with pytest.raises(CutOff):  # noqa: PT012 - one call of several
+                while True:
+                    reader.take(1, timeout=0.1)
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_each_message_is_a_real_one(
+    run: Run,
+    command: Callable[..., Outcome],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    certificates: Any,
+    caplog: pytest.LogCaptureFixture,
+):
+    said = [
+        *_reading_process(caplog),
+        *_settings(run),
+        *_provider(run, command, certificates.server),
+        *_database(run, tmp_path, monkeypatch),
+        *_webhooks(run, command, monkeypatch),
+    ]
+    messages = [block.text.strip() for block in blocks(PAGE)]
+    unsaid = [each for each in messages if not any(map(_pattern(each).fullmatch, said))]
+    assert not unsaid, said
+
+
+def _pattern(message: str) -> re.Pattern[str]:
+    """What matches a message in which `…` stands for any text.
+
+    One that does not begin with the program's name stands behind a wallet's id on stderr, or in
+    the inbox.
+    """
+    before = "" if message.startswith("nftsync: ") else "(?:nftsync: [0-9a-f-]{36}: )?"
+    return re.compile(before + re.escape(message).replace("…", ".+"))

@@ -1,0 +1,210 @@
+"""Run the commands of docs/operate/operations.md through a server's life; read its files."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import select
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import click
+import pytest
+
+from nftsync.cli import nftsync
+from nftsync.receiver.telemetry import Backlog, Metrics
+from nftsync.sandbox.server import SandboxServer
+from nftsync.serve.metrics import Freshness
+from nftsync.store.schema import open_store
+from tests.docs.pages import PAGES, ROOT, Block, blocks, read, tables
+from tests.docs.runner import Runner
+from tests.docs.session import EXAMPLES, hand_over
+from tests.kit import provider as fake
+
+PAGE = ROOT / "docs" / "operate" / "operations.md"
+
+#: Where a command ends in a line of a shell, a crontab or a unit.
+_ENDS = re.compile(r"\s(?:\||>|&&|;|#|2>)|$", re.M)
+
+
+class ServerRunner(Runner):
+    """Runs the page as on its server: with its folders, and a `systemctl` that acts on `serve`.
+
+    Attributes:
+        receives: a receiver runs, and the provider has been told of it.
+    """
+
+    receives = False
+
+    def run(self, block: Block) -> object:
+        done = super().run(block) if block.is_run else self._systemctl(block.text)
+        self.receives |= "webhook-config --url" in block.text
+        return done
+
+    def _systemctl(self, text: str) -> None:
+        for action in re.findall(r"^systemctl (stop|start|restart) nftsync$", text, re.M):
+            if action != "start":
+                self.session.close()
+            if action != "stop":
+                self.session.receive_again()
+            self.receives = action != "stop"
+
+    def _toml(self, text: str) -> None:
+        (self.session.folder / "nftsync.toml").write_text(self.session.replaced(text))
+
+    def _python(self, text: str) -> None:
+        (self.session.folder / "alert.py").write_text(text)
+
+
+@pytest.fixture
+def server(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> ServerRunner:
+    session = runner.session
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        session.replace["9787"] = str(listener.getsockname()[1])
+    session.replace["/etc/nftsync"] = str(session.folder / "etc")
+    (session.folder / "wallets.csv").write_text("\n".join(EXAMPLES))
+    (session.folder / "etc").mkdir()
+    return ServerRunner(session, monkeypatch)
+
+
+def test_the_page_leads_through_a_server_s_life(server: ServerRunner, provider: SandboxServer):
+    """After each step webhooks arrive, and none is refused while the secret is rotated."""
+    for block in blocks(PAGE):
+        if "--follow" in block.text:
+            assert " has left " in _first_line(server, block.text, provider)
+        elif block.language in {"sh", "toml", "csv", "python"}:
+            server.run(block)
+            if server.receives:
+                hand_over(provider, server.database)
+    answers = [sent["attempts"][0]["status"] for sent in provider.sandbox.deliveries()]
+    assert len(answers) > 20
+    assert set(answers) == {200}
+
+
+def _first_line(server: ServerRunner, script: str, provider: SandboxServer) -> str:
+    """What a script that goes on for ever says first, while NFTs change hands."""
+    process = server.session.begin(script)
+    assert process.stdout is not None
+    while not select.select([process.stdout], [], [], 0)[0]:
+        hand_over(provider, server.database, EXAMPLES)
+    said = process.stdout.readline()
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    return said
+
+
+NOT_RUN = [block for page in PAGES for block in blocks(page) if not block.is_run]
+
+
+def _commands(text: str) -> list[list[str]]:
+    """Each call of a command of nftsync in a text, as words."""
+    found = []
+    for call in re.finditer(r"(?<![\w/.-])(?:[\w./-]+/bin/)?nftsync (?=[a-z])", text):
+        words, *_ = _ENDS.split(text[call.end() :], maxsplit=1)
+        found.append(shlex.split(words))
+    return found
+
+
+@pytest.mark.parametrize("block", NOT_RUN, ids=lambda block: block.place)
+def test_commands_in_what_is_not_run_have_their_flags(block: Block):
+    for words in _commands(block.text):
+        command: click.Command = nftsync
+        with click.Context(nftsync, **nftsync.context_settings) as context:
+            while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+                name = words.pop(0)
+                inner = command.get_command(context, name)
+                assert inner is not None, f"there is no command {name!r}"
+                command = inner
+            # This refuses flags that there are none of, and values that they do not take.
+            command.make_context(command.name, words, parent=context)
+
+
+@pytest.mark.parametrize(
+    "block", [b for b in NOT_RUN if b.language == "ini"], ids=lambda block: block.place
+)
+def test_units_are_read_as_systemd_reads_them(block: Block):
+    unit = configparser.ConfigParser(interpolation=None, strict=False, delimiters="=")
+    unit.optionxform = str
+    unit.read_string(block.text)
+    assert set(unit.sections()) <= {"Unit", "Service", "Timer", "Install"}
+    loaded = set(re.findall(r"^LoadCredential=([\w-]+):/etc/nftsync/[\w-]+$", block.text, re.M))
+    used = re.findall(r"^Environment=(NFTSYNC_\w+_FILE)=%d/([\w-]+)$", block.text, re.M)
+    assert {name for _, name in used} == loaded
+    page = read(PAGE)
+    assert all(f"export {variable}=/etc/nftsync/{name}\n" in page for variable, name in used)
+
+
+SCHEDULED = [
+    line
+    for page in PAGES
+    for block in blocks(page)
+    if block.mark == "not run: a crontab"
+    for line in block.text.splitlines()
+]
+
+
+def test_schedules_do_their_work_with_the_little_that_cron_hands_on(server: ServerRunner):
+    """A command a line, and no variable of whoever wrote it."""
+    site = server.session.folder
+    (site / ".venv" / "bin").mkdir(parents=True)
+    (site / ".venv" / "bin" / "nftsync").symlink_to(Path(sys.executable).parent / "nftsync")
+    (site / "etc" / "token").write_text("the-token")
+    commands = {}
+    for line in SCHEDULED:
+        found = re.fullmatch(r"(?:[\d*/]+ +){5}(cd /srv/nftsync && .*?bin/nftsync (\w+).*)", line)
+        assert found, line
+        commands[found[2]] = server.session.replaced(found[1].replace("/srv/nftsync", str(site)))
+    cron = {"HOME": str(site), "LOGNAME": "nftsync", "SHELL": "/bin/sh", "PATH": "/usr/bin:/bin"}
+    with fake.Provider() as provider:
+        for each in EXAMPLES:
+            provider.holds(each, fake.entry(fake.token(1)))
+        (settings,) = [block for block in blocks(PAGE) if "# /srv/nftsync/" in block.text]
+        server.session.replace["https://api.example.com"] = provider.url
+        server.run(settings)
+        order = ["sync", "replay", "inbox", "status", "verify", "backup", "lake"]
+        for name in sorted(commands, key=order.index):
+            if name == "lake":
+                server.session.run("nftsync lake import data/nftsync.db data/lake")
+            ran = subprocess.run(
+                ["/bin/sh", "-c", commands[name]], cwd="/", env=cron, capture_output=True, text=True
+            )
+            logs = "".join(file.read_text() for file in site.glob("*.log"))
+            assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", ""), logs
+        tokens = {seen.headers["authorization"] for seen in provider.requests()}
+    assert tokens == {"Bearer the-token"}
+    assert len([*(site / "backups").glob("nftsync-*.db")]) == 1
+    (site / "data" / "nftsync.db").unlink()
+    for name in ("status", "verify", "backup"):  # what fails is printed, so that cron mails it
+        ran = subprocess.run(
+            ["/bin/sh", "-c", commands[name]], cwd="/", env=cron, capture_output=True, text=True
+        )
+        assert "there is no database" in ran.stdout + ran.stderr
+
+
+def test_each_metric_is_described_and_no_other_is_named(tmp_path: Path):
+    database = tmp_path / "nftsync.db"
+    open_store(database).close()
+    (table,) = [table for table in tables(read(PAGE)) if table[0][0] == "metric"]
+    collectors = [Metrics().registry, Backlog(database), Freshness(database, timedelta(hours=6))]
+    families = [family for each in collectors for family in each.collect()]
+    names = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
+    assert {row[0].strip("`") for row in table[1:]} == names
+    rules = read(ROOT / "docs" / "operate" / "alerts.yml")
+    assert set(re.findall(r"\bnftsync_[a-z_]+", read(PAGE) + rules)) <= names
+    (alerts,) = [table for table in tables(read(PAGE)) if table[0][0] == "alert"]
+    assert [row[0].strip("`") for row in alerts[1:]] == re.findall(r"- alert: (\w+)", rules)
+
+
+def test_each_described_log_message_is_logged_somewhere():
+    (table,) = [table for table in tables(read(PAGE)) if table[0][0] == "message"]
+    source = "".join(read(file) for file in (ROOT / "nftsync").rglob("*.py"))
+    for row in table[1:]:
+        for message in re.findall("`(.+?)`", row[0]):
+            logged = rf'(?:_log\.\w+|_tell)\(\s*(?:level, )?f?"{re.escape(message)}'
+            assert re.search(logged, source), message

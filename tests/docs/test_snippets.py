@@ -1,0 +1,128 @@
+"""Every block of README and docs does what it says: it is run."""
+
+from __future__ import annotations
+
+import html
+import re
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+import yaml
+
+import nftsync.cli
+from nftsync import frames
+from tests.docs.pages import PAGES, ROOT, blocks
+from tests.docs.runner import Runner
+from tests.docs.session import EXAMPLES, History
+
+DAY = "2026-01-31"
+END_OF_DAY = f"{DAY}T23:59:59.999999Z"
+
+
+def test_only_what_other_programs_read_is_not_run():
+    reasons = [block.mark for page in PAGES for block in blocks(page) if not block.is_run]
+    assert set(reasons) <= {
+        "not run: installs from a package index",
+        "not run: a crontab",
+        "not run: a line for IPython",
+        "not run: stays open until Ctrl-C",
+        "not run: systemd units",
+        "not run: a web server's configuration",
+        "not run: as root",
+        "not run: Litestream's configuration",
+        "not run: Spark",
+        "not run: an object store of yours",
+        "not run: machines of yours",
+        "not run: Kubernetes",
+    }
+
+
+def test_what_kubernetes_is_given_calls_what_there_is():
+    page = ROOT / "docs" / "operate" / "scale-out.md"
+    cluster, job = (yaml.safe_load(x.text) for x in blocks(page) if x.language == "yaml")
+    template = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = template["containers"]
+    program, *words = container["args"]
+    assert program == "nftsync"
+    group, sync = nftsync.cli.nftsync, words[:2]
+    for word in sync:
+        group = group.get_command(click.Context(group), word)
+    assert {word for word in words if word.startswith("--")} <= {
+        name for option in group.params for name in option.opts
+    }
+    scheduler = cluster["spec"]["scheduler"]
+    (port,) = (x["port"] for x in scheduler["service"]["ports"] if x["name"] == "comm")
+    # The operator's name for it.
+    assert f"tcp://{cluster['metadata']['name']}-scheduler:{port}" in words
+    ports = {x["name"] for x in scheduler["spec"]["containers"][0]["ports"]}
+    assert {x["targetPort"] for x in scheduler["service"]["ports"]} == ports
+    assert {x["name"] for x in template["volumes"]} == {
+        x["name"] for x in container["volumeMounts"]
+    }
+
+
+def test_readme(one_day: None, runner: Runner):
+    """From an empty folder, from top to bottom."""
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    # What has just been read is known today; the start of the comparison was long ago.
+    since = f'frames.diff("nfts.db", "{DAY}"'
+    runner.session.replace |= {since: since.replace(DAY, "2020-01-31"), DAY: today}
+    runner.session.replace |= {'"2026-02-01"': '"2020-02-01"'}
+    shown = {block.text: runner.run(block) for block in blocks(ROOT / "README.md") if block.is_run}
+    planned = next(str(output) for text, output in shown.items() if text.startswith("make"))
+    assert "nftsync demo" in planned
+    assert "pytest" in planned
+    with closing(sqlite3.connect("data/nftsync.db")) as connection:
+        labels = connection.execute("SELECT label FROM wallets ORDER BY label").fetchall()
+    assert labels == [("Auctions",), ("Treasury",)]
+    assert (runner.session.folder / "exports" / today / "holdings.parquet").is_file()
+
+
+def test_settings(runner: Runner):
+    for block in blocks(ROOT / "docs" / "operate" / "settings.md"):
+        runner.run(block)
+
+
+def test_data(runner: Runner, history: History):
+    """The three ways to what was held at a time lead to the same."""
+    runner.session.replace = {END_OF_DAY: history.between, DAY: history.between}
+    shown = {block.text: runner.run(block) for block in blocks(ROOT / "docs" / "use" / "data.md")}
+    evidence, frame, rows = (
+        next(value for text, value in shown.items() if begin in text)
+        for begin in ("nftsync evidence", "as_of=", "row_number()")
+    )
+    by_frame = set(zip(frame.wallet_id, frame.token_id, map(str, frame.amount), strict=True))
+    assert by_frame == set(rows)
+    assert set(frame.certainty) == {"bracketed", "gap"}
+    held = {token for wallet, token, _ in rows if wallet == EXAMPLES[0]}
+    assert held == set(
+        re.findall(
+            r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b", str(evidence).split("Reads")[0].split("Holdings")[1]
+        )
+    )
+    assert held != set(frames.holdings(history.database, wallet=EXAMPLES[0])["token_id"])
+
+
+def test_the_picture_shows_what_the_demo_prints(demo: Path):
+    printed = (demo.parents[1] / "printed.txt").read_text(encoding="utf-8")
+    picture = (ROOT / "docs" / "images" / "demo.svg").read_text(encoding="utf-8")
+    assert "@font-face" not in picture
+    assert re.findall(r"(?:href|src|url)\W*=?\W*(https?:[^\"')]+)", picture) == []
+    lines: dict[str, list[str]] = {}
+    for height, text in re.findall(r'<text[^>]* y="([0-9.]+)"[^>]*>([^<]*)</text>', picture):
+        lines.setdefault(height, []).append(text)
+    drawn = {_essence(html.unescape("".join(texts))) for texts in lines.values()}
+    changes = printed.partition("What changed")[2].partition("Who holds what")[0]
+    begins = ("Balances:", "13 transfers", "What changed", "Who holds")
+    told = [line for line in printed.splitlines() if line.startswith(begins)]
+    what_next = printed.partition("What next:")[2]
+    for line in [*told, *changes.splitlines()[1:], *what_next.splitlines()]:
+        assert _essence(line) in drawn | {""}, "make it anew: python docs/images/make_demo_svg.py"
+
+
+def _essence(line: str) -> str:
+    """A line without its spaces, and without what only draws."""
+    return re.sub(r"[\s\u2500\ufe0f]", "", line)

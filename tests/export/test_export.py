@@ -1,0 +1,478 @@
+"""Files of everything, of one moment: exact, private, whole or not there at all."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import gc
+import hashlib
+import io
+import json
+import os
+import re
+import sqlite3
+import stat
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import openpyxl
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openpyxl.utils.escape import unescape
+from xlsxwriter.worksheet import Worksheet
+
+from nftsync import __version__, frames
+from nftsync.errors import InputError, NftsyncWarning, StoreError
+from nftsync.reports import export
+from nftsync.reports.export import ExportFormat, write_csv, write_export, write_parquet
+from nftsync.store.catalog import TABLES
+from nftsync.text import neutralized
+from nftsync.times import format_time, now
+from tests.kit.mirrored_site import Site, run
+from tests.kit.worlds import Outcome
+
+LONG_AGO = "2000-01-01T00:00:00.000000Z"
+NASTY = '=HYPERLINK("http://x", "a")\r\n;\t\'quoted\', \x00 \x1b[2J 𝔊 \u202e'
+
+
+#: What each kind of column is to pandas and to DuckDB, which read the Parquet files.
+READ_TYPES = {
+    "text": ("str", "VARCHAR"),
+    "amount": ("str", "VARCHAR"),
+    "time": ("datetime64[us, UTC]", "TIMESTAMP WITH TIME ZONE"),
+    "integer": ("Int64", "BIGINT"),
+    "flag": ("bool", "BOOLEAN"),
+    "real": ("float64", "DOUBLE"),
+    "bytes": ("object", "BLOB"),
+}
+
+
+def table_rows(database: Path, name: str, *without: str) -> list[dict[str, Any]]:
+    """A table's public columns, as SQLite has them."""
+    columns = [column for column in TABLES[name].columns if column not in without]
+    with closing(sqlite3.connect(database)) as connection:
+        rows = connection.execute(f"SELECT {', '.join(columns)} FROM {name}").fetchall()
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def parquet_rows(folder: Path, name: str) -> list[dict[str, Any]]:
+    """A file's rows, with times and flags as SQLite has them."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, datetime):
+            return format_time(value)
+        return int(value) if isinstance(value, bool) else value
+
+    rows = pq.read_table(folder / f"{name}.parquet").to_pylist()
+    return [{column: plain(value) for column, value in row.items()} for row in rows]
+
+
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def in_any_order(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(repr(row) for row in rows)
+
+
+@pytest.fixture
+def busy(site: Site) -> Site:
+    """A mirror with something in every table, and text and amounts that break naive writers."""
+    first, second = site.ids[:2]
+    site.world.set_amount(first, site.held(first)[0], str(2**256 - 1))
+    site.world.edit_metadata(site.held(second)[0], {"name": NASTY, "x": "@SUM(1)"})
+    site.world.remove(second, site.held(second)[1])
+    site.sync()
+    run(site.database, "UPDATE wallets SET label = '-1+1', tracked = 0 WHERE wallet_no = 3")
+    run(
+        site.database,
+        "INSERT INTO webhooks (webhook_id, received_at, state, body, created_at_utc)"
+        " VALUES ('q-1', ?, 'quarantined', ?, 'yesterday')",
+        *(now(), b"\xff\x00=1"),
+    )
+    keep(site.database, "y")
+    return site
+
+
+def keep(database: Path, resource_id: str) -> None:
+    run(
+        database,
+        "INSERT INTO resources (resource_type, resource_id, body, fetched_at)"
+        " VALUES ('X', ?, '{}', ?)",
+        *(resource_id, now()),
+    )
+
+
+# What is written --------------------------------------------------------------------------------
+
+
+def test_parquet_says_what_each_table_says_in_chunks_of_any_size(
+    busy: Site, tmp_path: Path
+) -> None:
+    for name, most in (("whole", 50_000), ("chunks", 3)):
+        write_export(busy.database, tmp_path / name, chunk_rows=most)
+        for table in TABLES:
+            exported = parquet_rows(tmp_path / name, table)
+            assert exported
+            assert in_any_order(exported) == in_any_order(table_rows(busy.database, table)), table
+            if "change_id" in exported[0]:
+                assert exported == sorted(exported, key=itemgetter("change_id"))
+
+
+def test_pandas_and_duckdb_read_declared_types_also_of_no_rows(busy: Site, tmp_path: Path) -> None:
+    """Integers that may be missing do not become floats, nor amounts numbers."""
+    edition = 2**53 + 1
+    run(busy.database, "UPDATE tokens SET edition_id = iif(token_no = 1, ?, NULL)", edition)
+    run(busy.database, "DELETE FROM resources")
+    write_export(busy.database, tmp_path / "out")
+    for name, table in TABLES.items():
+        path = tmp_path / "out" / f"{name}.parquet"
+        in_pandas, in_duckdb = pd.read_parquet(path), duckdb.read_parquet(str(path))
+        assert list(in_pandas) == in_duckdb.columns == list(table.columns)
+        kinds = [column.kind for column in table.columns.values()]
+        assert [str(each) for each in in_pandas.dtypes] == [READ_TYPES[kind][0] for kind in kinds]
+        assert [str(each) for each in in_duckdb.types] == [READ_TYPES[kind][1] for kind in kinds]
+        for field, kind in zip(pq.read_schema(path), kinds, strict=True):
+            comment = (field.metadata or {}).get(b"comment", b"")
+            assert (b"uint256 fits no machine type" in comment) == (kind == "amount")
+    tokens = pd.read_parquet(tmp_path / "out" / "tokens.parquet")
+    assert set(tokens["edition_id"].dropna()) == {edition}
+    balances = pd.read_parquet(tmp_path / "out" / "balances.parquet")
+    assert str(2**256 - 1) in set(balances["amount"])
+
+
+def test_the_manifest_names_each_file_with_its_rows_and_digest(busy: Site, tmp_path: Path) -> None:
+    returned = write_export(busy.database, tmp_path / "out", file_format="csv")
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_bytes())
+    told = {name: manifest[name] for name in ("nftsync", "database", "format", "as_of")}
+    assert told == {
+        "nftsync": __version__, "database": "mirror.db", "format": "csv", "as_of": None,
+    }  # fmt: skip
+    assert manifest["exported_at"] == returned.exported_at
+    assert [file["name"] for file in manifest["files"]] == [f"{name}.csv" for name in TABLES]
+    for file in manifest["files"]:
+        path = tmp_path / "out" / file["name"]
+        assert file["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+        rows = csv_rows(path)
+        assert file["rows"] == len(rows)
+        kinds = {name: column.kind for name, column in TABLES[path.stem].columns.items()}
+        assert dict(zip(file["columns"], file["kinds"], strict=True)) == kinds
+        assert not rows or list(rows[0]) == list(kinds)
+        if path.stem == "wallets":
+            assert [row["tracked"] for row in rows] == ["1", "1", "0", "1"]
+        # What reads keep for themselves does not leave.
+        assert not {"ticket", "etag", "plan", "wallet_no", "token_no", "detailed"} & kinds.keys()
+
+
+def test_all_files_are_of_one_moment_whatever_is_written_between_them(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before each file a commit adds to every log; none of it shows in one that comes after."""
+    before = {name: len(table_rows(site.database, name)) for name in TABLES}
+
+    def committing(*arguments: Any) -> None:
+        keep(site.database, str(arguments[0].name))
+        run(site.database, "DELETE FROM balance_rows WHERE wallet_no = 1")
+        run(
+            site.database,
+            "INSERT INTO sync_runs (kind, status, started_at) VALUES ('sync', 'ok', ?)",
+            now(),
+        )
+        write_parquet(*arguments)
+
+    monkeypatch.setattr(export, "write_parquet", committing)
+    manifest = write_export(site.database, tmp_path / "out")
+    assert {file.name.partition(".")[0]: file.rows for file in manifest.files} == before
+    assert len(table_rows(site.database, "resources")) == len(TABLES)
+
+
+# A workbook -------------------------------------------------------------------------------------
+
+
+def test_a_workbook_has_a_sheet_for_each_table_behind_one_that_explains_them(
+    busy: Site, tmp_path: Path
+) -> None:
+    """Another program reads what the tables say, amounts to the digit, and finds no formula."""
+    manifest = write_export(busy.database, tmp_path / "out", file_format="xlsx", chunk_rows=3)
+    path = tmp_path / "out" / "nftsync.xlsx"
+    assert sorted(path.parent.iterdir()) == [path.parent / "manifest.json", path]
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert {(file.name, file.sha256) for file in manifest.files} == {(path.name, digest)}
+    assert [file.sheet for file in manifest.files] == list(TABLES)
+    told = json.loads((path.parent / "manifest.json").read_bytes())["files"]
+    assert [(each["sheet"], each["rows"]) for each in told] == [
+        (name, len(table_rows(busy.database, name))) for name in TABLES
+    ]
+    book = openpyxl.load_workbook(path)
+    assert book.sheetnames == ["about", *TABLES]
+    explained = [row[:2] for row in book["about"].iter_rows(min_row=8, values_only=True)]
+    assert explained == [
+        (name, column) for name, table in TABLES.items() for column in table.columns
+    ]
+    for name, table in TABLES.items():
+        sheet = book[name]
+        assert (sheet.freeze_panes, sheet.auto_filter.ref) == ("A2", sheet.dimensions)
+        header, *rows = sheet.iter_rows()
+        assert [cell.value for cell in header] == list(table.columns)
+        assert not any(cell.data_type == "f" or cell.hyperlink for row in rows for cell in row)
+        kinds = [column.kind for column in table.columns.values()]
+        found = [
+            dict(zip(table.columns, (cell.value for cell in row), strict=True)) for row in rows
+        ]
+        for row in (*found, *(expected := table_rows(busy.database, name))):
+            row.update({key: _alike(kind, row[key]) for key, kind in zip(row, kinds, strict=True)})
+        assert in_any_order(found) == in_any_order(expected), name
+    assert str(2**256 - 1) in {row[2] for row in book["balances"].iter_rows(values_only=True)}
+    name = list(TABLES["tokens"].columns).index("name")
+    rows = book["tokens"].iter_rows(values_only=True)
+    assert NASTY in {unescape(row[name] or "") for row in rows}
+
+
+def _alike(kind: str, value: Any) -> Any:
+    """A value of a table, or of a cell, as both have it: times to the millisecond."""
+    if kind == "time" and value is not None:
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        return round(moment.replace(tzinfo=UTC).timestamp() * 1000)
+    if kind == "flag":
+        return bool(value)
+    if kind == "bytes":
+        return base64.b64decode(value) if isinstance(value, str) else value
+    return unescape(value) if isinstance(value, str) else value
+
+
+def test_more_rows_than_a_sheet_has_are_refused_before_anything_is_written(
+    site: Site, tmp_path: Path
+) -> None:
+    run(site.database, "DROP TABLE resources")  # so many would take long to write
+    run(
+        site.database,
+        "CREATE VIEW resources AS WITH RECURSIVE numbers(n) AS"
+        " (VALUES (1) UNION ALL SELECT n + 1 FROM numbers LIMIT 1048576) SELECT n FROM numbers",
+    )
+    with pytest.raises(InputError, match="resources does not fit an Excel sheet, which has 1,048,"):
+        write_export(site.database, tmp_path / "out", file_format="xlsx")
+    assert not list(tmp_path.glob("*out*"))
+
+
+# As of a time -----------------------------------------------------------------------------------
+
+
+def test_as_of_any_time_balances_are_the_holdings_and_of_now_the_balances(
+    busy: Site, tmp_path: Path
+) -> None:
+    """`first_seen_at` of a token that left and came back is when it came back."""
+    between = max(row["observed_at"] for row in table_rows(busy.database, "balance_changes")[:20])
+    manifest = write_export(busy.database, tmp_path / "out", as_of=between)
+    rows = {file.name.partition(".")[0]: file.rows for file in manifest.files}
+    assert rows["balances"] == rows["holdings"] == rows["balance_changes"] == 20
+    assert rows["token_changes"] == rows["webhooks"] == rows["resources"] == 0
+    assert NASTY not in {row["name"] for row in parquet_rows(tmp_path / "out", "tokens")}
+    wallet, token = busy.ids[0], busy.held(busy.ids[0])[0]
+    busy.world.remove(wallet, token)
+    busy.sync(wallet)
+    busy.world.set_amount(wallet, token, "7")
+    busy.sync(wallet)
+    moments = sorted({row["observed_at"] for row in table_rows(busy.database, "balance_changes")})
+    with pytest.warns(NftsyncWarning, match="nothing is known of 2000-01-01"):
+        manifest = write_export(busy.database, tmp_path / "before", as_of=LONG_AGO)
+    rows = {file.name: file.rows for file in manifest.files if file.rows}
+    assert set(rows) == {"wallets.parquet", "contracts.parquet"}
+    for number, moment in enumerate([*moments, now()]):
+        out = tmp_path / str(number)
+        manifest = write_export(busy.database, out, as_of=moment, chunk_rows=3)
+        assert manifest.as_of == moment
+        frame = frames.holdings(busy.database, as_of=moment)
+        expected = frame[["wallet_id", "token_id", "amount_text"]].itertuples(index=False)
+        found = parquet_rows(out, "balances")
+        assert {(r["wallet_id"], r["token_id"], r["amount"]) for r in found} == set(expected)
+        assert len(found) == len(frame)
+    for name in ("balances", "holdings", "tokens", "balance_changes"):
+        # As of a time, the time of the last read stands there for the wallet's.
+        expected = table_rows(busy.database, name, "wallet_synced_at")
+        found = [{name: row[name] for name in expected[0]} for row in parquet_rows(out, name)]
+        assert in_any_order(found) == in_any_order(expected)
+
+
+# CSV cells --------------------------------------------------------------------------------------
+
+
+def test_cells_that_a_spreadsheet_could_run_are_quoted_and_others_stay() -> None:
+    for cell in (
+        "=1+1",
+        "\tx",
+        "\rx",
+        " \u3000=1",
+        "＝1+1",
+        "\ufeff=1",
+        "\u200b=1",
+        "\x00=1",
+        "'=1",
+    ):
+        assert neutralized(cell) == f"'{cell}"
+    # Where a semicolon separates cells, the file is split there, quoted or not.
+    assert neutralized("a;=1+1") == "a;'=1+1"
+    assert neutralized("\t=1") == "'\t'=1"
+    assert neutralized("a; -b\n@c\t =d;'=e") == "a;' -b\n'@c\t' =d;''=e"
+    for cell in ("", "1", "a=1", "x-y", "'Twas", "me@example.com", "{}", " 12", "0x", "a; b\nc"):
+        assert neutralized(cell) == cell
+
+
+#: Texts near the border: made of what matters to the rule.
+BORDERLINE = st.text(
+    st.sampled_from("=+-@＝＋－＠' \t\r\n\x00\u200b\ufeff\u3000a1\"',;"), max_size=8
+)
+FORMULA = set("=+-@＝＋－＠﹦﹢﹣﹫")
+
+
+@given(BORDERLINE | st.text(max_size=20))
+def test_no_cell_begins_with_a_formula_and_only_quotes_are_added(text: str) -> None:
+    """Nor does what a spreadsheet makes of a cell that splits it at semicolons or line breaks."""
+    cell = neutralized(text)
+    assert cell[:1] not in {"\t", "\r", "\n"}
+    assert not any(part.lstrip()[:1] in FORMULA for part in re.split("[;\t\r\n]", cell) if part)
+    rest = iter(cell)
+    assert all(character in rest for character in text)
+    assert cell.replace("'", "") == text.replace("'", "")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | BORDERLINE,
+            st.none() | st.integers(0, 2**256 - 1).map(str),
+            st.none() | st.datetimes(timezones=st.just(UTC)).map(format_time),
+            st.none() | st.integers(-(2**63), 2**63 - 1),
+            st.none() | st.binary(),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_both_formats_keep_each_value(rows: list[tuple[Any, ...]]) -> None:
+    columns = {"a": "text", "b": "amount", "c": "time", "d": "integer", "e": "bytes"}
+    file = io.BytesIO()
+    write_parquet(file, columns, [rows])
+    read = pq.read_table(pa.BufferReader(file.getvalue())).to_pylist()
+    assert [
+        (*map(r.get, "ab"), r["c"] and format_time(r["c"]), r["d"], r["e"]) for r in read
+    ] == rows
+    file = io.BytesIO()
+    write_csv(file, columns, [rows])
+    cells = list(csv.reader(io.StringIO(file.getvalue().decode(), newline="")))
+    assert cells == [
+        list(columns),
+        *(
+            [
+                *(neutralized(a or ""), b or "", c or "", "" if d is None else str(d)),
+                neutralized(base64.b64encode(e or b"").decode()),
+            ]
+            for a, b, c, d, e in rows
+        ),
+    ]
+
+
+# Where it is written ----------------------------------------------------------------------------
+
+
+def test_what_is_in_use_is_left_alone_and_what_is_empty_or_missing_is_taken(
+    site: Site, tmp_path: Path
+) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").touch()
+    (tmp_path / "file").touch()
+    (tmp_path / "here").mkdir()
+    os.chdir(tmp_path / "here")
+    for out, problem in (
+        (tmp_path / "full", "is not empty"),
+        (tmp_path / "file", "no directory"),
+        (Path(), "working directory"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            write_export(site.database, out)
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine"]
+    (tmp_path / "empty").mkdir()
+    before = os.umask(0)
+    try:
+        for out in (tmp_path / "empty", tmp_path / "a" / "b" / "c"):
+            write_export(site.database, out)
+            assert len(list(out.iterdir())) == 12
+            modes = {stat.S_IMODE(path.stat().st_mode) for path in out.iterdir()}
+            assert (stat.S_IMODE(out.stat().st_mode), modes) == (0o700, {0o600})
+    finally:
+        os.umask(before)
+
+
+def test_a_directory_that_fills_meanwhile_is_left_alone(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = Path.rename
+
+    def late(self: Path, target: Path) -> Path:
+        target.mkdir()
+        (target / "theirs").touch()
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    with pytest.raises(InputError, match="is not empty"):
+        write_export(site.database, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["theirs"]
+    assert not list(tmp_path.glob(".out*"))
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "csv", "xlsx"])
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # XlsxWriter's, of what is abandoned
+def test_what_goes_wrong_is_one_error_and_leaves_nothing_behind(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_format: ExportFormat
+) -> None:
+    """Nothing is left open that would complain once more when it is collected."""
+    opened = Path.open
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", lambda _, *mode: opened(Path("/dev/full"), *mode))
+        with pytest.raises(StoreError, match=r"cannot write .*/out: No space left"):
+            write_export(site.database, tmp_path / "out", file_format=file_format)
+    with monkeypatch.context() as patched:
+
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr(export, "neutralized", interrupt)
+        patched.setattr(pq.ParquetWriter, "write_table", interrupt)
+        patched.setattr(Worksheet, "write_string", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            write_export(site.database, tmp_path / "out", file_format=file_format)
+    run(site.database, "UPDATE wallets SET first_seen_at = 'yesterday' WHERE wallet_no = 1")
+    if file_format == "parquet":
+        with pytest.raises(StoreError, match="nftsync did not write"):
+            write_export(site.database, tmp_path / "out")
+    gc.collect()
+    assert not list(tmp_path.glob("*out*"))
+
+
+def test_the_command_writes_files_and_says_so(
+    site: Site, tmp_path: Path, command: Callable[..., Outcome]
+) -> None:
+    done = command("export", "out", "--format", "csv", "--as-of", "today", "-d", site.database)
+    assert (done.code, done.out) == (0, "")
+    assert "11 files" in done.err
+    assert (tmp_path / "out" / "holdings.csv").is_file()
+    early = command("export", "early", "--as-of", "2000-01-01", "-d", site.database)
+    assert early.code == 0
+    assert re.search("^nothing is known of 2000-01-01.*$", early.err, re.M | re.I)
+    again = command("export", "out", "-d", site.database)
+    assert again.code == 2
+    assert "is not empty" in again.err
+    done = command("export", "out2", "--format", "xlsx", "-d", site.database)
+    assert done.code == 0
+    assert "nftsync.xlsx with" in done.err
+    assert command("export", "out3", "--format", "ods", "-d", site.database).code == 2
+    assert not (tmp_path / "out3").exists()

@@ -1,0 +1,293 @@
+"""Frames in files: what is written is read back the same, and a spreadsheet runs none of it."""
+
+from __future__ import annotations
+
+import csv
+import os
+import stat
+from collections.abc import Callable
+from datetime import UTC, date, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pandas.testing import assert_frame_equal
+
+from nftsync import frames
+from nftsync.errors import InputError, StoreError
+from nftsync.reports.export import write_export
+from tests.kit.database import at
+
+UINT256 = 2**256 - 1
+
+#: Each frame that a database gives, by the function's name.
+OF_DATABASE: dict[str, Callable[[Path], pd.DataFrame]] = {
+    **{
+        name: getattr(frames, name)
+        for name in frames.__all__
+        if name not in {"brief", "load", "save"}
+    },
+    "diff": lambda database: frames.diff(database, at(2)),
+    "find": lambda database: frames.find(database, "o"),
+    "explain": lambda _: frames.explain("holdings"),
+}
+
+
+def back(frame: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    return frames.load(frames.save(frame, folder / "frame.parquet"))
+
+
+def csv_cells(path: Path) -> list[list[str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+# Parquet ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(OF_DATABASE))
+def test_each_frame_of_a_database_comes_back(
+    name: str, small_database: Path, tmp_path: Path
+) -> None:
+    frame = pd.DataFrame(OF_DATABASE[name](small_database))  # some show themselves in another way
+    assert_frame_equal(back(frame, tmp_path), frame)
+    assert_frame_equal(back(frame.iloc[:0], tmp_path), frame.iloc[:0])
+
+
+def test_each_kind_of_column_comes_back(tmp_path: Path) -> None:
+    times = pd.to_datetime(["2026-01-31T12:00:00", None], utc=True)
+    frame = pd.DataFrame(
+        {
+            "nanoseconds": times.as_unit("ns").tz_convert("Europe/Berlin"),
+            "without a zone": times.tz_localize(None).as_unit("ms"),
+            "ordered": pd.Categorical(["x", None], ["z", "x", "y"], ordered=True),
+            "Int64": pd.array([2**63 - 1, None], dtype="Int64"),
+            "uint64": np.array([2**64 - 1, 0], dtype="uint64"),
+            "boolean": pd.array([True, None], dtype="boolean"),
+            "bytes": pd.Series([b"\xff\x00", None], dtype=object),
+            "dates": pd.Series([date(2026, 1, 31), None], dtype=object),
+            "decimals": pd.Series([Decimal("1.10"), None], dtype=object),
+            "negative": pd.Series([-UINT256, 0], dtype=object),
+            "nothing": pd.Series([None, None], dtype=object),
+        }
+    )
+    frame.attrs = {"source": "a test"}
+    for shown in (
+        *(frame, frame.iloc[[1]], frame.rename_axis(columns="kind")),
+        frame.set_index(["uint64", "nanoseconds"]),
+    ):
+        again = back(shown, tmp_path)
+        assert_frame_equal(again, shown)
+        assert again.attrs == shown.attrs
+    # Categories of anything but text come back as what they stand for.
+    cut = pd.DataFrame({"bin": pd.cut([0.5, 2], [0, 1, 3]), "big": pd.Categorical([UINT256, 1])})
+    assert_frame_equal(back(cut, tmp_path), cut.astype({"bin": "interval", "big": object}))
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(
+    ["=1+1", "\x00", "\u202egnp.exe", "NaN", "None", "", "nan", "<NA>", "1", "a;=1"]
+)
+AMOUNT = st.none() | st.integers(-UINT256, UINT256) | st.just(UINT256)
+TIME = st.none() | st.datetimes(timezones=st.just(UTC))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            *(AMOUNT, st.none() | TEXT, TIME, st.none() | st.integers(-(2**63), 2**63 - 1)),
+            *(
+                st.floats(),
+                st.booleans(),
+                st.none() | st.timedeltas(timedelta(-9e4), timedelta(9e4)),
+            ),
+            st.none() | st.sampled_from(["day", "week", "=more"]),
+        ),
+        max_size=6,
+    ),
+    st.none() | TEXT,
+)
+@settings(deadline=None, max_examples=20)
+def test_any_frame_comes_back(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[tuple[Any, ...]],
+    index: str | None,
+) -> None:
+    columns = list(zip(*rows, strict=True)) or [()] * 8
+    frame = pd.DataFrame(
+        {
+            "amount": pd.Series(columns[0], dtype=object),
+            "text": pd.Series(columns[1], dtype="str"),
+            "time": pd.Series(columns[2], dtype="datetime64[us, UTC]"),
+            "integer": pd.Series(columns[3], dtype="Int64"),
+            "real": pd.Series(columns[4], dtype="float64"),
+            "flag": pd.Series(columns[5], dtype="bool"),
+            "duration": pd.Series(columns[6], dtype="timedelta64[us]"),
+            "bucket": pd.Categorical(columns[7], ["day", "week", "=more"], ordered=True),
+        }
+    )
+    if index is not None:
+        frame.index.name = index
+    assert_frame_equal(back(frame, tmp_path_factory.getbasetemp()), frame)
+
+
+def test_others_read_exact_text_and_its_note(small_database: Path, tmp_path: Path) -> None:
+    path = frames.save(frames.holdings(small_database), tmp_path / "holdings.parquet")
+    field = pq.read_schema(path).field("amount")
+    assert pa.types.is_large_string(field.type)
+    assert field.metadata[b"comment"].startswith(b"exact integers as decimal text")
+    assert str(UINT256) in set(pd.read_parquet(path)["amount"])
+    query = f"SELECT amount, typeof(held_since) FROM '{path}' ORDER BY amount_float DESC"
+    first = duckdb.connect().execute(query).fetchone()
+    assert first == (str(UINT256), "TIMESTAMP WITH TIME ZONE")
+
+
+def test_the_files_of_an_export_load_as_the_frames(small_database: Path, tmp_path: Path) -> None:
+    """Integers that are never missing have another type; names of contracts are by themselves."""
+    of_others = {"tokens": ["collection"]}
+    write_export(small_database, tmp_path / "out", progress=False)
+    for name in ("holdings", "tokens", "wallets", "changes", "token_changes", "runs"):
+        table = {"changes": "balance_changes", "runs": "sync_runs"}.get(name, name)
+        loaded = frames.load(tmp_path / "out" / f"{table}.parquet")
+        frame = getattr(frames, name)(small_database).drop(columns=of_others.get(name, []))
+        counts = {column: "Int64" for column in frame if frame[column].dtype == "int64"}
+        assert_frame_equal(loaded, frame.astype(counts)[list(loaded)])
+    write_export(small_database, tmp_path / "then", as_of=at(3), progress=False)
+    for name in ("holdings", "tokens"):
+        frame = getattr(frames, name)(small_database, as_of=at(3))
+        frame = frame.drop(columns=of_others.get(name, []))
+        assert_frame_equal(frames.load(tmp_path / "then" / f"{name}.parquet"), frame)
+    loaded = frames.load(tmp_path / "out" / "balances.parquet")
+    assert list(loaded)[2:5] == ["amount", "amount_text", "amount_float"]
+    (row,) = loaded[loaded["amount_text"] == "1.5"].itertuples()
+    assert (row.amount, row.amount_float) == (None, 1.5)
+
+
+def test_anyones_file_loads_as_pandas_reads_it(tmp_path: Path) -> None:
+    theirs = pd.DataFrame({"a": [1.5, None], "b": ["x", None], "c": [[1], None]}, index=[3, 4])
+    theirs.to_parquet(tmp_path / "theirs.parquet")
+    assert_frame_equal(
+        frames.load(tmp_path / "theirs.parquet"), pd.read_parquet(tmp_path / "theirs.parquet")
+    )
+
+
+# What cannot be ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("frame", "says"),
+    [
+        (pd.DataFrame({"a": pd.Series([1, "x"], dtype=object)}), "column 'a' holds objects"),
+        (pd.DataFrame({"a": pd.Series([1, True], dtype=object)}), "column 'a' holds objects"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "'a' .*names two columns"),
+        (pd.DataFrame({7: [1]}), "7 is not text"),
+        (pd.DataFrame({"a": [1]}, index=pd.Index([1], name=7)), "7 is not text"),
+        (pd.DataFrame({"a": pd.Series(["\ud800"], dtype=object)}), "cannot be written"),
+        (pd.DataFrame({"a": pd.Series([10**5000], dtype=object)}), "cannot be written"),
+        (pd.DataFrame({"a": pd.arrays.SparseArray([1])}), "cannot be written"),
+        (pd.DataFrame({"a": [1j]}), "cannot be written"),
+    ],
+)
+def test_what_a_file_cannot_hold_is_refused_by_name(
+    frame: pd.DataFrame, says: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "frame.parquet"
+    frames.save(pd.DataFrame({"before": [1]}), path)
+    with pytest.raises(InputError, match=says) as raised:
+        frames.save(frame, path)
+    assert "\n" not in str(raised.value)
+    assert list(frames.load(path)) == ["before"]
+    assert [file.name for file in tmp_path.iterdir()] == ["frame.parquet"]
+
+
+def test_other_endings_and_other_objects_are_refused(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [1]})
+    for name in ("a.xls", "a", "nftsync.db"):
+        with pytest.raises(InputError, match=r"does not end in .parquet, .csv or .xlsx"):
+            frames.save(frame, tmp_path / name)
+    with pytest.raises(InputError, match="a Series is no DataFrame"):
+        frames.save(frame["a"], tmp_path / "a.csv")
+    with pytest.raises(InputError, match="a str is no DataFrame; give one first"):
+        frames.save("a.csv", tmp_path / "a.csv")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="does not end in .parquet"):
+        frames.load(tmp_path / "a.csv")
+    for wrong in (frame, 5, None, b"a.parquet"):
+        with pytest.raises(
+            InputError, match=f"^a {type(wrong).__name__} is no path of a file; the"
+        ):
+            frames.save(str(tmp_path / "a.parquet"), wrong)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match=r"no path of a file; give one: frames\.load"):
+            frames.load(wrong)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_parquet_file_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no file"):
+        frames.load(tmp_path / "none.parquet")
+    path = frames.save(pd.DataFrame({"a": range(100)}), tmp_path / "a.parquet")
+    whole = path.read_bytes()
+    for content in (b"", b"PAR1", whole[:-9], b"a,b\n1,2\n" * 20):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match="no Parquet file, or a damaged one"):
+            frames.load(path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises((InputError, StoreError), match="a.parquet"):
+        frames.load(path)
+
+
+def test_a_note_that_does_not_fit_is_said(tmp_path: Path) -> None:
+    path = frames.save(pd.DataFrame({"a": pd.Series([1], dtype=object)}), tmp_path / "a.parquet")
+    schema = pq.read_schema(path)
+    for text in ("1.5", "٣", "", "0x1", "1_0", "1" * 5000):
+        pq.write_table(pa.table({"a": pa.array([text], pa.large_string())}).cast(schema), path)
+        with pytest.raises(InputError, match=r"a\.parquet: the column 'a' does not hold what"):
+            frames.load(path)
+
+
+def test_only_its_owner_may_read_it_and_folders_are_made(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        path = frames.save(pd.DataFrame({"a": [1]}), tmp_path / "a" / "b" / "C.CSV")
+    finally:
+        os.umask(before)
+    assert path == tmp_path / "a" / "b" / "C.CSV"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(StoreError, match="cannot write"):
+        frames.save(pd.DataFrame({"a": [1]}), path / "a.csv")
+
+
+# CSV --------------------------------------------------------------------------------------------
+
+
+def test_csv_has_exact_amounts_and_runs_nothing(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {
+            "amount": pd.Series([UINT256, None], dtype=object),
+            "delta": pd.Series([-1, 0], dtype=object),
+            "=name": ["=HYPERLINK(1)", "a;=1+1"],
+            "time": pd.to_datetime(["2026-01-31T11:00:00", None]).tz_localize("Europe/Berlin"),
+            "age": pd.to_timedelta([90, None], unit="s"),
+            "flag": [True, False],
+            "maybe": pd.array([True, None], dtype="boolean"),
+            "edition": pd.array([0, None], dtype="Int64"),
+            "share": [0.1, float("nan")],
+            "bucket": pd.Categorical(["@week", None]),
+            "bytes": pd.Series([b"\x00", None], dtype=object),
+        }
+    ).set_axis(pd.Index(["-1", "b"], name="+key"))
+    assert csv_cells(frames.save(frame, tmp_path / "a.csv")) == [
+        ["'+key", "amount", "delta", "'=name", *frame.columns[3:]],
+        [
+            *("'-1", str(UINT256), "-1", "'=HYPERLINK(1)", "2026-01-31T10:00:00.000000Z", "90.0"),
+            *("1", "1", "0", "0.1", "'@week", "AA=="),
+        ],
+        ["b", "", "0", "a;'=1+1", "", "", "0", "", "", "", "", ""],
+    ]

@@ -1,0 +1,160 @@
+"""Contracts have one spelling to group by, and a name, in each frame that shows one."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nftsync import frames
+from nftsync.errors import InputError
+from nftsync.store.contracts import label_contract, take_in_contracts
+from tests.kit.database import Builder, at, token_id
+from tests.kit.held_frames import CONTRACTS, called, folded
+
+MIXED = ["0x" + digits * 20 for digits in ("ab", "AB", "aB", "Ab")]
+TWO = "0x" + "cd" * 20
+
+
+@pytest.fixture
+def collections(build: Builder) -> Path:
+    """A collection whose address comes in four spellings, one of a guessed name, one without."""
+    for wallet in (1, 2):
+        build.wallet(wallet)
+    for number in range(1, 9):
+        address = MIXED[number % 4] if number < 5 else [TWO, TWO, TWO, None][number % 4]
+        build.token(
+            number, contract_address=address, name=f"Token {number}", edition_id=number, image="?"
+        )
+        build.balance(number % 2 + 1, number, "1")
+        build.change(number % 2 + 1, number, None, "1", 1)
+    take_in_contracts(build.connection, 0, 8)
+    label_contract(build.connection, MIXED[0].upper().replace("X", "x"), "Salt Harbours")
+    return build.close()
+
+
+READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
+    "holdings": frames.holdings,
+    "holdings_as_of": lambda db: frames.holdings(db, as_of=at(9)),
+    "tokens": frames.tokens,
+    "tokens_as_of": lambda db: frames.tokens(db, as_of=at(9)),
+    "collections": frames.collections,
+    "concentration": frames.concentration,
+    "by_contract": lambda db: frames.concentration(db, by="contract"),
+    "editions": frames.editions,
+    "holding_ages": frames.holding_ages,
+    "quality": frames.quality,
+    "diff": lambda db: frames.diff(db, at(0)),
+}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_a_contract_has_one_spelling_and_one_name(
+    read: Callable[[Path], pd.DataFrame], collections: Path
+) -> None:
+    found = read(collections)
+    shown = found[["contract", "collection"]].drop_duplicates().set_index("contract")["collection"]
+    assert {str(key): name for key, name in shown.items() if isinstance(name, str)} == {
+        MIXED[0]: "Salt Harbours",
+        TWO: "0xcdcd…cdcd",
+    }
+    assert found.loc[found["contract"].isna(), "collection"].isna().all()
+    about = frames.collections(collections)[["contract", "holders"]].dropna()
+    sizes = found.dropna(subset="contract").groupby("contract").size()
+    assert len(sizes) == 2
+    joined = found.merge(about, on="contract")
+    assert len(joined) == sizes.sum()
+
+
+def test_pairs_are_called_by_their_names_and_a_frame_without_names_by_addresses(
+    collections: Path,
+) -> None:
+    held = frames.holdings(collections)
+    bare = held.drop(columns=["contract", "collection"])
+    for given_frame, name in ((held, "Salt Harbours"), (bare, "0xabab…abab")):
+        (pair,) = frames.overlap(given_frame).to_dict("records")
+        assert {pair["collection_a"], pair["collection_b"]} == {name, "0xcdcd…cdcd"}
+        for measured in (frames.concentration(given_frame), frames.editions(given_frame)):
+            names = set(measured["collection"].dropna())
+            assert names == {name, "0xcdcd…cdcd"}
+            assert set(measured["contract"].dropna()) == {MIXED[0], TWO}
+
+
+def test_a_collection_may_be_chosen_by_its_name_if_only_one_has_it(collections: Path) -> None:
+    by_address = frames.holdings(collections, contract=MIXED[2])
+    assert len(by_address) == 4
+    for name in ("Salt Harbours", "salt harbours"):
+        pd.testing.assert_frame_equal(frames.holdings(collections, contract=name), by_address)
+        assert len(frames.holdings(collections, contract=name, as_of=at(9))) == 4
+        assert len(frames.diff(collections, at(0), contract=name)) == 4
+    with pytest.raises(InputError, match="'Salt Harbour'; near ones are 'Salt Harbours'"):
+        frames.holdings(collections, contract="Salt Harbour")
+    with closing(sqlite3.connect(collections, isolation_level=None)) as connection:
+        label_contract(connection, TWO, "SALT harbours")
+    assert len(frames.holdings(collections, contract="Salt Harbours")) == 4
+    with pytest.raises(InputError, match=f"2 collections are called 'salt harbours'.*{TWO}"):
+        frames.holdings(collections, contract="salt harbours")
+
+
+def test_names_are_todays_also_of_a_time_before(build: Builder) -> None:
+    build.wallet(1)
+    build.token(1, contract_address="new")
+    build.change(1, 1, None, "1", 0)
+    build.token_change(1, '{"contract_address": "old"}', '{"contract_address": "new"}', 5)
+    build.insert("contracts", contract="old", contract_address="old", given_name="Old Masters")
+    path = build.close()
+    for time, name in ((at(4), "Old Masters"), (at(6), "new")):
+        assert frames.holdings(path, as_of=time)["collection"].tolist() == [name]
+    assert frames.holdings(path, as_of=at(4), contract="Old Masters")["token_id"].tolist() == [
+        token_id(1)
+    ]
+
+
+def test_a_database_from_before_names_is_read_by_addresses(build: Builder) -> None:
+    build.wallet(1)
+    build.token(1, contract_address=MIXED[1], name="One")
+    build.balance(1, 1, "1")
+    build.connection.execute("DROP VIEW holdings")
+    build.connection.execute("DROP TABLE contracts")
+    path = build.close()
+    for found in (frames.holdings(path), frames.holdings(path, contract=MIXED[0])):
+        assert found["contract"].tolist() == [MIXED[0]]
+        assert found["collection"].tolist() == ["0xabab…abab"]
+
+
+_ADDRESSES = st.one_of(
+    st.sampled_from(CONTRACTS),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=50),
+    st.just(f"{CONTRACTS[2]}\0"),
+)
+
+
+@settings(max_examples=30)
+@given(addresses=st.lists(_ADDRESSES, min_size=1, max_size=8))
+def test_sql_and_frames_agree_on_any_address(
+    tmp_path_factory: pytest.TempPathFactory, addresses: list[str | None]
+) -> None:
+    build = Builder(tmp_path_factory.getbasetemp() / "addresses.db")
+    build.wallet(1)
+    for number, address in enumerate(addresses, start=1):
+        build.token(number, contract_address=address)
+        build.balance(1, number, "1")
+    query = "SELECT contract_address, contract, collection FROM holdings ORDER BY token_id"
+    rows = build.connection.execute(query).fetchall()
+    held = frames.holdings(build.close()).sort_values("token_id")
+    names = ["contract_address", "contract", "collection"]
+    found = held[names].astype(object).where(held[names].notna(), None)
+    for told, row, address in zip(found.to_numpy().tolist(), rows, addresses, strict=True):
+        # SQLite counts the characters before a NUL.
+        shown = 2 if address is not None and "\0" in address else 3
+        assert told[:shown] == list(row)[:shown]
+    assert found.to_numpy().tolist() == [
+        [None] * 3 if address is None else [address, folded(address), called(address)]
+        for address in addresses
+    ]

@@ -1,0 +1,292 @@
+"""What differs between two times, against plain definitions of it."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nftsync import frames
+from nftsync.errors import InputError
+from nftsync.times import format_time
+from tests.frames.transfer_world import OUTSIDE, Moved, Step, Worlds, held_at_first
+from tests.kit.database import START, Builder, at, rows_of, token_id, wallet_id
+from tests.kit.histories import READS, WALLETS, Change, Histories, Read, moment, size
+
+
+def states_differ(
+    path: Path, start: str, end: str
+) -> dict[tuple[str, str], tuple[int | str, int | str]]:
+    """What the holdings as of two times differ in, by wallet and token; 0 is no holding."""
+    states: list[dict[tuple[str, str], int | str]] = []
+    for time in (start, end):
+        frame = frames.holdings(path, as_of=time)
+        keys = zip(frame["wallet_id"], frame["token_id"], strict=True)
+        states.append(dict(zip(keys, map(size, frame["amount_text"]), strict=True)))
+    before, after = states
+    return {
+        key: (before.get(key, 0), after.get(key, 0))
+        for key in before.keys() | after.keys()
+        if before.get(key, 0) != after.get(key, 0)
+    }
+
+
+def defined(
+    log: list[Change], differences: dict[tuple[str, str], Any], start: str, end: str
+) -> list[dict[str, Any]]:
+    """The rows of two states that differ, with what the changes between them say."""
+    rows = []
+    for (wallet, token), (before, after) in differences.items():
+        changes = [
+            each
+            for each in log
+            if (each.wallet, each.token) == (wallet, token) and start < each.at <= end
+        ]
+        first, last = changes[0], changes[-1]
+        if before == 0:
+            kind = "first_seen" if first.baseline and size(first.new) != 0 else "arrived"
+        else:
+            kind = "left" if after == 0 else "changed"
+        rows.append(
+            {
+                "wallet_id": wallet,
+                "token_id": token,
+                "before": before if type(before) is int and before else None,
+                "before_text": first.old,
+                "after": after if type(after) is int and after else None,
+                "after_text": last.new,
+                "kind": kind,
+                "changed_at": last.at,
+            }
+        )
+    return sorted(rows, key=lambda row: (row["changed_at"], row["wallet_id"], row["token_id"]))
+
+
+@pytest.fixture(scope="module")
+def histories(tmp_path_factory: pytest.TempPathFactory) -> Histories:
+    return Histories(tmp_path_factory.mktemp("diff"))
+
+
+@pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
+@settings(max_examples=40)
+@given(reads=READS, times=st.tuples(st.integers(-1, 20), st.integers(-1, 20)))
+def test_diff_is_the_difference_of_the_holdings_as_of_both_times(
+    histories: Histories, reads: list[Read], times: tuple[int, int]
+) -> None:
+    histories.play(reads)
+    histories.label({wallet_id(1): "Vault", wallet_id(2): "Desk"})
+    start, end = map(moment, sorted(times))
+    frame = frames.diff(histories.path, start, end)
+    differences = states_differ(histories.path, start, end)
+    expected = defined(list(histories.log()), differences, start, end)
+    found = rows_of(frame, list(expected[0]) if expected else [])
+    key = "changed_at"
+    assert [row[key] for row in found] == [row[key] for row in expected]
+
+    def order(row: dict[str, Any]) -> tuple[str, ...]:
+        return row["changed_at"], row["wallet_id"], row["token_id"]
+
+    assert sorted(found, key=order) == expected
+
+
+def explained(path: Path, start: str, end: str) -> dict[tuple[str, str], str]:
+    """The other side of each wallet and token that moved once, in a transfer, by the difference."""
+    after = frames.transfers(path, start, end)
+    after = after[after["observed_at"] > pd.Timestamp(start)]
+    counterparties = {}
+    for row in frames.diff(path, start, end).itertuples():
+        own = after[after["token_id"] == row.token_id]
+        own = own[(own[["from_wallet_id", "to_wallet_id"]] == row.wallet_id).any(axis="columns")]
+        if len(own) != 1 or own["kind"].iloc[0] != "transfer":
+            continue
+        gains = own["to_wallet_id"].iloc[0] == row.wallet_id
+        size_ = own["amount"].iloc[0] * (1 if gains else -1)
+        if (0 if pd.isna(row.after) else row.after) - (
+            0 if pd.isna(row.before) else row.before
+        ) == size_:
+            other = own["from_wallet_id" if gains else "to_wallet_id"].iloc[0]
+            counterparties[row.wallet_id, row.token_id] = other
+    return counterparties
+
+
+def test_a_counterparty_is_named_where_a_single_transfer_explains_the_row(tmp_path: Path) -> None:
+    """Compared at times when all wallets had just been read, so no transfer spans them."""
+    worlds = Worlds(tmp_path)
+    named = 0
+    for seed in range(25):
+        rng = random.Random(seed)
+        steps = [Step([], WALLETS)]
+        for _ in range(rng.randint(2, 8)):
+            giver, taker = rng.sample((*WALLETS, OUTSIDE), 2)
+            moved = Moved(giver, taker, rng.choice((1, 2)), rng.choice((1, 2)))
+            steps += [Step([moved], WALLETS), Step([], WALLETS)]
+        path = worlds.world().play(held_at_first(rng), steps).path
+        # A movement and two rounds of reads take 17 ticks; the first round took 8.
+        start, end = (at(8 + 17 * place) for place in sorted(rng.sample(range(len(steps) // 2), 2)))
+        diff = frames.diff(path, start, end)
+        known = diff[diff["counterparty_wallet_id"].notna()]
+        keys = zip(known["wallet_id"], known["token_id"], strict=True)
+        found = dict(zip(keys, known["counterparty_wallet_id"], strict=True))
+        assert found == explained(path, start, end)
+        named += len(found)
+    assert named > 10
+
+
+@settings(max_examples=10)
+@given(reads=READS, start=st.integers(-1, 20))
+def test_leaving_out_rows_changes_none_of_the_others(
+    histories: Histories, reads: list[Read], start: int
+) -> None:
+    """Counterparties are inferred before wallets are left out."""
+    histories.play(reads)
+    whole = frames.diff(histories.path, moment(start), amounts="exact")
+    some = [wallet_id(wallet) for wallet in WALLETS[:2]]
+    chosen = whole["wallet_id"].isin(some)
+    for frame, mask in (
+        (frames.diff(histories.path, moment(start), wallet=some, amounts="exact"), chosen),
+        (
+            frames.diff(
+                histories.path,
+                moment(start),
+                exclude=[some[0].upper(), some[1]],
+                amounts="exact",
+            ),
+            ~chosen,
+        ),
+    ):
+        pd.testing.assert_frame_equal(frame, whole[mask].reset_index(drop=True))
+
+
+def test_names_are_those_at_the_end_and_contracts_match_whatever_their_case(build: Builder) -> None:
+    build.wallet(1, label="Vault")
+    build.token(1, contract_address="0x" + "aB" * 20, name="after")
+    build.token(2, contract_address="KT1", name="Two")
+    build.token_change(1, '{"name": "before"}', '{"name": "after"}', 50)
+    build.change(1, 1, None, "1", 10)
+    build.change(1, 2, None, "1", 10)
+    for end, name in ((at(49), "before"), (at(50), "after"), (None, "after")):
+        found = frames.diff(build.path, at(5), end, contract="0x" + "Ab" * 20)
+        assert found[["token_id", "name", "wallet_label"]].to_numpy().tolist() == [
+            [token_id(1), name, "Vault"]
+        ]
+    with pytest.raises(InputError, match="no collection or contract 'kt1'"):
+        frames.diff(build.path, at(5), contract="kt1")
+    assert len(frames.diff(build.path, at(5), contract="KT1")) == 1
+
+
+def test_empty_databases_and_windows(build: Builder, small_database: Path) -> None:
+    types = frames.explain("diff").set_index("column")["type"].to_dict()
+    types |= {"before": "Int64", "after": "Int64"}
+    for frame in (
+        frames.diff(build.path, "2020-01-01"),
+        frames.diff(small_database, at(2), at(2)),
+        frames.diff(small_database, at(0), wallet=[]),
+        frames.diff(small_database, at(0), wallet=wallet_id(77)),
+        frames.diff(small_database, at(0), contract="0x" + "00" * 20),
+        frames.diff(small_database, "today", "today"),
+    ):
+        assert len(frame) == 0
+        assert {name: str(kind) for name, kind in frame.dtypes.items()} == types
+
+
+def test_what_cannot_be_compared(small_database: Path) -> None:
+    with pytest.raises(InputError, match=r"diff\(db, start\)"):
+        frames.diff(small_database)
+    with pytest.raises(InputError, match="is after end"):
+        frames.diff(small_database, at(2), at(1))
+    with pytest.raises(InputError, match="not a time"):
+        frames.diff(small_database, "lately")
+    with pytest.raises(InputError, match="nor the label of a wallet"):
+        frames.diff(small_database, at(0), exclude="Treasury")
+    with pytest.raises(InputError, match="contract"):
+        frames.diff(small_database, at(0), contract=7)  # type: ignore[arg-type]
+
+
+def test_a_time_to_come_is_refused(small_database: Path) -> None:
+    clock = datetime.now(UTC)
+    for ahead in (clock + timedelta(minutes=2), clock.date() + timedelta(days=2), "2990-01-31"):
+        for read in (
+            lambda ahead: frames.diff(small_database, ahead),
+            lambda ahead: frames.diff(small_database, at(0), ahead),
+            lambda ahead: frames.holdings(small_database, as_of=ahead),
+            lambda ahead: frames.tokens(small_database, as_of=ahead),
+            lambda ahead: frames.changes(small_database, since=ahead),
+            lambda ahead: frames.holding_ages(small_database, at=ahead),
+            lambda ahead: frames.holdings_over_time(small_database, start=ahead),
+            lambda ahead: frames.holdings_over_time(small_database, end=ahead),
+        ):
+            with pytest.raises(InputError, match=r"\S+ is in the future: it is 2\S+Z now"):
+                read(ahead)
+    # For clocks that differ a little.
+    for start in (clock, clock + timedelta(seconds=30), pd.Timestamp.now("UTC")):
+        assert frames.diff(small_database, start).empty
+
+
+def test_both_dates_of_a_comparison_mean_the_ends_of_their_days(build: Builder) -> None:
+    day = 86_400
+    build.wallet(1)
+    for token, seconds in enumerate((-1, 0, day - 1, day, 2 * day - 1, 2 * day), start=1):
+        build.token(token)
+        build.change(1, token, None, "1", seconds)
+    first, second = "2026-03-01", "2026-03-02"
+    assert len(frames.diff(build.path, first, second)) == 2
+    states = [set(frames.holdings(build.path, as_of=date)["token_id"]) for date in (first, second)]
+    assert set(frames.diff(build.path, first, second)["token_id"]) == states[1] - states[0]
+    assert len(frames.diff(build.path, first)) == 3
+
+
+def test_days_are_whole_and_today_has_come_so_far(one_day: None, build: Builder) -> None:
+    """`7d` is an instant; a day is its start where a span begins, else its end."""
+    clock = datetime.now(UTC)
+    ago = (clock - START).total_seconds()
+    midnight = datetime.combine(clock.date(), datetime.min.time(), UTC)
+    today, days = (midnight - START).total_seconds(), 86_400
+    build.wallet(1)
+    times = (today - 8 * days, today - days + 1, today - 1, today, ago)
+    for token, seconds in enumerate(times, start=1):
+        build.token(token)
+        build.change(1, token, None, "1", seconds)
+        build.balance(1, token, "1", seconds)
+    path = build.close()
+    yesterday = clock.date() - timedelta(days=1)
+    for day in (yesterday, yesterday.isoformat(), "yesterday", np.datetime64(yesterday)):
+        assert len(frames.changes(path, since=day)) == 4
+        assert len(frames.holdings(path, as_of=day)) == 3
+        assert len(frames.diff(path, day)) == 2
+        assert len(frames.diff(path, day, day)) == 0
+        assert len(frames.diff(path, clock.date() - timedelta(days=2), day)) == 2
+        assert len(frames.holding_ages(path, at=day)) == 3
+    pd.testing.assert_frame_equal(
+        frames.holdings(path, as_of="today")[["token_id", "amount"]],
+        frames.holdings(path)[["token_id", "amount"]],
+    )
+    assert frames.holding_ages(path, at="today")["age"].min() < timedelta(minutes=5)
+    assert len(frames.changes(path, since="today")) == 2
+    assert len(frames.diff(path, "7d", "today")) == len(frames.diff(path, "7d")) == 4
+
+
+@pytest.mark.parametrize("where", ["change", "state", "run", "wallet"])
+def test_a_database_whose_clock_ran_ahead_can_be_compared(build: Builder, where: str) -> None:
+    ahead = (datetime.now(UTC) + timedelta(days=2)).replace(microsecond=0)
+    last = (ahead - START).total_seconds()
+    build.wallet(1, synced_at=at(last) if where == "wallet" else None)
+    build.token(1)
+    if where == "change":
+        build.change(1, 1, None, "1", last)
+    elif where == "state":
+        build.state(1, last, last, last)
+    elif where == "run":
+        build.insert("sync_runs", kind="sync", status="ok", started_at=at(0), finished_at=at(last))
+    assert frames.diff(build.path, ahead).empty
+    assert frames.diff(build.path, format_time(ahead - timedelta(seconds=1))).shape[0] == (
+        where == "change"
+    )
+    with pytest.raises(InputError, match="in the future"):
+        frames.diff(build.path, ahead + timedelta(seconds=1))

@@ -1,0 +1,88 @@
+"""What columns mean: just the columns that there are, with their types."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from nftsync import frames
+from nftsync.errors import InputError
+from tests.kit.database import Builder, at
+
+#: Fields of the provider's document, by its section.
+SECTIONS = {
+    "NFT token balance": {"tokenId", "amount"},
+    "Token": {"id", "organizationId", "contractAddress", "blockchainTokenId"},
+    "TokenMetadata": {
+        "name", "description", "image", "animationUrl", "externalUrl", "backgroundColor",
+        "editionId", "totalEdition", "creatorName", "creatorImageUrl", "creatorExternalPageUrl",
+    },
+    "Webhook": {
+        "organizationId", "action", "id", "resourceId", "resourceType", "createdAtUtc", "changes",
+    },
+}  # fmt: skip
+ALL = sorted(set(frames.__all__) - {"brief", "explain", "load", "save"})
+
+
+def frame(name: str, path: Path) -> pd.DataFrame:
+    if name == "holdings":
+        return frames.holdings(path, as_of=at(1000))
+    if name == "diff":
+        return frames.diff(path, at(0))
+    if name == "find":
+        return frames.find(path, "o")
+    return getattr(frames, name)(path)
+
+
+def test_every_frame_is_explained() -> None:
+    assert sorted(frames.explain()["name"]) == ALL
+
+
+@pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
+@pytest.mark.parametrize("name", ALL)
+def test_explained_are_just_the_columns_there_are_also_of_an_empty_database(
+    name: str, small_database: Path, build: Builder
+) -> None:
+    full, empty = frame(name, small_database), frame(name, build.path)
+    told = frames.explain(name)
+    for real in (full, empty):
+        assert list(real) == told["column"].tolist()
+        for kind, types in zip(real.dtypes, told["type"], strict=True):
+            assert str(kind) in types.split(" or ")
+    assert len(full) > 0
+    assert full.index.equals(pd.RangeIndex(len(full)))
+    assert list(told.columns) == ["column", "type", "unit", "meaning", "source"]
+    assert (told[["meaning", "source"]].map(len) > 3).all().all()
+    pd.testing.assert_frame_equal(frames.explain(getattr(frames, name)), told)
+    for column in full.columns:  # frames can be written to
+        full.loc[0, column] = full.loc[len(full) - 1, column]
+
+
+def test_sources_are_the_documents_fields_or_nftsync() -> None:
+    for source in {source for name in ALL for source in frames.explain(name)["source"]}:
+        place = source.removeprefix("sum of ")
+        if place.startswith("nftsync: "):
+            continue
+        assert place.startswith("provider's document, ")
+        for part in place.removeprefix("provider's document, ").split(", provider's document, "):
+            section, _, field = part.partition(": ")
+            if section in SECTIONS:
+                assert field in SECTIONS[section]
+            else:
+                assert section in {"GET nft-balances", "Token and TokenMetadata"}
+
+
+def test_an_unknown_name_gets_the_nearest_and_what_is_none_its_kind(small_database: Path) -> None:
+    with pytest.raises(InputError, match="'holding'.*'holdings'"):
+        frames.explain("holding")
+    for far in ("", "qqqq", frames.explain, pd.DataFrame):
+        with pytest.raises(InputError, match=r"to explain; frames\.explain\(\) lists all$"):
+            frames.explain(far)  # type: ignore[arg-type]
+    for wrong, kind in ((frames.wallets(small_database), "a DataFrame"), (5, "5")):
+        with pytest.raises(InputError, match=f"^{kind} is not the name of a frame; give the name"):
+            frames.explain(wrong)  # type: ignore[arg-type]
+    with pytest.raises(InputError) as raised:
+        frames.explain("x\n" * 10_000)
+    assert len(str(raised.value)) < 200

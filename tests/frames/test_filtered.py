@@ -1,0 +1,244 @@
+"""Frames filtered by wallets, group, contract or span of time.
+
+Each is compared with the whole frame, filtered by pandas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from nftsync import frames
+from nftsync.errors import InputError
+from tests.kit.database import Builder, at, token_id, wallet_id
+
+CATS, DOGS = "0x" + "ab" * 20, "KT1dogs"
+#: The contract of each token, as it is sent; the last has none.
+SENT = {1: "0x" + "aB" * 20, 2: "0x" + "Ab" * 20, 3: DOGS, 4: DOGS, 5: None}
+KEYS = {token_id(n): sent and (CATS if sent != DOGS else DOGS) for n, sent in SENT.items()}
+GROUPS = {1: "house", 2: "house", 3: "customers", 4: None}
+
+Frame = Callable[..., pd.DataFrame]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four wallets, of which each holds several of five tokens, and some of each log."""
+    build = Builder(tmp_path_factory.mktemp("filtered") / "filtered.db")
+    build.insert("contracts", contract=CATS, contract_address=SENT[1], given_name="Cool Cats")
+    build.insert("contracts", contract=DOGS, contract_address=DOGS, given_name="Dogs")
+    for number, group in GROUPS.items():
+        label = f"Wallet {number}"
+        build.wallet(number, number, label=label, wallet_group=group, synced_at=at(50 + number))
+    for number, address in SENT.items():
+        build.token(number, number, contract_address=address, name=None, image="ftp://x")
+        build.token_change(number, '{"name": "A"}', '{"name": null}', 10 + number)
+    for wallet in GROUPS:
+        build.state(wallet, wallet, 20 + wallet, wallet)
+        build.state(wallet, 30 + wallet, 50 + wallet, 30 + wallet)
+        for token in SENT:
+            if token != wallet:
+                build.balance(wallet, token, str(wallet * token), wallet)
+    for wallet in GROUPS:
+        for token in SENT:
+            if token != wallet:
+                build.change(wallet, token, None, "1", wallet, baseline=1)
+    for wallet in GROUPS:
+        for token in SENT:
+            if token != wallet:
+                build.change(wallet, token, "1", str(wallet * token), 30 + wallet)
+    for number in range(1, 6):
+        build.insert("sync_runs", kind="sync", status="ok", started_at=at(number * 10))
+        build.insert(
+            "webhooks", webhook_id=f"w-{number}", received_at=at(number * 10), state="pending"
+        )
+    return build.close()
+
+
+def of_wallets(*numbers: int) -> Callable[[pd.DataFrame], Any]:
+    return lambda frame: frame["wallet_id"].isin([wallet_id(number) for number in numbers])
+
+
+def of_contract(key: str) -> Callable[[pd.DataFrame], Any]:
+    return lambda frame: frame["token_id"].map(KEYS) == key
+
+
+def within(column: str, first: float, last: float) -> Callable[[pd.DataFrame], Any]:
+    return lambda frame: frame[column].between(pd.Timestamp(at(first)), pd.Timestamp(at(last)))
+
+
+def both(*conditions: Callable[[pd.DataFrame], Any]) -> Callable[[pd.DataFrame], Any]:
+    return lambda frame: pd.concat([each(frame) for each in conditions], axis=1).all(axis=1)
+
+
+WALLET = [
+    ({"wallet": wallet_id(1)}, of_wallets(1)),
+    ({"wallet": ["Wallet 1", wallet_id(3)]}, of_wallets(1, 3)),
+    ({"wallet": wallet_id(77)}, of_wallets()),
+    ({"group": "house"}, of_wallets(1, 2)),
+    ({"group": "HOUSE"}, of_wallets(1, 2)),
+    ({"group": ["house", "customers"]}, of_wallets(1, 2, 3)),
+    ({"wallet": ["Wallet 1", "Wallet 3"], "group": "house"}, of_wallets(1)),
+    ({"wallet": "Wallet 3", "group": "house"}, of_wallets()),
+]
+CONTRACT = [
+    ({"contract": CATS}, of_contract(CATS)),
+    ({"contract": CATS.upper().replace("X", "x")}, of_contract(CATS)),
+    ({"contract": "cool cats"}, of_contract(CATS)),
+    ({"contract": DOGS}, of_contract(DOGS)),
+]
+HELD = [
+    *WALLET,
+    *CONTRACT,
+    ({"group": "house", "contract": "Dogs"}, both(of_wallets(1, 2), of_contract(DOGS))),
+]
+
+
+def span(column: str, first: float, last: float) -> list[Any]:
+    return [
+        ({"since": at(first)}, within(column, first, 10_000)),
+        ({"until": at(last)}, within(column, 0, last)),
+        ({"since": at(first), "until": at(last)}, within(column, first, last)),
+        ({"since": "2026-03-01", "until": "2026-03-01"}, within(column, 0, 10_000)),
+        ({"until": "2026-02-28"}, within(column, -2, -1)),
+    ]
+
+
+#: A frame, its filters, and the condition that its rows meet.
+CASES = [
+    *((frames.holdings, *case) for case in HELD),
+    *((lambda db, **c: frames.holdings(db, as_of=at(40), **c), *case) for case in HELD),
+    *((frames.holding_ages, *case) for case in HELD),
+    *((lambda db, **c: frames.holding_ages(db, at=at(20), **c), *case) for case in HELD),
+    *((frames.changes, *case) for case in [*HELD, *span("observed_at", 2, 33)]),
+    (
+        frames.changes,
+        {"wallet": wallet_id(2), "contract": "Dogs", "since": at(3), "until": at(32)},
+        both(of_wallets(2), of_contract(DOGS), within("observed_at", 3, 32)),
+    ),
+    (
+        lambda db, **c: frames.changes(db, after=20, **c),
+        {"group": "house", "until": at(31)},
+        both(of_wallets(1), within("observed_at", 31, 31)),
+    ),
+    *((frames.wallets, *case) for case in WALLET),
+    *((frames.wallet_states, *case) for case in WALLET),
+    *((frames.tokens, *case) for case in CONTRACT),
+    *((lambda db, **c: frames.tokens(db, as_of=at(3), **c), *case) for case in CONTRACT),
+    *((frames.quality, *case) for case in CONTRACT),
+    *((frames.token_changes, *case) for case in [*CONTRACT, *span("observed_at", 12, 14)]),
+    *((frames.runs, *case) for case in span("started_at", 20, 40)),
+    *((frames.webhooks, *case) for case in span("received_at", 20, 40)),
+]
+
+
+@pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
+@pytest.mark.parametrize(("read", "filters", "condition"), CASES)
+def test_a_filtered_frame_has_the_matching_rows_of_the_whole_frame(
+    path: Path, read: Frame, filters: dict[str, Any], condition: Callable[[pd.DataFrame], Any]
+) -> None:
+    whole = read(path)
+    expected = whole[condition(whole)].reset_index(drop=True)
+    ages = "age" in whole.columns
+    found = read(path, **filters)
+    pd.testing.assert_frame_equal(
+        found.drop(columns="age") if ages else found,
+        expected.drop(columns="age") if ages else expected,
+    )
+
+
+def test_states_of_a_span_of_time_are_those_whose_reads_overlap_it(path: Path) -> None:
+    whole = frames.wallet_states(path)
+    since, until = pd.Timestamp(at(23)), pd.Timestamp(at(33))
+    found = frames.wallet_states(path, since=at(23), until=at(33))
+    rows = (whole["last_read_at"] >= since) & (whole["first_read_at"] <= until)
+    pd.testing.assert_frame_equal(found, whole[rows].reset_index(drop=True))
+    assert 0 < len(found) < len(whole)
+
+
+MEASURES = [
+    frames.concentration,
+    frames.overlap,
+    frames.editions,
+    lambda holdings, **filters: frames.concentration(holdings, "wallet_group", **filters),
+]
+
+
+@pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
+@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize("filters", [filters for filters, _ in HELD])
+def test_a_measure_filters_the_holdings_that_it_reads_from_a_database(
+    path: Path, measure: Frame, filters: dict[str, Any]
+) -> None:
+    held = frames.holdings(path, **filters)
+    pd.testing.assert_frame_equal(measure(path, **filters), measure(held))
+
+
+@pytest.mark.parametrize("measure", MEASURES[:3])
+@pytest.mark.parametrize("name", ["wallet", "group", "contract"])
+def test_a_measure_of_a_frame_refuses_filters(path: Path, measure: Frame, name: str) -> None:
+    with pytest.raises(InputError, match=f"{name}= filters what is read from a database"):
+        measure(frames.holdings(path), **{name: "house"})
+
+
+@pytest.mark.parametrize(("filters", "condition"), HELD)
+@pytest.mark.parametrize("by", ["wallet_id", "contract"])
+def test_holdings_over_time_end_with_the_filtered_holdings(
+    path: Path, filters: dict[str, Any], condition: Callable[[pd.DataFrame], Any], by: str
+) -> None:
+    steps = frames.holdings_over_time(path, by=by, **filters)
+    held = frames.holdings(path)
+    held = held[condition(held)]
+    last = steps.drop_duplicates(by, keep="last").set_index(by)["amount"]
+    sums = held.groupby(by, dropna=False)["amount"].sum()
+    assert last.to_dict() == sums.to_dict()
+
+
+@pytest.mark.parametrize(("filters", "_condition"), CONTRACT)
+def test_collections_of_one_contract(path: Path, filters: dict[str, Any], _condition: Any) -> None:
+    whole = frames.collections(path)
+    found = frames.collections(path, **filters)
+    key = DOGS if filters["contract"] == DOGS else CATS
+    pd.testing.assert_frame_equal(found, whole[whole["contract"] == key].reset_index(drop=True))
+
+
+def test_freshness_counts_only_the_filtered_wallets(path: Path) -> None:
+    def oldest(**filters: Any) -> list[Any]:
+        row = frames.freshness(path, **filters).set_index("what").loc["oldest wallet read"]
+        return [row["count"], row["at"], row["detail"]]
+
+    assert oldest() == [4, pd.Timestamp(at(51)), "Wallet 1"]
+    assert oldest(wallet=["Wallet 2", wallet_id(4)]) == [2, pd.Timestamp(at(52)), "Wallet 2"]
+    assert oldest(group="customers") == [1, pd.Timestamp(at(53)), "Wallet 3"]
+    whole, some = frames.freshness(path), frames.freshness(path, group="customers")
+    assert list(some["what"]) == list(whole["what"])
+
+
+def test_an_unusable_filter_is_an_error_that_says_what_there_is(path: Path) -> None:
+    with pytest.raises(InputError, match=r"None of the 4 wallets is in group 'nope'") as raised:
+        frames.holdings(path, group="nope")
+    assert str(raised.value).endswith("Groups: customers, house")
+    for read in (frames.changes, frames.wallets, frames.freshness, frames.holdings_over_time):
+        with pytest.raises(InputError, match="is in group 'nope'"):
+            read(path, group=["house", "nope"])
+    for group in (7, [None], b"house"):
+        with pytest.raises(InputError, match="is not a group"):
+            frames.holdings(path, group=group)  # type: ignore[arg-type]
+    for read in (frames.tokens, frames.quality, frames.collections, frames.changes):
+        with pytest.raises(InputError, match="there is no collection or contract 'Cats'"):
+            read(path, contract="Cats")
+    for read in (frames.changes, frames.token_changes, frames.runs, frames.webhooks):
+        with pytest.raises(InputError, match=r"since \(.*\) is after until \(.*\)"):
+            read(path, since=at(2), until=at(1))
+        with pytest.raises(InputError, match="'soon' is not a time"):
+            read(path, until="soon")
+
+
+def test_a_group_is_an_error_where_no_wallet_has_one(build: Builder) -> None:
+    build.wallet(1)
+    with pytest.raises(InputError, match="in group 'house'. No wallet has a group"):
+        frames.holdings(build.path, group="house")

@@ -1,0 +1,137 @@
+"""Wallets, contracts and places in the logs."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+from uuid import UUID
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nftsync import frames
+from nftsync.errors import InputError
+from tests.kit.database import Builder, at, token_id, wallet_id
+
+#: Here, what there is counts, not why there is nothing.
+pytestmark = pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
+
+
+def pairs(frame: pd.DataFrame) -> set[tuple[str, str]]:
+    return set(zip(frame["wallet_id"], frame["token_id"], strict=True))
+
+
+@pytest.mark.parametrize("as_of", [None, at(100)])
+def test_wallet(small_database: Path, as_of: str | None) -> None:
+    everything = frames.holdings(small_database, as_of=as_of, amounts="exact")
+    for wallet, expected in [
+        (wallet_id(1).upper(), {1}),
+        (UUID(wallet_id(1)), {1}),
+        ([wallet_id(1), wallet_id(2), wallet_id(77)], {1, 2}),
+        (pd.Series([wallet_id(2)]), {2}),
+        (iter([wallet_id(2)]), {2}),
+        (wallet_id(3), set()),
+        ([], set()),
+    ]:
+        frame = frames.holdings(small_database, wallet=wallet, as_of=as_of, amounts="exact")
+        rows = everything["wallet_id"].isin([wallet_id(number) for number in expected])
+        pd.testing.assert_frame_equal(frame, everything[rows].reset_index(drop=True))
+    assert len(everything) == 4
+
+
+def test_what_is_no_wallet_id(small_database: Path) -> None:
+    for wallet in ("", "x", [wallet_id(1), "x"], [None], 7):
+        with pytest.raises(InputError):
+            frames.holdings(small_database, wallet=wallet)  # type: ignore[arg-type]
+        with pytest.raises(InputError):
+            frames.wallet_states(small_database, wallet=wallet)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("as_of", [None, at(100)])
+def test_contract(small_database: Path, as_of: str | None) -> None:
+    for contract, tokens in [
+        ("0x" + "ab" * 20, {1, 2}),
+        ("0X" + "AB" * 20, {1, 2}),
+        ("0x" + "ba" * 20, set()),
+        ("KT1abc", {3}),
+    ]:
+        frame = frames.holdings(small_database, contract=contract, as_of=as_of)
+        assert set(frame["token_id"]) == {token_id(number) for number in tokens}
+        one = frames.holdings(small_database, wallet=wallet_id(2), contract=contract, as_of=as_of)
+        assert pairs(one) == {pair for pair in pairs(frame) if pair[0] == wallet_id(2)}
+    for unknown in ("0x" + "ab" * 19, "kt1abc", "", "Salt Harbours"):
+        with pytest.raises(InputError, match=f"there is no collection or contract '{unknown}'"):
+            frames.holdings(small_database, contract=unknown, as_of=as_of)
+
+
+def test_contract_is_the_one_of_that_time(build: Builder) -> None:
+    build.wallet(1)
+    build.token(1, contract_address="new")
+    build.balance(1, 1, "1")
+    build.change(1, 1, None, "1", 0)
+    build.token_change(1, '{"contract_address": "old"}', '{"contract_address": "new"}', 5)
+    assert len(frames.holdings(build.path, contract="old", as_of=at(4))) == 1
+    assert len(frames.holdings(build.path, contract="new", as_of=at(4))) == 0
+    assert len(frames.holdings(build.path, contract="new", as_of=at(5))) == 1
+
+
+def test_changes_since_a_time_and_after_a_change(small_database: Path) -> None:
+    def ids(after: int | None, since: str | None = None) -> list[int]:
+        return list(frames.changes(small_database, since=since, after=after)["change_id"])
+
+    # Those of the same moment are there.
+    assert ids(None, at(4)) == [5, 6, 7]
+    assert ids(None, at(4.5)) == [7]
+    assert ids(None, at(6)) == ids(7) == ids(2**70) == []
+    assert ids(5) == [6, 7]
+    assert ids(0) == ids(-(2**70)) == list(range(1, 8))
+    assert ids(np.int64(6)) == ids(5, at(5)) == ids(6, at(1)) == [7]  # type: ignore[arg-type]
+    with pytest.raises(InputError):
+        frames.changes(small_database, after="5")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "given_time",
+    [
+        at(4),
+        "2026-03-01T00:00:04",
+        "2026-03-01T01:00:04+01:00",
+        datetime(2026, 3, 1, 0, 0, 4, tzinfo=UTC),
+        pd.Timestamp(at(4)),
+        np.datetime64("2026-03-01T00:00:04"),
+    ],
+)
+def test_forms_of_a_time_of_which_a_date_is_its_end(
+    small_database: Path, given_time: object
+) -> None:
+    since = frames.changes(small_database, since=given_time)  # type: ignore[arg-type]
+    assert list(since["change_id"]) == [5, 6, 7]
+    then = frames.holdings(small_database, as_of=given_time)  # type: ignore[arg-type]
+    assert (wallet_id(2), token_id(4)) in pairs(then)
+    assert len(frames.holdings(small_database, as_of=date(2026, 3, 1))) == 4
+    assert len(frames.holdings(small_database, as_of="2026-02-28")) == 0
+
+
+@settings(max_examples=25)
+@given(
+    steps=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 2)), max_size=30),
+    seek=st.integers(-1, 70),
+)
+def test_a_time_is_found_in_a_log_with_gaps(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int]], seek: int
+) -> None:
+    build = Builder(tmp_path_factory.getbasetemp() / "gaps.db")
+    build.wallet(1)
+    change, seen, rows = 0, 0, []
+    for token, (gap, wait) in enumerate(steps, start=1):
+        change, seen = change + gap, seen + wait
+        build.token(token)
+        build.change(1, token, None, "1", seen, change_id=change)
+        rows.append((change, seen))
+    path = build.close()
+    found = frames.changes(path, since=at(seek))["change_id"].tolist()
+    assert found == [number for number, when in rows if when >= seek]
+    assert len(frames.holdings(path, as_of=at(seek))) == sum(when <= seek for _, when in rows)

@@ -1,0 +1,145 @@
+"""Tokens, collections and wallets by name; any text is taken for what it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nftsync
+from nftsync import frames
+from nftsync.errors import InputError
+from nftsync.store.contracts import take_in_contracts
+from nftsync.text import without_controls
+from tests.kit.database import Builder, token_id, wallet_id
+
+HARBOURS, KITES = "0x" + "aB" * 20, "KT1kites"
+
+
+def named(path: Path, text: str, limit: int = 50) -> list[tuple[str, str]]:
+    found = frames.find(path, text, limit=limit)
+    return list(zip(found["kind"], found["name"].fillna("-"), strict=True))
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """To read only."""
+    build = Builder(tmp_path_factory.mktemp("find") / "nftsync.db")
+    build.wallet(1, label="Salt", wallet_group="house")
+    build.wallet(2, label="Desk of Salt", wallet_group="house")
+    build.wallet(3)
+    for number in range(1, 7):
+        build.token(number, contract_address=HARBOURS, name=f"Salt Harbours #{number}")
+    build.token(7, contract_address=KITES, name="Moss Kites 🪁", creator_name="Ann Salter")
+    build.token(8, name='A "quoted" name AND more', description="of salt")
+    build.token(9, name="Größe_mit_Strich %")
+    build.token(10, name="海の塩")
+    build.token(11)
+    for wallet, token, amount in ((1, 1, "1"), (1, 2, "0"), (2, 1, "2"), (3, 7, "1")):
+        build.balance(wallet, token, amount)
+    build.connection.execute("INSERT INTO tokens_fts (tokens_fts) VALUES ('rebuild')")
+    take_in_contracts(build.connection, 0, 99)
+    return build.close()
+
+
+def test_the_best_come_first(path: Path) -> None:
+    found = frames.find(path, "salt")
+    assert found["kind"].tolist() == [
+        "wallet",
+        "collection",
+        *["token"] * 6,
+        "wallet",
+        *["token"] * 2,
+    ]
+    assert found["name"].tolist()[:2] == ["Salt", "Salt Harbours"]
+    assert found["name"].tolist()[8:] == [
+        "Desk of Salt",
+        "Moss Kites 🪁",
+        'A "quoted" name AND more',
+    ]
+    counts = found.astype(object).where(found.notna(), None)[["holders", "tokens"]].to_numpy()
+    assert counts.tolist()[:4] == [[None, 1], [2, 6], [2, None], [0, None]]
+    assert found["collection"].tolist()[2] == "Salt Harbours"
+    assert found["id"].tolist()[:3] == [wallet_id(1), HARBOURS.lower(), token_id(1)]
+    pd.testing.assert_frame_equal(frames.find(path, "SALT", limit=3), found.head(3))
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("harbours 3", ("token", "Salt Harbours #3")),
+        ("harb", ("collection", "Salt Harbours")),
+        ("house", ("wallet", "Salt")),
+        ('"quoted" name', ("token", 'A "quoted" name AND more')),
+        ("AND", ("token", 'A "quoted" name AND more')),
+        ("größe", ("token", "Größe_mit_Strich %")),
+        ("mit_strich", ("token", "Größe_mit_Strich %")),
+        ("%", ("token", "Größe_mit_Strich %")),
+        ("🪁", ("token", "Moss Kites 🪁")),
+        ("の塩", ("token", "海の塩")),
+        ("ites", ("token", "Moss Kites 🪁")),
+        (HARBOURS, ("collection", "Salt Harbours")),
+        ("0xabab…abab", ("collection", "Salt Harbours")),
+        (wallet_id(3).upper(), ("wallet", "-")),
+        (token_id(7), ("token", "Moss Kites 🪁")),
+        (token_id(11), ("token", "-")),
+        (KITES, ("collection", "-")),
+    ],
+)
+def test_any_text_finds_what_it_means(path: Path, text: str, first: tuple[str, str]) -> None:
+    assert named(path, text)[0] == first
+
+
+@pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
+@settings(max_examples=150)
+@given(
+    text=st.lists(
+        st.text(max_size=6)
+        | st.sampled_from(
+            [
+                '"',
+                "'",
+                "*",
+                "NEAR(",
+                ")",
+                "AND",
+                "OR",
+                "NOT",
+                "^",
+                "name:",
+                "-",
+                "+",
+                "{a}",
+                "%",
+                "\\",
+            ]
+        ),
+        min_size=1,
+        max_size=4,
+    ).map(" ".join)
+)
+def test_no_text_is_an_error_but_none(path: Path, text: str) -> None:
+    if without_controls(text):
+        frames.find(path, text)
+    else:
+        with pytest.raises(InputError, match="is nothing to find"):
+            frames.find(path, text)
+
+
+def test_nothing_found_gives_near_names(path: Path, build: Builder) -> None:
+    for text, near in (("salt harborus", "'Salt Harbours'"), ("Slat", "'Salt'")):
+        with pytest.warns(
+            nftsync.NftsyncWarning, match=f"nothing is called .*near names: .*{near}"
+        ):
+            assert frames.find(path, text).empty
+    with pytest.warns(nftsync.NftsyncWarning, match="nothing is called 'qq'$"):
+        frames.find(build.path, "qq")
+    for wrong in ("", "\n\x00", None):
+        with pytest.raises(InputError, match="is nothing to find"):
+            frames.find(path, wrong)  # type: ignore[arg-type]
+    for limit in (0, True, "5"):
+        with pytest.raises(InputError, match="limit="):
+            frames.find(path, "x", limit=limit)  # type: ignore[arg-type]

@@ -1,0 +1,122 @@
+"""Holdings over time, against what was held at each of the times."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nftsync import frames
+from nftsync.errors import InputError
+from tests.kit.database import Builder, at, wallet_id
+from tests.kit.histories import READS, Histories, Read, moment, size
+
+
+@pytest.fixture(scope="module")
+def histories(tmp_path_factory: pytest.TempPathFactory) -> Histories:
+    return Histories(tmp_path_factory.mktemp("over_time"))
+
+
+def held_at(db: Path, time: pd.Timestamp, by: str | None) -> dict[Any, tuple[int, int, int]]:
+    """Holdings, amount and unknown amounts of each group then; from what `holdings` says."""
+    found: dict[Any, tuple[int, int, int]] = {}
+    then = frames.holdings(db, as_of=time)
+    if by in {"contract_address", "collection"}:  # those of today
+        today = frames.tokens(db).set_index("token_id")[by]
+        then[by] = then["token_id"].map(today)
+    for row in then.to_dict("records"):
+        amount = size(row["amount_text"])
+        if amount != 0:
+            key = None if by is None or pd.isna(row[by]) else row[by]
+            count, total, unknown = found.get(key, (0, 0, 0))
+            known = amount if isinstance(amount, int) else 0
+            found[key] = count + 1, total + known, unknown + isinstance(amount, str)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
+@settings(max_examples=40)
+@given(
+    reads=READS,
+    by=st.sampled_from([None, "wallet_id", "wallet_label", "contract_address", "collection"]),
+    start=st.none() | st.integers(-1, 12),
+    every=st.sampled_from([None, "1s", "4s", timedelta(seconds=7)]),
+)
+def test_each_row_is_what_was_held_then(
+    histories: Histories, reads: list[Read], by: str | None, start: int | None, every: Any
+) -> None:
+    clock = histories.play(reads)
+    histories.label({wallet_id(1): "Vault", wallet_id(2): "Vault", wallet_id(3): "Desk"})
+    begin = None if start is None else moment(start)
+    frame = frames.holdings_over_time(histories.path, by, begin, moment(clock + 12), every)
+    frame["group"] = frame[by] if by else None
+    log = [each for each in histories.log() if size(each.old) != size(each.new)]
+    for time, rows in frame.groupby("at"):
+        held = held_at(histories.path, time, by)
+        for row in rows.to_dict("records"):
+            key = None if pd.isna(row["group"]) else row["group"]
+            expected = held.pop(key, (0, 0, 0))
+            assert (row["holdings"], row["amount"], row["unknown_amounts"]) == expected
+        # Without periods, groups in which nothing changed have no row then.
+        assert every is None or not held
+    for _, rows in frame.groupby("group", dropna=False):
+        moved = rows["arrived"] + rows["first_seen"] - rows["left"]
+        assert (rows["holdings"].diff().iloc[1:] == moved.iloc[1:]).all()
+    later = [each for each in log if begin is None or each.at >= begin]
+    came = [each for each in later if size(each.old) == 0]
+    assert frame["first_seen"].sum() == sum(each.baseline for each in came)
+    assert frame["arrived"].sum() == sum(not each.baseline for each in came)
+    assert frame["left"].sum() == sum(size(each.new) == 0 for each in later)
+
+
+def test_periods_end_with_the_day_and_the_last_read(build: Builder) -> None:
+    day = 86_400
+    build.wallet(1, label="Vault", synced_at=at(3 * day + 60))
+    build.wallet(2)
+    for token in (1, 2):
+        build.token(token, contract_address="0x" + "aB" * 20)
+    build.change(1, 1, None, "2", 10, baseline=1)
+    build.change(2, 2, None, str(2**255), day)
+    build.change(2, 2, str(2**255), "7", day + 5)
+    build.change(1, 1, "2", None, 2 * day + 1)
+    frame = frames.holdings_over_time(build.path, every="1d")
+    ends = [f"2026-03-0{n}T23:59:59.999999Z" for n in (1, 2, 3)]
+    assert list(frame["at"]) == [pd.Timestamp(each) for each in (*ends, at(3 * day + 60))]
+    assert frame["holdings"].tolist() == [1, 2, 1, 1]
+    assert frame["amount"].tolist() == [2, 9, 7, 7]
+    assert frame[["arrived", "left", "first_seen"]].to_numpy().tolist() == [
+        *([0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 0])
+    ]
+    contracts = frames.holdings_over_time(build.path, "contract")
+    address = "0x" + "aB" * 20
+    assert contracts.iloc[0, 1:4].tolist() == [address.lower(), address, "0xabab…abab"]
+    labels = frames.holdings_over_time(build.path, "wallet_id")["wallet_label"]
+    assert labels.fillna("").tolist() == ["Vault", "", "", "Vault"]
+    by_wallet = frames.holdings_over_time(build.path, "wallet_label", every="1d")
+    assert by_wallet["wallet_label"].fillna("").tolist() == ["Vault", ""] * 4
+    sparse = frames.holdings_over_time(build.path, exclude=wallet_id(1))
+    assert sparse["amount"].tolist() == [2**255, 7]
+    begun = frames.holdings_over_time(build.path, start=at(day + 1), end=at(day + 5))
+    assert begun[["holdings", "amount", "arrived"]].to_numpy().tolist() == [
+        [2, 2 + 2**255, 0],
+        [2, 9, 0],
+    ]
+
+
+def test_what_cannot_be_shown_over_time(small_database: Path) -> None:
+    over_time = frames.holdings_over_time
+    assert over_time(small_database, start="today").empty
+    assert over_time(small_database, end="2000-01-01", every="1d").empty
+    with pytest.raises(InputError, match=r"did you mean 'wallet_label'\? give one of contract"):
+        over_time(small_database, "wallet_lable")
+    with pytest.raises(InputError, match="is after end"):
+        over_time(small_database, start=at(5), end=at(4))
+    with pytest.raises(InputError, match="no period of a second to a century"):
+        over_time(small_database, every=timedelta(0))
+    with pytest.raises(InputError, match="more than 10,000,000 rows"):
+        over_time(small_database, "wallet_id", start="2020-01-01", every="1s")

@@ -1,0 +1,230 @@
+"""Missing and broken metadata: which fields, and why."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pandas as pd
+import pytest
+
+from nftsync import frames
+from nftsync.errors import InputError
+from nftsync.provider.images import image_address
+from nftsync.provider.wire import decode_token
+from nftsync.records import CONTENT_COLUMNS
+from tests.kit.database import Builder, token_id
+
+CID = "Qm" + "Y" * 44
+GOOD = {"name": "One", "image": f"ipfs://{CID}/1.png"}
+
+
+def problems(path: Path, **options: Any) -> list[tuple[str, str, str | None]]:
+    frame = frames.quality(path, **options)
+    return [
+        (field, reason, None if pd.isna(value) else value)
+        for field, reason, value in zip(
+            frame["field"], frame["reason"], frame["value"], strict=True
+        )
+    ]
+
+
+BROKEN: list[tuple[str, str | int | None, str]] = [
+    ("name", None, "missing"),
+    ("image", None, "missing"),
+    ("name", "", "blank"),
+    ("description", " \t\n\u00a0", "blank"),
+    ("external_url", "  ", "blank"),
+    ("image", "javascript:alert(1)", "javascript: is not allowed"),
+    ("image", "http://example.com/a.png", "http: is allowed only from the provider"),
+    ("creator_image_url", "a.png", "relative: names no host"),
+    ("animation_url", "ipfs://nothing", "ipfs: without a valid content id"),
+    ("image", "https://example.com/\x00a", "holds a control character"),
+    ("external_url", f"ipfs://{CID}", "not an http: or https: address"),
+    ("external_url", "https://", "names no host"),
+    ("creator_external_page_url", "javascript:x", "not an http: or https: address"),
+    ("creator_external_page_url", "http://a@example.com", "holds a user name or password"),
+    ("name", "gn\u202epj.exe", "turns the direction of text"),
+    ("creator_name", "a\u2066b", "turns the direction of text"),
+    ("description", "a\u202eb\x07", "control characters"),
+    ("name", "two\nlines", "control characters"),
+    ("name", "a\x9bb", "control characters"),
+    ("background_color", "\x1b[31m", "control characters"),
+    ("contract_address", " ", "blank"),
+    ("blockchain_token_id", "1\u202e2", "turns the direction of text"),
+    ("edition_id", -1, "negative"),
+    ("total_edition", -(2**63), "negative"),
+]
+
+
+def test_reasons(build: Builder) -> None:
+    build.token(1, **GOOD)
+    for number, (field, value, _) in enumerate(BROKEN, start=2):
+        build.token(number, **{**GOOD, field: value})
+    found = frames.quality(build.path)
+    assert found["token_id"].tolist() == [token_id(n) for n, _ in enumerate(BROKEN, start=2)]
+    for (field, value, reason), said in zip(BROKEN, problems(build.path), strict=True):
+        assert said[1].startswith(reason)
+        assert said == (field, said[1], None if value is None else str(value))
+
+
+def test_what_is_fine(build: Builder) -> None:
+    for number, content in enumerate(
+        [
+            {"image": "https://example.com/a.png"},
+            {
+                "image": CID,
+                "animation_url": "https://[2606:4700::1]/",
+                "creator_image_url": f"/ipfs/{CID}",
+            },
+            {"external_url": "http://a.example", "creator_external_page_url": "HTTPS://A.EXAMPLE"},
+            {"description": "two\nlines\tand\r\nmore", "creator_name": "שלום"},
+            {"creator_name": "\U0001f468\u200d\U0001f469"},
+            {"edition_id": 0, "total_edition": 0},
+            {"edition_id": 100, "total_edition": 100},
+            {"extra": '{"rank":7,"metadata":{"attributes":[{"name":"editionId","value":null}]}}'},
+            {"extra": '{"note":"\\"editionId\\":1"}'},
+        ],
+        start=1,
+    ):
+        build.token(number, **{**GOOD, **content})
+    assert problems(build.path) == []
+
+
+def test_an_edition_beyond_its_total(build: Builder) -> None:
+    build.token(1, **GOOD, edition_id=101, total_edition=100)
+    build.token(2, **GOOD, edition_id=2**63 - 1, total_edition=-1)
+    build.token(3, **GOOD, edition_id=5)
+    assert problems(build.path) == [
+        ("edition_id", "edition beyond its total", "101"),
+        ("edition_id", "edition beyond its total", str(2**63 - 1)),
+        ("total_edition", "negative", "-1"),
+    ]
+
+
+RECORD = {"id": token_id(1), "metadata": {"name": "One", "image": f"ipfs://{CID}"}}
+
+
+def test_values_that_no_column_can_hold(build: Builder) -> None:
+    """As the wire keeps them in `extra`; that the field is missing is not said besides."""
+    cases: list[tuple[dict[str, Any], dict[str, Any], tuple[str, str, str]]] = [
+        ({}, {"name": 7}, ("name", "wrong type", "7")),
+        ({}, {"image": {"url": "x"}}, ("image", "wrong type", '{"url":"x"}')),
+        ({}, {"editionId": "7"}, ("edition_id", "wrong type", '"7"')),
+        ({}, {"editionId": 2**63}, ("edition_id", "too large", str(2**63))),
+        ({}, {"totalEdition": -(2**63) - 1}, ("total_edition", "too large", str(-(2**63) - 1))),
+        ({}, {"creatorExternalPageUrl": []}, ("creator_external_page_url", "wrong type", "[]")),
+        ({"contractAddress": 1}, {}, ("contract_address", "wrong type", "1")),
+        ({"organizationId": True}, {}, ("organization_id", "wrong type", "true")),
+        ({"id": 5}, {}, ("id", "wrong type", "5")),
+    ]
+    for number, (record, metadata, _) in enumerate(cases, start=1):
+        body = {**RECORD, **record, "metadata": {**RECORD["metadata"], **metadata}, "rank": 5}
+        content = decode_token(msgspec.json.encode(body), token_id(1))
+        build.token(number, **dict(zip(CONTENT_COLUMNS, content, strict=True)))
+    assert problems(build.path) == [found for *_, found in cases]
+
+
+def test_broken_records(build: Builder) -> None:
+    cases = {
+        '{"metadata":[1]}': ("metadata", "wrong type", "[1]"),
+        '{"token":7}': ("token", "wrong type", "7"),
+        '{"id":"another"}': ("id", "another token's id", '"another"'),
+        "not written by nftsync": ("extra", "not a JSON object", "not written by nftsync"),
+    }
+    for number, extra in enumerate(cases, start=1):
+        build.token(number, **GOOD, extra=extra)
+    assert problems(build.path) == list(cases.values())
+
+
+def test_tokens_with_the_same_and_several_problems(build: Builder) -> None:
+    extra = '{"metadata":{"editionId":"x","name":1}}'
+    build.token(1, image=GOOD["image"], extra=extra)
+    build.token(2, image=None, extra=extra)
+    found = frames.quality(build.path)
+    assert list(zip(found["token_id"], found["field"], found["reason"], strict=True)) == [
+        (token_id(1), "name", "wrong type"),
+        (token_id(1), "edition_id", "wrong type"),
+        (token_id(2), "name", "wrong type"),
+        (token_id(2), "image", "missing"),
+        (token_id(2), "edition_id", "wrong type"),
+    ]
+
+
+def test_long_values_are_cut_short(build: Builder) -> None:
+    build.token(1, **GOOD, description="\x07" * 100_000, creator_name="\x07" * 200)
+    values = frames.quality(build.path).set_index("field")["value"]
+    assert values["description"] == "\x07" * 200 + "…"
+    assert values["creator_name"] == "\x07" * 200
+
+
+def test_which_fields_are_required(build: Builder) -> None:
+    build.token(1)
+    assert [field for field, *_ in problems(build.path)] == ["name", "image"]
+    assert problems(build.path, required=()) == []
+    assert problems(build.path, required="edition_id") == [("edition_id", "missing", None)]
+    with pytest.raises(InputError, match=r"'image_url' is not a field .* 'image'"):
+        frames.quality(build.path, required=["image_url"])
+
+
+def test_the_providers_own_images(build: Builder) -> None:
+    build.token(1, name="One", image="http://127.0.0.1:8788/1.png")
+    assert len(problems(build.path)) == 1
+    assert problems(build.path, base_url="http://127.0.0.1:8788/api") == []
+    with pytest.raises(InputError, match="http"):
+        frames.quality(build.path, base_url="file:///tmp")
+
+
+def test_only_held_tokens(build: Builder) -> None:
+    build.wallet(1)
+    for number in (1, 2, 3):
+        build.token(number, image=GOOD["image"])
+    build.balance(1, 1, "1")
+    build.balance(1, 2, "0")
+    assert frames.quality(build.path)["token_id"].nunique() == 3
+    assert frames.quality(build.path, held=True)["token_id"].tolist() == [token_id(1)]
+
+
+def test_addresses_are_judged_as_one_by_one(build: Builder) -> None:
+    """Most get no closer look: that they would pass it is tried with many near them."""
+    chance = random.Random(4)
+    plain = [
+        *("https://images.example.com/a/b_c~d.e-f.png", "https://a.b.c.example/", "https://a.co"),
+        *(f"ipfs://{CID}/1.png", f"ipfs://{CID}", "ipfs://b" + "a2" * 29 + "/x/_y.png/"),
+    ]
+    images = []
+    for _ in range(400):
+        address = chance.choice(plain)
+        for _ in range(chance.randint(0, 2)):
+            at = chance.randint(0, len(address))
+            piece = chance.choice([*"aZ0./:-_~%?#@[]\\ é", "..", "//", "xn--", ".1", "%2e%2e", ""])
+            address = address[:at] + piece + address[at + chance.randint(0, 3) :]
+        images.append(address)
+    for number, image in enumerate(images, start=1):
+        build.token(number, name="One", image=image, external_url=image.replace("ipfs:", "https:"))
+    found = frames.quality(build.path).set_index(["field", "token_id"])["reason"].to_dict()
+    for number, image in enumerate(images, start=1):
+        for field in ("image", "external_url"):
+            address = image if field == "image" else image.replace("ipfs:", "https:")
+            problem = image_address(address).problem
+            reason = found.get((field, token_id(number)))
+            if field == "image" or address.startswith("https:"):
+                assert reason == problem, address
+            else:
+                assert (reason is None) == (problem is None and address.startswith("http:"))
+
+
+def test_an_amount_that_is_no_number_is_a_fault_of_its_token(build: Builder) -> None:
+    build.wallet(1)
+    build.wallet(2)
+    for number, amount in enumerate(["1", "0", "9" * 100, "-1", "1e3", "", "7" * 300], start=1):
+        build.token(number, **GOOD)
+        build.balance(1, number, amount)
+        build.balance(2, number, "5")
+    reason = "not 1 to 100 digits"
+    for held in (False, True):
+        assert problems(build.path, held=held) == [
+            ("amount", reason, value) for value in ("-1", "1e3", "", "7" * 200 + "\u2026")
+        ]

@@ -1,0 +1,363 @@
+"""Transfers against the truth of worlds whose reads are known, and against all explanations."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from nftsync import frames
+from nftsync.errors import InputError, NftsyncWarning
+from tests.frames.transfer_world import (
+    OUTSIDE,
+    WALLETS,
+    Moved,
+    Step,
+    World,
+    Worlds,
+    held_at_first,
+    history,
+)
+from tests.kit.database import Builder, at, rows_of, token_id, wallet_id
+from tests.kit.explanations import explanations
+
+#: The histories that each test plays.
+SEEDS = range(25)
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Worlds:
+    return Worlds(tmp_path_factory.mktemp("transfers"))
+
+
+NUMBERS = {wallet_id(number): number for number in WALLETS} | {
+    token_id(number): number for number in (1, 2)
+}
+
+
+def listed(frame: pd.DataFrame) -> list[Moved]:
+    """The rows, in their order; the unknown side is the outside."""
+    return [
+        Moved(
+            NUMBERS.get(row.from_wallet_id, OUTSIDE),
+            NUMBERS.get(row.to_wallet_id, OUTSIDE),
+            NUMBERS[row.token_id],
+            row.amount,
+        )
+        for row in frame.itertuples()
+    ]
+
+
+def net_pairs(frame: pd.DataFrame) -> set[Moved]:
+    """Pairs of the only loss and the only gain of an amount, by the net differences of two states.
+
+    That is how transfers must not be inferred.
+    """
+    gained = frame["after"].fillna(0) - frame["before"].fillna(0)
+    moved = list(zip(frame["token_id"], frame["wallet_id"], gained, strict=True))
+    sizes = Counter((token, size) for token, _, size in moved)
+    return {
+        Moved(NUMBERS[giver], NUMBERS[taker], NUMBERS[token], size)
+        for token, taker, size in moved
+        for other, giver, lost in moved
+        if token == other and size == -lost > 0 and sizes[token, size] == sizes[token, lost] == 1
+    }
+
+
+def test_a_pair_is_named_only_if_it_is_in_every_explanation(worlds: Worlds) -> None:
+    """And rows add up to the change feed, each change in one row."""
+    named_in_all = 0
+    for seed in SEEDS:
+        world = worlds.world().play(*history(seed))
+        frame = frames.transfers(world.path, amounts="exact")
+        assert frame["observed_at"].is_monotonic_increasing
+        rows = list(frame.itertuples())
+        net: Counter[tuple[str, str]] = Counter()
+        for row in rows:
+            assert row.amount > 0
+            assert row.observed_after < row.observed_at
+            sides = {"transfer": (True, True), "sent": (True, False), "received": (False, True)}
+            assert (pd.notna(row.from_wallet_id), pd.notna(row.to_wallet_id)) == sides[row.kind]
+            net[row.from_wallet_id, row.token_id] -= row.amount
+            net[row.to_wallet_id, row.token_id] += row.amount
+        for token, movements in world.observed.items():
+            of_token = frame[frame["token_id"] == token_id(token)]
+            named = of_token[of_token["kind"] == "transfer"]
+            named_in_all += len(named)
+            assert len(of_token) == len(movements) - len(named)
+            for wallet in WALLETS:
+                total = sum(m.amount or 0 for m in movements if m.wallet == wallet)
+                assert net[wallet_id(wallet), token_id(token)] == total
+            flow_lists = list(explanations(movements)) if len(named) else []
+            for row in named.itertuples():
+                # The two changes are those whose times the row shows.
+                places = [
+                    (loss, gain)
+                    for loss, one in enumerate(movements)
+                    for gain, other in enumerate(movements)
+                    if one.amount == -row.amount
+                    and other.amount == row.amount
+                    and one.wallet == NUMBERS[row.from_wallet_id]
+                    and other.wallet == NUMBERS[row.to_wallet_id]
+                    and min(one.at, other.at) == row.observed_at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+                ]
+                assert len(places) == 1
+                for best in flow_lists:
+                    assert all(flow.get(places[0]) == row.amount for flow in best), seed
+    assert named_in_all > len(SEEDS) // 4
+
+
+def all_read(seed: int) -> tuple[dict[tuple[int, int], int], list[Step]]:
+    """Movements of parts of editions, also from and to the outside; all is read after each."""
+    rng = random.Random(seed)
+    held = held_at_first(rng)
+    steps = [Step([], WALLETS)]
+    for _ in range(rng.randint(1, 10)):
+        giver, taker = rng.sample((*WALLETS, OUTSIDE), 2)
+        moved = Moved(giver, taker, rng.choice((1, 2)), rng.choice((1, 2, 3)))
+        # Each wallet is read once before and once after, so no two windows span two movements.
+        steps.append(Step([moved], rng.sample(WALLETS, len(WALLETS))))
+        steps.append(Step([], WALLETS))
+    return held, steps
+
+
+def test_movements_that_were_observed_one_by_one_are_the_truth(worlds: Worlds) -> None:
+    for seed in SEEDS:
+        world = worlds.world().play(*all_read(seed))
+        assert listed(frames.transfers(world.path)) == world.truth, seed
+
+
+def passed_on(seed: int) -> tuple[dict[tuple[int, int], int], list[Step]]:
+    """Single NFTs pass from wallet to wallet, and only those two are read, as webhooks ask for."""
+    rng = random.Random(seed)
+    holder = {1: rng.choice(WALLETS), 2: rng.choice(WALLETS)}
+    held = {(wallet, token): 1 for token, wallet in holder.items()}
+    steps = [Step([], WALLETS)]
+    for _ in range(rng.randint(1, 12)):
+        token = rng.choice((1, 2))
+        giver = holder[token]
+        taker = holder[token] = rng.choice([wallet for wallet in WALLETS if wallet != giver])
+        steps.append(Step([Moved(giver, taker, token, 1)], rng.sample((giver, taker), 2)))
+    return held, steps
+
+
+def test_single_nfts_are_followed_by_reads_of_the_two_wallets_alone(worlds: Worlds) -> None:
+    for seed in SEEDS:
+        world = worlds.world().play(*passed_on(seed))
+        assert listed(frames.transfers(world.path)) == world.truth, seed
+
+
+def test_pairs_of_net_differences_would_name_transfers_that_never_happened(worlds: Worlds) -> None:
+    """This model finds them, and `transfers` and `diff` name none of them."""
+    invented = 0
+    for seed in SEEDS:
+        world = worlds.world().play(*passed_on(seed))
+        diff = frames.diff(world.path, at(10))
+        invented += len(net_pairs(diff) - set(world.truth))
+        known = diff[diff["counterparty_wallet_id"].notna()]
+        for row in known.itertuples():
+            sides = (NUMBERS[row.wallet_id], NUMBERS[row.counterparty_wallet_id])
+            if row.kind == "left":
+                assert Moved(*sides, NUMBERS[row.token_id], 1) in world.truth
+            else:
+                assert Moved(*sides[::-1], NUMBERS[row.token_id], 1) in world.truth
+    assert invented > len(SEEDS) // 5
+
+
+def test_an_nft_that_was_passed_on_is_two_transfers_and_not_one(worlds: Worlds) -> None:
+    steps = [
+        Step([], WALLETS),
+        Step([Moved(1, 2, 1, 1)], WALLETS),
+        Step([Moved(2, 3, 1, 1)], WALLETS),
+    ]
+    world = worlds.world().play({(1, 1): 1}, steps)
+    frame = frames.transfers(world.path)
+    assert listed(frame) == [Moved(1, 2, 1, 1), Moved(2, 3, 1, 1)]
+    diff = frames.diff(world.path, at(10))
+    assert net_pairs(diff) == {Moved(1, 3, 1, 1)}
+    # Wallet 1 only lost it and wallet 3 only gained it, each to or from the one between them.
+    assert diff.set_index("wallet_id")["counterparty_wallet_id"].to_dict() == {
+        wallet_id(1): wallet_id(2),
+        wallet_id(3): wallet_id(2),
+    }
+
+
+def played(worlds: Worlds) -> World:
+    """A transfer whose sides are observed at 11 and 13, after reads at 1 to 7."""
+    steps = [Step([], WALLETS), Step([Moved(1, 2, 1, 2)], (1, 2)), Step([], (3, 4))]
+    return worlds.world().play({(1, 1): 5}, steps)
+
+
+def test_the_times_of_a_transfer_are_those_between_which_it_happened(worlds: Worlds) -> None:
+    frame = frames.transfers(played(worlds).path)
+    assert rows_of(frame, ["observed_after", "observed_at", "kind"]) == [
+        # The later of the reads before it, the earlier of the changes.
+        {"observed_after": at(3), "observed_at": at(11), "kind": "transfer"}
+    ]
+
+
+def test_each_transfer_is_in_one_of_spans_that_follow_each_other(worlds: Worlds) -> None:
+    """Also one whose sides are observed in two of them; its other side is named in any."""
+    path = played(worlds).path
+    whole = frames.transfers(path)
+    assert len(whole) == 1
+    for start, end in ((at(11), at(11)), (at(11), None), (None, at(11)), (at(11), at(12))):
+        pd.testing.assert_frame_equal(frames.transfers(path, start, end), whole)
+    for start, end in ((at(12), None), (None, at(10)), (at(12), at(14))):
+        assert frames.transfers(path, start, end).empty
+    with pytest.raises(InputError, match="is after end"):
+        frames.transfers(path, at(12), at(11))
+    for seed in SEEDS[:5]:
+        path = worlds.world().play(*history(seed)).path
+        whole = frames.transfers(path)
+        cut = 20
+        parts = [frames.transfers(path, end=at(cut)), frames.transfers(path, start=at(cut + 1))]
+        assert [*listed(parts[0]), *listed(parts[1])] == listed(whole)
+
+
+def test_filters_leave_rows_out_and_change_no_other(worlds: Worlds) -> None:
+    world = worlds.world().play(*all_read(3))
+    whole = frames.transfers(world.path)
+    one, two = wallet_id(1), [wallet_id(1).upper(), wallet_id(2)]
+    of_one = (whole[["from_wallet_id", "to_wallet_id"]] == one).any(axis="columns")
+    of_two = whole[["from_wallet_id", "to_wallet_id"]].isin([one, wallet_id(2)])
+    assert 0 < of_one.sum() < len(whole)
+    for frame, mask in (
+        (frames.transfers(world.path, wallet=one), of_one),
+        (frames.transfers(world.path, wallet=two), of_two.any(axis="columns")),
+        (frames.transfers(world.path, exclude=one), ~of_one),
+        (frames.transfers(world.path, wallet=[]), of_one & False),
+    ):
+        pd.testing.assert_frame_equal(frame, whole[mask].reset_index(drop=True))
+
+
+def change_log_of(build: Builder, rows: list[tuple[Any, ...]]) -> None:
+    """Two tokens, three wallets that were read completely at 1, and changes."""
+    for wallet in (1, 2, 3):
+        group = "house" if wallet == 2 else None
+        build.wallet(wallet, label=f"Wallet {wallet}", wallet_group=group)
+        build.state(wallet, 1, 1, 2)
+    build.token(1, contract_address="0x" + "aB" * 20, name="One")
+    build.token(2, contract_address="KT1", name="Two")
+    for row in rows:
+        build.change(*row)
+
+
+def test_columns_and_contracts(build: Builder) -> None:
+    rows = [(1, 1, "5", "0", 10), (2, 1, None, "5", 10), (3, 2, None, str(2**200), 11)]
+    change_log_of(build, rows)
+    frame = frames.transfers(build.path)
+    assert rows_of(frame, list(frame)) == [
+        {
+            "observed_at": at(10),
+            "observed_after": at(1),
+            "token_id": token_id(1),
+            "contract_address": "0x" + "aB" * 20,
+            "contract": "0x" + "ab" * 20,
+            "collection": "0xabab…abab",
+            "name": "One",
+            "amount": 5,
+            "from_wallet_id": wallet_id(1),
+            "from_label": "Wallet 1",
+            "to_wallet_id": wallet_id(2),
+            "to_label": "Wallet 2",
+            "kind": "transfer",
+            "webhook_id": None,
+        },
+        {
+            "observed_at": at(11),
+            "observed_after": at(1),
+            "token_id": token_id(2),
+            "contract_address": "KT1",
+            "contract": "KT1",
+            "collection": "KT1",
+            "name": "Two",
+            "amount": 2**200,
+            "from_wallet_id": None,
+            "from_label": None,
+            "to_wallet_id": wallet_id(3),
+            "to_label": "Wallet 3",
+            "kind": "received",
+            "webhook_id": None,
+        },
+    ]
+    assert list(frames.transfers(build.path, group="house")["name"]) == ["One"]
+    assert list(frames.transfers(build.path, contract="KT1")["name"]) == ["Two"]
+    assert list(frames.transfers(build.path, contract="0x" + "Ab" * 20)["name"]) == ["One"]
+    assert str(frames.transfers(build.path, at(0), at(10))["amount"].dtype) == "Int64"
+
+
+def test_the_webhook_is_that_of_the_first_observation_or_of_the_other(build: Builder) -> None:
+    change_log_of(build, [])
+    build.change(2, 1, None, "1", 10, webhook_id="w-gain")
+    build.change(1, 1, "1", None, 11, webhook_id="w-loss")
+    build.change(2, 2, None, "1", 12)
+    build.change(1, 2, "1", None, 13, webhook_id="w-other")
+    assert list(frames.transfers(build.path)["webhook_id"]) == ["w-gain", "w-other"]
+
+
+def test_unusable_amounts_hide_nothing_and_name_nobody(build: Builder) -> None:
+    """Also the other movements of that token at that time are left without a pair."""
+    change_log_of(
+        build,
+        [
+            (1, 1, "1", None, 10),
+            (2, 1, None, "1", 10),
+            (3, 1, None, "1.5", 10),
+            (3, 1, "1.5", None, 20),
+            (3, 2, "1", "1.5", 20),
+        ],
+    )
+    with pytest.warns(NftsyncWarning, match="^1 change left out"):
+        frame = frames.transfers(build.path)
+    columns = ["kind", "amount", "from_label", "to_label"]
+    assert [tuple(row.values()) for row in rows_of(frame, columns)] == [
+        ("sent", 1, "Wallet 1", None),
+        ("received", 1, None, "Wallet 2"),
+        ("received", None, None, "Wallet 3"),
+        ("sent", None, "Wallet 3", None),
+    ]
+    assert len(frames.transfers(build.path, wallet=wallet_id(1))) == 1, "and does not warn"
+
+
+def test_what_is_the_same_amount_is_no_movement(build: Builder) -> None:
+    change_log_of(build, [(1, 1, "1", "01", 10), (1, 2, None, "0", 10), (2, 1, "0", None, 10)])
+    assert frames.transfers(build.path).empty
+
+
+def test_first_reads_are_no_movements(worlds: Worlds) -> None:
+    """The wallet that a loss went to may be read for the first time later on."""
+    steps = [
+        Step([], (1, 2)),
+        Step([Moved(1, 3, 1, 1)], (1, 2)),
+        Step([], (3,)),
+        Step([Moved(1, 2, 1, 2)], (1, 2)),
+    ]
+    world = worlds.world().play({(1, 1): 5, (2, 1): 1}, steps)
+    assert listed(frames.transfers(world.path)) == [Moved(1, OUTSIDE, 1, 1), Moved(1, 2, 1, 2)]
+
+
+def test_what_a_list_shows_after_incomplete_ones_alone_is_nobodys_gain(build: Builder) -> None:
+    """It is listed, as the change feed has it, but may have been there all along."""
+    change_log_of(build, [(1, 1, "1", None, 10)])
+    build.wallet(4)
+    build.change(4, 2, None, "1", 5, baseline=1)
+    build.change(4, 1, None, "1", 10)
+    frame = frames.transfers(build.path)
+    assert list(frame["kind"]) == ["sent", "received"]
+    assert rows_of(frame, ["observed_after"])[1] == {"observed_after": None}
+
+
+def test_a_day_is_its_start_where_the_span_begins_and_its_end_where_it_ends(
+    build: Builder,
+) -> None:
+    day = 86_400
+    rows = [(1, 1, str(9 - n), str(8 - n), seconds) for n, seconds in enumerate((0, day - 1, day))]
+    change_log_of(build, rows)
+    first, second = "2026-03-01", "2026-03-02"
+    assert len(frames.transfers(build.path, first, first)) == 2
+    assert len(frames.transfers(build.path, second)) == 1
+    assert len(frames.transfers(build.path, end=first)) == 2

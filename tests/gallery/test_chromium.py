@@ -1,0 +1,474 @@
+"""The gallery in real Chromium: what runs, what is asked for, and what a person can do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+import pandas as pd
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+
+import nftsync
+from nftsync.notebooks.gallery import Gallery
+from tests.gallery.gallery_frames import CID, HOSTILE_TEXTS, RUN, frame, hostile, many
+from tests.kit.browser import PATIENCE, Record
+from tests.kit.provider import Provider, reply
+
+Show = Callable[[Gallery], Page]
+
+#: The colours of a light and of a dark page.
+COLOURS: dict[Literal["light", "dark"], str] = {
+    "light": "rgb(255, 255, 255)",
+    "dark": "rgb(17, 19, 23)",
+}
+
+_SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 4"'
+PICTURES = {
+    "good.svg": f'{_SVG}><rect width="4" height="4"/></svg>',
+    "scripted.svg": f'{_SVG} onload="{RUN}"><script>{RUN}</script>'
+    '<image href="/from-svg.png" width="4" height="4"/></svg>',
+    "page.png": f"<!doctype html><script>{RUN}</script>",
+}
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[Provider]:
+    """A provider on loopback of good pictures, of a missing one, and of what is no picture."""
+    with Provider() as running:
+        for name, body in PICTURES.items():
+            kind = "text/html" if name == "page.png" else "image/svg+xml"
+            running.on(f"/art/{name}", reply(body.encode(), content_type=kind))
+        yield running
+
+
+@pytest.fixture
+def context(chromium: Browser) -> Iterator[BrowserContext]:
+    context = chromium.new_context(viewport={"width": 1200, "height": 3000}, color_scheme="null")
+    context.set_default_timeout(PATIENCE)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def record(context: BrowserContext) -> Record:
+    return Record(context)
+
+
+@pytest.fixture
+def opened(context: BrowserContext, record: Record, tmp_path: Path) -> Callable[[str], Page]:
+    """Opens a page that is written as this."""
+
+    def show(html: str) -> Page:
+        file = tmp_path / "page.html"
+        file.write_text(html, encoding="utf-8")
+        page = context.new_page()
+        page.goto(file.as_uri(), wait_until="commit")
+        return page
+
+    return show
+
+
+@pytest.fixture
+def saved(opened: Callable[[str], Page]) -> Show:
+    """Shows a gallery's file, once its script has read the data."""
+
+    def show(gallery: Gallery) -> Page:
+        page = opened(gallery.html)
+        expect(page.locator("#status")).not_to_be_empty()
+        return page
+
+    return show
+
+
+def output(opened: Callable[[str], Page], gallery: Gallery) -> Page:
+    """Show a gallery as a trusted notebook does."""
+    page = opened(f"<!doctype html><meta charset=utf-8><body>{gallery._repr_html_()}")
+    expect(page.frame_locator("iframe").locator("#status")).not_to_be_empty()
+    return page
+
+
+def names(page: Page) -> list[str]:
+    return page.locator(".card h2").all_inner_texts()
+
+
+def details(page: Page, number: int) -> Locator:
+    """Opens what a card says of itself, large."""
+    page.get_by_role("button", name="Details").nth(number).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    return dialog
+
+
+# What runs ------------------------------------------------------------------------------------
+
+
+def ran(page: Page, record: Record) -> list[str]:
+    """All signs that a script of a stranger ran."""
+    flags = [str(each.evaluate("window.ran")) for each in page.frames]
+    said = [text for _, text, _ in record.messages if text == "ran"]
+    return [flag for flag in flags if flag != "None"] + said + record.dialogs
+
+
+def test_the_signs_are_seen_where_a_script_does_run(
+    opened: Callable[[str], Page], record: Record
+) -> None:
+    page = opened(f"<!doctype html><meta charset=utf-8><p>{HOSTILE_TEXTS[0]}</p>")
+    page.wait_for_load_state()
+    assert ran(page, record) == ["1", "ran", "ran"]
+
+
+@pytest.mark.parametrize("where", ["saved", "output"])
+def test_hostile_metadata_runs_nothing_and_asks_for_nothing_else(
+    where: str, opened: Callable[[str], Page], record: Record, provider: Provider
+) -> None:
+    title = HOSTILE_TEXTS[1] + HOSTILE_TEXTS[2]
+    gallery = nftsync.gallery(hostile(), title=title, base_url=provider.url)
+    page = opened(gallery.html) if where == "saved" else output(opened, gallery)
+    rows = page.locator("table tr")  # hidden until the frame is taken out
+    expect(rows).to_have_count((1 + len(HOSTILE_TEXTS)) * (where == "output"))
+    inside = page.frames[-1]
+    expect(inside.locator(".card")).to_have_count(len(HOSTILE_TEXTS))
+    inside.get_by_role("button", name="Details").first.click()
+    for _ in HOSTILE_TEXTS[1:]:
+        inside.get_by_role("button", name="Next NFT").click()
+    expect(inside.get_by_role("button", name="Next NFT")).to_be_disabled()
+    inside.get_by_role("button", name="Close").click()
+    inside.locator("#search").fill("script")
+    inside.locator("#sort").select_option("name")
+    expect(inside.locator(".card")).not_to_have_count(len(HOSTILE_TEXTS))
+    inside.locator("#search").fill("")
+    expect(inside.locator("h1")).to_have_text(title)
+    assert ran(page, record) == []
+    hosts = {urlsplit(url).netloc for url in record.requests}
+    assert hosts <= {"", "images.invalid"}
+    assert record.errors([r"ERR_NAME_NOT_RESOLVED"]) == []
+    assert inside.locator("iframe, object, embed, a, form, svg, base, link").count() == 0
+    live = "[...document.querySelectorAll('*')].flatMap((e) => e.getAttributeNames())"
+    assert [name for name in inside.evaluate(live) if name.startswith("on")] == []
+
+
+def test_a_script_that_got_into_the_page_would_still_not_run(
+    opened: Callable[[str], Page], record: Record
+) -> None:
+    """The policy alone stops it, whatever the page's own care is worth."""
+    attack = f"<script>{RUN}</script><img src=x onerror={RUN!r}><style>body{{color:red}}</style>"
+    page = opened(nftsync.gallery(many(1)).html.replace("<main>", f"<main>{attack}"))
+    page.wait_for_load_state()
+    expect(page.locator(".card")).to_have_count(1)
+    assert ran(page, record) == []
+    assert sum("Content Security Policy" in text for _, text, _ in record.messages) >= 3
+    assert page.evaluate("getComputedStyle(document.body).color") != "rgb(255, 0, 0)"
+
+
+# Images ---------------------------------------------------------------------------------------
+
+
+def test_images_load_or_say_why_not(saved: Show, record: Record, provider: Provider) -> None:
+    provider.seen.clear()
+    base, host = f"{provider.url}/art", urlsplit(provider.url).netloc
+    failed = "Image did not load none came from"
+    images = {
+        "good": (f"{base}/good.svg", ""),
+        "404": (f"{base}/missing.png", f"{failed} {host}"),
+        "page": (f"{base}/page.png", f"{failed} {host}"),
+        "scripted": (f"{base}/scripted.svg", ""),
+        "refused": ("javascript:alert(1)", "Image not shown javascript: is not allowed"),
+        "elsewhere": (
+            "http://127.0.0.1:9/x.png",
+            "Image not shown http: is allowed only from the provider",
+        ),
+        "none": (None, "No image"),
+        "blank": (" ", "No image"),
+        "gone": ("https://images.invalid/x.png", f"{failed} images.invalid"),
+        "ipfs": (f"ipfs://{CID}/a b.png", f"{failed} ipfs.io"),
+    }
+    rows = [{"name": name, "image": image} for name, (image, _) in images.items()]
+    page = saved(nftsync.gallery(frame(rows), base_url=provider.url))
+    page.evaluate("document.querySelectorAll('img').forEach((image) => image.loading = 'eager')")
+    expect(page.locator(".missing")).to_have_count(8)
+    said = [" ".join(text.split()) for text in page.locator(".picture").all_inner_texts()]
+    assert dict(zip(names(page), said, strict=True)) == {
+        name: text for name, (_, text) in images.items()
+    }
+    assert ran(page, record) == []
+    asked = sorted(seen.path.removeprefix("/art/") for seen in provider.requests())
+    assert asked == ["good.svg", "missing.png", "page.png", "scripted.svg"]
+    assert f"https://ipfs.io/ipfs/{CID}/a%20b.png" in record.requests
+    assert all("referer" not in seen.headers for seen in provider.requests())
+    assert page.locator("img").count() == 2
+    assert page.locator('img[referrerpolicy="no-referrer"][decoding="async"]').count() == 2
+
+
+def test_images_off_the_page_or_far_below_wait_and_say_so_without_a_network(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    with Provider() as server:
+        server.always(reply(PICTURES["good.svg"].encode(), content_type="image/svg+xml"))
+        rows = [{"image": f"{server.url}/{number}.svg"} for number in range(301)]
+        gallery = nftsync.gallery(frame(rows), base_url=server.url, page_size=300)
+        page = chromium.new_page(viewport={"width": 800, "height": 500})
+        page.goto(gallery.save(tmp_path / "gallery.html").as_uri())
+        expect(page.locator("img").first).to_have_js_property("complete", value=True)
+        assert len(server.requests()) < 100
+        page.locator("img").last.scroll_into_view_if_needed()
+        expect(page.locator("img").last).to_have_js_property("complete", value=True)
+        page.context.set_offline(True)
+        page.get_by_role("button", name="Last page").click()
+        expect(page.locator(".missing")).to_contain_text("you are offline")
+        page.close()
+
+
+# What a person can do -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def collection() -> pd.DataFrame:
+    rows = [
+        {"name": "Piece 10", "creator_name": "Ada", "amount_text": "11", "wallet_label": "Vault"},
+        {"name": "Piece 9", "creator_name": "Bo", "amount_text": str(2**255), "edition_id": 0},
+        {"name": "piece 2", "creator_name": "Ada", "amount_text": "0010", "edition_id": 12},
+        {"name": None, "amount_text": str(2**255 + 1), "contract_address": "0xAbCd" + "0" * 36},
+        {"name": "Ünïcode", "amount_text": "1.5", "total_edition": 7},
+    ]
+    held = pd.to_datetime(["2026-01-05", None, "2025-01-01", "2026-01-04", None], utc=True)
+    return frame(rows).assign(held_since=held)
+
+
+def test_search_covers_names_creators_contracts_wallets_and_ids(
+    saved: Show, collection: pd.DataFrame
+) -> None:
+    page = saved(nftsync.gallery(collection))
+    for words, found in {
+        "piece": ["Piece 10", "Piece 9", "piece 2"],
+        "ADA": ["Piece 10", "piece 2"],
+        "ada 10": ["Piece 10"],
+        "vault": ["Piece 10"],
+        "0xabcd": ["Unnamed"],
+        "ünï": ["Ünïcode"],
+        collection["token_id"][1]: ["Piece 9"],
+        "nothing of the kind": [],
+    }.items():
+        page.locator("#search").fill(words)
+        assert names(page) == found
+    expect(page.locator("#nothing")).to_be_visible()
+    expect(page.locator("#status")).to_have_text("0 of 5 NFTs")
+
+
+def test_sorting_is_exact_and_leaves_what_has_no_value_last(
+    saved: Show, collection: pd.DataFrame
+) -> None:
+    """Amounts past 2**53 are told apart, and numbers in names are numbers."""
+    page = saved(nftsync.gallery(collection.assign(name=["b10", "A2", "b9", None, "c"])))
+    place = {"b10": "1", "A2": "2", "b9": "3", "Unnamed": "4", "c": "5"}
+
+    def order() -> str:
+        return " ".join(place[name] for name in names(page))
+
+    for by, ascending, descending in (
+        ("name", "2 3 1 5 4", "5 1 3 2 4"),
+        ("amount", "3 1 2 4 5", "4 2 1 3 5"),
+        ("edition", "2 3 1 4 5", "3 2 1 4 5"),
+        ("held", "3 4 1 2 5", "1 4 3 2 5"),
+        ("", "1 2 3 4 5", "5 4 3 2 1"),
+    ):
+        page.locator("#sort").select_option(by)
+        assert order() == ascending
+        page.get_by_role("button", name="Descending").click()
+        assert order() == descending
+        page.get_by_role("button", name="Descending").click()
+
+
+def test_ten_thousand_nfts_leave_the_document_small(saved: Show) -> None:
+    page = saved(nftsync.gallery(many(10_000)))
+    expect(page.locator("#status")).to_have_text("10,000 holdings, 1 to 60 shown")
+    page.get_by_role("button", name="Next page").click()
+    assert names(page)[0] == "Piece 60"
+    page.get_by_role("button", name="Last page").click()
+    expect(page.locator("#place")).to_have_text("167 of 167")
+    assert names(page) == [f"Piece {number}" for number in range(9_960, 10_000)]
+    expect(page.get_by_role("button", name="Next page")).to_be_disabled()
+    page.locator("#search").fill("piece 9998")
+    expect(page.locator("#status")).to_have_text("1 of 10,000 holdings, 1 to 1 shown")
+    page.locator("#search").fill("piece")
+    expect(page.locator("#status")).to_have_text("10,000 holdings, 1 to 60 shown")
+    assert page.evaluate("document.querySelectorAll('*').length") < 60 * 50
+
+
+def test_a_card_says_what_is_held_and_only_sorts_of_that_are_offered(saved: Show) -> None:
+    number, wallet = str(2**200), "11111111-2222-4333-8444-555555555555"
+    row = {
+        "name": "Moon",
+        "amount_text": str(2**256 - 1),
+        "edition_id": 0,
+        "total_edition": 100,
+        "contract_address": "0x" + "ab" * 20,
+        "wallet_id": wallet,
+        "held_since": pd.Timestamp("2026-03-01T10:11:12.5", tz="UTC"),
+    }
+    unnamed = {**row, "amount_text": "1", "wallet_label": "V", "name": None}
+    page = saved(nftsync.gallery(frame([row, {**unnamed, "blockchain_token_id": number}])))
+    assert names(page) == ["Moon", f"Unnamed {number[:8]}…{number[-4:]}"]
+    offered = page.locator("#sort option").all_text_contents()
+    assert (
+        ", ".join(offered)
+        == "pictures first, name, collection, wallet, edition, amount, held since"
+    )
+    first, second = (page.locator(".card").nth(place) for place in (0, 1))
+    assert first.locator(".line").all_inner_texts() == [
+        *(f"×{2**256 - 1} · #0 of 100", "0xabab…abab", "11111111…5555"),
+        "seen since 2026-03-01",
+    ]
+    assert second.locator(".line").all_inner_texts()[0] == "#0 of 100"
+    assert second.get_by_title(wallet).inner_text() == "V"
+    height = first.bounding_box()
+    dialog = details(page, 0)
+    assert "2026-03-01 10:11:12 UTC" in dialog.locator("dd").all_inner_texts()
+    assert first.bounding_box() == height
+
+
+def test_the_keyboard_reaches_everything_in_order(saved: Show) -> None:
+    page = saved(nftsync.gallery(many(5), page_size=2))
+    expect(page.locator(".card")).to_have_count(2)
+    reached = []
+    for _ in range(7):
+        page.keyboard.press("Tab")
+        reached.append(
+            page.evaluate("document.activeElement.ariaLabel ?? document.activeElement.innerText")
+        )
+    search = "Search names, creators, collections, wallets and ids"
+    buttons = ["Next page", "Last page", "Details: Piece 0", "Details: Piece 1"]
+    assert reached == [search, "Sort by", "Descending", *buttons]
+    assert page.get_by_role("list", name="NFTs").get_by_role("listitem").count() == 2
+    expect(page.get_by_role("status")).to_have_text("5 holdings, 1 to 2 shown")
+
+
+def test_nothing_sticks_out_at_any_width(saved: Show) -> None:
+    page = saved(nftsync.gallery(hostile(), title="W" * 150))
+    for width in (320, 1600):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        dialog = details(page, HOSTILE_TEXTS.index("x" * 100_000))
+        assert dialog.evaluate("(all) => all.scrollWidth <= all.clientWidth")
+        for part in (".beside", ".stage"):
+            assert dialog.locator(part).evaluate("(one) => one.scrollWidth <= one.clientWidth")
+        page.keyboard.press("Escape")
+        expect(dialog).to_be_hidden()
+
+
+def test_a_picture_opens_large_and_the_keyboard_goes_through_all_that_were_found(
+    saved: Show, record: Record, provider: Provider
+) -> None:
+    """Beyond the page's end, too; closed, the keyboard is where it was."""
+    good = f"{provider.url}/art/good.svg"
+    rows = [{"name": f"Piece {number}", "image": good} for number in range(3)]
+    gallery = nftsync.gallery(frame([*rows, {"name": "Other"}]), base_url=provider.url, page_size=2)
+    page = saved(gallery)
+    page.locator("#search").fill("piece")
+    area = page.locator(".picture").nth(1).bounding_box()
+    assert area is not None
+    page.mouse.click(area["x"] + 5, area["y"] + 5)
+    dialog = page.get_by_role("dialog", name="Piece 1")
+    image = dialog.locator("img")
+    expect(image).to_have_js_property("complete", value=True)
+    expect(image).to_have_attribute("referrerpolicy", "no-referrer")
+    large = image.bounding_box()
+    assert large is not None
+    assert large["width"] > 2 * area["width"]
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("dialog", name="Piece 2")).to_be_visible()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("dialog", name="Piece 2")).to_be_visible()
+    page.get_by_role("button", name="Previous NFT").click()
+    page.keyboard.press("ArrowLeft")
+    expect(page.get_by_role("dialog", name="Piece 0")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    focused = page.evaluate("document.activeElement.ariaLabel")
+    assert focused == "Details: Piece 1"
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Piece 1")).to_be_visible()
+    page.mouse.click(2, 2)
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    assert {urlsplit(url).path for url in record.requests if url.startswith("http")} == {
+        "/art/good.svg"
+    }
+    assert record.errors() == []
+
+
+def test_nfts_with_pictures_come_first_unless_the_frame_was_sorted(saved: Show) -> None:
+    urls = [None, "https://images.invalid/1.png", "data:image/png,", "https://images.invalid/3.png"]
+    given = frame([{"name": str(number), "image": url} for number, url in enumerate(urls)])
+    backwards = given.sort_values("name", ascending=False)
+    for shown, first, order in (
+        (given, None, "1 3 0 2"),
+        (given, False, "0 1 2 3"),
+        (given.iloc[1:], None, "1 3 2"),
+        (backwards, None, "3 2 1 0"),
+        (backwards, True, "3 1 2 0"),
+    ):
+        page = saved(nftsync.gallery(shown, pictures_first=first))
+        assert " ".join(names(page)) == order
+        told = "as given" if order in {"0 1 2 3", "3 2 1 0"} else "pictures first"
+        assert page.locator("#sort option").first.inner_text() == told
+
+
+def test_a_page_of_a_part_says_so_beside_each_result(opened: Callable[[str], Page]) -> None:
+    rows = [{"name": "odd" if number % 2 else "even"} for number in range(1_234)]
+    inside = output(opened, nftsync.gallery(frame(rows), limit=100)).frames[-1]
+    status = inside.locator("#status")
+    for words, told in (
+        ("", "The first 100 of 1,234 NFTs, 1 to 60 shown"),
+        ("odd", "50 of the first 100 of 1,234 NFTs, 1 to 50 shown"),
+        ("nothing", "0 of the first 100 of 1,234 NFTs"),
+    ):
+        inside.locator("#search").fill(words)
+        expect(status).to_have_text(told)
+
+
+def test_the_page_follows_the_system_and_the_frame_jupyterlabs_theme(
+    saved: Show, opened: Callable[[str], Page]
+) -> None:
+    gallery = nftsync.gallery(many(2))
+    system = saved(gallery)
+    lab = opened(f"<!doctype html><meta charset=utf-8><body>{gallery._repr_html_()}")
+    for scheme, colour in COLOURS.items():
+        system.emulate_media(color_scheme=scheme)
+        expect(system.locator("body")).to_have_css("background-color", colour)
+        light = str(scheme == "light").lower()
+        lab.evaluate(f"document.body.dataset.jpThemeLight = '{light}'")
+        inside = lab.frame_locator("iframe").locator("body")
+        expect(inside).to_have_css("background-color", colour)
+
+
+# Notebooks, trusted and not -------------------------------------------------------------------
+
+
+def test_a_table_stands_where_the_style_and_the_frame_are_taken_out(
+    opened: Callable[[str], Page], provider: Provider
+) -> None:
+    rows = [{"name": f"Piece {number}"} for number in range(100)]
+    rows[0] |= {"image": f"{provider.url}/good.svg", "amount_text": "7", "edition_id": 3}
+    html = nftsync.gallery(frame(rows), base_url=provider.url)._repr_html_()
+    stripped = re.sub(r"<(style|iframe)\b.*?</\1>", "", html, flags=re.DOTALL)
+    page = opened(f"<!doctype html><meta charset=utf-8>{stripped}")
+    lines = page.get_by_role("table").get_by_role("row")
+    expect(lines).to_have_count(1 + 24)
+    assert lines.nth(1).inner_text().split("\t")[1:] == ["Piece 0", "#3", "7", "", ""]
+    expect(page.get_by_text("The first 24 of 100.")).to_be_visible()
+    assert page.locator('td img[referrerpolicy="no-referrer"][loading="lazy"]').count() == 1
+
+
+def test_the_frame_shows_instead_of_the_table_and_has_no_origin(
+    opened: Callable[[str], Page],
+) -> None:
+    page = output(opened, nftsync.gallery(many(3)))
+    expect(page.get_by_role("table")).to_be_hidden()
+    expect(page.locator("iframe")).to_be_visible()
+    inside = page.frames[-1]
+    assert inside.evaluate("window.origin") == "null"
+    reach = "(() => { try { parent.document; return 1 } catch { return 0 } })()"
+    assert inside.evaluate(reach) == 0

@@ -1,0 +1,247 @@
+"""The gallery's page as text and as a file, and what it is made of."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import stat
+from base64 import b64encode
+from hashlib import sha256
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nftsync
+from nftsync import frames
+from nftsync.errors import InputError, StoreError
+from nftsync.notebooks.gallery import Gallery
+from nftsync.notebooks.gallery_cards import clean
+from tests.gallery.gallery_frames import CID, HOSTILE_TEXTS, data_of, frame, hostile, many, uuid
+from tests.kit.database import Builder
+
+
+def column(gallery: Gallery, name: str) -> list[str | None] | None:
+    values = data_of(gallery.html)["columns"].get(name)
+    return None if values is None else [values["of"][at] for at in values["at"]]
+
+
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        ({"holdings": pd.DataFrame({"name": ["x"]})}, "needs the column token_id"),
+        ({"holdings": pd.DataFrame([["a", "b"]], columns=["token_id"] * 2)}, "of one name apart"),
+        ({"holdings": 17}, "cannot read frames from a int"),
+        *(({"limit": limit}, "must be a whole number") for limit in (0, True, 1.5)),
+        ({"page_size": 501}, "must be a whole number"),
+        ({"base_url": "provider.example"}, "cannot be used"),
+        ({"images": "some"}, "images must be one of all, provider, none"),
+    ],
+)
+def test_what_cannot_be_used_is_an_error(bad: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        nftsync.gallery(**{"holdings": many(1), **bad})
+
+
+@pytest.mark.parametrize(
+    ("images", "policy", "shown"),
+    [
+        ("all", "img-src https:", 3),
+        ("provider", "img-src https://api.example.com;", 1),
+        ("none", "img-src 'none';", 0),
+    ],
+)
+def test_images_of_strangers_can_be_turned_off(images: str, policy: str, shown: int) -> None:
+    """Neither the page nor its policy knows of others then."""
+    held = pd.DataFrame({"token_id": [uuid(number) for number in range(4)]})
+    held["image"] = [
+        *("https://api.example.com/i/1", "https://stranger.example/1.png", f"ipfs://{CID}", ""),
+    ]
+    gallery = nftsync.gallery(held, base_url="https://api.example.com/v1", images=images)
+    assert policy in gallery.html
+    assert len([url for url in column(gallery, "image") or [] if url is not None]) == shown
+    if images == "provider":
+        assert "stranger.example" not in gallery.html
+
+
+def test_amounts_are_exact_whatever_the_column_is() -> None:
+    exact = [str(2**256 - 1), "12", "1", None]
+    ids = pd.DataFrame({"token_id": [uuid(number) for number in range(4)]})
+    for cells, name, shown in (
+        ({"amount": pd.Series([2**256 - 1, 12, 1, None], dtype=object)}, "amount", exact),
+        ({"amount_text": exact}, "amount", exact),
+        ({"amount": [3.0, 12.0, 1.0, np.nan]}, "amount", ["3", "12", "1", None]),
+        ({"total_edition": [100.0, np.nan, 5, 0]}, "editions", ["100", None, "5", None]),
+        (
+            {"edition_id": pd.array([0, 2**62 + 1, None, 7], dtype="Int64")},
+            "edition",
+            ["0", str(2**62 + 1), None, "7"],
+        ),
+    ):
+        assert column(nftsync.gallery(ids.assign(**cells)), name) == shown
+
+
+def test_what_was_left_out_is_told_and_token_ids_are_enough() -> None:
+    zeros = frame([{"amount_text": text} for text in ("0", "000", "1", None, "")])
+    gallery = nftsync.gallery(zeros)
+    assert len(gallery) == 3
+    assert "2 with an amount of 0 left out." in gallery.html
+    assert len(nftsync.gallery(zeros, hide_zero=False)) == 5
+    given = many(1_234)
+    before = given.copy(deep=True)
+    gallery = nftsync.gallery(given, limit=100)
+    told = (
+        "The first 100 of 1,234 holdings are here to search;"
+        " filter the frame, or raise limit, to see others."
+    )
+    assert len(gallery) == 100
+    assert told in gallery.html
+    assert gallery._repr_html_().count(told) == 2
+    assert "100 of 1,234 holdings" in repr(gallery)
+    pd.testing.assert_frame_equal(given, before)
+    for rows in (0, 2):
+        gallery = nftsync.gallery(many(rows)[["token_id"]])
+        assert len(gallery) == data_of(gallery.html)["count"] == rows
+        assert set(data_of(gallery.html)["columns"]) == {"token"}
+        assert "The first" not in gallery.html
+
+
+def test_an_address_that_stands_in_for_a_collections_name_is_no_name(tmp_path: Path) -> None:
+    build = Builder(tmp_path / "nftsync.db")
+    build.wallet(1)
+    for number, contract in enumerate(("0x" + "aB" * 20, "KT1abc"), start=1):
+        build.token(number, contract_address=contract)
+        build.balance(1, number, "1")
+    held = frames.holdings(build.close())
+    assert set(held["collection"]) == {"0xabab…abab", "KT1abc"}
+    assert column(nftsync.gallery(held), "collection") is None
+    assert column(nftsync.gallery(held.assign(collection="Moons")), "collection") == ["Moons"] * 2
+
+
+#: What hides, turns, breaks or controls the text around it.
+MARKS = "\u202a\u202e\u2066\u2069\u200f\u061c\u200b\ufeff\u00ad\x00\x1b\x85\n\u2028\ud800\udfff"
+
+
+@given(st.lists(st.sampled_from(MARKS) | st.text(max_size=4)).map("".join), st.integers(2, 50))
+def test_text_becomes_one_short_line_that_turns_nothing_around(text: str, most: int) -> None:
+    cleaned = clean(text, most)
+    if cleaned is not None:
+        assert 0 < len(cleaned) <= most
+        assert cleaned == " ".join(cleaned.split())
+        assert not re.search("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", cleaned)
+        assert clean(cleaned, most) == cleaned
+
+
+def test_emoji_and_scripts_that_join_characters_stay_whole() -> None:
+    texts = ["👨‍👩‍👧", "می‌خواهم", "क्‍ष", "🏴󠁧󠁢󠁥󠁮󠁧󠁿"]
+    assert column(nftsync.gallery(frame([{"name": text} for text in texts])), "name") == texts
+
+
+class _Outline(HTMLParser):
+    """The elements of a page, as a browser's parser finds them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(f"{tag} {[name for name, _ in attrs]}")
+
+
+@settings(max_examples=30)
+@given(
+    st.text(st.characters(), max_size=80) | st.sampled_from([*HOSTILE_TEXTS, "<!--<script>", "]]>"])
+)
+def test_no_text_adds_an_element_to_the_page(text: str) -> None:
+    def outline(name: str) -> list[str]:
+        found = _Outline()
+        found.feed(nftsync.gallery(frame([{"name": name, "wallet_label": name}]), title=name).html)
+        return found.tags
+
+    assert outline(text) == outline("x")
+
+
+def test_the_policy_names_the_script_and_the_style_that_are_there() -> None:
+    html = nftsync.gallery(many(1), base_url="http://127.0.0.1:8788/api").html
+    script = re.search(r"<script>(.*?)</script>", html, re.DOTALL)
+    style = re.search(r"<style>(.*?)</style>", html, re.DOTALL)
+    assert script is not None
+    assert style is not None
+    hashes = [
+        f"sha256-{b64encode(sha256(part[1].encode()).digest()).decode()}"
+        for part in (script, style)
+    ]
+    assert (
+        f"default-src 'none'; script-src '{hashes[0]}'; style-src '{hashes[1]}'; "
+        "img-src https: http://127.0.0.1:8788; base-uri 'none'; form-action 'none'"
+    ) in html
+    assert "innerHTML" not in html
+    assert "http:" not in html.replace("http://127.0.0.1:8788", "").replace("http-equiv", "")
+
+
+def test_the_gateway_and_the_provider_come_from_the_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NFTSYNC_BASE_URL", "http://127.0.0.1:8788")
+    monkeypatch.setenv("NFTSYNC_IPFS_GATEWAY", "https://gateway.example/ipfs")
+    given = frame([{"image": "http://127.0.0.1:8788/x.png"}, {"image": CID}])
+    assert column(nftsync.gallery(given), "image") == [
+        "http://127.0.0.1:8788/x.png",
+        f"https://gateway.example/ipfs/{CID}",
+    ]
+    other = nftsync.gallery(
+        given, base_url="https://a.example", ipfs_gateway="https://b.example", pictures_first=False
+    )
+    assert column(other, "image") == [None, f"https://b.example/{CID}"]
+
+
+def test_settings_that_are_broken_warn_and_the_gallery_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NFTSYNC_TIMEOUT", "soon")
+    with pytest.warns(UserWarning, match="NFTSYNC_TIMEOUT"):
+        assert len(nftsync.gallery(many(3))) == 3
+    nftsync.gallery(many(3), base_url="https://a.example", ipfs_gateway="https://b.example")
+
+
+def test_saving_writes_the_whole_page_or_says_why_not_and_leaves_the_older(tmp_path: Path) -> None:
+    gallery = nftsync.gallery(hostile())
+    target = tmp_path / "gallery.html"
+    target.write_text("older")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(StoreError, match=r"cannot write .*gallery\.html: File too large"):
+            gallery.save(target)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert target.read_text() == "older"
+    for name in ("", "gallery.html/gallery.html"):
+        with pytest.raises(StoreError, match="cannot write"):
+            gallery.save(tmp_path / name)
+    assert gallery.save(str(target)) == target
+    assert target.read_text(encoding="utf-8") == gallery.html
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [target]
+    assert gallery.save(tmp_path / "new" / "gallery.html").is_file()
+
+
+def test_a_page_of_many_stays_small_and_a_part_says_that_it_is_one() -> None:
+    rows = 6_000
+    given = many(rows).assign(
+        image=[f"https://images.example/collection/{number}.png" for number in range(rows)],
+        description=[f"Number {number}: {'a long story. ' * 50}" for number in range(rows)],
+    )
+    shown = nftsync.gallery(given, limit=4_000)._repr_html_()
+    assert "The first 4,000 of 6,000 holdings are here to search" in shown
+    assert len(json.dumps(shown)) < 480_000
+    gallery = nftsync.gallery(given)
+    saved = gallery.html
+    assert len(gallery) == data_of(saved)["count"] == rows
+    assert len(saved) < 600_000

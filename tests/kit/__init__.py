@@ -1,0 +1,1 @@
+"""Providers, databases, webhooks, processes and browsers that several folders use."""

@@ -1,0 +1,150 @@
+"""Histories for the tests of measures over time: random reads, applied by the real store.
+
+The store never lets its times go back. A state in the future therefore stops its clock there, so
+that a test decides what time each read is stored at, and may let many reads have the same.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+
+from nftsync.records import CONTENT_COLUMNS, WalletRead
+from nftsync.store.mirror import Mirror
+from nftsync.times import format_time
+from tests.kit.database import token_id, wallet_id
+
+WALLETS, TOKENS = (1, 2, 3, 4), (1, 2, 3)
+AMOUNTS = ("0", "00", "1", "01", "2", "3", "1.5", "", str(2**256 - 1), str(2**256 - 2))
+_SENTINEL = 99
+
+
+def moment(seconds: float) -> str:
+    """Later than any clock that these tests run by."""
+    return format_time(datetime(2090, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds))
+
+
+class Read(NamedTuple):
+    wait: int
+    wallet: int
+    amounts: dict[int, str]
+    whole: bool
+    content: dict[str, str | int | None] | None = None
+
+
+READS = st.lists(
+    st.builds(
+        Read,
+        wait=st.sampled_from([0, 0, 1, 2]),
+        wallet=st.sampled_from(WALLETS),
+        amounts=st.dictionaries(st.sampled_from(TOKENS), st.sampled_from(AMOUNTS)),
+        whole=st.sampled_from([True, True, True, False]),
+        content=st.none()
+        | st.fixed_dictionaries(
+            {},
+            optional={
+                "name": st.sampled_from(["", "a", "b\u202e"]),
+                "edition_id": st.sampled_from([0, -(2**63), 2**63 - 1]),
+                "contract_address": st.sampled_from(["a", "b"]),
+                "extra": st.just('{"metadata": {"n": 1e400, "t": "\\"\\u0000"}}'),
+            },
+        ),
+    ),
+    max_size=14,
+)
+
+
+class Change(NamedTuple):
+    """A row of the change log."""
+
+    wallet: str
+    token: str
+    old: str | None
+    new: str | None
+    at: str
+    baseline: bool
+
+
+class Histories:
+    """Databases with histories, each begun from a copy of an empty one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "history.db"
+        self._template = folder / "template.db"
+        Mirror(self._template).close()
+
+    def play(self, reads: Iterable[Read]) -> int:
+        """Make the database anew, and return what the clock shows in the end."""
+        for name in ("history.db-wal", "history.db-shm"):
+            self.path.with_name(name).unlink(missing_ok=True)
+        shutil.copyfile(self._template, self.path)
+        clock = 0
+        with Mirror(self.path, write_gap=0.0) as mirror:
+            self._apply(mirror, Read(0, _SENTINEL, {}, True))
+            # No time that a test asks for is still to come.
+            mirror.connection.execute(
+                "INSERT INTO sync_runs (kind, status, started_at, finished_at)"
+                " VALUES ('sync', 'ok', ?1, ?1)",
+                (moment(_SENTINEL),),
+            )
+            for read in reads:
+                clock += read.wait
+                mirror.connection.execute(
+                    "UPDATE wallet_state_rows SET observed_at = ?"
+                    " WHERE state_id = (SELECT max(state_id) FROM wallet_state_rows)",
+                    (moment(clock),),
+                )
+                self._apply(mirror, read)
+        return clock
+
+    def _apply(self, mirror: Mirror, read: Read) -> None:
+        content = None
+        if read.content is not None:
+            content = tuple(map(read.content.get, CONTENT_COLUMNS))
+        with mirror.transaction() as transaction:
+            transaction.apply(
+                [
+                    WalletRead(
+                        wallet_id=wallet_id(read.wallet),
+                        sequence=mirror.numbers.take(),
+                        started_at=moment(0),
+                        outcome="ok" if read.whole else "incomplete",
+                        entries=[
+                            (token_id(t), amount, content) for t, amount in read.amounts.items()
+                        ],
+                        digest=repr((read.amounts, content)),
+                    )
+                ]
+            )
+
+    def label(self, labels: dict[str, str]) -> None:
+        """Call wallets something, by their ids."""
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            connection.executemany(
+                "UPDATE wallets SET label = ? WHERE wallet_id = ?",
+                [(label, wallet) for wallet, label in labels.items()],
+            )
+
+    def log(self) -> Iterator[Change]:
+        with closing(sqlite3.connect(self.path)) as connection:
+            for row in connection.execute(
+                "SELECT wallet_id, token_id, old_amount, new_amount, observed_at, baseline"
+                " FROM balance_changes ORDER BY change_id"
+            ):
+                yield Change(*row[:5], bool(row[5]))
+
+
+def size(amount: str | None) -> int | str:
+    """What an amount means: a number of tokens, or a text that is no whole number."""
+    if amount is None:
+        return 0
+    if amount.isascii() and amount.isdigit() and len(amount) <= 100:
+        return int(amount)
+    return amount if amount.strip("0") or not amount else 0

@@ -1,0 +1,98 @@
+"""A database with stored webhooks, put there as the receiver does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from nftsync.provider.webhooks import read_webhook
+from nftsync.store.inbox import Delivery, store
+from nftsync.store.mirror import Mirror
+from tests.kit.provider import uuid
+
+ORGANIZATION = uuid(1, 0xC)
+LONG_AGO = "2020-01-01T00:00:00.000000Z"
+
+
+def webhook(number: int) -> str:
+    return uuid(number, 0xE)
+
+
+def body_of(number: int, **fields: Any) -> bytes:
+    content = {
+        "organizationId": ORGANIZATION,
+        "action": "create",
+        "id": webhook(number),
+        "resourceId": uuid(number, 0xF),
+        "resourceType": "Wallet",
+        "createdAtUtc": "2026-01-01T00:00:00.1234567+00:00",
+        "changes": None,
+        **fields,
+    }
+    return json.dumps(content).encode()
+
+
+def quarantine_id(body: bytes) -> str:
+    return f"q-{hashlib.sha256(body).hexdigest()}"
+
+
+class Inbox:
+    """The inbox of a database of its own."""
+
+    def __init__(self, database: Path) -> None:
+        self.database = database
+        Mirror(database).close()
+
+    def receive(self, *bodies: bytes, organization: str | None = None, at: str = LONG_AGO) -> None:
+        with Mirror(self.database) as mirror, mirror.transaction() as transaction:
+            deliveries = [Delivery(body, read_webhook(body, organization)) for body in bodies]
+            store(transaction.connection, deliveries, at)
+
+    def fill(self, count: int, **fields: Any) -> None:
+        self.receive(*(body_of(number, **fields) for number in range(count)))
+
+    def run(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self.database, isolation_level=None)) as connection:
+            return connection.execute(statement, parameters).fetchall()
+
+    def settle(self, number: int, state: str, **columns: object) -> None:
+        """Bring a webhook to a state, as replay leaves it there."""
+        values: dict[str, object] = {"state": state, "attempts": 3}
+        if state in {"done", "dead", "unrouted"}:
+            values |= {"finished_at": LONG_AGO, "next_attempt_at": None}
+        values |= columns
+        names = ", ".join(f"{name} = ?" for name in values)
+        self.run(
+            f"UPDATE webhooks SET {names} WHERE webhook_id = ?", *values.values(), webhook(number)
+        )
+
+    def row(self, webhook_id: str) -> dict[str, Any]:
+        with closing(sqlite3.connect(self.database)) as connection:
+            connection.row_factory = sqlite3.Row
+            query = "SELECT * FROM webhooks WHERE webhook_id = ?"
+            return dict(connection.execute(query, (webhook_id,)).fetchone())
+
+    def states(self) -> Sequence[str]:
+        return [row[0] for row in self.run("SELECT state FROM webhooks ORDER BY webhook_no")]
+
+    def knows(self, *, wallets: Sequence[str] = (), tokens: Sequence[str] = ()) -> None:
+        wallet = "INSERT INTO wallets (wallet_id, first_seen_at) VALUES (?, '')"
+        token = (
+            "INSERT INTO tokens (token_id, first_seen_at, updated_at, ticket, changed_ticket)"
+            " VALUES (?, '', '', 1, 1)"
+        )
+        for statement, ids in ((wallet, wallets), (token, tokens)):
+            for each in ids:
+                self.run(statement, each)
+
+    def keeps(self, resource_type: str, resource_id: str, content: Any) -> None:
+        self.run(
+            "INSERT INTO resources (resource_type, resource_id, body, fetched_at)"
+            " VALUES (?, ?, ?, '')",
+            *(resource_type, resource_id, json.dumps(content)),
+        )

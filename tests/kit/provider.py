@@ -1,0 +1,277 @@
+"""A provider on a real port that answers as a test tells it to, lies and silences included.
+
+It speaks HTTP/1.1 over plain sockets, as most of what it does no well-behaved server library
+offers, and keeps a record of every connection and request in the order in which they came.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Self
+
+from tests.kit.worlds import PATIENCE
+
+MakeClient = Callable[..., Any]
+"""Makes a client of the test's provider; arguments are those of `Client`."""
+
+Sender = Callable[["Peer"], bool]
+"""Sends an answer to `peer.seen`; True keeps the connection for the next request."""
+
+
+class Seen(NamedTuple):
+    """A request, as it came."""
+
+    number: int
+    connection: int
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    body: bytes
+    at: float
+
+
+def uuid(number: int, kind: int = 1) -> str:
+    return f"{kind:08x}-0000-4000-8000-{number:012x}"
+
+
+def wallet(number: int) -> str:
+    return uuid(number, 0xA)
+
+
+def token(number: int) -> str:
+    return uuid(number, 0xB)
+
+
+def entry(token_id: str, amount: str = "1", **fields: Any) -> dict[str, Any]:
+    return {"tokenId": token_id, "amount": amount, "token": {"id": token_id, **fields}}
+
+
+def balances(*entries: Mapping[str, Any], **beside: Any) -> bytes:
+    return json.dumps({"nftTokenBalances": entries, **beside}).encode()
+
+
+# Answers --------------------------------------------------------------------------------------
+
+
+def reply(
+    body: bytes = b"", status: int = 200, *, length: int | None = None, **headers: str
+) -> Sender:
+    """A whole answer; `length` lies about its length. `if_x="y"` is the header `If-X: y`."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    head = {"content-length": str(len(body) if length is None else length), **named}
+    lines = [f"HTTP/1.1 {status} X", *(f"{name}: {value}" for name, value in head.items()), "", ""]
+    data = "\r\n".join(lines).encode("latin-1") + body
+    return raw(data, then="keep" if length is None else "close")
+
+
+def raw(*parts: bytes, pause: float = 0.0, then: str = "close") -> Sender:
+    """Bytes as they are, with pauses between; then `keep`, `close`, `reset` or `hold`."""
+
+    def send(peer: Peer) -> bool:
+        for number, part in enumerate(parts):
+            if number and peer.wait(pause):
+                return False
+            peer.sock.sendall(part)
+        return peer.end(then)
+
+    return send
+
+
+def endless(part: bytes, head: bytes = b"", *, pause: float = 0.0) -> Sender:
+    """The same bytes for ever, until the client has had enough."""
+
+    def send(peer: Peer) -> bool:
+        peer.sock.sendall(head)
+        while not peer.wait(pause):
+            peer.sock.sendall(part)
+        return False
+
+    return send
+
+
+def silence() -> Sender:
+    return raw(then="hold")
+
+
+def head(*headers: str, status: int = 200) -> bytes:
+    return "\r\n".join([f"HTTP/1.1 {status} X", *headers, "", ""]).encode()
+
+
+class Peer:
+    """A connection to a client."""
+
+    def __init__(self, sock: socket.socket, closing: threading.Event) -> None:
+        self.sock = sock
+        self.closing = closing
+        self.seen: Seen
+        self.reset = False
+
+    def wait(self, seconds: float) -> bool:
+        """Wait; True when the provider is closing."""
+        return self.closing.wait(seconds) if seconds else self.closing.is_set()
+
+    def end(self, how: str) -> bool:
+        if how == "reset":
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.reset = True
+        elif how == "hold":
+            with contextlib.suppress(OSError):
+                while self.sock.recv(65536):
+                    pass
+        return how == "keep"
+
+
+class Provider:
+    """The provider. What no script is set for is answered from `bodies`, and else with 404."""
+
+    def __init__(
+        self, *, certificate: str | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.bodies: dict[str, bytes] = {}
+        self.seen: list[Seen] = []
+        self.connections = 0
+        self._scripts: dict[str, tuple[Sender, ...]] = {}
+        self._default: tuple[Sender, ...] = ()
+        self._told: dict[str, int] = defaultdict(int)
+        self._lock = threading.Lock()
+        self._arrived = threading.Condition(self._lock)
+        self._closing = threading.Event()
+        self._sockets: set[socket.socket] = set()
+        self._threads: list[threading.Thread] = []
+        self._tls = tls
+        if certificate is not None:
+            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._tls.load_cert_chain(certificate)
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port = self._listener.getsockname()[1]
+        scheme = "http" if self._tls is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self._start(self._accept)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.set()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with self._lock:
+            sockets = list(self._sockets)
+        for sock in sockets:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(10)
+            assert not thread.is_alive()
+
+    # What a test says ---------------------------------------------------------------------------
+
+    def always(self, *answers: Sender) -> None:
+        """Answer whatever path with these, one after the other; the last for ever."""
+        with self._lock:
+            self._default = answers
+            self._told[""] = 0
+
+    def on(self, path: str, *answers: Sender) -> None:
+        """Answer a path with these, one after the other; without any, as if never told to."""
+        with self._lock:
+            self._scripts[path] = answers
+            self._told[path] = 0
+
+    def holds(self, wallet_id: str, *entries: Mapping[str, Any], **beside: Any) -> None:
+        self.bodies[f"/v1/wallets/{wallet_id}/nft-balances"] = balances(*entries, **beside)
+
+    # What a test asks ---------------------------------------------------------------------------
+
+    def requests(self, path: str | None = None) -> list[Seen]:
+        with self._lock:
+            return [seen for seen in self.seen if path is None or seen.path == path]
+
+    def wait_for(self, count: int) -> None:
+        """Wait for so many requests, for as long as a busy machine may take."""
+        with self._arrived:
+            assert self._arrived.wait_for(lambda: len(self.seen) >= count, PATIENCE)
+
+    # How it works -------------------------------------------------------------------------------
+
+    def _start(self, target: Callable[..., None], *args: Any) -> None:
+        thread = threading.Thread(target=target, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while not self._closing.is_set():
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                self._sockets.add(sock)
+                self.connections += 1
+                number = self.connections
+            self._start(self._serve, sock, number)
+
+    def _serve(self, sock: socket.socket, number: int) -> None:
+        peer = Peer(sock, self._closing)
+        try:
+            if self._tls is not None:
+                peer.sock = self._tls.wrap_socket(sock, server_side=True)
+                with self._lock:
+                    self._sockets ^= {sock, peer.sock}
+            with peer.sock.makefile("rb") as stream:
+                while (seen := self._read(stream, number)) is not None:
+                    peer.seen = seen
+                    if not self._answer(seen)(peer):
+                        break
+        except OSError:
+            pass  # the client has gone
+        finally:
+            with self._lock:
+                self._sockets -= {sock, peer.sock}
+            if not peer.reset:
+                with contextlib.suppress(OSError):
+                    peer.sock.shutdown(socket.SHUT_RDWR)
+            peer.sock.close()
+
+    def _read(self, stream: Any, connection: int) -> Seen | None:
+        lines = []
+        while (line := stream.readline()) not in {b"\r\n", b""}:
+            lines.append(line.decode("latin-1").rstrip("\r\n"))
+        if not lines:
+            return None
+        method, target, _ = lines[0].split(" ")
+        headers: dict[str, str] = {}
+        for text in lines[1:]:
+            name, _, value = text.partition(":")
+            assert name.lower() not in headers, "a header was sent twice"
+            headers[name.lower()] = value.strip()
+        body = stream.read(int(headers.get("content-length", "0")))
+        path, _, query = target.partition("?")
+        with self._arrived:
+            seen = Seen(
+                len(self.seen), connection, method, path, query, headers, body, time.monotonic()
+            )
+            self.seen.append(seen)
+            self._arrived.notify_all()
+        return seen
+
+    def _answer(self, seen: Seen) -> Sender:
+        with self._lock:
+            key = seen.path if self._scripts.get(seen.path) else ""
+            answers = self._scripts[key] if key else self._default
+            told = self._told[key]
+            self._told[key] += 1
+        if answers:
+            return answers[min(told, len(answers) - 1)]
+        body = self.bodies.get(seen.path)
+        return reply(b"no such object", 404) if body is None else reply(body)

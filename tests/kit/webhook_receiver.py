@@ -1,0 +1,122 @@
+"""A receiver on a real port that writes down what it gets and answers as it is told."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple, Self
+
+from nftsync.sandbox.server import SandboxServer
+from tests.kit.worlds import PATIENCE
+
+SECRET = "s3cret-ключ-🔑"
+CONFIG = "/api/organization/v1/current-organization/webhook-config"
+#: An id that no world has.
+UNKNOWN = "99999999-9999-4999-8999-999999999999"
+
+
+class Received(NamedTuple):
+    """One request: its headers by lower-case name, and its body."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: Receiver
+
+    def do_POST(self) -> None:
+        length = int(self.headers["Content-Length"])
+        body = self.rfile.read(length)
+        if len(body) < length:
+            return  # the sender was killed in the middle of it
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        received = Received(self.path, headers, body)
+        status = self.server.answer(received, self.server.add(received))
+        if self.server.drips:
+            self._drip()
+            return
+        self.send_response(status)
+        if 300 <= status < 400:
+            self.send_header("Location", self.server.url + "/elsewhere")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def _drip(self) -> None:
+        head = b"HTTP/1.1 200 OK\r\n"
+        if self.server.drips == "body":
+            head += b"Content-Length: 10000\r\n\r\n"
+        self.wfile.write(head)
+        while self.server.drips:
+            self.wfile.write(b"a")
+            time.sleep(0.1)
+        self.close_connection = True
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+class Receiver(ThreadingHTTPServer):
+    """Answers 200 unless `answer`, called with what came and its number from 0, says otherwise."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.got: list[Received] = []
+        self.answer: Callable[[Received, int], int] = lambda _received, _number: 200
+        #: "head" or "body": sends the rest of it byte by byte, for ever.
+        self.drips = ""
+        self.url = f"http://127.0.0.1:{self.server_port}/webhooks"
+        self._came = threading.Condition()
+
+    def wait_for(self, count: int) -> list[Received]:
+        """What came, once it is so many or more."""
+        with self._came:
+            assert self._came.wait_for(lambda: len(self.got) >= count, PATIENCE), self.got
+            return list(self.got)
+
+    def add(self, received: Received) -> int:
+        with self._came:
+            self.got.append(received)
+            self._came.notify_all()
+            return len(self.got) - 1
+
+    def handle_error(self, *_: Any) -> None:
+        """The other side was killed, or has had enough."""
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drips = ""
+        self.shutdown()
+        self.server_close()
+
+
+def enable(server: SandboxServer, receiver: Receiver, **fields: object) -> None:
+    """Let nft webhooks go to a receiver."""
+    config = {"url": receiver.url, "enabled": True, "sharedSecret": SECRET, "webhookTypes": ["nft"]}
+    server.sandbox.configure(json.dumps(config | fields).encode())
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Wait for what is sure to come."""
+    for _ in range(3000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never came")
+
+
+def finished(server: SandboxServer) -> list[dict[str, Any]]:
+    """The deliveries once none is pending."""
+    wait_until(lambda: all(each["state"] != "pending" for each in server.sandbox.deliveries()))
+    return server.sandbox.deliveries()

@@ -1,0 +1,297 @@
+"""A lake that is compacted has the same rows in fewer files, wherever the process was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import dask
+import pyarrow as pa
+import pytest
+
+from nftsync import lake as lakes
+from nftsync.errors import InputError, StoreError, SyncRunning
+from nftsync.lake.compacting import compact_lake
+from nftsync.lake.creating import create_tables
+from nftsync.lake.frames import pinned
+from nftsync.lake.ledger import Ledger
+from nftsync.lake.ledger_table import LakeRun
+from nftsync.lake.rows import TABLES, schema_of
+from nftsync.lake.storage import Commit, Lake
+from nftsync.times import now
+from tests.kit.database import Builder, at, wallet_id
+from tests.kit.lake_cluster import Cluster, environment
+from tests.kit.provider import Provider, entry, token
+from tests.lake.lakes import lake_of, write
+
+RUNS, BUCKETS = 4, 2
+MONTH, NONE = timedelta(days=30), timedelta(0)
+#: Kills itself as soon as so many changes of files have been seen.
+KILLED = """
+import os, signal, sys, threading
+from datetime import timedelta
+from nftsync.lake.compacting import compact_lake
+url, least = sys.argv[1], int(sys.argv[2])
+def listed():
+    return {(folder, name) for folder, _, names in os.walk(url) for name in names}
+def watch():
+    known, seen = listed(), 0
+    while seen < least:
+        found = listed()
+        seen += len(found ^ known)
+        known = found
+    os.kill(os.getpid(), signal.SIGKILL)
+threading.Thread(target=watch, daemon=True).start()
+compact_lake(url, timedelta(0), silence=0.2)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _in_this_thread() -> Iterator[None]:
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def add_run(lake: Lake, number: int, ended: str) -> None:
+    """A run that loses some balances, and tells of it in many small files."""
+    ledger = Ledger(lake)
+    run = ledger.begin("", None, 0.0)
+    base = {name: lake.go_back(name, run.start[name]) for name in TABLES}
+    for bucket in range(BUCKETS):
+        commit = Commit(run.run_id, "apply", bucket, run.attempt, base)
+        here = f"bucket = {bucket}"
+        held = list(lake.batches("balances", run.start["balances"], here))
+        lake.replace("balances", [each.slice(min(1, each.num_rows)) for each in held], commit)
+        gone = held[0].slice(0, 1).to_pylist()[0]
+        schema = schema_of("balance_changes")
+        change = {name: gone.get(name) for name in schema.names}
+        change |= {"change_id": 10 * number + bucket, "old_amount": gone["amount"], "baseline": 0}
+        change |= {"new_amount": None, "observed_at": ended, "run_id": number}
+        batch = pa.RecordBatch.from_pylist([change], schema)
+        lake.append("balance_changes", [batch], commit)
+        lake.stage([(bucket, 0, b"read")], commit._replace(base={}))
+    versions = lake.versions()
+    run.versions = {name: versions[name] for name in TABLES}
+    run.status, run.started_at, run.finished_at = "ok", ended, ended
+    run.greatest_change = 10 * number + BUCKETS
+    ledger.save(run)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake of several runs, the first of them long ago."""
+    folder = tmp_path_factory.mktemp("compact")
+    made = Builder(folder / "small.db")
+    for number in range(1, 9):
+        made.wallet(number, label=f"W{number}", synced_at=at(20), status="ok")
+        made.token(number, name=f"N{number}")
+    for number in range(1, 9):
+        for other in range(1, 9):
+            made.balance(number, other, str(2**255 + other))
+    made.insert("sync_runs", kind="sync", status="ok", started_at=at(50), finished_at=at(60))
+    url = lake_of(made.close(), folder / "lake", BUCKETS)
+    for number in range(2, RUNS + 1):
+        add_run(Lake(url), number, at(60 + number) if number < RUNS - 1 else now())
+    return Path(url)
+
+
+@pytest.fixture
+def url(template: Path, tmp_path: Path) -> str:
+    return str(shutil.copytree(template, tmp_path / "lake"))
+
+
+def shown(url: str, run: int | None = None) -> str:
+    """What frames show of a run."""
+    held = lakes.holdings(url, run=run).compute().sort_values(["wallet_id", "token_id"])
+    return held.to_csv() + lakes.changes(url, run=run).compute().sort_values("change_id").to_csv()
+
+
+def rows(url: str, run: int | None = None) -> str:
+    """All that a run pinned, to the character."""
+    what = pinned(url, run)
+    found = {}
+    for name, version in sorted(what.versions.items()):
+        batches = what.lake.batches(name, version, "true")
+        found[name] = sorted(repr(row) for each in batches for row in each.to_pylist())
+    return json.dumps(found)
+
+
+def stored(url: str) -> set[Path]:
+    """The files of rows; of the ledger's, those of the last hour stay."""
+    return set(Path(url).glob("*/*=*/**/*.parquet"))
+
+
+def ended(url: str) -> list[LakeRun]:
+    return Ledger(Lake(url)).runs()
+
+
+def test_kept_runs_are_as_before_and_others_say_so(url: str, command: Callable[..., Any]) -> None:
+    kept = [RUNS - 1, RUNS]
+    before = {run: rows(url, run) for run in kept}
+    frames = shown(url, kept[0])
+    assert len(set(before.values())) == len(kept)
+    size = len(stored(url))
+    said = command("lake", "compact", url)
+    assert said.code == 0, said.said
+    assert said.out.startswith("Compacted ")
+    assert "freed; 2 runs kept (`nftsync lake runs`)" in said.out
+    assert {run: rows(url, run) for run in kept} == before
+    assert shown(url, kept[0]) == frames
+    assert rows(url) == before[RUNS]
+    assert len(stored(url)) < size
+    for run in range(1, RUNS - 1):
+        with pytest.raises(InputError, match=f"compact` has let go of run {run} of .* 3, 4"):
+            lakes.holdings(url, run=run)
+    listed = json.loads(command("lake", "runs", url, "--json").out)
+    assert [row["versions"] is not None for row in listed] == [False] * 2 + [True] * 2
+    assert [row["kind"] for row in listed] == ["sync"] * RUNS
+    assert command("lake", "runs", url).out.count("ok, let go") == 2
+
+
+def lake_files(url: str) -> dict[str, int]:
+    """The files of the last run, and how large they are."""
+    lake, versions = Lake(url), pinned(url).versions
+    found: dict[str, int] = {}
+    for name, version in versions.items():
+        found |= lake.files(name, version)
+    return found
+
+
+def test_each_bucket_is_one_file_and_nothing_else_is_left(
+    url: str, command: Callable[..., Any]
+) -> None:
+    """What died runs wrote goes at once, and what was never part of a table after a day."""
+    lake = Lake(url)
+    commit = Commit(9, "apply", 0, 0, {})
+    lake.append("past_states", [], commit)
+    write(lake, "balances", next_rows(lake), 0, 9)
+    young, old = (Path(url, "balances", "bucket=0", f"{name}.parquet") for name in "ab")
+    for path in (young, old):
+        path.write_text("of a writer that has not ended")
+    os.utime(old, (time.time() - 90_000,) * 2)
+    before = rows(url)
+    said = command("lake", "compact", url, *("--keep", "0s", "--takeover-after", "1s", "--json"))
+    done = json.loads(said.out)
+    assert (done["runs_kept"], done["runs_let_go"]) == ([RUNS], [*range(1, RUNS)])
+    assert rows(url) == before
+    assert (young.exists(), old.exists()) == (True, False)
+    files = [path for path in stored(url) if path != young]
+    known = {str(Path(url, name)) for name in lake_files(url)}
+    assert {str(path) for path in files} == known
+    assert len({path.parent for path in files}) == len(files) == done["files_after"]
+    assert done["files_before"] > done["files_after"]
+    assert done["bytes_freed"] > 0
+
+
+def next_rows(lake: Lake) -> pa.Table:
+    return pa.Table.from_batches(lake.batches("balances", None, "bucket = 0")).slice(2)
+
+
+def test_a_reader_that_opened_what_is_let_go_is_told_in_one_line(url: str) -> None:
+    newest, oldest = lakes.changes(url), lakes.changes(url, run=2)
+    compact_lake(url, NONE, silence=0.2)
+    for frame in (newest, oldest):
+        with pytest.raises(StoreError, match="compact` may have let go of them: open the lake"):
+            frame.compute()
+    assert len(lakes.changes(url).compute())
+
+
+def test_an_interrupted_run_can_be_resumed_afterwards(url: str) -> None:
+    """A run that had read keeps its reads, and begins where the rows are now."""
+    lake, ledger = Lake(url), Ledger(Lake(url))
+    run = ledger.begin("", None, 0.0)
+    commit = Commit(run.run_id, "read", 0, 0, {})
+    lake.stage([(0, 0, b"answers")], commit)
+    write(lake, "balances", next_rows(lake), 0, run.run_id)  # half of what it writes
+    before = rows(url)
+    compact_lake(url, NONE, silence=0.0)
+    again = Ledger(lake).begin("", None, 0.0, resume=True)
+    assert (again.run_id, again.attempt) == (run.run_id, run.attempt + 1)
+    assert again.start == pinned(url).versions
+    assert list(lake.staged(run.run_id, "read")) == [(0, 0, b"answers")]
+    assert lake.has_staged(commit)
+    assert {name: lake.go_back(name, at) for name, at in again.start.items()}
+    assert rows(url) == before
+
+
+def test_of_a_run_and_compacting_one_waits(url: str, command: Callable[..., Any]) -> None:
+    ledger = Ledger(Lake(url))
+    run = ledger.begin_compacting(0.0)
+    with ledger.renewing(run, 0.2), pytest.raises(SyncRunning):
+        Ledger(Lake(url)).begin("", None, 1.0)
+    ledger.end_compacting(run)
+    run = ledger.begin("", None, 0.0)
+    with ledger.renewing(run, 0.2):
+        said = command("lake", "compact", url, "--takeover-after", "1s")
+    assert (said.code, len(said.said.splitlines())) == (75, 1)
+    assert [each.kind for each in ended(url)] == ["sync"] * (RUNS + 1)
+
+
+def test_what_cannot_be_compacted_says_so_in_one_line(
+    tmp_path: Path, command: Callable[..., Any], url: str
+) -> None:
+    create_tables(Lake(str(tmp_path / "new")))
+    Ledger(Lake(str(tmp_path / "new"))).begin("", 1, 0.0)
+    for arguments, code in (
+        ((tmp_path / "none",), 1),
+        ((tmp_path / "new",), 2),
+        ((url, "--keep", "soon"), 2),
+    ):
+        said = command("lake", "compact", *arguments)
+        assert (said.code, len(said.said.splitlines())) == (code, 1), said.said
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_wherever_it_is_killed_the_last_run_is_whole_and_the_next_one_ends(
+    url: str, seed: int
+) -> None:
+    before, size = rows(url), len(stored(url))
+    changes = random.Random(seed).choice(range(1 + 60 * seed, 61 + 60 * seed))
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, url, str(changes)], env=environment(), check=False
+    )
+    assert killed.returncode in {0, -signal.SIGKILL}
+    kept = [run.run_id for run in ended(url) if run.versions is not None]
+    assert rows(url) == before
+    for run in kept:
+        assert rows(url, run)
+    compact_lake(url, NONE, silence=0.3)
+    assert rows(url) == before
+    assert len(stored(url)) < size
+    assert [(run.kind, run.versions is None) for run in ended(url)] == [
+        *[("sync", True)] * (RUNS - 1),
+        ("sync", False),
+    ]
+
+
+def test_what_was_compacted_is_synced_as_any(
+    own_settings: None, url: str, command: Callable[..., Any], cluster: Cluster
+) -> None:
+    compact_lake(url, MONTH, silence=0.2)
+    before = lakes.changes(url).compute()
+    known = len(lakes.holdings(url))
+    with Provider() as provider:
+        for number in range(1, 9):
+            provider.holds(wallet_id(number), entry(token(number), "7"))
+        done = command(
+            *("lake", "sync", url, "--base-url", provider.url, "--allow-removals", "--json"),
+            *("--scheduler", cluster.address),
+        )
+    assert done.code == 0, done.said
+    held = lakes.holdings(url).compute()
+    assert set(held["wallet_id"][held["amount"] == 7]) == {wallet_id(n) for n in range(1, 9)}
+    assert len(held) == known + 8
+    after = lakes.changes(url).compute()
+    assert len(after) > len(before)
+    assert set(before["change_id"]) < set(after["change_id"])

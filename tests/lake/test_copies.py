@@ -1,0 +1,274 @@
+"""A database becomes a lake, and a lake a database: nothing of either is lost on the way."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from nftsync import frames
+from nftsync.lake.ledger import Ledger
+from nftsync.lake.storage import Lake
+from nftsync.store.catalog import TABLES
+from nftsync.store.rules import check_rules
+from nftsync.times import now
+from tests.kit.lake_cluster import Cluster, environment
+from tests.kit.provider import Provider, entry, token, wallet
+from tests.kit.worlds import Outcome, begin_work, mirrored, replayed, under_way
+from tests.versions.make_databases import unpacked
+
+HUGE = str(2**256 - 1)
+
+
+def rows(database: Path, name: str) -> list[tuple[object, ...]]:
+    """All public columns of a table, in an order that is the same in each database."""
+    with closing(sqlite3.connect(database)) as connection:
+        query = TABLES[name].select().split(" ORDER BY ")[0]
+        return sorted(connection.execute(query), key=repr)
+
+
+@pytest.fixture
+def past(tmp_path: Path, own_settings: None, command: Callable[..., object]) -> tuple[Path, str]:
+    """A database with history: what came, changed, left, failed, and is held back."""
+    database = tmp_path / "past.db"
+    with Provider() as provider:
+        file = tmp_path / "wallets.csv"
+        lines = [f"{wallet(n)},Wallet {n},{'east' if n % 2 else 'west'}" for n in range(30)]
+        file.write_text("\n".join(["wallet_id,label,group", *lines]))
+
+        def sync(*more: str) -> None:
+            command("sync", "-d", database, "--base-url", provider.url, "--retries", "1", *more)
+
+        named = {"metadata": {"name": "Tram 1"}, "contractAddress": "0x" + "aB" * 20}
+        for n in range(30):
+            own = (entry(token(5 * n + k), "4", **named) for k in range(5))
+            provider.holds(wallet(n), entry(token(900), HUGE, **named), *own)
+        by_id = {"id": token(0), "blockchainTokenId": "7", **named}
+        provider.bodies[f"/v1/tokens/{token(0)}"] = json.dumps(by_id).encode()
+        sync("--wallets-file", str(file), "--tokens")
+        provider.holds(wallet(1), entry(token(900), "1", metadata={"name": "Renamed"}))
+        provider.holds(wallet(2), entry(token(5), "4", **named), another="field")
+        provider.holds(wallet(3), entry(token(15), "9", metadata={"name": "Tram 2"}))
+        sync()
+        for n in range(10, 30):
+            provider.holds(wallet(n))
+        sync()
+    return database, str(tmp_path / "lake")
+
+
+def test_a_database_comes_back_from_a_lake_as_it_was(
+    past: tuple[Path, str], tmp_path: Path, command: Callable[..., object]
+) -> None:
+    database, lake = past
+    back = tmp_path / "back.db"
+    assert command("lake", "import", database, lake, "--buckets", "3").code == 0
+    assert "let go" not in command("lake", "runs", lake).out, "a database's runs pinned nothing"
+    assert command("lake", "export", lake, back).code == 0
+    for name in TABLES:
+        assert rows(back, name) == rows(database, name), name
+    for name in ("balance_changes", "token_changes", "sync_runs"):
+        assert rows(back, name), f"the past has no {name}"
+    assert [rule for rule in check_rules(back, now()) if rule.broken] == []
+    held = [
+        sorted(json.loads(command("removals", "-d", each, "--json").out), key=repr)
+        for each in (database, back)
+    ]
+    assert held[0] == held[1] != []
+    moment = str(rows(database, "sync_runs")[1][4])
+    for as_of in (None, moment):
+        old, new = (
+            frames.holdings(each, as_of=as_of, amounts="exact").sort_values(
+                ["wallet_id", "token_id"], ignore_index=True
+            )
+            for each in (database, back)
+        )
+        pd.testing.assert_frame_equal(pd.DataFrame(old), pd.DataFrame(new))
+
+
+def test_a_lake_that_was_imported_is_synced_as_any(
+    past: tuple[Path, str],
+    tmp_path: Path,
+    command: Callable[..., object],
+    cluster: Cluster,
+) -> None:
+    database, lake = past
+    assert command("lake", "import", database, lake, "--buckets", "3").code == 0
+    with Provider() as provider:
+        for n in range(30):
+            provider.holds(wallet(n), entry(token(900), "7"), entry(token(5 * n), "4"))
+        done = command(
+            *("lake", "sync", lake, "--base-url", provider.url, "--allow-removals", "--json"),
+            *("--scheduler", cluster.address),
+        )
+    assert done.code == 0, done.said
+    back = tmp_path / "back.db"
+    assert command("lake", "export", lake, back).code == 0
+    assert mirrored(back) == replayed(back)
+    assert {(row[0], row[1]): row[2] for row in rows(back, "balances")} == {
+        (wallet(n), token(t)): amount for n in range(30) for t, amount in ((900, "7"), (5 * n, "4"))
+    }
+    assert [rule for rule in check_rules(back, now()) if rule.broken] == []
+    numbers = [row[0] for row in sorted(rows(back, "balance_changes"))]
+    assert len(set(numbers)) == len(numbers)
+    assert set(rows(database, "balance_changes")) < set(rows(back, "balance_changes"))
+
+
+IMPORTED_IN_PART = """
+import os, signal, sys, threading
+from pathlib import Path
+from nftsync.lake.copies import import_database
+database, lake, number = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+def watch():
+    while not list(lake.glob("known_tokens/bucket=*")):
+        pass
+    os.kill(os.getpid(), number)
+threading.Thread(target=watch, daemon=True).start()
+import_database(database, str(lake), buckets=3)
+"""
+
+
+def import_in_part(database: Path, lake: str, number: int) -> None:
+    """Begin to import, and end of a signal."""
+    ended = subprocess.run(
+        [sys.executable, "-c", IMPORTED_IN_PART, database, lake, str(number)],
+        env=environment(),
+        check=False,
+        stderr=subprocess.DEVNULL,
+    )
+    assert ended.returncode == -number
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_what_an_import_that_was_cut_off_left_is_no_part_of_the_next(
+    past: tuple[Path, str], tmp_path: Path, command: Callable[..., object], number: int
+) -> None:
+    database, lake = past
+    import_in_part(database, lake, number)
+    back = tmp_path / "back.db"
+    none = command("lake", "export", lake, back)
+    assert (none.code, "no run that finished" in none.said) == (2, True)
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE wallets SET label = 'Other', wallet_group = 'other'")
+        connection.execute("UPDATE tokens SET description = 'Other'")
+    again = command("lake", "import", database, lake, "--takeover-after", "1s")
+    assert again.code == 0, again.said
+    assert command("lake", "export", lake, back).code == 0
+    for name in TABLES:
+        assert rows(back, name) == rows(database, name), name
+
+
+def test_an_import_keeps_others_away(
+    past: tuple[Path, str], command: Callable[..., object]
+) -> None:
+    database, lake = past
+    ledger = Ledger(Lake(lake))
+    run = ledger.begin_import([], 3, 0.0)
+    with ledger.renewing(run, 0.4):
+        for words in (
+            ("import", database, lake),
+            ("sync", lake, "--base-url", "http://127.0.0.1:9", "--workers", "1"),
+        ):
+            said = command("lake", *words, "--takeover-after", "1s")
+            assert (said.code, len(said.said.splitlines())) == (75, 1), said.said
+
+
+def test_a_token_emptied_by_its_id_comes_along_and_a_sync_goes_on(
+    tmp_path: Path,
+    own_settings: None,
+    command: Callable[..., Outcome],
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is emptied is held for review, under no wallet."""
+    monkeypatch.setenv("NFTSYNC_REMOVAL_LIMIT", "0")
+    monkeypatch.setenv("NFTSYNC_REMOVAL_ROWS", "2")
+    database, lake = tmp_path / "emptied.db", str(tmp_path / "lake")
+    with Provider() as provider:
+        (tmp_path / "wallets.txt").write_text("\n".join(wallet(n) for n in range(8)))
+
+        def sync() -> None:
+            file = tmp_path / "wallets.txt"
+            command(
+                "sync",
+                "-d",
+                database,
+                "--base-url",
+                provider.url,
+                "--tokens",
+                "--wallets-file",
+                file,
+            )
+
+        for n in range(8):
+            named = {"id": token(n), "metadata": {"name": f"Tram {n}"}}
+            provider.holds(wallet(n), entry(token(n), "1", metadata={"name": f"Tram {n}"}))
+            provider.bodies[f"/v1/tokens/{token(n)}"] = json.dumps(named).encode()
+        sync()
+        for n in range(8):
+            provider.bodies[f"/v1/tokens/{token(n)}"] = json.dumps(
+                {"id": token(n), "metadata": {}}
+            ).encode()
+        sync()
+        with closing(sqlite3.connect(database)) as connection:
+            assert connection.execute(
+                "SELECT count(*) FROM removal_rows WHERE held AND wallet_no = 0"
+            ).fetchone() == (8,)
+        assert command("lake", "import", database, lake, "--buckets", "16").code == 0
+        done = command(
+            *("lake", "sync", lake, "--base-url", provider.url, "--json"),
+            *("--scheduler", cluster.address),
+        )
+    assert done.code == 0, done.said
+    back = tmp_path / "back.db"
+    assert command("lake", "export", lake, back).code == 0
+    assert rows(back, "tokens") == rows(database, "tokens")
+
+
+def test_in_a_lake_s_database_nothing_is_under_way(
+    past: tuple[Path, str], tmp_path: Path, command: Callable[..., Outcome]
+) -> None:
+    database, lake = past
+    begin_work(database, wallet(1))
+    assert command("lake", "import", database, lake, "--buckets", "3").code == 0
+    back = tmp_path / "back.db"
+    assert command("lake", "export", lake, back).code == 0
+    assert under_way(back) == [("leases", 0), ("webhooks", 0), ("runs", 0)]
+    proved = command("verify", "--sample", 0, "-d", back)
+    assert (proved.code, proved.out[:4]) == (0, "All "), proved.said
+
+
+def test_a_database_of_an_earlier_version_becomes_a_lake_and_stays_as_it_is(
+    tmp_path: Path, own_settings: None, command: Callable[..., Outcome]
+) -> None:
+    database, lake = unpacked("0.4.0", tmp_path / "earlier" / "earlier.db"), tmp_path / "lake"
+    before = database.read_bytes()
+    done = command("lake", "import", database, lake, "--buckets", "3")
+    assert (done.code, "earlier version" in done.err) == (0, True)
+    assert database.read_bytes() == before
+    assert [path.name for path in database.parent.iterdir()] == [database.name]
+    assert command("lake", "export", lake, tmp_path / "back.db").code == 0
+    assert mirrored(tmp_path / "back.db") == mirrored(database)
+
+
+def test_a_lake_with_runs_of_its_own_and_a_file_that_is_there_are_left_alone(
+    past: tuple[Path, str], tmp_path: Path, command: Callable[..., object]
+) -> None:
+    database, lake = past
+    assert command("lake", "import", database, lake).code == 0
+    again = command("lake", "import", database, lake)
+    assert (again.code, "has runs already" in again.said) == (2, True)
+    there = tmp_path / "there.db"
+    there.write_text("mine")
+    refused = command("lake", "export", lake, there)
+    assert (refused.code, there.read_text()) == (2, "mine")
+    missing = command("lake", "import", tmp_path / "none.db", str(tmp_path / "other"))
+    assert (missing.code, "none.db" in missing.said) == (1, True)
+    assert not (tmp_path / "none.db").exists()

@@ -1,0 +1,210 @@
+"""Damaged files of a lake: one line says so, and the next sync repairs what counts for nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from nftsync.lake.ledger import Ledger
+from nftsync.lake.storage import Commit, Lake
+from tests.kit.lake_cluster import Cluster, check_lake, held, staged
+from tests.kit.provider import Provider, entry, token, wallet
+from tests.kit.worlds import Outcome
+
+WALLETS = [wallet(number) for number in range(6)]
+Sync = Callable[..., Outcome]
+Damage = Callable[[Path], object]
+
+
+@pytest.fixture(autouse=True)
+def _alone(own_settings: None) -> None:
+    """No settings of this machine."""
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with Provider() as running:
+        for number, each in enumerate(WALLETS):
+            running.holds(each, entry(token(number), "1"))
+        yield running
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def sync(lake: Path, provider: Provider, cluster: Cluster, command: Callable[..., Outcome]) -> Sync:
+    def run(*more: object) -> Outcome:
+        (lake.parent / "wallets.txt").write_text("\n".join(WALLETS))
+        where = ("--base-url", provider.url, "--scheduler", cluster.address)
+        file = ("--wallets-file", lake.parent / "wallets.txt")
+        new = () if lake.exists() else ("--buckets", 2)
+        return command("lake", "sync", lake, *where, *file, *new, "--takeover-after", "1s", *more)
+
+    return run
+
+
+def newest(lake: Path, table: str = "runs") -> Path:
+    """The newest entry of a table's log."""
+    return max((lake / table / "_delta_log").glob("*.json"))
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def zeroed(path: Path) -> None:
+    path.write_bytes(b"\0" * path.stat().st_size)
+
+
+def less_a_line(path: Path) -> None:
+    path.write_bytes(path.read_bytes().rstrip(b"\n").rpartition(b"\n")[0])
+
+
+def without_rows(path: Path) -> None:
+    """The file of rows that the entry names is gone."""
+    actions = [json.loads(line) for line in path.read_text().splitlines()]
+    (name,) = (action["add"]["path"] for action in actions if "add" in action)
+    (path.parents[1] / name).unlink()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [cut, emptied, zeroed, less_a_line, without_rows, Path.unlink],
+    ids=lambda x: x.__name__,
+)
+def test_a_damaged_newest_entry_of_the_ledger_is_reported_and_repaired(
+    lake: Path,
+    sync: Sync,
+    command: Callable[..., Outcome],
+    damage: Damage,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for _ in range(2):
+        # Without renewals in between, which would let Delta write a checkpoint beside the entry.
+        assert sync("--takeover-after", "1h").code == 0
+    damage(newest(lake))
+    gone = damage is Path.unlink  # nothing is left that could be damaged
+    status = command("lake", "status", lake, "--json")
+    assert (status.code, status.json["run"]) == (0 if gone else 1, 1)
+    assert (status.json["problem"] is None) == gone
+    assert ("is damaged" in caplog.text) != gone
+    assert len(held(lake)) == len(WALLETS)
+    outcome = sync("--json")
+    assert (outcome.code, outcome.json["run_id"]) == (0, 3), outcome.err
+    assert ("it is set aside" in caplog.text) != gone
+    assert held(lake) == {(each, token(n)): "1" for n, each in enumerate(WALLETS)}
+    check_lake(lake)
+    assert command("lake", "status", lake).code == 0
+    assert [run.status for run in Ledger(Lake(str(lake))).runs()][-1] == "ok"
+
+
+def test_a_run_id_that_was_handed_over_with_is_never_given_again(lake: Path, sync: Sync) -> None:
+    assert sync().code == 0
+    Lake(str(lake)).stage([(0, 0, b"reads")], Commit(7, "read", 0, 0, {}))
+    outcome = sync("--json")
+    assert (outcome.code, outcome.json["run_id"]) == (0, 8)
+    assert staged(lake, 7) == 0
+
+
+def test_damage_after_what_is_pinned_is_repaired(lake: Path, sync: Sync) -> None:
+    """What a run wrote before a power cut, and never pinned."""
+    assert sync().code == 0
+    for number, name in enumerate(("balances", "wallets", "staged")):
+        last = newest(lake, name)
+        after = last.with_name(f"{int(last.stem) + 1:020}.json")
+        (cut, emptied, zeroed)[number](Path(shutil.copy(last, after)))
+        last.with_name(f"{int(last.stem) + 1:020}.checkpoint.parquet").write_bytes(b"PAR1")
+        last.with_name("_last_checkpoint").write_bytes(b"\0" * 60)
+    outcome = sync()
+    assert outcome.code == 0, outcome.err
+    assert len(held(lake)) == len(WALLETS)
+    check_lake(lake)
+
+
+def test_a_lake_whose_creation_was_cut_off_is_created(lake: Path, sync: Sync) -> None:
+    for name in ("balances", "runs"):
+        log = lake / name / "_delta_log"
+        log.mkdir(parents=True)
+        (log / f"{0:020}.json").write_bytes(b'{"protocol":{"minRead')
+    assert sync("--buckets", 2).code == 0
+    assert len(held(lake)) == len(WALLETS)
+    check_lake(lake)
+
+
+def test_damage_of_what_is_pinned_is_one_line(
+    lake: Path, sync: Sync, command: Callable[..., Outcome]
+) -> None:
+    assert sync().code == 0
+    cut(newest(lake, "balances"))
+    for words in (("status",), ("compact",), ("export", lake.parent / "copy.db")):
+        outcome = command("lake", words[0], lake, *words[1:])
+        assert (outcome.code, outcome.err.count("\n")) == (1, 1), outcome.said
+        assert "damaged" in outcome.err
+        assert len(outcome.err) < 600
+    assert sync().code == 1
+
+
+def test_damage_of_a_whole_ledger_is_one_line(
+    lake: Path, sync: Sync, command: Callable[..., Outcome]
+) -> None:
+    assert sync().code == 0
+    for file in (lake / "runs").glob("*.parquet"):
+        cut(file)
+    for outcome in (command("lake", "status", lake), sync()):
+        assert (outcome.code, outcome.err.count("\n")) == (1, 1), outcome.said
+        assert len(outcome.err) < 600
+
+
+def unsafe(lake: Path) -> list[Path]:
+    """What others than the owner may read or write of a lake's own."""
+    return [path for path in lake.rglob("*") if path.stat().st_mode & 0o077]
+
+
+def test_what_a_sync_creates_is_its_owners_alone(
+    lake: Path, provider: Provider, command: Callable[..., Outcome]
+) -> None:
+    lake.mkdir(mode=0o755)
+    lake.chmod(0o755)
+    (lake.parent / "wallets.txt").write_text("\n".join(WALLETS))
+    words = ("--base-url", provider.url, "--wallets-file", lake.parent / "wallets.txt")
+    before = os.umask(0)
+    try:
+        outcome = command("lake", "sync", lake, *words, "--workers", 1, "--buckets", 2)
+        assert os.umask(0) == 0
+    finally:
+        os.umask(before)
+    assert outcome.code == 0, outcome.err
+    assert lake.stat().st_mode & 0o777 == 0o755  # it is the user's
+    assert len(list(lake.rglob("*.parquet"))) > 5
+    assert not unsafe(lake)
+
+
+def test_workers_of_another_umask_write_where_only_the_owner_may_look(
+    lake: Path, sync: Sync
+) -> None:
+    assert sync().code == 0
+    assert not [path for path in lake.iterdir() if path.stat().st_mode & 0o077]
+
+
+def test_a_ledger_of_an_earlier_version_gets_the_columns_it_lacks(lake: Path, sync: Sync) -> None:
+    assert sync().code == 0
+    table = DeltaTable(str(lake / "runs"))
+    rows = pa.table(table.scan()).drop_columns(["provider", "approved_at"])
+    write_deltalake(table, rows, mode="overwrite", schema_mode="overwrite")
+    outcome = sync("--json")
+    assert (outcome.code, outcome.json["run_id"]) == (0, 2), outcome.err
+    assert Ledger(Lake(str(lake))).finished().provider

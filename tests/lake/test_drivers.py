@@ -1,0 +1,290 @@
+"""Several drivers of one lake, and workers of drivers that are gone: one of them counts."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+import nftsync.lake.driver
+from nftsync.errors import SyncRunning
+from nftsync.lake.creating import create_tables
+from nftsync.lake.ledger import Ledger
+from nftsync.lake.order import Order
+from nftsync.lake.reading import read_bucket, reads_of
+from nftsync.lake.rows import TABLES, bucket_of, schema_of
+from nftsync.lake.storage import Commit, Lake
+from nftsync.provider.client import ClientConfig
+from nftsync.provider.give_up import GiveUpRule
+from tests.kit.lake_cluster import (
+    Cluster,
+    check_lake,
+    cluster_of,
+    driver,
+    held,
+    staged,
+    versions,
+    wait_until,
+)
+from tests.kit.provider import Provider, balances, entry, reply, token, wallet
+from tests.kit.worlds import PATIENCE, Outcome
+
+BUCKETS = 4
+WALLETS = [wallet(number) for number in range(40)]
+#: It is read in the last bucket, after all others of that.
+SLOW = next(each for each in reversed(WALLETS) if bucket_of(each, BUCKETS) == BUCKETS - 1)
+SLOW_PATH = f"/v1/wallets/{SLOW}/nft-balances"
+Start = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _alone(own_settings: None) -> None:
+    """No settings of this machine."""
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with Provider() as running:
+        for number, each in enumerate(WALLETS):
+            running.holds(each, entry(token(number), str(number)))
+        yield running
+
+
+@pytest.fixture
+def arguments(lake: Path, provider: Provider, cluster: Cluster) -> list[object]:
+    file = lake.parent / "wallets.txt"
+    file.write_text("\n".join(WALLETS))
+    where = ("--base-url", provider.url, "--scheduler", cluster.address)
+    return [lake, *where, "--wallets-file", file, "--takeover-after", "2s", "--buckets", BUCKETS]
+
+
+def all_held() -> dict[tuple[str, str], str]:
+    return {(each, token(number)): str(number) for number, each in enumerate(WALLETS)}
+
+
+def waits_for(event: threading.Event) -> Callable[[Any], bool]:
+    def answer(peer: Any) -> bool:
+        assert event.wait(PATIENCE)
+        return reply(peer_body)(peer)
+
+    peer_body = balances(entry(token(WALLETS.index(SLOW)), str(WALLETS.index(SLOW))))
+    return answer
+
+
+def test_of_two_drivers_one_begins_and_the_other_says_so(
+    provider: Provider, arguments: list[object], tmp_path: Path, lake: Path
+) -> None:
+    go = threading.Event()
+    provider.on(SLOW_PATH, waits_for(go))
+    drivers = [driver(*arguments, folder=tmp_path) for _ in range(2)]
+    wait_until(lambda: any(each.poll() is not None for each in drivers))
+    go.set()
+    ended = {each.wait(PATIENCE): each.communicate() for each in drivers}
+    assert sorted(ended) == [0, 75], ended
+    assert "another driver" in ended[75][1]
+    assert ended[75][1].count("\n") == 1
+    assert len(Ledger(Lake(str(lake))).runs()) == 1
+    assert held(lake) == all_held()
+
+
+class Meanwhile(Lake):
+    """A lake on which another driver begins while one is about to."""
+
+    calls = 0
+
+    def create(self, name: str, *more: Any) -> Any:
+        table = super().create(name, *more)
+        self.calls += 1
+        if self.calls == 2:
+            Ledger(Lake(self.url)).begin("", 4, 60.0)
+        return table
+
+
+def test_of_two_that_begin_the_first_run_of_a_lake_one_is_refused(lake: Path) -> None:
+    with pytest.raises(SyncRunning):
+        Ledger(Meanwhile(str(lake))).begin("", 4, 60.0)
+    assert len(Ledger(Lake(str(lake))).runs()) == 1
+
+
+def test_a_ledger_that_cannot_be_read_for_a_moment_is_renewed_again(lake: Path) -> None:
+    ledger = Ledger(Lake(str(lake)))
+    run = ledger.begin("", 4, 0.0)
+
+    def beat() -> int:
+        return Ledger(Lake(str(lake))).runs()[-1].beat
+
+    with ledger.renewing(run, 0.2) as lost:
+        aside = [(file, file.with_suffix(".aside")) for file in (lake / "runs").glob("*.parquet")]
+        for file, other in aside:
+            file.rename(other)
+        time.sleep(0.5)
+        for file, other in aside:
+            other.rename(file)
+        before = beat()
+        wait_until(lambda: beat() > before)
+        assert not lost.is_set()
+
+
+def test_resume_takes_over_a_run_whose_driver_is_silent(
+    provider: Provider,
+    arguments: list[object],
+    command: Callable[..., Outcome],
+    tmp_path: Path,
+    lake: Path,
+) -> None:
+    go = threading.Event()
+    provider.on(SLOW_PATH, waits_for(go))
+    first = driver(*arguments, folder=tmp_path)
+    wait_until(lambda: provider.requests(SLOW_PATH) and staged(lake) == BUCKETS - 1)
+    first.send_signal(signal.SIGSTOP)
+    go.set()
+    asked = len(provider.requests())
+    outcome = command("lake", "sync", *arguments, "--resume", "--json")
+    assert outcome.code == 0, outcome.err
+    assert (outcome.json["run_id"], outcome.json["wallets"]["ok"]) == (1, len(WALLETS))
+    before = [each for each in WALLETS if bucket_of(each, BUCKETS) != BUCKETS - 1]
+    # The workers of the first driver go on, so the last bucket may be theirs, too.
+    assert outcome.json["resumed"]["wallets"] in {len(before), len(WALLETS)}
+    again = {seen.path.split("/")[3] for seen in provider.requests()[asked:]}
+    assert {bucket_of(each, BUCKETS) for each in again} <= {BUCKETS - 1}
+    before = versions(lake)
+    first.send_signal(signal.SIGCONT)
+    _, err = first.communicate(timeout=PATIENCE)
+    assert (first.returncode, err.count("\n")) == (75, 1), err
+    assert "taken over" in err
+    assert versions(lake) == before
+    assert held(lake) == all_held()
+    check_lake(lake)
+    assert command("lake", "sync", *arguments[:-2], "--json").json["balances"]["added"] == 0
+
+
+def test_workers_that_dask_pauses_for_want_of_memory_are_told_of(
+    arguments: list[object], tmp_path: Path, lake: Path
+) -> None:
+    with cluster_of(tmp_path, 0) as own:
+        own.workers.append(own.start_worker("--memory-limit", "64MiB"))
+        with driver(*arguments, "--scheduler", own.address, folder=tmp_path) as waiting:
+            assert waiting.stderr is not None
+            assert waiting.stderr.readline().startswith("Dask has paused all workers")
+            own.workers.append(own.start_worker())
+            own.workers[0].kill()  # what it was given is another's
+            _, err = waiting.communicate(timeout=PATIENCE)
+    assert (waiting.returncode, err) == (0, "")
+    assert held(lake) == all_held()
+
+
+def test_a_run_whose_scheduler_has_gone_can_be_resumed(
+    provider: Provider,
+    arguments: list[object],
+    command: Callable[..., Outcome],
+    tmp_path: Path,
+    lake: Path,
+) -> None:
+    go = threading.Event()
+    provider.on(SLOW_PATH, waits_for(go))
+    with cluster_of(tmp_path, 0) as own:
+        first = driver(*arguments, "--scheduler", own.address, folder=tmp_path)
+        assert first.stderr is not None
+        assert first.stderr.readline() == "The Dask scheduler has no workers: waiting for one.\n"
+        own.workers.append(own.start_worker())
+        wait_until(lambda: provider.requests(SLOW_PATH) and staged(lake) == BUCKETS - 1)
+        own.scheduler.kill()
+        _, err = first.communicate(timeout=PATIENCE)
+    assert (first.returncode, err.count("\n")) == (1, 1), err
+    assert "the Dask scheduler has gone" in err
+    go.set()
+    asked = len(provider.requests())
+    assert command("lake", "sync", *arguments, "--resume").code == 0
+    again = {seen.path.split("/")[3] for seen in provider.requests()[asked:]}
+    assert {bucket_of(each, BUCKETS) for each in again} <= {BUCKETS - 1}
+    assert held(lake) == all_held()
+
+
+def test_drivers_of_two_lakes_share_a_cluster(
+    provider: Provider,
+    arguments: list[object],
+    command: Callable[..., Outcome],
+    tmp_path: Path,
+    lake: Path,
+) -> None:
+    go = threading.Event()
+    provider.on(SLOW_PATH, waits_for(go), reply(balances()))
+    first = driver(*arguments, folder=tmp_path)
+    wait_until(lambda: provider.requests(SLOW_PATH))
+    other = tmp_path / "other"
+    assert command("lake", "sync", other, *arguments[1:], "--json").code == 0
+    go.set()
+    _, err = first.communicate(timeout=PATIENCE)
+    assert first.returncode == 0, err
+    assert held(lake) == all_held()
+
+
+def test_what_a_late_worker_writes_meanwhile_is_not_pinned(
+    provider: Provider,
+    arguments: list[object],
+    command: Callable[..., Outcome],
+    lake: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert command("lake", "sync", *arguments).code == 0
+    base = versions(lake)
+    late = [Commit(7, "apply", 1, 0, base)]  # of a run that somebody dropped
+
+    def name_contracts(*given: Any) -> None:
+        while late:  # where this run has nothing to write, nobody refuses it
+            empty = pa.RecordBatch.from_pylist([], schema_of("balances"))
+            Lake(str(lake)).replace("balances", [empty], late.pop())
+        true(*given)
+
+    true = nftsync.lake.driver.name_contracts
+    monkeypatch.setattr(nftsync.lake.driver, "name_contracts", name_contracts)
+    (lake.parent / "collections.csv").write_text("contract_address,name\n")
+    monkeypatch.setenv("NFTSYNC_COLLECTIONS_FILE", str(lake.parent / "collections.csv"))
+    outcome = command("lake", "sync", *arguments, "--json")
+    assert (outcome.code, not late) == (0, True), outcome.err
+    assert held(lake) == all_held()
+    check_lake(lake)
+    assert Ledger(Lake(str(lake))).finished().attempt == 1
+
+
+def test_a_bucket_that_two_workers_read_is_reported_by_what_is_kept(
+    provider: Provider, lake: Path
+) -> None:
+    tables = Lake(str(lake))
+    create_tables(tables)
+    order = Order(
+        url=str(lake),
+        run_id=1,
+        buckets=1,
+        planned=True,
+        start=dict.fromkeys(TABLES, 0),
+        greatest_ticket=0,
+        config=ClientConfig(base_url=provider.url),
+    )
+    lines = msgspec.msgpack.encode([(WALLETS[1], None, None)])
+    tables.stage([(0, 0, lines)], order.commit("plan", 0))
+    reports = []
+
+    def meanwhile(peer: Any) -> bool:
+        reports.append(read_bucket(order, 0, None, threading.Event(), GiveUpRule()))
+        return reply(balances())(peer)
+
+    path = f"/v1/wallets/{WALLETS[1]}/nft-balances"
+    many = balances(*(entry(token(number)) for number in range(9)))
+    provider.on(path, meanwhile, reply(many))
+    reports.append(read_bucket(order, 0, None, threading.Event(), GiveUpRule()))
+    assert reports[0] == reports[1]
+    (batch,) = reads_of(order, 0)
+    assert reports[1].changes >= len(getattr(batch[0], "entries", ())) == 9

@@ -1,0 +1,300 @@
+"""A lake as Dask DataFrames, and what is measured of them, equal a database's frames."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import dask
+import duckdb
+import pandas as pd
+import polars as pl
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable
+from distributed import Client, LocalCluster
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pandas.testing import assert_frame_equal
+
+from nftsync import frames, lake
+from nftsync.cli import nftsync
+from nftsync.errors import InputError, NftsyncWarning, StoreError
+from tests.kit.database import Builder, at, wallet_id
+from tests.kit.held_frames import CONTRACTS
+from tests.kit.histories import READS, Histories, Read, moment
+from tests.kit.lake_cluster import Cluster
+from tests.lake.lakes import lake_of, one_file
+
+GREATEST = 2**256 - 1
+_MANY = settings(
+    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.fixture(autouse=True)
+def _in_this_thread() -> Iterator[None]:
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def in_order(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
+    return frame.sort_values(list(names), ignore_index=True)
+
+
+def build(path: Path) -> Path:
+    """Wallets of several buckets that share tokens, and all that is unusual about them."""
+    made = Builder(path)
+    for number in range(1, 9):
+        made.wallet(number, seen=number, label=f"W{number}", synced_at=at(20 + number), status="ok")
+    made.wallet(9, status="failed", error="HTTP 500", synced_at=at(3))
+    made.wallet(10, seen=4)
+    made.wallet(11, tracked=0, synced_at=at(0), status="ok")
+    made.token(0, contract_address=None)
+    for number, contract in enumerate(CONTRACTS, start=1):
+        made.token(number, seen=number % 3, contract_address=contract, name=f"N{number}")
+    for number in range(1, 9):
+        for token in range(number, number + 6):
+            amount = str(GREATEST) if token == 3 else ["1", "0", "1.5", "", "7"][token % 5]
+            made.balance(number, token % (len(CONTRACTS) + 1), amount)
+    made.insert(
+        "contracts",
+        contract="0x" + "cd" * 20,
+        contract_address="0x" + "cd" * 20,
+        given_name="The <b>Named</b>",
+        names_seen="{}",
+    )
+    made.insert(
+        "sync_runs", kind="sync", status="ok", started_at=at(50), finished_at=at(60), wallets_ok=0
+    )
+    return made.close()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("lakes")
+    return lake_of(build(folder / "small.db"), folder / "lake")
+
+
+@pytest.fixture(scope="module")
+def file(made: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return one_file(made, tmp_path_factory.mktemp("one") / "one.db")
+
+
+def test_holdings_are_those_of_a_database(made: str, file: Path) -> None:
+    """Row for row and kind for kind, whatever part a row is in; few columns are as whole."""
+    found = lake.holdings(made)
+    known = frames.holdings(file, amounts="exact")
+    assert found.npartitions == 3
+    assert_frame_equal(found._meta, known.iloc[:0])
+    rows = found.compute()
+    assert_frame_equal(
+        in_order(rows, "wallet_id", "token_id"), in_order(known, "wallet_id", "token_id")
+    )
+    assert set(rows["amount"].dropna()) == {0, 1, 7, GREATEST}
+    few = found[["amount", "wallet_id"]].compute()
+    assert_frame_equal(few, rows[["amount", "wallet_id"]])
+    kinds = {str(each.dtypes.to_dict()) for each in dask.compute(*found.to_delayed())}
+    assert kinds == {str(known.dtypes.to_dict())}
+
+
+def test_tokens_are_those_of_a_database(made: str, file: Path) -> None:
+    """Each token once."""
+    found, known = lake.tokens(made), frames.tokens(file)
+    assert_frame_equal(found._meta, known.iloc[:0])
+    assert_frame_equal(found.compute().reset_index(drop=True), known)
+
+
+@_MANY
+@given(
+    reads=READS,
+    past=st.integers(-1, 12),
+    buckets=st.integers(1, 3),
+)
+def test_the_past_is_that_of_a_database(
+    tmp_path_factory: pytest.TempPathFactory, reads: list[Read], past: int, buckets: int
+) -> None:
+    """Holdings, tokens and changes as of any time, of any history."""
+    folder = tmp_path_factory.mktemp("past")
+    histories = Histories(folder)
+    histories.play(reads)
+    url = lake_of(histories.path, folder / "lake", buckets)
+    as_of, path = moment(past), histories.path
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NftsyncWarning)  # of a time before the first read
+        known = frames.holdings(path, as_of=as_of, amounts="exact")
+    found = lake.holdings(url, as_of=as_of)
+    assert_frame_equal(found._meta, known.iloc[:0])
+    assert_frame_equal(
+        in_order(found.compute(), "wallet_id", "token_id"),
+        in_order(known, "wallet_id", "token_id"),
+    )
+    assert_frame_equal(
+        in_order(lake.tokens(url, as_of).compute(), "token_id"),
+        in_order(frames.tokens(path, as_of), "token_id"),
+    )
+    assert_frame_equal(
+        in_order(lake.changes(url, since=as_of).compute(), "change_id"),
+        in_order(frames.changes(path, as_of, amounts="exact"), "change_id"),
+    )
+    assert_frame_equal(
+        in_order(lake.changes(url).compute(), "change_id"),
+        in_order(frames.changes(path, amounts="exact"), "change_id"),
+    )
+
+
+@pytest.mark.parametrize("by", ["contract_address", "contract", "wallet_id", "edition_id"])
+def test_concentration_is_that_of_the_rows(made: str, by: str) -> None:
+    """By any column, with contracts in any spelling and amounts past 64 bits."""
+    rows = lake.holdings(made).compute()
+    for exclude in ((), (wallet_id(1), "w2")):
+        known = frames.concentration(rows, by, exclude=exclude)
+        assert_frame_equal(lake.concentration(made, by, exclude), known)
+
+
+def test_concentration_does_not_ask_which_part_a_row_is_in(made: str) -> None:
+    """Rows of a wallet are counted together, whatever a user has done to the frame."""
+    other = lake.holdings(made).shuffle("blockchain_token_id")
+    known = frames.concentration(lake.holdings(made).compute(), "name")
+    assert set(lake.concentration(other, "name")["holders"]) == set(known["holders"])
+
+
+def test_concentration_is_that_of_a_database(made: str, file: Path) -> None:
+    """Which is read in one piece."""
+    known = frames.concentration(file, "contract")
+    assert_frame_equal(lake.concentration(made, "contract"), known)
+
+
+def test_a_frame_that_is_cut_down_is_measured_as_it_is(made: str) -> None:
+    """What users leave out does not count, and small amounts are 64-bit integers again."""
+    held = lake.holdings(made)
+    some = held[held["amount"].map(lambda x: x == 7, meta=("amount", bool))]
+    known = frames.concentration(some.compute())
+    assert str(known["amount"].dtype) == "Int64"
+    assert_frame_equal(lake.concentration(some), known)
+    assert_frame_equal(lake.overlap(some), frames.overlap(some.compute()))
+
+
+def test_overlap_is_that_of_the_rows(made: str) -> None:
+    """Also where the rows of a wallet lie in several parts."""
+    held = lake.holdings(made)
+    rows = held.compute()
+    assert_frame_equal(lake.overlap(made), frames.overlap(rows))
+    assert_frame_equal(lake.overlap(held), frames.overlap(rows))
+    assert_frame_equal(lake.overlap(made, "W3"), frames.overlap(rows, exclude="W3"))
+
+
+def test_a_cluster_measures_the_same(made: str) -> None:
+    """Whose workers send each other rows in another way."""
+    rows = lake.holdings(made).compute()
+    with (
+        dask.config.set(scheduler=None),
+        LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster),
+    ):
+        assert_frame_equal(lake.concentration(made), frames.concentration(rows))
+        assert_frame_equal(lake.overlap(lake.holdings(made)), frames.overlap(rows))
+
+
+def test_a_lake_named_from_here_is_found_by_workers_in_another_folder(
+    made: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = len(lake.holdings(made))
+    monkeypatch.chdir(Path(made).parent)
+    with dask.config.set(scheduler=None), Client(cluster.address):
+        assert len(lake.holdings(Path(made).name)) == known
+
+
+@pytest.mark.parametrize("amounts", [None, "exact"])
+def test_collections_are_those_of_a_database(made: str, file: Path, amounts: str | None) -> None:
+    """Held or not, with names and where they are from."""
+    assert_frame_equal(
+        lake.collections(made, amounts=amounts), frames.collections(file, amounts=amounts)
+    )
+
+
+def test_freshness_is_that_of_a_database(made: str, file: Path) -> None:
+    """Wallets of all buckets, the first few by name; runs and webhooks."""
+    found, known = lake.freshness(made), frames.freshness(file)
+    assert_frame_equal(
+        pd.DataFrame(found.drop(columns="age")), pd.DataFrame(known.drop(columns="age"))
+    )
+
+
+def test_frames_refuse_what_the_others_refuse(made: str, tmp_path: Path) -> None:
+    """A run that is not kept, a time to come, a column that is missing, and no lake at all."""
+    with pytest.raises(InputError, match="no run 7 that finished"):
+        lake.holdings(made, run=7)
+    with pytest.raises(InputError, match="is in the future"):
+        lake.holdings(made, as_of="2999-01-01")
+    with pytest.raises(InputError, match="has no 'nonsense'"):
+        lake.concentration(made, "nonsense")
+    with pytest.raises(InputError, match="cannot group holdings by 'holders'"):
+        lake.concentration(made, "holders")
+    with pytest.raises(InputError, match="neither a wallet id"):
+        lake.concentration(made, exclude="nobody")
+    with pytest.raises(InputError, match="cannot read holdings from a DataFrame"):
+        lake.overlap(lake.holdings(made).compute())
+    with pytest.raises(StoreError, match="is no lake"):
+        lake.tokens(tmp_path / "none")
+
+
+def test_an_empty_lake_has_empty_frames(tmp_path: Path) -> None:
+    """With all columns."""
+    Builder(tmp_path / "empty.db").close()
+    url = lake_of(tmp_path / "empty.db", tmp_path / "lake", 2)
+    empty = one_file(url, tmp_path / "one.db")
+    assert_frame_equal(lake.concentration(url), frames.concentration(empty))
+    assert_frame_equal(lake.overlap(url), frames.overlap(empty))
+    assert_frame_equal(lake.collections(url), frames.collections(empty))
+    assert lake.holdings(url).compute().empty
+    assert lake.tokens(url, "2026-01-01").compute().empty
+    assert lake.changes(url, since="2026-01-01").compute().empty
+
+
+def test_great_amounts_are_exact_however_they_are_read(made: str, file: Path) -> None:
+    """By Dask, DuckDB and Polars."""
+    known = sorted(frames.holdings(file, amounts="exact")["amount"].dropna())
+    assert GREATEST in known
+    assert sorted(lake.holdings(made)["amount"].compute().dropna()) == known
+    version = lake.versions(made)["balances"]
+    files = DeltaTable(f"{made}/balances", version=version).file_uris()
+    rows = duckdb.sql("SELECT amount FROM read_parquet($files)", params={"files": files}).fetchall()
+    assert sorted(int(amount) for (amount,) in rows if amount.isdigit()) == known
+    column = pl.read_delta(f"{made}/balances", version=version)["amount"]
+    assert sorted(int(amount) for amount in column if amount.isdigit()) == known
+
+
+def test_what_the_page_says_in_python_is_so(
+    made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each block of it runs, beside a lake."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "lake").symlink_to(made)
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "operate" / "scale-out.md").read_text(
+        encoding="utf-8"
+    )
+    found = re.findall(r"(?<!-->\n)^```python\n(.*?)^```$", page, re.DOTALL | re.M)
+    assert len(found) >= 4
+    for block in found:
+        exec(compile(block, "scale-out.md", "exec"), {})
+
+
+def test_status_tells_what_a_lake_has(made: str, file: Path) -> None:
+    """As a table and as JSON; of no lake that there is none."""
+    found = CliRunner().invoke(nftsync, ["lake", "status", made])
+    assert found.exit_code == 0, found.output
+    assert "3 buckets, run 1" in found.output
+    assert re.search(r"failed wallets +1 .*HTTP 500", found.output)
+    told = json.loads(CliRunner().invoke(nftsync, ["lake", "status", made, "--json"]).output)
+    fresh = {row["what"]: row["count"] for row in told["freshness"]}
+    assert fresh["oldest wallet read"] == 9
+    assert fresh["wallets never read"] == 1
+    rows = {table["name"]: table["rows"] for table in told["tables"]}
+    assert rows["balances"] == len(frames.holdings(file))
+    missing = CliRunner().invoke(nftsync, ["lake", "status", f"{made}-none"])
+    assert "is no lake" in str(missing.exception)

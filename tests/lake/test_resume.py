@@ -1,0 +1,179 @@
+"""An interrupted `lake sync` is resumed with `--resume`, from the same provider, or abandoned."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from nftsync.lake.ledger import Ledger
+from nftsync.lake.rows import bucket_of
+from nftsync.lake.storage import Lake
+from tests.kit.lake_cluster import Cluster, check_lake, driver, held, staged, wait_until
+from tests.kit.provider import Provider, balances, entry, reply, token, wallet
+from tests.kit.worlds import PATIENCE, Outcome
+
+BUCKETS = 4
+WALLETS = [wallet(number) for number in range(20)]
+LATE = [each for each in WALLETS if bucket_of(each, BUCKETS) == BUCKETS - 1]
+SLOW = f"/v1/wallets/{LATE[-1]}/nft-balances"
+Sync = Callable[..., Outcome]
+
+
+@pytest.fixture(autouse=True)
+def _alone(own_settings: None) -> None:
+    """No settings of this machine."""
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+def show(provider: Provider, amount: str) -> None:
+    """Let each wallet hold one token."""
+    for number, each in enumerate(WALLETS):
+        provider.holds(each, entry(token(number), amount))
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with Provider() as running:
+        show(running, "1")
+        yield running
+
+
+@pytest.fixture
+def interrupted(lake: Path, provider: Provider) -> str:
+    """What a run that Ctrl-C ended said; one bucket of it was not read."""
+    (lake.parent / "wallets.txt").write_text("\n".join(WALLETS))
+    provider.on(SLOW, lambda peer: peer.wait(PATIENCE) or reply(balances())(peer))
+    process = driver(
+        *(lake, "--base-url", provider.url, "--wallets-file", lake.parent / "wallets.txt"),
+        *("--workers", 2, "--buckets", BUCKETS),
+        folder=lake.parent,
+    )
+    wait_until(lambda: provider.requests(SLOW) and staged(lake) == BUCKETS - 1)
+    os.killpg(process.pid, signal.SIGINT)  # its workers as well, as a terminal does it
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, json.loads(out)["status"]) == (130, "interrupted"), err
+    provider.on(SLOW)
+    show(provider, "2")
+    return err
+
+
+@pytest.fixture
+def sync(lake: Path, provider: Provider, cluster: Cluster, command: Callable[..., Outcome]) -> Sync:
+    def run(*more: object, url: str = provider.url) -> Outcome:
+        where = ("--base-url", url, "--scheduler", cluster.address)
+        return command(
+            *("lake", "sync", lake, *where, "--wallets-file", lake.parent / "wallets.txt", *more)
+        )
+
+    return run
+
+
+def amounts(lake: Path) -> list[str]:
+    return sorted(held(lake).values())
+
+
+def test_an_interrupted_run_is_resumed_and_tells_how_old_its_reads_are(
+    provider: Provider, lake: Path, interrupted: str, sync: Sync
+) -> None:
+    assert interrupted.startswith("Interrupted; what was read is kept. Resume: ")
+    assert f"lake sync {lake} --resume" in interrupted
+    assert interrupted.count("\n") == 1
+    asked = len(provider.requests())
+    outcome = sync("--resume", "--json")
+    assert outcome.code == 0, outcome.err
+    assert {seen.path for seen in provider.requests()[asked:]} == {
+        f"/v1/wallets/{each}/nft-balances" for each in LATE
+    }
+    assert (outcome.json["run_id"], outcome.json["wallets"]["ok"]) == (1, len(WALLETS))
+    resumed = outcome.json["resumed"]
+    assert resumed["wallets"] == len(WALLETS) - len(LATE)
+    assert resumed["oldest_age_seconds"] > 0
+    run = Ledger(Lake(str(lake))).finished()
+    assert run.started_at < resumed["oldest_read_at"] < (run.finished_at or "")
+    assert amounts(lake) == ["1"] * (len(WALLETS) - len(LATE)) + ["2"] * len(LATE)
+    check_lake(lake)
+
+
+def test_a_resumed_run_tells_a_person_what_it_took_over(interrupted: str, sync: Sync) -> None:
+    outcome = sync("--resume")
+    count = len(WALLETS) - len(LATE)
+    assert f"Resumed: {count} wallets read before the interruption, the oldest" in outcome.out
+
+
+def test_without_resume_each_wallet_is_read_again(
+    provider: Provider, lake: Path, interrupted: str, sync: Sync
+) -> None:
+    asked = len(provider.requests())
+    outcome = sync("--json")
+    assert outcome.code == 0, outcome.err
+    assert (outcome.json["run_id"], "resumed" in outcome.json) == (2, False)
+    assert len(provider.requests()[asked:]) == len(WALLETS)
+    assert amounts(lake) == ["2"] * len(WALLETS)
+    check_lake(lake)
+    assert staged(lake, 1) == staged(lake, 2) == 0
+    assert [run.status for run in Ledger(Lake(str(lake))).runs()] == ["interrupted", "ok"]
+
+
+def test_resume_without_an_interrupted_run_is_a_plain_run(
+    provider: Provider, lake: Path, interrupted: str, sync: Sync
+) -> None:
+    assert sync().code == 0
+    asked = len(provider.requests())
+    outcome = sync("--resume", "--json")
+    assert (outcome.code, outcome.json["run_id"]) == (0, 3)
+    assert "resumed" not in outcome.json
+    assert len(provider.requests()[asked:]) == len(WALLETS)
+
+
+def test_resume_refuses_another_provider_in_one_line(
+    provider: Provider, lake: Path, interrupted: str, sync: Sync
+) -> None:
+    with Provider() as other:
+        show(other, "9")
+        outcome = sync("--resume", url=other.url)
+        assert (outcome.code, outcome.err.count("\n")) == (2, 1), outcome.err
+        assert provider.url in outcome.err
+        assert "without --resume" in outcome.err
+        assert not other.requests()
+        assert sync(url=other.url).code == 0
+    assert amounts(lake) == ["9"] * len(WALLETS)
+
+
+def test_the_same_provider_in_another_spelling_is_resumed(
+    provider: Provider, interrupted: str, sync: Sync
+) -> None:
+    outcome = sync("--resume", "--json", url=provider.url.replace("http:", "HTTP:") + "/")
+    assert (outcome.code, outcome.json["run_id"]) == (0, 1), outcome.err
+
+
+def test_resume_with_other_wallets_starts_a_new_run_and_says_so(
+    lake: Path, interrupted: str, sync: Sync, caplog: pytest.LogCaptureFixture
+) -> None:
+    (lake.parent / "wallets.txt").write_text("\n".join(WALLETS[:5]))
+    outcome = sync("--resume", "--json")
+    assert (outcome.code, outcome.json["run_id"]) == (0, 2), outcome.err
+    assert "Run 1 was asked for other wallets" in caplog.text
+    assert amounts(lake) == ["2"] * 5
+
+
+def test_resume_of_reads_that_are_damaged_is_refused_in_one_line(
+    lake: Path, interrupted: str, sync: Sync
+) -> None:
+    for file in (lake / "staged").glob("run_id=1/step=read/*.parquet"):
+        file.write_bytes(file.read_bytes()[:-100])
+    outcome = sync("--resume")
+    assert (outcome.code, outcome.err.count("\n")) == (1, 1), outcome.err
+    assert "damaged or gone" in outcome.err
+    assert "without --resume" in outcome.err
+    assert sync().code == 0
+    assert amounts(lake) == ["2"] * len(WALLETS)
+    check_lake(lake)

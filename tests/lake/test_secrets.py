@@ -1,0 +1,236 @@
+"""No secret crosses the network to a scheduler: workers have their own."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.forward_proxy import ForwardProxy
+from tests.kit.lake_cluster import Cluster, cluster_of, driver, held
+from tests.kit.provider import Provider, entry, token, wallet
+from tests.kit.serve_process import free_port
+from tests.kit.worlds import PATIENCE
+from tests.lake.wiretap import Wiretap
+
+WALLETS = [wallet(number) for number in range(8)]
+#: Dask sends payloads as they are, so that a record can be searched.
+PLAIN = {"DASK_DISTRIBUTED__COMM__COMPRESSION": "False"}
+
+
+@pytest.fixture(autouse=True)
+def _alone(own_settings: None) -> None:
+    """No settings of this machine."""
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+def fill(provider: Provider) -> Provider:
+    for number, each in enumerate(WALLETS):
+        provider.holds(each, entry(token(number)))
+    return provider
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with Provider() as running:
+        yield fill(running)
+
+
+def sync(
+    lake: Path, url: str, *more: object, variables: Mapping[str, str] | None = None
+) -> tuple[int, str, str]:
+    """Run `nftsync lake sync`; return its exit code and what it printed."""
+    file = lake.parent / "wallets.txt"
+    file.write_text("\n".join(WALLETS))
+    arguments = (lake, "--base-url", url, "--wallets-file", file, "--buckets", 2, *more)
+    process = driver(*arguments, folder=lake.parent, variables=variables)
+    out, err = process.communicate(timeout=PATIENCE)
+    return process.returncode, out, err
+
+
+def authorizations(provider: Provider) -> set[str | None]:
+    return {seen.headers.get("authorization") for seen in provider.requests()}
+
+
+class Side:
+    """All secrets of the driver, or of the workers."""
+
+    def __init__(self, name: str, folder: Path, proxy: ForwardProxy, files: Any) -> None:
+        self.token = f"canary-{name}-token-4711"
+        self.key = f"canary-{name}-header-4711"
+        argument = f"canary-{name}-argument-4711"
+        password = f"canary-{name}-password-4711"
+        stores = f"canary-{name}-store-4711"
+        key = folder / f"{name}.key"
+        key.write_text(Path(files.client_key_alone).read_text())
+        self.proxy_credentials = f"me:{password}"
+        key_lines = [x for x in key.read_text().splitlines() if "-" not in x]
+        encoded = base64.b64encode(self.token.encode()).decode()
+        self.variables = {
+            "NFTSYNC_API_TOKEN": f"canary-{name}-unused-4711",
+            # Nothing but its output has the token.
+            "NFTSYNC_TOKEN_COMMAND": f"sh -c 'echo {encoded} | base64 -d' {argument}",
+            "NFTSYNC_HEADERS": json.dumps({"X-Key": self.key}),
+            "NFTSYNC_PROXY": proxy.with_credentials(self.proxy_credentials),
+            "NFTSYNC_WEBHOOK_SECRET": f"canary-{name}-webhook-4711",
+            "NFTSYNC_CA_FILE": files.ca,
+            "NFTSYNC_CLIENT_CERTIFICATE": files.client_certificate_alone,
+            "NFTSYNC_CLIENT_KEY": str(key),
+            "AWS_ACCESS_KEY_ID": f"{stores}-id",
+            "AWS_SECRET_ACCESS_KEY": f"{stores}-secret",
+        }
+        self.secrets = {
+            "api_token": f"canary-{name}-unused-4711",
+            "output of token_command": self.token,
+            "token_command": argument,
+            "headers": self.key,
+            "proxy": password,
+            "webhook_secret": f"canary-{name}-webhook-4711",
+            "client_key": key_lines[0],
+            "store": stores,
+        }
+
+
+def test_no_secret_crosses_the_network_to_a_scheduler(
+    lake: Path, certificates: Any, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Neither of the driver nor of a worker; each worker signs in with its own."""
+    with ExitStack() as stack:
+        enter = stack.enter_context
+        provider = fill(enter(Provider(certificate=certificates.server)))
+        proxy = enter(ForwardProxy())
+        driving = Side("driver", tmp_path, proxy, certificates)
+        working = Side("worker", tmp_path, proxy, certificates)
+        proxy.credentials = working.proxy_credentials
+        cluster = enter(cluster_of(tmp_path, 0, working.variables | PLAIN))
+        host, port = cluster.address.removeprefix("tcp://").split(":")
+        taps = [enter(Wiretap((host, int(port))))]
+        for _ in range(2):
+            own = free_port()
+            taps.append(enter(Wiretap(("127.0.0.1", own))))
+            addresses = ("--listen-address", f"tcp://127.0.0.1:{own}")
+            addresses += ("--contact-address", taps[-1].address)
+            cluster.workers.append(cluster.start_worker(*addresses, scheduler=taps[0].address))
+        where = ("--scheduler", taps[0].address)
+        code, _, err = sync(lake, provider.url, *where, variables=driving.variables | PLAIN)
+        sizes = [tap.size() for tap in taps]
+        seen = {
+            f"{name} of the {side}": sum(tap.count(secret) for tap in taps)
+            for side, secrets in (("driver", driving.secrets), ("worker", working.secrets))
+            for name, secret in secrets.items()
+        }
+        urls = taps[0].count(provider.url)
+    request.node.user_properties += [("bytes", sizes), ("seen", seen)]
+    print("bytes recorded:", sizes, "occurrences:", seen)
+    # All that passes can be read: what the workers are told is there.
+    assert all(size > 1_000 for size in sizes)
+    assert urls
+    assert not {name: count for name, count in seen.items() if count}
+    assert code == 0, err
+    assert authorizations(provider) == {f"Bearer {working.token}"}
+    assert {each.headers["x-key"] for each in provider.requests()} == {working.key}
+    assert len(held(lake)) == len(WALLETS)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("API_TOKEN", "canary"),
+        ("TOKEN_COMMAND", "echo canary"),
+        ("HEADERS", '{"X-Key": "canary"}'),
+        ("PROXY", "http://me:canary@127.0.0.1:9"),
+        ("CA_FILE", "canary.pem"),
+        ("CLIENT_CERTIFICATE", "canary.pem"),
+    ],
+)
+def test_a_worker_without_a_setting_of_the_driver_ends_the_run_with_one_line(
+    lake: Path, provider: Provider, cluster: Cluster, name: str, value: str
+) -> None:
+    variable = f"NFTSYNC_{name}"
+    where = ("--scheduler", cluster.address)
+    code, out, err = sync(lake, provider.url, *where, variables={variable: value})
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert variable in err
+    assert "worker tcp://127.0.0.1:" in err
+    assert "canary" not in err
+    assert not provider.requests()
+
+
+def test_what_is_wrong_with_the_settings_of_a_worker_is_reported_with_its_name(
+    lake: Path, provider: Provider, tmp_path: Path
+) -> None:
+    variables = {"NFTSYNC_API_TOKEN_FILE": str(tmp_path / "missing")}
+    with cluster_of(tmp_path, 0, variables) as cluster:
+        cluster.workers.append(cluster.start_worker("--name", "alice"))
+        code, out, err = sync(lake, provider.url, "--scheduler", cluster.address)
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert "worker alice (tcp://127.0.0.1:" in err
+    assert "NFTSYNC_API_TOKEN_FILE" in err
+    assert str(tmp_path / "missing") in err
+
+
+def test_a_token_command_that_fails_on_a_worker_is_reported_with_its_name(
+    lake: Path, provider: Provider, tmp_path: Path
+) -> None:
+    with cluster_of(tmp_path, 1, {"NFTSYNC_TOKEN_COMMAND": "false"}) as cluster:
+        code, out, err = sync(lake, provider.url, "--scheduler", cluster.address)
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert "worker tcp://127.0.0.1:" in err
+    assert "NFTSYNC_TOKEN_COMMAND" in err
+
+
+def test_workers_read_their_own_files(lake: Path, provider: Provider, tmp_path: Path) -> None:
+    """A settings file, and the file of a secret; but the driver says which provider, and how."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "token").write_text("from-a-file\n")
+    (own / "settings.toml").write_text(
+        'base_url = "http://127.0.0.1:9"\nconcurrency = 1\n[headers]\nX-Key = "from-settings"\n'
+    )
+    variables = {
+        "NFTSYNC_CONFIG": str(own / "settings.toml"),
+        "NFTSYNC_API_TOKEN_FILE": str(own / "token"),
+    }
+    (tmp_path / "driver.toml").write_text('api_token = "of-the-driver"\n')
+    with cluster_of(tmp_path, 1, variables) as cluster:
+        where = ("--scheduler", cluster.address, "--config", tmp_path / "driver.toml")
+        code, _, err = sync(lake, provider.url, *where)
+        assert code == 0, err
+        assert authorizations(provider) == {"Bearer from-a-file"}
+        assert {each.headers["x-key"] for each in provider.requests()} == {"from-settings"}
+        (own / "token").write_text("rotated\n")  # the next run reads it again
+        count = len(provider.requests())
+        code, _, err = sync(lake, provider.url, *where)
+        assert code == 0, err
+        again = {seen.headers["authorization"] for seen in provider.requests()[count:]}
+        assert again == {"Bearer rotated"}
+
+
+def test_workers_that_a_sync_starts_itself_sign_in_as_it_does(
+    lake: Path, provider: Provider, tmp_path: Path
+) -> None:
+    """Also with secrets that can be read only once, or that only this command's flags lead to."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writing = threading.Thread(target=pipe.write_text, args=("only-once\n",), daemon=True)
+    writing.start()
+    (tmp_path / "own.toml").write_text('[headers]\nX-Key = "from-settings"\n')
+    (tmp_path / "nftsync.toml").write_text('[headers]\nX-Key = "not-this"\n')
+    more: tuple[Any, ...] = ("--workers", 2, "--config", tmp_path / "own.toml")
+    variables = {"NFTSYNC_API_TOKEN_FILE": str(pipe)}
+    code, _, err = sync(lake, provider.url, *more, variables=variables)
+    writing.join(PATIENCE)
+    assert code == 0, err
+    assert authorizations(provider) == {"Bearer only-once"}
+    assert {each.headers["x-key"] for each in provider.requests()} == {"from-settings"}

@@ -1,0 +1,1 @@
+"""Long runs, each with a script; tests here run a short profile of each."""

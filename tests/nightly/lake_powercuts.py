@@ -1,0 +1,255 @@
+"""Cut the power of `lake sync` into a folder at many moments, and look what is left.
+
+    python -m tests.nightly.lake_powercuts --cuts 200
+    python -m tests.nightly.lake_powercuts --seed 17 --cuts 200     # one alone, that failed
+
+A recording is some runs, one after the other, of a driver and its worker, between which the
+provider changes. After each cut the lake must open at the newest run whose `ok` was printed, or a
+newer one, with the rows that the run had. After some of them, the next sync must do its work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import get_args
+
+from nftsync.errors import NftsyncError
+from nftsync.lake.ledger import Ledger
+from nftsync.lake.reasons import STORE_ERRORS
+from nftsync.lake.storage import Lake
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+from tests.kit.lake_cluster import (
+    Cluster,
+    check_lake,
+    cluster_of,
+    driver,
+    environment,
+    held,
+    played,
+)
+from tests.kit.worlds import PATIENCE, listed
+from tests.nightly.powercuts import left_by
+from tests.nightly.recorded_disk import Disk, How, can_record, recording
+
+__all__ = ["MUTATIONS", "Recorded", "look", "main", "recorded_lake", "run_seed", "syncs_again"]
+
+BUCKETS, WALLETS, RUNS = 2, 8, 3
+_OK = re.compile(rb'"run_id": (\d+),\s+"status": "ok"')
+#: Syncs several times; between two runs the provider moves tokens, as it is asked to.
+_RUNS = """
+import json, sys, urllib.request
+from nftsync.lake import folder, ledger_table, storage
+{mutation}
+from nftsync.cli import main
+def run():
+    runs, url, moves, *words = sys.argv[1:]
+    for number in range(int(runs)):
+        try:
+            main(["lake", "sync", *words])
+        except SystemExit as ended:
+            assert not ended.code, ended.code
+        sys.stdout.flush()
+        for move in json.loads(moves)[number]:
+            urllib.request.urlopen(urllib.request.Request(
+                url + "/sandbox/" + move[0], json.dumps(move[1]).encode(),
+                {{"content-type": "application/json"}}))
+if __name__ == "__main__":
+    run()
+"""
+#: Mistakes that the cuts must find.
+MUTATIONS = {
+    "": "",
+    "a run is pinned before its tables are synced": "storage.sync_table = lambda *_: None",
+    "the ledger is not synced": "ledger_table.sync_table = lambda *_: None",
+}
+
+
+class Recorded:
+    """Some runs of a lake, as they were recorded.
+
+    Attributes:
+        disk: what was written.
+        rows: what each run listed, by its number.
+        ended: when its `ok` was printed, by its number.
+    """
+
+    def __init__(self, disk: Disk, lake: Path) -> None:
+        self.disk = disk
+        self.rows = {run.run_id: held(lake, run.versions) for run in Ledger(Lake(str(lake))).runs()}
+        self.ended: dict[int, int] = {}
+        for at, printed in disk.printed:
+            if (result := _OK.search(printed)) is not None:
+                self.ended[int(result[1])] = at
+        assert len(self.ended) == len(self.rows) == RUNS
+
+
+def _moves(provider: SandboxServer, rng: random.Random) -> list[list[tuple[str, dict[str, str]]]]:
+    """What the provider is asked to change after each run."""
+    wallets, every = provider.world.wallets(), []
+    for number in range(RUNS):
+        moves: list[tuple[str, dict[str, str]]] = []
+        own = rng.sample(sorted(listed(provider.world).items()), 2)
+        for wallet, token in {key for key, _ in own}:
+            moves.append((f"tokens/{token}", {"metadata": {"name": f"N{number}"}}))  # type: ignore[dict-item]
+            moves.append(
+                ("mint", {"walletId": wallet, "amount": "2", "metadata": {"name": f"M{number}"}})  # type: ignore[dict-item]
+            )
+        giver = wallets[number]
+        _, token = next(key for key in sorted(listed(provider.world)) if key[0] == giver)
+        taker = wallets[-1 - number]
+        amount = listed(provider.world)[giver, token]
+        moves.append(
+            (
+                "transfer",
+                {"fromWalletId": giver, "toWalletId": taker, "tokenId": token, "amount": amount},
+            )
+        )
+        every.append(moves)
+    return every
+
+
+def recorded_lake(folder: Path, provider: SandboxServer, seed: int, mutation: str = "") -> Recorded:
+    """Record some runs of a lake in `folder / "data"`."""
+    rng = random.Random(seed)
+    (folder / "data").mkdir(parents=True)
+    (folder / "before").mkdir()
+    (folder / "wallets.txt").write_text("\n".join(provider.world.wallets()))
+    (folder / "runs.py").write_text(_RUNS.format(mutation=MUTATIONS[mutation]))
+    lake = folder / "data" / "lake"
+    words = [lake, "--base-url", provider.url, "--wallets-file", folder / "wallets.txt"]
+    words += ["--workers", 1, "--buckets", BUCKETS, "--allow-removals", "--json"]
+    call = [sys.executable, folder / "runs.py", RUNS, provider.url]
+    call += [json.dumps(_moves(provider, rng)), *words]
+    subprocess.run(
+        [*recording(folder / "trace"), *map(str, call)],
+        env=environment(),
+        cwd=folder,
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    return Recorded(Disk(folder / "data", folder / "before", folder / "trace"), lake)
+
+
+def look(
+    recorded: Recorded, at: int, how: How, rng: random.Random, folder: Path
+) -> tuple[int, str | None]:
+    """Cut the power at a moment, and open what is left.
+
+    Returns:
+        The run that is shown, or 0, and what is wrong, if anything is.
+    """
+    lake = left_by(recorded.disk, at, how, rng, folder) / "lake"
+    least = max((run for run, ended in recorded.ended.items() if ended < at), default=0)
+    try:
+        run = Ledger(Lake(str(lake))).finished()
+        shown = run.run_id, held(lake, run.versions), played(lake, run.versions)
+    except (*STORE_ERRORS, NftsyncError, AssertionError) as error:
+        return 0, f"run {least} was ok: {error!r}" if least else None
+    if shown[0] < least:
+        return shown[0], f"run {least} was ok, run {shown[0]} is shown"
+    if not shown[1] == shown[2] == recorded.rows[shown[0]]:
+        return shown[0], f"run {shown[0]} has other rows"
+    return shown[0], None
+
+
+def syncs_again(folder: Path, provider: SandboxServer, cluster: Cluster, *more: str) -> str | None:
+    """Sync what a cut left; what is wrong, if anything is."""
+    lake = folder / "lake"
+    words = [lake, "--base-url", provider.url, "--scheduler", cluster.address, *more]
+    words += ["--wallets-file", folder.parent / "wallets.txt", "--allow-removals"]
+    words += [] if lake.exists() else ["--buckets", BUCKETS]
+    process = driver(*words, "--takeover-after", "1s", folder=folder.parent)
+    _, err = process.communicate(timeout=PATIENCE)
+    if "damaged or gone" in err and more:
+        return syncs_again(folder, provider, cluster)
+    if process.returncode or "Traceback" in err:
+        return f"exit {process.returncode}: {err}"
+    try:
+        check_lake(lake)
+        # What a resumed run had read may be of before the provider's last changes.
+        assert more or held(lake) == listed(provider.world), "other balances than the provider's"
+    except (NftsyncError, AssertionError) as error:
+        return f"after the next sync, {more}: {error!r}"
+    return syncs_again(folder, provider, cluster) if more else None
+
+
+def run_seed(
+    seed: int, cuts: int, every: int, mutation: str = ""
+) -> tuple[Counter[str], str | None]:
+    """Cut a recording of its own at so many moments; what was counted, and the first fault.
+
+    Args:
+        seed: of the runs and the cuts.
+        cuts: how many.
+        every: how many of them there are for one after which a sync is made.
+        mutation: one of `MUTATIONS`.
+    """
+    rng = random.Random(seed)
+    figures: Counter[str] = Counter()
+    with (
+        tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name,
+        SandboxServer(
+            lambda url: generate(wallets=WALLETS, nfts=3, seed=seed, image_base=url)
+        ) as provider,
+        cluster_of(Path(name), 1) as cluster,
+    ):
+        folder = Path(name).resolve() / "recorded"
+        recorded = recorded_lake(folder, provider, seed, mutation)
+        disk = recorded.disk
+        figures += Counter(recordings=1, syncs=len(disk.syncs))
+        for number in range(cuts):
+            # Half of them where a promise has just been made.
+            after = [*disk.syncs, *(at + 1 for at in recorded.ended.values())]
+            at = rng.choice(after) if number % 2 else rng.randrange(disk.end + 1)
+            how: How = rng.choice(get_args(How))
+            run, fault = look(recorded, at, how, rng, folder / "left")
+            figures += Counter({"cuts": 1, how: 1, f"run {run} shown": 1})
+            if fault is None and number % every == every - 1:
+                resume = ["--resume"] * rng.randrange(2)
+                fault = syncs_again(folder / "left", provider, cluster, *resume)
+                figures["synced"] += 1
+            if fault is not None:
+                return figures, f"seed {seed}, cut {number} at {at} of {disk.end} ({how}): {fault}"
+    return figures, None
+
+
+def main() -> int:
+    """The long run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--cuts", type=int, default=200)
+    parser.add_argument("--every", type=int, default=10)
+    parser.add_argument("--mutation", choices=MUTATIONS, default="")
+    given = parser.parse_args()
+    if not can_record():
+        print("strace is not there or may not be used: nothing can be recorded")
+        return 1
+    if given.seed is None and not given.mutation:
+        for mutation in list(MUTATIONS)[1:]:  # or nothing is proven
+            _, fault = run_seed(0, 300, 1_000, mutation)
+            print(f"if {mutation}: {fault}", flush=True)
+            if fault is None:
+                return 1
+    for seed in range(given.seeds) if given.seed is None else [given.seed]:
+        began = time.monotonic()
+        figures, fault = run_seed(seed, given.cuts, given.every, given.mutation)
+        print(f"seed {seed}: {dict(figures)}, {time.monotonic() - began:.0f} s", flush=True)
+        if fault is not None:
+            print(f"FAULT: {fault}")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,268 @@
+"""Cut the power of a `serve` under load at many moments, and look what is left.
+
+    python -m tests.nightly.powercuts --seeds 20 --cuts 2000
+    python -m tests.nightly.powercuts --seed 17 --cuts 2000     # one alone, that failed
+
+A seed is a `serve` of its own, recorded by strace, that takes webhooks on several connections,
+works them off and makes its first sync meanwhile. At each cut the files are built as a disk may
+leave them that forgot what was not synced, and opened again: each webhook that had been answered
+200 must be there, and the mirror's rules hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import get_args
+
+import httpx
+
+import nftsync
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+from nftsync.store.rules import check_rules
+from nftsync.store.schema import open_store
+from nftsync.times import now
+from tests.kit.serve_process import Serve, environment, post, query, webhook
+from tests.kit.worlds import mirrored, replayed
+from tests.nightly.recorded_disk import Disk, How, can_record, recording
+
+#: What a cut stopped is under way still; the next sync or replay sees to it.
+_UNDER_WAY = "nothing is under way that nobody works on"
+
+__all__ = ["MUTATIONS", "left_by", "look", "main", "recorded", "recorded_serve", "run_seed"]
+
+#: The log is moved into the database often enough to be cut off while it is.
+_LAUNCH = """
+import sys
+from nftsync.receiver import committer
+from nftsync.store import checkpoints, database
+from nftsync import whole_files
+committer.Committer.__init__.__kwdefaults__["rows"] = 30
+checkpoints.Checkpoints.__init__.__kwdefaults__["rows"] = 50
+{mutation}
+{code}
+"""
+_MAIN = "from nftsync.cli import main; main(sys.argv[1:])"
+
+#: Mistakes that the cuts must find.
+MUTATIONS = {
+    "": "",
+    "webhooks are answered before they are synced": """
+connected = committer.Committer._connected
+def weaker(self):
+    connection = connected(self)
+    if not connection.in_transaction:
+        connection.execute("PRAGMA synchronous = NORMAL")
+    return connection
+committer.Committer._connected = weaker
+""",
+    "the log begins anew before the database is synced": """
+begin = checkpoints.Checkpoints.__init__
+def weaker(self, path, writer, **options):
+    begin(self, path, writer, **options)
+    self._connection.execute("PRAGMA synchronous = OFF")
+checkpoints.Checkpoints.__init__ = weaker
+""",
+    "files get their names before they are synced": """
+whole_files.sync_to_disk = lambda path: None
+""",
+}
+
+
+def recorded_serve(folder: Path, seed: int, webhooks: int, mutation: str = "") -> Disk:
+    """Record a `serve` that takes so many webhooks, to its end.
+
+    Args:
+        folder: an empty one; the database is made in it.
+        seed: of the load.
+        webhooks: how many are answered 200 at least.
+        mutation: one of `MUTATIONS`.
+    """
+    data = folder / "data"
+    data.mkdir()
+    database = data / "nftsync.db"
+    rng = random.Random(seed)
+    with SandboxServer(
+        lambda url: generate(wallets=12, nfts=3, seed=seed, image_base=url)
+    ) as provider:
+        wallets = provider.world.wallets()
+        open_store(database).close()
+        half = wallets[:6] if seed % 2 else wallets
+        (folder / "wallets.csv").write_text("\n".join(["wallet_id", *half]))
+        shutil.copytree(data, folder / "before")
+        arguments = ["serve", "-d", database, "--port", 0, "--base-url", provider.url]
+        arguments += ["--wallets-file", folder / "wallets.csv", "--sync-every", "1h"]
+        process = subprocess.Popen(
+            [*_launched(folder, mutation), *map(str, arguments)],
+            env=environment(),
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        server = Serve(process)
+        try:
+            _load(server, provider, rng, webhooks)
+        finally:
+            os.kill(_pid(folder / "trace"), signal.SIGTERM)
+            server.wait()
+    return Disk(data, folder / "before", folder / "trace")
+
+
+def _launched(folder: Path, mutation: str, code: str = _MAIN) -> list[str]:
+    code = _LAUNCH.format(mutation=MUTATIONS[mutation], code=code)
+    return [*recording(folder / "trace"), sys.executable, "-c", code]
+
+
+def _load(server: Serve, provider: SandboxServer, rng: random.Random, webhooks: int) -> None:
+    wallets = provider.world.wallets()
+    left = iter(range(webhooks))
+    lock = threading.Lock()
+
+    def run(mine: random.Random) -> None:
+        with httpx.Client(trust_env=False, verify=False, timeout=60) as client:
+            while True:
+                with lock:
+                    if next(left, None) is None:
+                        return
+                wallet = mine.choice(wallets)
+                provider.world.mint(
+                    wallet, mine.randrange(1, 9), {"name": "x" * mine.randrange(400)}
+                )
+                kind = "Wallet" if mine.random() < 0.9 else "Transaction"
+                body = webhook(kind, wallet, changes={"padding": "y" * mine.randrange(300)})
+                while post(server.url, body, client=client) != 200:
+                    time.sleep(0.02)
+                if mine.random() < 0.1:
+                    post(server.url, body, client=client)
+
+    threads = [threading.Thread(target=run, args=(random.Random(rng.random()),)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def recorded(folder: Path, code: str, *arguments: object, mutation: str = "") -> Disk:
+    """Record what a program does to `folder / "data"`, to its end."""
+    data = folder / "data"
+    shutil.copytree(data, folder / "before")
+    call = [*_launched(folder, mutation, code), *map(str, arguments)]
+    subprocess.run(call, env=environment(), check=True, capture_output=True)
+    return Disk(data, folder / "before", folder / "trace")
+
+
+def _pid(trace: Path) -> int:
+    """Of the program itself; its calls come first."""
+    with trace.open("rb") as file:
+        return int(file.read(12).split(b" ", 1)[0])
+
+
+def left_by(disk: Disk, at: int, how: How, rng: random.Random, folder: Path) -> Path:
+    """The folder as it is after the power was cut at a moment."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for path, content in disk.cut(at, how, rng).items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+    return folder
+
+
+def look(disk: Disk, at: int, how: How, rng: random.Random, folder: Path) -> str | None:
+    """Cut the power of a `serve` at a moment, and open what is left.
+
+    Returns:
+        What is wrong, if anything is.
+    """
+    database = left_by(disk, at, how, rng, folder) / "nftsync.db"
+    if rng.random() < 0.5:  # nobody syncs it, so it may hold anything
+        (folder / "nftsync.db-shm").write_bytes(rng.randbytes(32_768))
+    answered = {
+        str(json.loads(reply.request.partition(b"\r\n\r\n")[2])["id"])
+        for reply in disk.replies
+        if reply.at < at and reply.request.startswith(b"POST /webhooks ")
+    }
+    try:
+        open_store(database).close()
+        stored = {row[0] for row in query(database, "SELECT webhook_id FROM webhooks")}
+        if answered - stored:
+            return f"{len(answered - stored)} of {len(answered)} webhooks answered 200 are lost"
+        for rule in check_rules(database, now()):
+            if rule.broken and rule.rule != _UNDER_WAY:
+                return f"{rule.rule}: {rule.examples}"
+        if mirrored(database) != replayed(database):
+            return "the changes do not come to what is held"
+    except (nftsync.NftsyncError, AssertionError) as error:
+        return repr(error)
+    return None
+
+
+def run_seed(
+    seed: int, webhooks: int, cuts: int, mutation: str = ""
+) -> tuple[Counter[str], str | None]:
+    """Cut a recording of its own at so many moments; what was counted, and the first fault."""
+    rng = random.Random(seed)
+    figures: Counter[str] = Counter()
+    fault = None
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
+        folder = Path(name).resolve()
+        disk = recorded_serve(folder, seed, webhooks, mutation)
+        figures += Counter(recordings=1, answered=len(disk.replies), syncs=len(disk.syncs))
+        after = [*disk.syncs, *(reply.at + 1 for reply in disk.replies)]
+        for number in range(cuts):
+            # Half of them where a promise has just been made.
+            at = rng.choice(after) if number % 2 else rng.randrange(disk.end + 1)
+            how: How = rng.choice(get_args(How))
+            fault = look(disk, at, how, rng, folder / "left")
+            figures += Counter({"cuts": 1, how: 1})
+            if fault is not None:
+                fault = f"seed {seed}, cut {number} at {at} of {disk.end} ({how}): {fault}"
+                break
+    return figures, fault
+
+
+def main() -> int:
+    """The long run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--cuts", type=int, default=2_000)
+    parser.add_argument("--webhooks", type=int, default=400)
+    parser.add_argument("--mutation", choices=MUTATIONS, default="")
+    given = parser.parse_args()
+    if not can_record():
+        print("strace is not there or may not be used: nothing can be recorded")
+        return 1
+    if given.seed is None and not given.mutation:
+        for mutation in list(MUTATIONS)[1:3]:  # or nothing is proven
+            _, fault = run_seed(0, 150, 500, mutation)
+            print(f"if {mutation}: {fault}", flush=True)
+            if fault is None:
+                return 1
+    total: Counter[str] = Counter()
+    for seed in range(given.seeds) if given.seed is None else [given.seed]:
+        began = time.monotonic()
+        figures, fault = run_seed(seed, given.webhooks, given.cuts, given.mutation)
+        total += figures
+        print(f"seed {seed}: {dict(figures)}, {time.monotonic() - began:.0f} s", flush=True)
+        if fault is not None:
+            print(f"FAULT: {fault}")
+            return 1
+    print(f"all held: {dict(total)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,17 @@
+"""Killed workers and drivers leave a lake that says what the provider says.
+
+A short profile; `make lakekills` runs the long one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.kit.lake_cluster import Cluster
+from tests.nightly.chaos import run_seed
+
+
+def test_what_is_killed_leaves_no_half_and_nothing_twice(tmp_path: Path, cluster: Cluster) -> None:
+    figures = run_seed(17, 1, tmp_path, cluster)
+    assert figures["both"] == 1
+    assert figures["looks"] >= 1

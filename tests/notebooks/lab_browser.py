@@ -1,0 +1,207 @@
+"""JupyterLab on loopback with a home of its own, and a notebook in a browser window."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from urllib.request import urlopen
+
+import nbformat
+from nbformat import v4
+from playwright.sync_api import BrowserContext, FrameLocator, Locator, Page, expect
+
+from tests.kit.browser import PATIENCE
+
+_FLAGS = (
+    "--no-browser",
+    "--allow-root",
+    "--ServerApp.ip=127.0.0.1",
+    "--ServerApp.port=0",
+    "--ServerApp.terminals_enabled=False",
+    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    "--LabApp.news_url=None",
+    "--LabApp.extension_manager=readonly",
+    # Commands can be called, and a kernel's state be read, from the page.
+    "--LabApp.expose_app_in_browser=True",
+)
+_SETTINGS = {
+    # No question whether to fetch news.
+    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    # Every cell is drawn at once, whether or not it is in sight.
+    "notebook-extension/tracker": {"windowingMode": "none"},
+}
+
+
+class Lab:
+    """A JupyterLab server at `url`, on the folder `notebooks`."""
+
+    def __init__(self, home: Path, token: str) -> None:
+        self.notebooks = home / "notebooks"
+        self.url = ""
+        self._token = token
+
+    def open(self, context: BrowserContext, notebook: str) -> LabPage:
+        """Open a notebook of the folder in a window and wait until its kernel is idle."""
+        page = context.new_page()
+        page.goto(f"{self.url}/doc/tree/{quote(notebook)}?token={self._token}")
+        return LabPage(page)
+
+
+@contextmanager
+def running_lab(home: Path, environment: Mapping[str, str]) -> Iterator[Lab]:
+    """Run JupyterLab for the length of a block; an empty folder is all it knows of this machine."""
+    token = secrets.token_hex(16)
+    lab = Lab(home, token)
+    lab.notebooks.mkdir(parents=True)
+    for name, values in _SETTINGS.items():
+        file = home / f"config/lab/user-settings/@jupyterlab/{name}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values))
+    with (home / "jupyterlab.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", *_FLAGS],
+            cwd=lab.notebooks,
+            env={**_environment(home), "JUPYTER_TOKEN": token, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        lab.url = _url_once_it_answers(process, home, token)
+        yield lab
+    finally:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE / 1000)
+        process.kill()
+        process.wait()
+
+
+def _environment(home: Path) -> dict[str, str]:
+    ours = ("NFTSYNC_", "JUPYTER", "PYTEST_", "PLOTLY_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    folders = {f"JUPYTER_{name.upper()}_DIR": name for name in ("config", "data", "runtime")}
+    folders["IPYTHONDIR"] = "ipython"
+    own = {name: str(home / folder) for name, folder in folders.items()}
+    return {**kept, **own, "HOME": str(home)}
+
+
+def _url_once_it_answers(process: subprocess.Popen[bytes], home: Path, token: str) -> str:
+    deadline = time.monotonic() + PATIENCE / 1000
+    while time.monotonic() < deadline and process.poll() is None:
+        for file in (home / "runtime").glob("jpserver-*.json"):
+            # It may be half written, or nothing listens yet.
+            with suppress(ValueError, OSError):
+                url = str(json.loads(file.read_text())["url"]).rstrip("/")
+                with urlopen(f"{url}/api/status?token={token}", timeout=10):
+                    return url
+        time.sleep(0.05)
+    raise AssertionError(f"JupyterLab: {(home / 'jupyterlab.log').read_text()}")
+
+
+class LabPage:
+    """A notebook in an open window."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        page.wait_for_function(_READY)
+
+    def wait_until(self, done: Callable[[], bool]) -> None:
+        """Wait for what no event of Playwright's tells of."""
+        deadline = time.monotonic() + PATIENCE / 1000
+        while not done():
+            assert time.monotonic() < deadline
+            self.page.wait_for_timeout(50)
+
+    def run_all(self) -> None:
+        """Choose Run All Cells in the menu; wait until every cell has ended, or one has failed."""
+        self.page.evaluate(_LISTEN)
+        self.page.get_by_role("menuitem", name="Run", exact=True).click()
+        self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+        self.page.wait_for_function("window.allCellsRan")
+
+    def outputs(self, cell: int) -> Locator:
+        """What a cell shows; cells are counted from 0, those of text too."""
+        return self.page.locator(".jp-Notebook .jp-Cell").nth(cell).locator(".jp-OutputArea")
+
+    def gallery(self, within: Locator) -> FrameLocator:
+        """The inside of the gallery's frame, in sight: out of sight a browser does not draw it."""
+        frame = within.locator("iframe")
+        frame.scroll_into_view_if_needed()
+        return frame.content_frame
+
+    def errors(self) -> list[str]:
+        """What cells raised."""
+        found: list[str] = self.page.evaluate(_ERRORS)
+        return found
+
+    def live_parts(self) -> list[str]:
+        """Event handlers in outputs and their frames, and addresses but of http and https."""
+        found: list[str] = []
+        for frame in self.page.frames:
+            root = ".jp-OutputArea-output" if frame == self.page.main_frame else ":root"
+            found += frame.evaluate(_LIVE, root)
+        return found
+
+    def change_theme(self, theme: str) -> None:
+        """Choose `JupyterLab Light` or `JupyterLab Dark`, and wait until it is drawn."""
+        self.page.evaluate(
+            "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme
+        )
+        chosen = self.page.locator(f"body[data-jp-theme-name='{theme}']")
+        expect(chosen).to_have_count(1)
+        expect(self.page.locator("#jupyterlab-splash")).to_have_count(0)
+
+
+_LIVE = """(root) => [...document.querySelectorAll(`${root} *`)].flatMap((element) =>
+  [...element.attributes].flatMap(({name, value}) => {
+    // Plotly paints a heatmap as pixels.
+    if (element.localName === 'image' && /^data:image\\/png;base64,/.test(value)) return [];
+    const image = element.localName === 'img' && name === 'src';
+    const leads = /^(src|srcset|href|xlink:href|action|formaction|data|poster|background|ping)$/;
+    const live = /^on/.test(name)
+      || (image && !/^https?:/.test(value))
+      || (leads.test(name) && /^[^#/]*:/.test(value) && !/^https?:/.test(value));
+    return live ? [`${element.localName} ${name}=${value.slice(0, 200)}`] : [];
+  }))"""
+_READY = """() => {
+  const panel = window.jupyterapp?.shell?.currentWidget;
+  return Boolean(panel?.content?.model?.cells?.length && panel.sessionContext?.isReady
+    && panel.sessionContext.session?.kernel?.status === 'idle'
+    && !document.querySelector('#jupyterlab-splash'));
+}"""
+_LISTEN = """() => {
+  window.allCellsRan = false;
+  window.jupyterapp.commands.commandExecuted.connect((commands, {id, result}) => {
+    if (id === 'notebook:run-all-cells') result.finally(() => { window.allCellsRan = true; });
+  });
+}"""
+_ERRORS = """() => window.jupyterapp.shell.currentWidget.content.model.toJSON().cells
+  .flatMap((cell) => cell.outputs ?? [])
+  .filter((output) => output.output_type === 'error')
+  .map((output) => `${output.ename}: ${output.evalue}`)"""
+
+
+def write_notebook(
+    path: Path, cells: Sequence[str], outputs: Mapping[int, dict[str, Any]] | None = None
+) -> None:
+    """Write a notebook of code cells, with what some have shown by number, signed by nobody."""
+    stored = outputs or {}
+    made = [
+        v4.new_code_cell(
+            source,
+            outputs=[v4.new_output("display_data", stored[number])] if number in stored else [],
+        )
+        for number, source in enumerate(cells)
+    ]
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    nbformat.write(v4.new_notebook(cells=made, metadata={"kernelspec": kernel}), path)

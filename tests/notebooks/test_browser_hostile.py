@@ -1,0 +1,210 @@
+"""Metadata that attacks, shown in JupyterLab by all that shows metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import BrowserContext, expect
+
+import nftsync
+from nftsync import charts, frames
+from nftsync.provider.client import ClientConfig
+from nftsync.pull.plan import SyncRequest
+from nftsync.pull.run import sync_wallets
+from nftsync.sandbox.server import SandboxServer
+from tests.kit.browser import Record
+from tests.kit.way_out import WayOut
+from tests.notebooks.hostile_world import HOSTILE_WALLETS, RAN, TRAP, hostile_provider, script
+from tests.notebooks.lab_browser import Lab, LabPage, running_lab, write_notebook
+
+_CELLS = (
+    """
+import pandas
+import nftsync
+from nftsync import charts, frames
+pandas.set_option('display.max_colwidth', 500, 'display.max_columns', None)
+""",
+    "nftsync.sync()",
+    "holdings = frames.holdings()\nholdings",
+    """
+for read in (frames.tokens, frames.wallets, frames.changes, frames.token_changes,
+             frames.runs, frames.webhooks, frames.collections):
+    display(read())
+""",
+    """
+display(frames.freshness(), frames.quality(), frames.holding_ages())
+display(frames.diff(None, '2020-01-01'))
+""",
+    """
+for measure in (frames.concentration, frames.overlap, frames.editions):
+    display(measure(holdings))
+""",
+    """
+for name in charts.__all__:
+    display(getattr(charts, name)())
+""",
+    "nftsync.gallery(holdings.drop_duplicates('token_id'))",
+    "nftsync.sync(wallets=['<img src onerror=alert(1)> of nobody'])",
+)
+_GALLERY = 7
+#: A name and a contract, short enough to be shown whole.
+_LITERAL = "<a href='https://a.invalid'>gift</a>"
+#: Every picture, whether or not it is in sight, has come or will not come.
+_LOAD_ALL = """(grid) => Promise.all([...grid.querySelectorAll('img')].map((image) => {
+  image.loading = 'eager';
+  return image.complete || new Promise((done) => {
+    image.addEventListener('load', done);
+    image.addEventListener('error', done);
+  });
+}))"""
+#: All pictures have come or will not come, and some were drawn.
+_DRAWN = """(images) => images.every((image) => image.complete)
+  && images.some((image) => image.naturalWidth > 0)"""
+#: The provider has no such picture, and an image it refuses to be.
+_KNOWN = (r"Failed to load resource: the server responded with a status of 404 .*/art/",)
+
+
+@pytest.fixture(scope="module")
+def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxServer]:
+    with hostile_provider(tmp_path_factory.mktemp("world")) as provider:
+        yield provider
+
+
+@pytest.fixture(scope="module")
+def database(provider: SandboxServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    database = tmp_path_factory.mktemp("mirror") / "nftsync.db"
+    request = SyncRequest(wallets=HOSTILE_WALLETS)
+    sync_wallets(database, ClientConfig(base_url=provider.url), request, progress=False)
+    return database
+
+
+@pytest.fixture(scope="module")
+def lab(
+    provider: SandboxServer,
+    database: Path,
+    outside: WayOut,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Lab]:
+    """JupyterLab, whose kernels have no other way out than the browser."""
+    environment = {
+        "HTTP_PROXY": outside.url,
+        "HTTPS_PROXY": outside.url,
+        "NO_PROXY": "127.0.0.1",
+        "NFTSYNC_DATABASE": str(database),
+        "NFTSYNC_BASE_URL": provider.url,
+        "NFTSYNC_IPFS_GATEWAY": f"{provider.url}/ipfs/",
+    }
+    with running_lab(tmp_path_factory.mktemp("lab"), environment) as lab:
+        yield lab
+
+
+def _hover_over_charts(notebook: LabPage) -> None:
+    drawn = notebook.page.locator(".js-plotly-plot")
+    expect(drawn).to_have_count(len(charts.__all__))
+    for chart in drawn.all():
+        expect(chart.locator(".main-svg").first).to_be_visible()
+        chart.scroll_into_view_if_needed()
+        area = chart.bounding_box()
+        assert area is not None
+        for place in range(1, 6):
+            across, down = area["x"] + area["width"] * place / 6, area["y"] + area["height"] / 2
+            notebook.page.mouse.move(across, down)
+
+
+#: One after the other, each large.
+_OPEN_ALL = "(all) => all.forEach((each) => { each.click(); })"
+
+
+def test_no_script_of_metadata_runs_and_nothing_else_is_asked_for(
+    lab: Lab,
+    provider: SandboxServer,
+    context: BrowserContext,
+    record: Record,
+) -> None:
+    write_notebook(lab.notebooks / "hostile.ipynb", _CELLS)
+    notebook = lab.open(context, "hostile.ipynb")
+    notebook.run_all()
+    assert [error.partition(":")[0] for error in notebook.errors()] == ["InputError"]
+    grid = notebook.gallery(notebook.outputs(_GALLERY)).locator("#grid")
+    expect(grid.locator("li.card").filter(has_text=_LITERAL)).not_to_have_count(0)
+    grid.get_by_role("button", name="Details").evaluate_all(_OPEN_ALL)
+    grid.evaluate(_LOAD_ALL)
+    _hover_over_charts(notebook)
+    labels = notebook.page.locator(".js-plotly-plot .yaxislayer-above")
+    expect(labels.filter(has_text=_LITERAL)).not_to_have_count(0)
+    expect(notebook.page.locator(".js-plotly-plot .main-svg a")).to_have_count(0)
+    _nothing_ran(notebook, record)
+    record.check(lab.url, provider.url, known=_KNOWN)
+
+
+def _nothing_ran(notebook: LabPage, record: Record) -> None:
+    """Nor was anything asked of the trap: see the way out."""
+    assert notebook.live_parts() == []
+    assert notebook.page.evaluate("window.name") != RAN
+    assert _said(record) == 0
+
+
+def _said(record: Record) -> int:
+    return [text for _, text, _ in record.messages].count(RAN)
+
+
+def test_a_script_that_runs_is_seen(
+    lab: Lab, outside: WayOut, context: BrowserContext, record: Record
+) -> None:
+    """The control of the other tests: the same script, let in on purpose."""
+    inner = script("/frame")
+    shown = f"""
+        <script>{script()}</script>
+        <iframe sandbox="allow-scripts" srcdoc="<script>{inner}</script>"></iframe>
+        <a href="javascript:1" onclick="1">gift</a><img src="file:///etc/passwd">
+        <iframe srcdoc="<img src=https://pictures.invalid/1.png>"></iframe>
+    """
+    cells = [f"from IPython.display import HTML\nHTML({shown!r})"]
+    write_notebook(lab.notebooks / "control.ipynb", cells)
+    notebook = lab.open(context, "control.ipynb")
+    notebook.run_all()
+    ran = {f"GET {TRAP}{path}/ran HTTP/1.1" for path in ("", "/frame")}
+    ran.add("CONNECT pictures.invalid:443 HTTP/1.1")
+    notebook.wait_until(lambda: ran <= set(outside.wanted) and _said(record) == 2)
+    notebook.wait_until(lambda: f"{TRAP}/ran" in record.strangers(lab.url))
+    notebook.wait_until(lambda: record.dialogs == [RAN])
+    assert set(outside.wanted) == ran
+    outside.wanted.clear()
+    assert notebook.page.evaluate("window.name") == RAN
+    assert len(notebook.live_parts()) == 3
+    with pytest.raises(AssertionError):
+        record.check(lab.url)
+
+
+def test_an_untrusted_notebook_shows_the_same_without_frames_and_scripts(
+    lab: Lab,
+    provider: SandboxServer,
+    database: Path,
+    context: BrowserContext,
+    record: Record,
+) -> None:
+    """The file came with its outputs, and nobody signed it here: its script does not run."""
+    held = frames.holdings(database).drop_duplicates("token_id")
+    gallery = nftsync.gallery(held, base_url=provider.url, ipfs_gateway=f"{provider.url}/ipfs/")
+    figure = charts.holdings_by_collection(held)
+    shown = {
+        0: {"text/html": gallery._repr_html_()},
+        1: {"text/html": held._repr_html_()},
+        2: {"text/html": f"<script>{script()}</script>"},
+        3: {"application/vnd.plotly.v1+json": json.loads(figure.to_json())},
+    }
+    write_notebook(lab.notebooks / "by-mail.ipynb", ["pass"] * len(shown), shown)
+    notebook = lab.open(context, "by-mail.ipynb")
+    rows = notebook.outputs(0).locator("table tbody tr")
+    expect(rows).not_to_have_count(0)
+    expect(rows.filter(has_text=_LITERAL)).not_to_have_count(0)
+    pictures = notebook.outputs(0).locator("img")
+    expect(pictures).not_to_have_count(0)
+    notebook.wait_until(lambda: pictures.evaluate_all(_DRAWN))
+    expect(notebook.outputs(0).locator("iframe")).to_have_count(0)
+    expect(notebook.outputs(3).locator(".js-plotly-plot .bars path").first).to_be_visible()
+    _nothing_ran(notebook, record)
+    record.check(lab.url, provider.url, known=_KNOWN)

@@ -1,0 +1,190 @@
+"""Which database notebooks open, and the demo's provider beside it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sqlite3
+from contextlib import ExitStack, closing
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+import nftsync
+from nftsync import frames
+from nftsync.demo.provider import (
+    address_file,
+    begin_afresh,
+    is_demo,
+    provider_again,
+    state_file,
+)
+from nftsync.errors import InputError
+from nftsync.notebooks.database import provider_address
+from nftsync.notebooks.jupyter import notebook_environment
+from nftsync.sandbox.state import State
+from nftsync.sandbox.webhooks import Sandbox
+from nftsync.sandbox.world import World
+from tests.notebooks.worlds import count
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "project" / "notebooks"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_one_that_is_given_or_named_is_taken_whatever_else_is_wrong_with_the_settings(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert nftsync.database("some.db") == nftsync.database(here / "some.db") == here / "some.db"
+    assert nftsync.database("~/some.db") == Path.home() / "some.db"
+    (here.parent / "nftsync.toml").write_text('database = "kept/all.db"\nbase_url = 5\n')
+    assert nftsync.database() == here.parent / "kept" / "all.db"
+    monkeypatch.setenv("NFTSYNC_DATABASE", "theirs.db")
+    assert nftsync.database() == here / "theirs.db"
+
+
+def test_else_it_is_the_nearest_mirror_or_the_nearest_demo_s_from_the_folder_upwards(
+    here: Path, empty: Path, demo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(demo.parent, here.parent / "data")
+    assert nftsync.database() == here.parent / "data" / "demo.db"
+    assert "demo" in capsys.readouterr().out
+    assert not (here / "data").exists()
+    for folder in (here.parent, here):
+        (folder / "data").mkdir(exist_ok=True)
+        shutil.copy(empty, folder / "data" / "nftsync.db")
+        assert nftsync.database() == folder / "data" / "nftsync.db"
+
+
+def test_what_no_demo_has_made_is_not_taken_for_its_and_the_demo_is_made(
+    here: Path, empty: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here.parent / "data").mkdir()
+    shutil.copy(empty, here.parent / "data" / "demo.db")
+    made = nftsync.database()
+    assert made == here / "data" / "demo.db"
+    assert is_demo(made)
+    assert str(made) in capsys.readouterr().out
+    assert len(frames.holdings(made)) > 0
+    assert count(here.parent / "data" / "demo.db", "SELECT count(*) FROM wallets") == 0
+    assert nftsync.database() == made
+
+
+def test_the_provider_runs_again_as_it_was_left_and_one_that_runs_already_is_used(
+    copied: Path,
+) -> None:
+    told: list[str] = []
+    with provider_again(copied) as url:
+        with provider_again(copied, told.append) as again:
+            assert again == url
+        assert "runs already" in told[0]
+        result = nftsync.sync(base_url=url, database=copied, progress=False)
+    assert result.status == "ok"
+    assert result.wallets.ok == result.wallets.unchanged == 41
+    with closing(State(state_file(copied))) as state:
+        sandbox = Sandbox(World(kept=state))
+        assert not sandbox.config["enabled"], "nobody takes its webhooks any more"
+        assert all(each["state"] != "pending" for each in sandbox.deliveries())
+    begin_afresh(copied)
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["provider", "no provider"])
+def test_the_demo_does_not_begin_afresh_under_any_session(copied: Path, runs: bool) -> None:
+    if not runs:
+        state_file(copied).unlink()
+        address_file(copied).unlink()
+    told: list[str] = []
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(notebook_environment(copied, None, told.append))
+        environment = second.enter_context(notebook_environment(copied, None, told.append))
+        assert ("NFTSYNC_BASE_URL" in environment) == runs
+        assert ("no pictures" in told[0]) == (not runs)
+        first.close()
+        with pytest.raises(InputError, match="nftsync notebook"):
+            begin_afresh(copied)
+        assert is_demo(copied)
+    begin_afresh(copied)
+    assert list(copied.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("settings", ["", "base_url = 5\n", "no toml"])
+def test_the_demo_s_provider_is_known_whatever_the_settings_and_another_s_is_configured(
+    demo: Path, empty: Path, here: Path, settings: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "nftsync.toml").write_text(settings)
+    url = provider_address(demo)
+    assert url == address_file(demo).read_text().strip()
+    assert "image" not in set(frames.quality(demo, base_url=url).query("value.notna()")["field"])
+    assert provider_address(empty) is provider_address(here / "missing.db") is None
+    (here / "nftsync.toml").write_text('base_url = "https://api.example.com"')
+    assert provider_address(empty) == "https://api.example.com"
+
+
+def test_a_provider_whose_port_is_taken_or_that_was_not_kept_is_an_error_that_says_so(
+    copied: Path,
+) -> None:
+    def refuses(problem: str) -> None:
+        with pytest.raises(InputError, match=problem), provider_again(copied):
+            pass
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address_file(copied).write_text(f"http://127.0.0.1:{other.getsockname()[1]}\n")
+        refuses("port")
+    address_file(copied).write_text("http://example.com:80/")
+    refuses("nftsync demo")
+    state_file(copied).unlink()
+    refuses("nftsync demo")
+
+
+def test_the_demo_leaves_a_state_alone_that_is_none(tmp_path: Path) -> None:
+    state = state_file(tmp_path / "mine.db")
+    with closing(sqlite3.connect(state)) as connection:
+        connection.execute("CREATE TABLE mine (a)")
+    with pytest.raises(InputError, match=r"mine-provider\.state"):
+        begin_afresh(tmp_path / "mine.db")
+    assert count(state, "SELECT count(*) FROM mine") == 0
+
+
+def test_notebooks_of_the_demo_know_its_provider_and_nothing_of_another(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NFTSYNC_API_TOKEN", "a-token-for-someone-else")
+    monkeypatch.setenv("NFTSYNC_BASE_URL", "https://api.example.com")
+    config = tmp_path / "nftsync.toml"
+    config.write_text('base_url = "https://api.example.com"\n')
+    told: list[str] = []
+    with notebook_environment(copied, config, told.append) as environment:
+        ours = {name: value for name, value in environment.items() if "NFTSYNC" in name}
+        url = environment["NFTSYNC_BASE_URL"]
+        with urlopen(f"{url}/sandbox/wallets") as answer:
+            assert answer.status == 200
+    assert ours == {
+        "NFTSYNC_DATABASE": str(copied),
+        "NFTSYNC_BASE_URL": url,
+        "NFTSYNC_CONFIG": os.devnull,
+    }
+    assert told == [f"The demo's provider answers at {url}."]
+
+
+def test_notebooks_of_another_database_have_its_settings(
+    empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NFTSYNC_RETRIES", "3")
+    monkeypatch.setenv("NFTSYNC_API_TOKEN_FILE", "secrets/token")
+    monkeypatch.setenv("NFTSYNC_WALLETS_FILE", "-")
+    config = tmp_path / "nftsync.toml"
+    with notebook_environment(empty, config, pytest.fail) as environment:
+        assert {name: value for name, value in environment.items() if "NFTSYNC" in name} == {
+            "NFTSYNC_DATABASE": str(empty),
+            "NFTSYNC_CONFIG": str(config),
+            "NFTSYNC_RETRIES": "3",
+            "NFTSYNC_API_TOKEN_FILE": str(tmp_path / "secrets" / "token"),
+            "NFTSYNC_WALLETS_FILE": "-",
+        }

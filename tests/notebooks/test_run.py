@@ -1,0 +1,169 @@
+"""Every notebook runs: on a database with history and webhooks, and on none."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from nftsync import frames
+from nftsync.notebooks.database import provider_address
+from nftsync.notebooks.jupyter import notebook_environment
+from tests.kit.browser import PATIENCE, Record, open_chromium
+from tests.notebooks.worlds import NOTEBOOKS, PAGES, PLOTLY, Run, count, text_of, texts_of
+
+#: A time to the microsecond, or with its offset.
+_LONG_TIME = re.compile(r"\d:\d\d\.\d|\+00:00")
+#: What the notebooks are for is in their tables: by notebook and cell, what is shown of the demo.
+SHOWN = {
+    ("1-first-look", "figures"): ["NFTs", "41"],
+    ("1-first-look", "gallery"): ["Freshly Minted"],
+    ("1-first-look", "holdings"): ["Treasury"],
+    ("1-first-look", "sync"): ["41"],
+    ("2-what-changed", "figures"): ["transfers", "received", "sent"],
+    ("2-what-changed", "gallery"): ["Freshly Minted"],
+    ("2-what-changed", "moves"): ["transfer", "received", "Freshly Minted"],
+    ("2-what-changed", "log"): ["Treasury", "Freshly Minted"],
+    ("2-what-changed", "as-of"): ["bracketed", "gap"],
+    ("2-what-changed", "ages"): ["under a year"],
+    ("3-collections-and-holders", "concentration"): ["nakamoto"],
+    ("3-collections-and-holders", "quality"): ["missing"],
+    ("4-webhooks-and-freshness", "figures"): ["done"],
+    ("4-webhooks-and-freshness", "stuck"): ["No webhook is stuck."],
+    ("4-webhooks-and-freshness", "runs"): ["ok"],
+    ("4-webhooks-and-freshness", "by-webhook"): ["a webhook", "a sync"],
+    ("5-report", "heading"): ["NFTs", "41"],
+    ("5-report", "holdings"): ["What we hold: 2", "797 NFTs are Tidal Almanac"],
+    ("5-report", "changed"): ["What changed: ", " transfers, ", " received, ", " sent"],
+    ("5-report", "moves"): ["Freshly Minted"],
+    ("5-report", "whom"): ["By whom: ", "most of all Artist royalties", "Treasury"],
+    ("5-report", "wrong"): ["What is wrong: gaps in", "All wallets were read well"],
+    ("5-report", "quality"): ["missing"],
+    ("5-report", "freshness"): ["How fresh this is: all read within "],
+}
+
+
+def test_on_the_demo_all_charts_are_drawn_and_the_wallets_read_again_when_told_to(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").symlink_to(copied.parent)
+    syncs = count(copied, "SELECT count(*) FROM sync_runs WHERE kind = 'sync'")
+    with notebook_environment(copied, None, lambda _: None) as environment:
+        monkeypatch.setenv("NFTSYNC_BASE_URL", environment["NFTSYNC_BASE_URL"])
+        run = Run(None, monkeypatch, ("read_now = False", "read_now = True"))
+    run.assert_quiet()
+    run.assert_draws(marked=True)
+    for (name, ident), words in SHOWN.items():
+        assert [word for word in words if word not in run.shown(name, ident)] == [], ident
+    for name, idents in (
+        ("1-first-look", ["holdings", "freshness", "wallets"]),
+        ("2-what-changed", ["moves", "log", "token", "as-of-rows"]),
+        ("4-webhooks-and-freshness", ["trace", "runs", "freshness"]),
+    ):
+        assert not any(_LONG_TIME.search(run.shown(name, ident)) for ident in idents)
+    assert run.without_a_value() == []
+    assert "application/vnd.jupyter.widget-view+json" in run.outputs["1-first-look-sync"][0].data
+    assert count(copied, "SELECT count(*) FROM sync_runs WHERE kind = 'sync'") == syncs + 1
+    report = list(chain(*(run.outputs[cell] for cell in run.outputs if cell.startswith("5-"))))
+    assert not [output for output in report if output.output_type == "stream"]
+    assert "No database is named" in run.shown("5-report", "freshness")
+    assert "before the end of the first sync" not in "".join(map(text_of, report))
+    assert_charts_say_what_tables_do(run)
+
+
+def assert_charts_say_what_tables_do(run: Run) -> None:
+    """The heading of the report's changes, its table and its chart are of the same changes."""
+    heading = text_of(run.outputs["5-report-changed"][0])
+    counts = {
+        kind: int(number) for number, kind in re.findall(r"(\d+) (transfer|received|sent)", heading)
+    }
+    (chart, _) = run.outputs["5-report-arrivals"]
+    came, went = (sum(trace["y"]) for trace in chart.data[PLOTLY]["data"])
+    assert came == counts["transfer"] + counts["received"] > counts["transfer"] > 0
+    assert -went == counts["transfer"] + counts["sent"] > counts["transfer"]
+    assert f"{sum(counts.values()) - 12:,} more rows" in run.shown("5-report", "moves")
+
+
+def test_on_an_empty_database_nothing_fails(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(empty, monkeypatch)
+    run.assert_quiet()
+    for name in ("1-first-look", "3-collections-and-holders"):
+        assert "Nothing is known yet: no read has been stored;" in run.shown(name, "open")
+    assert "What we hold: nothing is known yet" in run.shown("5-report", "holdings")
+    run.assert_draws(marked=False)
+    assert run.without_a_value() == []
+    assert "Nothing has moved." in run.shown("2-what-changed", "moves")
+    assert "What changed: nothing has moved" in run.shown("5-report", "changed")
+    assert "never read" in run.shown("5-report", "freshness")
+
+
+def test_wallets_without_labels_are_named_by_their_ids(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each side of a transfer, above all."""
+    with closing(sqlite3.connect(copied)) as connection, connection:
+        connection.execute("UPDATE wallets SET label = NULL")
+    run = Run(copied, monkeypatch)
+    run.assert_quiet()
+    assert run.without_a_value() == []
+    moved = texts_of(run.shown("2-what-changed", "moves"))
+    transfers = moved.count("transfer")
+    assert transfers > 5
+    ids = {wallet[:8] for wallet in frames.wallets(copied)["wallet_id"]}
+    assert sum(text[:8] in ids for text in moved) >= 2 * transfers
+    whom = texts_of(run.shown("5-report", "whom"))
+    assert sum(text[:8] in ids for text in whom) >= 5
+
+
+# The page of the report ---------------------------------------------------------------------------
+
+_BLOCK = re.compile(r"^```sh\n(papermill .*?)```$", re.DOTALL | re.M)
+
+
+def test_two_commands_make_one_page_that_draws_without_a_network(
+    demo: Path, tmp_path: Path
+) -> None:
+    """Those of docs/use/notebooks/README.md, from before the first sync, and up to a time."""
+    (tmp_path / "notebooks").mkdir()
+    shutil.copy(NOTEBOOKS[-1], tmp_path / "notebooks")
+    (block,) = _BLOCK.findall((PAGES / "README.md").read_text(encoding="utf-8"))
+    assert len(block.splitlines()) == 2
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "HOME": str(tmp_path)}
+    ran = subprocess.run(
+        [
+            "bash",
+            "-euo",
+            "pipefail",
+            "-c",
+            block.replace("-p start 2026", "-p end 1s -p start 2020"),
+        ],
+        env={**environment, "NFTSYNC_DATABASE": str(demo)},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for words in ("<h1>Our NFTs</h1>", "before the end of the first sync", "Freshly Minted"):
+        assert words in text
+    assert "show_table(" not in text, "no code"
+    assert "from the provider" not in text, "the demo's own pictures are fine"
+    with open_chromium() as browser:
+        context = browser.new_context(offline=True)
+        context.set_default_timeout(PATIENCE)
+        record, view = Record(context), context.new_page()
+        view.goto((tmp_path / "report.html").as_uri())
+        view.wait_for_function("document.querySelectorAll('.js-plotly-plot .gtitle').length >= 4")
+    pictures = f"{provider_address(demo)}/sandbox/images/"
+    assert text.count(f'src="{pictures}') == 8
+    asked = [url for url in record.requests if not url.startswith(("file:", "data:", "blob:"))]
+    assert all(url.startswith(pictures) for url in asked), "nothing else is anywhere else"
+    assert len(record.messages) <= len(asked), "but for pictures, which are not there offline"

@@ -1,0 +1,42 @@
+"""A lying provider, and a client of it that waits little between its tries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from nftsync.provider.client import Client, ClientConfig
+from nftsync.provider.give_up import GiveUpRule
+from nftsync.provider.rate_limiter import RateLimiter
+from tests.kit.provider import MakeClient, Provider
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with Provider() as running:
+        yield running
+
+
+@pytest.fixture
+def make_client(provider: Provider) -> Iterator[MakeClient]:
+    """Make a client of some fields of its config, and of what it shares with others."""
+    with ExitStack() as stack:
+
+        def make(
+            *,
+            limiter: RateLimiter | None = None,
+            urgent: bool = False,
+            rule: GiveUpRule | None = None,
+            **of: Any,
+        ) -> Client:
+            given = {"base_url": provider.url, "timeout": 10.0, "first_wait": 0.01, **of}
+            config = ClientConfig(**given)
+            access = config.access()
+            if limiter is not None:
+                access = access._replace(limiter=limiter)
+            return stack.enter_context(Client(config, access, urgent=urgent, rule=rule))
+
+        yield make

@@ -1,0 +1,410 @@
+"""What the client does when the provider refuses, breaks off, drips, floods or says "not now"."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import socket
+import threading
+import time
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nftsync.errors import (
+    AccessRefused,
+    NoConnection,
+    ReadError,
+    SettingsError,
+    Stopped,
+    UnusableAnswer,
+)
+from nftsync.provider.client import Client
+from nftsync.provider.give_up import GiveUpRule
+from nftsync.provider.rate_limiter import RateLimiter
+from nftsync.provider.retry import retry_after
+from nftsync.provider.wire import CutShort
+from nftsync.records import Effort
+from tests.kit.provider import (
+    Peer,
+    Sender,
+    balances,
+    endless,
+    entry,
+    head,
+    raw,
+    reply,
+    silence,
+    token,
+    wallet,
+)
+
+GOOD = balances(entry(token(1)))
+PACKED = gzip.compress(GOOD)
+
+
+def chunked(body: bytes, *, last: bytes = b"0\r\n\r\n", **headers: str) -> bytes:
+    lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return head("transfer-encoding: chunked", *lines) + b"%x\r\n%s\r\n%s" % (len(body), body, last)
+
+
+# What is tried again ----------------------------------------------------------------------------
+
+BREAKS: dict[str, Sender] = {
+    "closed before the answer": raw(),
+    "reset before the answer": raw(then="reset"),
+    "closed within the body": reply(GOOD, length=len(GOOD) + 1),
+    "reset within the body": raw(head(f"content-length: {len(GOOD)}") + GOOD[:9], then="reset"),
+    "closed before the last chunk": raw(chunked(GOOD, last=b"")),
+    "headers without end": endless(b"x: y\r\n", b"HTTP/1.1 200 OK\r\n"),
+}
+
+
+@pytest.mark.parametrize("fault", BREAKS)
+def test_a_connection_that_breaks_is_tried_again_until_no_attempt_is_left(
+    provider, make_client, fault
+):
+    provider.always(BREAKS[fault])
+    client, effort = make_client(attempts=3), Effort()
+    with pytest.raises(NoConnection, match=r"^the connection broke: ") as caught:
+        client.balances(wallet(1), effort).result()
+    assert caught.value.status is None
+    assert effort == Effort(3, 2)
+    assert len(provider.requests()) == 3
+    provider.always(BREAKS[fault], BREAKS[fault], reply(GOOD))
+    assert client.balances(wallet(1), Effort()).result().entries
+
+
+def test_a_refused_connection_is_tried_again(make_client):
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    effort = Effort()
+    with pytest.raises(NoConnection, match=r"^no connection to \S+: .*refused"):
+        make_client(base_url=f"http://127.0.0.1:{port}", attempts=4).balances(
+            wallet(1), effort
+        ).result()
+    assert effort == Effort(4, 3)
+
+
+def test_429_and_5xx_are_tried_again(provider, make_client):
+    for status, name in ((429, " Too Many Requests"), (500, " Internal Server Error"), (599, "")):
+        told = rf"{status}{name} \(after 2 attempts\)"
+        provider.always(reply(b"busy", status), reply(b"busy", status), reply(GOOD))
+        effort = Effort()
+        assert make_client(attempts=3).balances(wallet(1), effort).result().entries
+        assert effort == Effort(3, 2)
+        provider.always(reply(b"busy", status))
+        with pytest.raises(ReadError, match=f"^the provider answered {told}$") as caught:
+            make_client(attempts=2).balances(wallet(1), Effort()).result()
+        assert caught.value.status == status
+
+
+CUT_SHORT = [
+    *(reply(body) for body in (b"", GOOD[:-1], GOOD[: len(GOOD) // 2], '{"x": "é'.encode()[:-1])),
+    reply(PACKED[:-12], content_encoding="gzip"),
+]
+
+
+def test_a_whole_body_whose_json_or_packing_is_cut_short_is_tried_again(provider, make_client):
+    for cut in CUT_SHORT:
+        provider.always(cut, reply(GOOD))
+        effort = Effort()
+        assert make_client().balances(wallet(1), effort).result().entries
+        assert effort == Effort(2, 1)
+        provider.always(cut)
+        with pytest.raises(CutShort, match="the compressed body is cut short|the body is "):
+            make_client(attempts=2).balances(wallet(1), Effort()).result()
+
+
+def test_the_waits_between_tries_grow(provider, make_client):
+    provider.always(reply(status=503, retry_after="soon"))
+    with pytest.raises(ReadError, match=r"503 Service Unavailable \(after 4 attempts\)$"):
+        make_client(attempts=4, first_wait=0.05).balances(wallet(1), Effort()).result()
+    times = [seen.at for seen in provider.requests()]
+    assert all(b - a >= 0.05 * 2**n for n, (a, b) in enumerate(pairwise(times)))
+
+
+def test_a_host_that_can_have_no_address_is_an_error_of_ours(make_client):
+    with pytest.raises(SettingsError, match=r"^base_url \(NFTSYNC_BASE_URL\) cannot be used: "):
+        make_client(base_url="http://xn--/")
+    with pytest.raises(NoConnection, match=r"^no connection to \S+: that is no host name$"):
+        make_client(base_url=f"http://{'a' * 64}.example", attempts=1).token(
+            token(1), Effort()
+        ).result()
+
+
+# What is not tried again ------------------------------------------------------------------------
+
+
+def test_another_4xx_is_final(provider, make_client):
+    for status in (400, 401, 403, 404, 408):
+        provider.always(reply(b"no", status, retry_after="1"))
+        effort = Effort()
+        with pytest.raises(ReadError, match=f"^the provider answered {status}") as caught:
+            make_client().balances(wallet(1), effort).result()
+        assert (caught.value.status, effort) == (status, Effort(1, 0))
+        assert isinstance(caught.value, AccessRefused) == (status in {401, 403})
+
+
+def test_a_redirect_is_not_followed_endless_or_not(provider, make_client):
+    path = f"/v1/wallets/{wallet(1)}/nft-balances"
+    provider.always(reply(GOOD))
+    for status in (301, 302, 307):
+        for location in (path, "/there"):
+            provider.on(path, reply(GOOD, status, location=location))
+            effort = Effort()
+            with pytest.raises(UnusableAnswer, match=f"{status}, a redirect, which is not follow"):
+                make_client().balances(wallet(1), effort).result()
+            assert effort == Effort(1, 0)
+    assert {seen.path for seen in provider.requests()} == {path}
+    assert len(provider.requests()) == 6
+
+
+UNUSABLE: dict[str, tuple[Sender, str]] = {
+    "HTML": (reply(b"<html>Welcome to the hotel's Wi-Fi"), "it looks like HTML"),
+    "another shape": (reply(b"{}"), "nftTokenBalances"),
+    "no gzip": (reply(GOOD, content_encoding="gzip"), "cannot be decompressed"),
+    "damaged gzip": (
+        reply(PACKED[:20] + b"\xff" * 30 + PACKED[50:], content_encoding="gzip"),
+        "cannot be decompressed",
+    ),
+    "packed as never asked for": (reply(GOOD, content_encoding="br"), "content encoding 'br'"),
+    "packed twice": (
+        reply(gzip.compress(PACKED), content_encoding="gzip, gzip"),
+        "content encoding 'gzip, gzip'",
+    ),
+}
+
+
+def test_an_unusable_answer_is_final(provider, make_client):
+    for answer, message in UNUSABLE.values():
+        provider.always(answer)
+        effort = Effort()
+        with pytest.raises(UnusableAnswer, match=message) as caught:
+            make_client().balances(wallet(1), effort).result()
+        assert not isinstance(caught.value, CutShort)
+        assert effort == Effort(1, 0)
+
+
+# Bodies -----------------------------------------------------------------------------------------
+
+
+def test_a_body_may_come_packed_in_chunks_or_until_the_end(provider, make_client):
+    for answer in (
+        reply(PACKED, content_encoding="X-GZIP"),
+        raw(chunked(PACKED, content_encoding="gzip"), then="keep"),
+        reply(GOOD, content_encoding="identity"),
+        reply(GOOD, content_encoding="utf-8"),
+        raw(chunked(GOOD), then="keep"),
+    ):
+        provider.always(answer)
+        effort = Effort()
+        found = make_client().balances(wallet(1), effort).result()
+        assert [x[:2] for x in found.entries or []] == [(token(1), "1")]
+        assert effort == Effort(1, 0)
+    assert "gzip" in provider.requests()[0].headers["accept-encoding"]
+
+
+def test_a_body_of_just_max_bytes_is_read(provider, make_client):
+    provider.always(reply(GOOD), reply(PACKED, content_encoding="gzip"))
+    client = make_client(max_bytes=len(GOOD))
+    assert client.balances(wallet(1), Effort()).result().entries
+    assert client.balances(wallet(1), Effort()).result().entries
+    for answer in (reply(GOOD), reply(PACKED, content_encoding="gzip")):
+        provider.always(answer)
+        with pytest.raises(UnusableAnswer, match="larger than"):
+            make_client(max_bytes=len(GOOD) - 1).balances(wallet(1), Effort()).result()
+
+
+def test_a_gzip_bomb_stops_at_max_bytes_and_is_never_unpacked_whole(provider, make_client):
+    bomb = gzip.compress(b" " * 60_000_000, 1)
+    provider.always(reply(bomb, content_encoding="gzip"))
+    client = make_client(max_bytes=1_000_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnusableAnswer, match="larger than"):
+            client.balances(wallet(1), Effort()).result()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10_000_000
+
+
+def test_the_body_of_a_refusal_is_of_no_interest(provider, make_client):
+    for answer in (
+        endless(b" " * 65536, head(status=503)),
+        reply(b"not gzip", 503, content_encoding="gzip"),
+        reply(b"x" * 1_000_000, 503),
+    ):
+        provider.always(answer, reply(GOOD))
+        effort = Effort()
+        assert make_client(max_bytes=100_000).balances(wallet(1), effort).result().entries
+        assert effort == Effort(2, 1)
+
+
+# Time -------------------------------------------------------------------------------------------
+
+DRIPS: dict[str, Sender] = {
+    "silence": silence(),
+    "headers that drip": endless(b"x: y\r\n", b"HTTP/1.1 200 OK\r\n", pause=0.05),
+    "a body that drips": endless(b" ", head("content-length: 999999"), pause=0.05),
+    "a body that stops": raw(head("content-length: 99") + b"{", then="hold"),
+}
+
+
+@pytest.mark.parametrize("drip", DRIPS)
+def test_an_attempt_ends_by_its_timeout_however_it_drips(provider, make_client, drip):
+    provider.always(DRIPS[drip])
+    effort = Effort()
+    began = time.monotonic()
+    with pytest.raises(NoConnection, match=r"^no whole answer within 0\.5 s \(after 2 attempts\)$"):
+        make_client(timeout=0.5, attempts=2).balances(wallet(1), effort).result()
+    assert time.monotonic() - began < 8
+    assert effort == Effort(2, 1)
+
+
+@pytest.mark.parametrize("body", ["cut short", "drips"])
+@pytest.mark.parametrize(("status", "requests"), [(404, 1), (503, 2)])
+def test_the_status_of_a_refusal_counts_whatever_becomes_of_its_body(
+    provider, make_client, status, requests, body
+):
+    start = f"HTTP/1.1 {status} X\r\ncontent-length: 99\r\n\r\n".encode()
+    provider.always(raw(start + b"x") if body == "cut short" else endless(b" ", start, pause=0.05))
+    effort = Effort()
+    with pytest.raises(ReadError, match=str(status)):
+        make_client(timeout=0.5, attempts=2).balances(wallet(1), effort).result()
+    assert effort.requests == requests
+
+
+# "Not now" --------------------------------------------------------------------------------------
+
+
+def date(seconds: float) -> str:
+    return format_datetime(datetime.now(UTC) + timedelta(seconds=seconds), usegmt=True)
+
+
+def all_threads(client: Client, count: int) -> None:
+    with ThreadPoolExecutor(count) as threads:
+        list(threads.map(lambda n: client.balances(wallet(n), Effort()).result(), range(count)))
+
+
+@pytest.mark.parametrize(("status", "form"), [(429, "seconds"), (503, "date")])
+def test_retry_after_holds_all_threads_back(provider, make_client, status, form):
+    def not_now(peer: Peer) -> bool:
+        return reply(status=status, retry_after="1" if form == "seconds" else date(2))(peer)
+
+    provider.always(not_now, reply(GOOD))
+    client = make_client(attempts=1)
+    with pytest.raises(ReadError, match=f"{status}"):
+        client.balances(wallet(0), Effort()).result()
+    all_threads(client, 8)
+    refused, *others = provider.requests()
+    gaps = [seen.at - refused.at for seen in others]
+    assert len(gaps) == 8
+    assert min(gaps) >= 0.9
+    assert max(gaps) - min(gaps) > 0.001, "without jitter all come back at the same instant"
+
+
+@pytest.mark.parametrize(("status", "after"), [(429, "301"), (503, "9" * 20), (429, "far")])
+def test_more_than_five_minutes_fails_the_read_at_once(provider, make_client, status, after):
+    provider.always(
+        reply(status=status, retry_after=date(400) if after == "far" else after), reply(GOOD)
+    )
+    effort = Effort()
+    client = make_client()
+    with pytest.raises(ReadError, match=rf"answered {status} .* and asks to wait \d+ s") as caught:
+        client.balances(wallet(1), effort).result()
+    assert caught.value.status == status
+    assert effort == Effort(1, 0)
+    assert client.balances(wallet(2), Effort()).result().entries, "the others are not held back"
+
+
+def test_a_date_to_wait_for_is_one_of_the_providers_clock(provider, make_client):
+    """Whose clock is ten minutes fast."""
+    later = {"retry_after": date(601), "date": date(600)}
+    provider.always(reply(status=429, **later), reply(GOOD))
+    assert make_client().balances(wallet(1), Effort()).result().entries
+    assert retry_after({"retry-after": date(601)}) > 600
+
+
+_ANY_DATE = st.text(max_size=20) | st.builds(
+    "Mon, {} Jan {} {}:00:00 {}".format, *[st.integers(-9, 9999)] * 4
+)
+
+
+@settings(max_examples=40)
+@given(*[_ANY_DATE] * 2)
+def test_any_retry_after_is_a_time_or_nothing(text, at):
+    seconds = retry_after({"retry-after": text, "date": at})
+    assert seconds is None or seconds >= 0
+
+
+# Rate limit --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["pause", "rate limit", "retry", "silence", "headers that drip"])
+def test_a_stop_ends_whatever_a_read_waits_for_and_nothing_is_sent_after_it(
+    provider, make_client, when
+):
+    limiter = RateLimiter(0.001 if when == "rate limit" else None)
+    provider.always(reply(GOOD), DRIPS.get(when, reply(status=503)))
+    rule = GiveUpRule()
+    client = make_client(limiter=limiter, first_wait=60.0, timeout=60.0, rule=rule)
+    client.balances(wallet(1), Effort()).result()
+    if when == "pause":
+        limiter.pause(60)
+    with ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(client.balances(wallet(2), Effort()).result)
+        if when in {"pause", "rate limit"}:
+            time.sleep(0.1)
+        else:
+            provider.wait_for(2)
+        client.stop()
+        assert isinstance(reading.exception(20), Stopped)
+    before = len(provider.requests())
+    with pytest.raises(Stopped):
+        client.balances(wallet(3), Effort()).result()
+    assert len(provider.requests()) == before
+    assert rule.reason is None
+
+
+# Many threads, many faults ----------------------------------------------------------------------
+
+
+def test_a_fault_of_one_wallet_never_shows_in_another(provider, make_client):
+    """16 threads over a provider that answers at random with every fault there is."""
+    faults = [*BREAKS.values(), *(x for x, _ in UNUSABLE.values()), reply(status=404), raw()]
+    chance = random.Random(5)
+    lock = threading.Lock()
+
+    def answer(peer: Peer) -> bool:
+        number = int(peer.seen.path.split("/")[3][-12:], 16)
+        with lock:
+            fault = chance.choice(faults) if chance.random() < 0.4 else None
+        return (fault or reply(balances(entry(token(number), str(number)))))(peer)
+
+    provider.always(answer)
+    client = make_client(first_wait=0.001)
+    efforts = [Effort() for _ in range(150)]
+
+    def read(number: int) -> str:
+        try:
+            found = client.balances(wallet(number), efforts[number]).result()
+        except ReadError:
+            return "failed"
+        assert [x[:2] for x in found.entries or []] == [(token(number), str(number))]
+        return "ok"
+
+    with ThreadPoolExecutor(16) as threads:
+        outcomes = list(threads.map(read, range(150)))
+    assert {"ok", "failed"} == set(outcomes)
+    assert sum(effort.requests for effort in efforts) == len(provider.requests())
+    for number, effort in enumerate(efforts):
+        asked = provider.requests(f"/v1/wallets/{wallet(number)}/nft-balances")
+        assert effort == Effort(len(asked), len(asked) - 1)

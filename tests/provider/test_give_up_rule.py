@@ -1,0 +1,115 @@
+"""When a run gives up, and sends no more requests."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from nftsync.errors import ReadError, Stopped
+from nftsync.provider.client import Client
+from nftsync.provider.give_up import GiveUpRule
+from nftsync.provider.rate_limiter import RateLimiter
+from nftsync.records import Effort
+from tests.kit.provider import balances, raw, reply, token, wallet
+from tests.kit.worlds import PATIENCE
+
+
+def tell(rule: GiveUpRule, *events: int | str) -> list[bool]:
+    """Report statuses and reasons; whether there was a reason to stop after each."""
+    found = []
+    for event in events:
+        if isinstance(event, int):
+            rule.answered(event)
+        else:
+            rule.unanswered(event)
+        found.append(rule.reason is not None)
+    return found
+
+
+def test_twenty_refusals_at_the_beginning_are_enough_unless_one_other_answer_is_among_them():
+    rule = GiveUpRule()
+    assert tell(rule, *[401, 403] * 10) == [False] * 19 + [True]
+    assert rule.reason is not None
+    assert "first 20 answers were all 401 or 403" in rule.reason
+    assert "token_command" in rule.reason
+    for place in (0, 10, 19):
+        statuses = [401] * 20
+        statuses[place] = 500
+        assert not any(tell(GiveUpRule(), *statuses, *[401] * 100))
+
+
+@pytest.mark.parametrize("status", [200, 401, 500])
+@pytest.mark.parametrize("before", [0, 1_000])
+def test_fifty_requests_in_a_row_without_an_answer_are_enough(status, before):
+    rule = GiveUpRule()
+    assert not any(tell(rule, *[200] * before, *["x"] * 49, status, *["x"] * 49))
+    assert tell(rule, "no connection: refused") == [True]
+    assert rule.reason is not None
+    assert "50 requests in a row got no connection (no connection: refused)" in rule.reason
+
+
+def test_a_client_reports_what_its_requests_met(provider, make_client):
+    rule = GiveUpRule()
+    client = make_client(attempts=49, first_wait=0.0, rule=rule)
+
+    def fails(times: int = 1) -> None:
+        for number in range(times):
+            with pytest.raises(ReadError):
+                client.token(token(number), Effort()).result()
+
+    provider.always(reply(status=404))
+    fails()
+    tell(rule, *["x"] * 49)
+    provider.always(raw(then="reset"))  # there was a connection, so it is not counted
+    fails()
+    assert rule.reason is None
+    assert tell(rule, "x") == [True]
+
+
+def test_an_answer_too_large_to_be_read_is_an_answer(provider, make_client):
+    rule = GiveUpRule()
+    client: Client = make_client(attempts=1, max_bytes=1_000, rule=rule)
+    tell(rule, *["x"] * 49)
+    provider.always(reply(b"x" * 100_000))
+    with pytest.raises(ReadError):
+        client.balances(wallet(1), Effort()).result()
+    assert tell(rule, "x") == [False]
+
+
+def test_a_401_that_a_new_token_mends_is_no_refusal(provider, make_client):
+    rule = GiveUpRule()
+    client = make_client(token_command="echo x", rule=rule)
+    for number in range(25):
+        provider.always(reply(status=401), reply(balances()))
+        client.balances(wallet(number), Effort()).result()
+    assert len(provider.requests()) == 50
+    assert rule.reason is None
+
+
+def test_what_no_repeat_mends_is_enough_at_once_unless_the_provider_has_answered():
+    rule = GiveUpRule()
+    rule.unanswered("no TLS", final=True)
+    assert rule.reason == "no TLS"
+    rule = GiveUpRule()
+    rule.answered(500)
+    rule.unanswered("no TLS", final=True)
+    assert rule.reason is None
+
+
+def test_a_run_that_gave_up_stops_all_its_clients_and_no_other(provider, make_client):
+    """Whoever waits for a slot is woken, and sends nothing."""
+    rule, limiter = GiveUpRule(), RateLimiter()
+    one, later = (make_client(rule=rule, limiter=limiter) for _ in range(2))
+    other = make_client()
+    provider.always(reply(balances()))
+    limiter.pause(PATIENCE)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(one.balances(wallet(1), Effort()).result)
+        rule.unanswered("no TLS", final=True)
+        assert isinstance(waiting.exception(), Stopped)
+    for client in (later, make_client(rule=rule)):
+        with pytest.raises(Stopped):
+            client.balances(wallet(1), Effort()).result()
+    other.balances(wallet(1), Effort()).result()
+    assert len(provider.requests()) == 1

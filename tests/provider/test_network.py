@@ -1,0 +1,436 @@
+"""The way to the provider: through a company's proxy, with its own CA and client certificates."""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nftsync.errors import NoConnection, ProxyFailed, ReadError, SettingsError
+from nftsync.provider.webhooks import read_webhook
+from nftsync.records import Effort
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+from nftsync.store.inbox import Delivery, store
+from nftsync.store.mirror import Mirror
+from nftsync.store.schema import open_store
+from nftsync.times import now
+from tests.kit.forward_proxy import HOST, ForwardProxy
+from tests.kit.provider import Provider, balances, entry, head, raw, reply, token, uuid, wallet
+from tests.kit.worlds import Outcome
+
+GOOD = balances(entry(token(1)))
+PASSWORD = "hu%3Ash"  # as an URL has it
+CREDENTIALS = "me:hu:sh"
+
+
+@pytest.fixture
+def proxy() -> Iterator[ForwardProxy]:
+    with ForwardProxy() as running:
+        running.credentials = CREDENTIALS
+        yield running
+
+
+@pytest.fixture
+def secure(certificates: Any) -> Iterator[Provider]:
+    """The provider over TLS, known as `provider.test` to the proxy alone."""
+    with Provider(certificate=certificates.server) as running:
+        running.always(reply(GOOD))
+        yield running
+
+
+def named(provider: Provider) -> str:
+    return provider.url.replace("127.0.0.1", HOST)
+
+
+@pytest.fixture
+def run(command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    """Runs a command with these variables, as the command line does."""
+
+    def run(*words: str, **environ: str) -> Outcome:
+        with monkeypatch.context() as patch:
+            for name, value in {"NFTSYNC_RETRIES": "1", **environ}.items():
+                patch.setenv(name, value)
+            return command(*words)
+
+    return run
+
+
+def one_webhook(database: Path) -> None:
+    """Put a webhook on a token into the inbox."""
+    fields = {"organizationId": uuid(1), "action": "update", "id": uuid(2), "changes": None}
+    fields |= {"resourceId": token(1), "resourceType": "Token", "createdAtUtc": "2026-01-01T00:00Z"}
+    body = json.dumps(fields).encode()
+    with closing(Mirror(database)) as mirror, mirror.transaction() as transaction:
+        store(transaction.connection, [Delivery(body, read_webhook(body, None))], now())
+
+
+# Proxies ----------------------------------------------------------------------------------------
+
+COMMANDS = [
+    ("sync", wallet(1)),
+    ("check", wallet(1)),
+    ("replay",),
+    ("webhook-config", "--enable", "--yes"),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [(words, "NFTSYNC_PROXY") for words in COMMANDS]
+    + [(COMMANDS[1], name) for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "file")],
+)
+def test_every_command_that_asks_the_provider_goes_through_the_proxy(
+    proxy, provider, tmp_path, words, where, run
+):
+    """By its name, which only the proxy can look up."""
+    provider.always(reply(GOOD))
+    if words[0] == "replay":
+        one_webhook(tmp_path / "data/nftsync.db")
+        provider.always(reply(b'{"metadata": {}}'))
+    url = proxy.with_credentials(f"me:{PASSWORD}")
+    lines = f'base_url = "{named(provider)}"\n'
+    environ = {}
+    if where == "file":
+        lines += f'proxy = "{url}"\n'
+    else:
+        environ[where] = url
+    Path("nftsync.toml").write_text(lines)
+    ran = run(*words, **environ)
+    assert ran.code == 0, ran.said
+    assert len(proxy.asked) == 1 == len(provider.requests())
+    assert f"{named(provider)}/" in proxy.asked[0]
+    source = f"file {tmp_path}/nftsync.toml" if where == "file" else f"environment {where}"
+    if words[0] == "check":
+        assert f"through {proxy.address} (from {source})" in ran.said
+    assert "hu%3Ash" not in ran.said
+    assert "hu:sh" not in ran.said
+
+
+def test_over_tls_the_proxy_sees_a_tunnel_that_is_kept_and_no_request(
+    proxy, secure, certificates, make_client
+):
+    client = make_client(
+        base_url=named(secure),
+        proxy=proxy.with_credentials(f"me:{PASSWORD}"),
+        ca_file=certificates.ca,
+    )
+    for number in range(3):
+        assert client.balances(wallet(number), Effort()).result().entries
+    assert proxy.asked == [f"CONNECT {HOST}:{secure.port}"]
+    assert "proxy-authorization" not in secure.requests()[0].headers
+
+
+def test_behind_a_proxy_each_read_meets_a_certificate_that_nobody_trusts(
+    proxy, secure, make_client
+):
+    """httpcore keeps a tunnel whose TLS failed, and would wait for ever to use it."""
+    proxy.credentials = None
+    client = make_client(base_url=named(secure), proxy=proxy.address, attempts=3)
+    for _ in range(3):
+        with pytest.raises(NoConnection, match="certificate verify failed"):
+            client.balances(wallet(1), Effort()).result()
+    assert len(proxy.asked) == 3
+
+
+def test_the_reading_process_gets_the_proxy_too(proxy, provider, run):
+    provider.always(reply(balances()))
+    Path("wallets").write_text("\n".join(wallet(number) for number in range(600)))
+    url = proxy.with_credentials(f"me:{PASSWORD}")
+    settings = {"NFTSYNC_PROXY": url, "NFTSYNC_BASE_URL": named(provider)}
+    ran = run("sync", "--wallets-file", "wallets", "--json", **settings)
+    assert json.loads(ran.out)["wallets"]["ok"] == 600 == len(proxy.asked)
+
+
+def test_no_proxy_is_asked_where_none_is_meant(proxy, provider, run):
+    provider.always(reply(GOOD))
+    for environ in (
+        {"HTTP_PROXY": proxy.address, "NO_PROXY": "example.com,127.0.0.1"},
+        {"http_proxy": proxy.address, "no_proxy": "*"},
+        {"HTTP_PROXY": proxy.address, "NFTSYNC_PROXY": ""},
+        {"HTTPS_PROXY": proxy.address},
+    ):
+        ran = run("check", wallet(1), NFTSYNC_BASE_URL=provider.url, **environ)
+        assert "was read" in ran.said
+        assert "proxy: through" not in ran.said
+    assert proxy.asked == []
+
+
+@pytest.mark.parametrize("secure_way", [True, False])
+def test_a_proxy_that_refuses_is_named_without_its_password_and_asked_once(
+    proxy, provider, make_client, secure_way
+):
+    url = named(provider).replace("http:", "https:") if secure_way else named(provider)
+    given = proxy.with_credentials("me:wrong")
+    client = make_client(base_url=url, proxy=given, proxy_source="file x", timeout=5.0)
+    with pytest.raises(ProxyFailed) as caught:
+        client.balances(wallet(1), Effort()).result()
+    assert str(caught.value).startswith(f"the proxy {proxy.address} (from file x) refused: 407")
+    assert caught.value.provider_down
+    assert "wrong" not in repr(caught.value.__context__)
+    assert (len(proxy.asked), provider.requests()) == (1, [])
+
+
+def test_a_proxy_that_is_not_there_is_named_and_tried_again(make_client, run):
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    client = make_client(proxy=f"127.0.0.1:{port}", attempts=3, proxy_source="environment X")
+    effort = Effort()
+    with pytest.raises(NoConnection) as caught:
+        client.balances(wallet(1), effort).result()
+    where = f"http://127.0.0.1:{port} (from environment X)"
+    assert str(caught.value).startswith(f"no connection to the proxy {where}: ")
+    assert effort == Effort(3, 2)
+    ran = run("check", wallet(1), NFTSYNC_BASE_URL="http://x.test", HTTP_PROXY=f"127.0.0.1:{port}")
+    assert "no connection to the proxy" in ran.said
+    assert "check base_url" not in ran.said
+
+
+def test_a_gateway_that_the_proxy_cannot_reach_is_tried_again(proxy, make_client):
+    proxy.credentials, proxy.refuse_with = None, 502
+    client = make_client(base_url="https://x.test", proxy=proxy.address, attempts=2)
+    with pytest.raises(ProxyFailed, match="refused: 502"):
+        client.balances(wallet(1), Effort()).result()
+    assert len(proxy.asked) == 2
+
+
+def test_a_proxy_that_cannot_be_used_is_an_error_of_the_settings(run):
+    no_url = "is no proxy's URL"
+    for number, (value, problem) in enumerate(
+        {
+            "ftp://me:hush@h:1": no_url,
+            "http://me:hush@": no_url,
+            "http://me:hush@h:x": no_url,
+            "http://me/hush@h:1": no_url,
+            "http://me:hush@[h": no_url,
+            "socks5://me:hush@h:1": "is a SOCKS proxy, which needs one more package",
+        }.items()
+    ):
+        words = COMMANDS[number % len(COMMANDS)]
+        ran = run(*words, NFTSYNC_BASE_URL="http://x.test", NFTSYNC_PROXY=value)
+        assert ran.code == (1 if words[0] == "check" else 2), ran.said
+        assert f"proxy (NFTSYNC_PROXY) {problem}" in ran.said
+        assert "(from environment NFTSYNC_PROXY)" in ran.said
+        assert "hush" not in ran.said
+
+
+def test_a_proxy_over_tls_and_a_provider_over_tls_within(secure, certificates, make_client):
+    with ForwardProxy(certificates.server) as proxy:
+        client = make_client(
+            base_url=named(secure), proxy=proxy.address, ca_file=certificates.ca, attempts=1
+        )
+        assert client.balances(wallet(1), Effort()).result().entries
+        assert proxy.asked == [f"CONNECT {HOST}:{secure.port}"]
+
+
+# Certificates -----------------------------------------------------------------------------------
+
+
+def test_a_certificate_of_nobody_that_is_trusted_is_refused_at_once(secure, make_client):
+    effort = Effort()
+    with pytest.raises(NoConnection) as caught:
+        make_client(base_url=secure.url).balances(wallet(1), effort).result()
+    assert str(caught.value).startswith(f"no connection to {secure.url}: certificate verify failed")
+    assert "set ca_file" in str(caught.value)
+    assert effort == Effort(1, 0)
+    assert secure.requests() == []
+
+
+def test_a_certificate_of_another_host_is_refused_at_once(certificates, make_client):
+    effort = Effort()
+    with Provider(certificate=certificates.client) as other:
+        client = make_client(base_url=other.url, ca_file=certificates.ca)
+        with pytest.raises(NoConnection, match=r"certificate verify failed: .*; check base_url"):
+            client.balances(wallet(1), effort).result()
+    assert effort == Effort(1, 0)
+
+
+def test_once_the_provider_has_answered_a_handshake_that_fails_is_repeated(
+    certificates, make_client
+):
+    """One of several machines behind an address may be the one that is set up wrongly."""
+    contexts = []
+    for file in (certificates.server, certificates.client, certificates.server):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(file)
+        contexts.append(context)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificates.server)
+    tls.sni_callback = lambda sock, *_: setattr(sock, "context", contexts.pop(0))
+    answer = head(f"content-length: {len(GOOD)}") + GOOD
+    with Provider(tls=tls) as provider:
+        provider.always(raw(answer))  # and close, so that the next one connects anew
+        client = make_client(base_url=provider.url, ca_file=certificates.ca)
+        for effort in (Effort(1, 0), Effort(2, 1)):
+            counted = Effort()
+            assert client.balances(wallet(1), counted).result().entries
+            assert counted == effort
+
+
+@pytest.mark.parametrize("words", [COMMANDS[0], COMMANDS[1], COMMANDS[3]])
+def test_https_where_the_server_waits_for_plain_http_is_said_after_two_tries(words, run):
+    """Some servers without TLS wait for more, and leave the handshake unanswered."""
+    with SandboxServer(lambda url: generate(wallets=1, nfts=1, seed=1, image_base=url)) as server:
+        url = server.url.replace("http:", "https:")
+        environ = {"NFTSYNC_RETRIES": "1000000", "NFTSYNC_TIMEOUT": "2"}
+        ran = run(*words, NFTSYNC_BASE_URL=url, **environ)
+    assert ran.code == 1
+    advice = "does the server speak TLS at this port? If not, use http:// in base_url"
+    problem = f"no connection to {url}: the TLS handshake timed out; {advice}"
+    assert problem in " ".join(ran.said.split())
+
+
+def test_a_proxy_that_does_not_speak_tls_is_named(proxy, provider, make_client):
+    url = proxy.address.replace("http:", "https:")
+    effort = Effort()
+    with pytest.raises(ProxyFailed) as caught:
+        make_client(proxy=url).balances(wallet(1), effort).result()
+    assert str(caught.value) == (
+        f"no connection to the proxy {url} (from the caller): the server does not speak TLS at this"
+        " port; use http:// in the proxy's URL, or the right port"
+    )
+    assert effort == Effort(1, 0)
+
+
+def test_plain_http_where_the_server_may_expect_tls_is_hinted_at(secure, provider, make_client):
+    hint = "base_url says http: does the server expect https?"
+    provider.always(reply(status=400))
+    for url in (secure.url.replace("https:", "http:"), provider.url):
+        with pytest.raises(ReadError) as caught:
+            make_client(base_url=url, attempts=2).balances(wallet(1), Effort()).result()
+        assert hint in str(caught.value)
+    client = make_client(attempts=1)
+    provider.always(reply(GOOD), raw(then="close"))
+    client.balances(wallet(1), Effort()).result()
+    with pytest.raises(NoConnection, match="^the connection broke: ") as broken:
+        client.balances(wallet(1), Effort()).result()
+    assert hint not in str(broken.value)
+
+
+@pytest.mark.parametrize("where", ["SSL_CERT_FILE", "NFTSYNC_CA_FILE", "file"])
+def test_an_own_ca_is_trusted(secure, certificates, where, run):
+    lines = f'base_url = "{secure.url}"\n'
+    lines += f'ca_file = "{certificates.ca}"\n' if where == "file" else ""
+    Path("nftsync.toml").write_text(lines)
+    # So many are read by another process.
+    count = 600 if where == "NFTSYNC_CA_FILE" else 1
+    Path("wallets").write_text("\n".join(wallet(number) for number in range(count)))
+    environ = {} if where == "file" else {where: certificates.ca}
+    ran = run("sync", "--wallets-file", "wallets", **environ)
+    assert ran.code == 0, ran.said
+
+
+def test_a_response_over_tls_may_drip_and_its_connection_is_kept(secure, certificates, make_client):
+    whole = head(f"content-length: {len(GOOD)}") + GOOD
+    parts = raw(whole[:30], whole[30:90], whole[90:], pause=0.2, then="keep")
+    stalls = raw(whole[:30], then="hold")
+    secure.always(parts, reply(GOOD), stalls)
+    client = make_client(base_url=secure.url, ca_file=certificates.ca, timeout=2.0, attempts=1)
+    for number in range(2):
+        assert client.balances(wallet(number), Effort()).result().entries
+    assert secure.connections == 1
+    with pytest.raises(NoConnection, match=r"^no whole answer within 2 s$"):
+        client.balances(wallet(1), Effort()).result()
+
+
+def test_a_handshake_that_takes_too_long_is_no_connection(make_client):
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"https://127.0.0.1:{mute.getsockname()[1]}"
+        client = make_client(base_url=url, timeout=0.6, attempts=1)
+        with pytest.raises(NoConnection, match=r"^no connection to \S+: .*timed out"):
+            client.balances(wallet(1), Effort()).result()
+
+
+def test_a_client_certificate_is_shown(certificates, make_client):
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificates.server)
+    tls.load_verify_locations(certificates.ca)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    alone = (certificates.client_certificate_alone, certificates.client_key_alone)
+    with Provider(tls=tls) as strict:
+        strict.always(reply(GOOD))
+        given = {"base_url": strict.url, "ca_file": certificates.ca, "attempts": 1}
+        for certificate, key in (alone, (certificates.client, None)):
+            client = make_client(**given, client_certificate=certificate, client_key=key)
+            assert client.balances(wallet(1), Effort()).result().entries
+        with pytest.raises(NoConnection):
+            make_client(**given).balances(wallet(1), Effort()).result()
+
+
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "NFTSYNC_CA_FILE", "NFTSYNC_CLIENT_CERTIFICATE"])
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_an_unusable_certificate_is_an_error_that_names_setting_and_file(
+    tmp_path, name, content, run
+):
+    file = tmp_path / "x.pem"
+    if content is not None:
+        file.write_text(content)
+    for words in (COMMANDS[1], COMMANDS[-1]):
+        ran = run(*words, **{"NFTSYNC_BASE_URL": "https://x.test", name: str(file)})
+        assert ran.code == (1 if words[0] == "check" else 2), ran.said
+        assert name in ran.said
+        assert str(file) in ran.said.replace("\n", "")
+        assert "Traceback" not in ran.said
+        assert "FAILED   database" not in ran.said
+
+
+def test_a_key_that_does_not_go_with_the_certificate_is_an_error(certificates, make_client):
+    alone, key = certificates.client_certificate_alone, certificates.client_key_alone
+    for files in (
+        *((certificates.locked, None), (alone, None)),
+        *((None, key), (certificates.client, certificates.ca)),
+    ):
+        own = dict(zip(("client_certificate", "client_key"), files, strict=True))
+        with pytest.raises(SettingsError, match=r"^client_.*NFTSYNC_CLIENT_KEY"):
+            make_client(base_url="https://x.test", **own)
+
+
+# Few descriptors --------------------------------------------------------------------------------
+
+
+def test_few_descriptors_end_a_sync_without_a_traceback(provider):
+    provider.always(reply(status=503))
+    Path("wallets").write_text("\n".join(wallet(number) for number in range(80)))
+    open_store(Path("nftsync.db")).close()  # cheaper here: a new one needs slow imports
+    words = ["sync", "--base-url", provider.url, "--wallets-file", "wallets", "-d", "nftsync.db"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "nftsync", *words, "--concurrency", "64", "--retries", "2"],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 1, ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert "Too many open files" in ran.stdout + ran.stderr
+
+
+# Answers that nobody asked for ------------------------------------------------------------------
+
+
+def test_an_answer_that_came_before_it_was_asked_for_is_never_taken(provider, make_client):
+    """What came in the same packet as the one before cannot be told from it; the rest can."""
+    whole, later = (head(f"content-length: {len(x)}") + x for x in (GOOD, balances()))
+    came = threading.Event()
+
+    def twice(peer):
+        raw(whole, later, pause=0.5, then="keep")(peer)
+        came.set()
+        return True
+
+    provider.always(twice, reply(GOOD))
+    client = make_client(attempts=1)
+    for number in range(2):
+        assert client.balances(wallet(number), Effort()).result().entries
+        assert came.wait(10)
+    assert provider.connections == 2

@@ -1,0 +1,414 @@
+"""What the client sends: its name, credentials, connections, conditions and bodies."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nftsync
+from nftsync.errors import AccessRefused, ReadError, SettingsError, UnusableAnswer
+from nftsync.provider.client import Client, ClientConfig
+from nftsync.provider.credentials import Auth
+from nftsync.provider.routes import Paging
+from nftsync.records import Effort
+from tests.kit.provider import MakeClient, Peer, balances, entry, head, raw, reply, token, wallet
+from tests.kit.worlds import PATIENCE
+
+SECRET = "s3cr3t-t0k3n"
+EMPTY = balances()
+
+
+class Counting:
+    """A token command that counts its runs in a file and prints `t1`, `t2`, ..."""
+
+    def __init__(
+        self, folder: Path, before: str = "", then: str = 'echo "t$(wc -c < runs)"'
+    ) -> None:
+        self.runs = folder / "runs"
+        self.line = shlex.join(["sh", "-c", f"cd {folder}; {before} printf x >> runs; {then}"])
+
+    @property
+    def count(self) -> int:
+        return self.runs.stat().st_size if self.runs.exists() else 0
+
+
+def accepting(bearer: str) -> Any:
+    """Answer that bearer token with an empty list, any other with 401."""
+
+    def answer(peer: Peer) -> bool:
+        good = peer.seen.headers.get("authorization") == f"Bearer {bearer}"
+        return (reply(EMPTY) if good else reply(status=401))(peer)
+
+    return answer
+
+
+def everything_known_of(error: BaseException) -> str:
+    """An error with its causes and contexts, as any printer of tracebacks could show them."""
+    seen: list[str] = []
+    link: BaseException | None = error
+    while link is not None:
+        seen += [repr(link), str(link), repr(link.args), repr(vars(link))]
+        link = link.__cause__ or link.__context__
+    return "\n".join([*seen, *traceback.format_exception(error)])
+
+
+# Who we are -------------------------------------------------------------------------------------
+
+
+def test_a_read_asks_for_json_in_the_name_of_nftsync(provider, make_client):
+    provider.holds(wallet(1))
+    make_client().balances(wallet(1), Effort()).result()
+    (seen,) = provider.requests()
+    assert (seen.method, seen.path, seen.query) == (
+        "GET",
+        f"/v1/wallets/{wallet(1)}/nft-balances",
+        "",
+    )
+    assert seen.headers["user-agent"] == f"nftsync/{nftsync.__version__}"
+    assert seen.headers["accept"] == "application/json"
+    assert seen.headers["host"] == f"127.0.0.1:{provider.port}"
+    assert set(seen.headers) == {"host", "user-agent", "accept", "accept-encoding"}
+    assert seen.body == b""
+
+
+def test_the_provider_may_live_below_a_path(provider, make_client):
+    provider.always(reply(EMPTY))
+    make_client(base_url=provider.url + "/api/").balances(wallet(1).upper(), Effort()).result()
+    assert provider.requests()[0].path == f"/api/v1/wallets/{wallet(1)}/nft-balances"
+
+
+# Connections ------------------------------------------------------------------------------------
+
+
+def test_each_thread_keeps_one_connection_a_refusal_too(provider, make_client):
+    client = make_client()
+    provider.always(reply(b"x" * 60_000, 404), reply(b"<html>", 503), reply(EMPTY))
+    with pytest.raises(ReadError):
+        client.balances(wallet(0), Effort()).result()
+    together = threading.Barrier(4)
+
+    def read(number: int) -> None:
+        together.wait(PATIENCE)
+        for _ in range(10):
+            client.balances(wallet(number), Effort()).result()
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(read, range(1, 5)))
+    assert provider.connections == 1 + 4
+    used = {(seen.path, seen.connection) for seen in provider.requests()}
+    assert len(used) == len({path for path, _ in used}) == 5
+
+
+def test_a_connection_that_the_provider_has_closed_is_replaced_without_a_retry(
+    provider, make_client
+):
+    whole = head(f"content-length: {len(EMPTY)}") + EMPTY
+    closed = threading.Event()
+
+    def answer_and_close(peer: Peer) -> bool:
+        raw(whole, then="keep")(peer)
+        peer.sock.shutdown(2)
+        closed.set()
+        return False
+
+    provider.always(answer_and_close, reply(EMPTY))
+    client, effort = make_client(), Effort()
+    client.balances(wallet(1), effort).result()
+    assert closed.wait(PATIENCE)
+    client.balances(wallet(1), effort).result()
+    assert (provider.connections, effort.requests, effort.retries) == (2, 2, 0)
+
+
+# Credentials ------------------------------------------------------------------------------------
+
+
+def test_headers_are_sent_on_every_request_and_a_token_takes_the_place_of_one(
+    provider, make_client
+):
+    provider.always(reply(b'{"metadata": {}}'))
+    headers = {"X-Api-Key": SECRET, "AUTHORIZATION": "Basic eA=="}
+    for given, sent in (({}, "Basic eA=="), ({"api_token": SECRET}, f"Bearer {SECRET}")):
+        client = make_client(headers=headers, **given)
+        client.token(token(1), Effort()).result()
+        client.configure_webhooks({"enabled": True})
+        for seen in provider.requests()[-2:]:
+            assert seen.headers["x-api-key"] == SECRET
+            assert seen.headers["authorization"] == sent
+
+
+def test_the_token_command_runs_once_at_the_start_and_once_after_a_401_for_16_threads(
+    provider, make_client, tmp_path
+):
+    command = Counting(tmp_path)
+    client = make_client(token_command=command.line)
+    assert command.count == 0
+    accepted = ["t1"]
+    together = threading.Barrier(16)
+    provider.always(lambda peer: accepting(accepted[0])(peer))
+
+    def read(number: int) -> Effort:
+        together.wait(PATIENCE)
+        effort = Effort()
+        client.balances(wallet(number), effort).result()
+        return effort
+
+    with ThreadPoolExecutor(16) as threads:
+        first = list(threads.map(read, range(16)))
+        assert command.count == 1
+        accepted[0] = "t2"
+        second = list(threads.map(read, range(16)))
+    assert command.count == 2
+    assert {(effort.requests, effort.retries) for effort in first} == {(1, 0)}
+    assert {(effort.requests, effort.retries) for effort in second} <= {(2, 1), (1, 0)}
+    refused = [x for x in provider.requests()[16:] if x.headers["authorization"] == "Bearer t1"]
+    assert len(provider.requests()) == 16 + len(refused) + 16
+    assert 1 <= len(refused) <= 16
+
+
+def test_a_new_token_that_is_refused_too_fails_the_read(provider, make_client, tmp_path):
+    command, effort = Counting(tmp_path), Effort()
+    provider.always(reply(status=401))
+    with pytest.raises(AccessRefused, match="401"):
+        make_client(token_command=command.line).balances(wallet(1), effort).result()
+    assert (command.count, effort) == (2, Effort(2, 1))
+
+
+def test_a_command_that_fails_is_run_once_for_all_waiting_threads_and_again_later(tmp_path):
+    wait = "while [ ! -e go ]; do sleep 0.01; done;"
+    auth = Auth(token_command=(command := Counting(tmp_path, wait, "exit 1")).line)
+    with ThreadPoolExecutor(8) as threads:
+        asked = [threads.submit(auth.headers) for _ in range(8)]
+        while sum("renew" in stack for stack in stacks()) < 8:
+            pass
+        (tmp_path / "go").touch()
+        assert all(isinstance(each.exception(30), SettingsError) for each in asked)
+    assert command.count == 1
+    with pytest.raises(SettingsError):
+        auth.headers()
+    assert command.count == 2
+
+
+def stacks() -> list[set[str]]:
+    """The names of the functions that each thread is in."""
+    frames = sys._current_frames().values()
+    return [{step.name for step in traceback.extract_stack(frame)} for frame in frames]
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (f"sh -c 'echo {SECRET}; echo {SECRET} >&2; exit 3'", "ended with exit code 3"),
+        (f"echo '{SECRET} {SECRET}'", "printed no token"),
+        (f"echo {SECRET}\u00e9", "printed no token"),
+        ("true", "printed no token"),
+        ("sh -c 'yes SECRET & wait'".replace("SECRET", SECRET), "printed more than 64 KiB"),
+        ("/no/such/program", "cannot be run: No such file"),
+        ("/dev/null", "cannot be run: Permission denied"),
+        ("a\0b", "cannot be run"),
+    ],
+)
+def test_a_token_command_that_fails_says_so_and_shows_none_of_its_output(
+    provider, make_client, command, message
+):
+    client = make_client(token_command=command)
+    with pytest.raises(SettingsError) as caught:
+        client.balances(wallet(1), Effort()).result()
+    assert re.match(rf"token_command \(NFTSYNC_TOKEN_COMMAND\) {message}", str(caught.value))
+    assert SECRET not in everything_known_of(caught.value)
+    assert provider.requests() == []
+
+
+FAULTS = {
+    "refused": reply(status=401),
+    "not found": reply(status=404),
+    "down": reply(status=503),
+    "moved": reply(status=302, location="http://127.0.0.1:1/"),
+    "broken": raw(b"HTTP/1.1 200 OK\r\n", then="reset"),
+    "not HTTP": raw(b"SSH-2.0-x\r\n"),
+    "not JSON": reply(b"<html>"),
+    "waiting": reply(status=429, retry_after="9999"),
+    "bad gzip": reply(b"xxxxxxxx", content_encoding="gzip"),
+}
+
+
+def test_no_secret_is_in_an_error_or_a_repr(provider, make_client):
+    for fault in FAULTS.values():
+        client = make_client(api_token=SECRET, headers={"X-Key": SECRET}, attempts=2)
+        provider.always(fault)
+        with pytest.raises(ReadError) as caught:
+            client.balances(wallet(1), Effort()).result()
+        assert SECRET in str(provider.requests()[-1].headers)
+        assert SECRET not in everything_known_of(caught.value)
+        assert SECRET not in repr(client)
+
+
+# Conditions -------------------------------------------------------------------------------------
+
+
+def test_if_none_match_is_sent_only_where_the_answer_is_known(provider, make_client):
+    provider.always(
+        reply(EMPTY, etag='"v1"'), reply(EMPTY, etag='"v1"'), reply(status=304), reply(EMPTY)
+    )
+    client = make_client()
+    known = client.balances(wallet(1), Effort()).result()
+    assert (known.entries, known.etag) == ([], '"v1"')
+    assert client.balances(wallet(1), Effort(), etag='"v1"').result().entries == []
+    again = client.balances(wallet(1), Effort(), etag='"v1"', known_digest=known.digest).result()
+    assert (again.entries, again.digest) == (None, known.digest)
+    client.balances(wallet(1), Effort(), known_digest=known.digest).result()
+    sent = [seen.headers.get("if-none-match") for seen in provider.requests()]
+    assert sent == [None, None, '"v1"', None]
+
+
+def test_the_same_body_is_known_by_its_digest(provider, make_client):
+    provider.holds(wallet(1), entry(token(1)))
+    client = make_client()
+    first = client.balances(wallet(1), Effort()).result()
+    assert first.entries is not None
+    assert client.balances(wallet(1), Effort(), known_digest=first.digest).result() == (
+        None, first.digest, None, None,
+    )  # fmt: skip
+    provider.holds(wallet(1), entry(token(1), "2"))
+    changed = client.balances(wallet(1), Effort(), known_digest=first.digest).result()
+    assert changed.entries is not None
+    assert changed.digest != first.digest
+
+
+def test_a_304_that_was_not_asked_for_is_unusable(provider, make_client):
+    provider.always(reply(status=304))
+    for arguments in ({}, {"etag": '"v1"'}, {"known_digest": "d"}):
+        with pytest.raises(UnusableAnswer, match="304: not modified"):
+            make_client().balances(wallet(1), Effort(), **arguments).result()
+
+
+def test_a_validator_that_cannot_be_sent_back_is_forgotten(provider, make_client):
+    client = make_client()
+    for etag in ("\u00e9", "", "x" * 9_000):
+        provider.always(reply(EMPTY, etag=etag))
+        assert client.balances(wallet(1), Effort()).result().etag is None
+
+
+# Pages ------------------------------------------------------------------------------------------
+
+PAGING = Paging(next="next", param="after")
+
+
+def paged(*pages: bytes) -> Any:
+    """Answer the cursor `N` with page N, and no cursor with page 0."""
+
+    def answer(peer: Peer) -> bool:
+        query = peer.seen.query
+        return reply(pages[int(query.removeprefix("after=")) if query else 0])(peer)
+
+    return answer
+
+
+@pytest.fixture
+def paging_client(make_client: MakeClient) -> Iterator[Client]:
+    return make_client(paging=PAGING)  # type: ignore[return-value]
+
+
+def test_a_cursor_is_sent_as_it_came(provider, paging_client):
+    cursor = "a+b/c=&d?#\u00e9 %20\n"
+    provider.always(reply(balances(next=cursor)), reply(EMPTY))
+    paging_client.balances(wallet(1), Effort()).result()
+    assert provider.requests()[1].query == "after=a%2Bb%2Fc%3D%26d%3F%23%C3%A9+%2520%0A"
+
+
+def test_pages_are_never_asked_for_conditionally_but_known_by_their_digest(provider, paging_client):
+    provider.always(paged(balances(entry(token(1)), next=1), balances(entry(token(2)))))
+    first = paging_client.balances(wallet(1), Effort()).result()
+    again = paging_client.balances(
+        wallet(1), Effort(), etag='"v1"', known_digest=first.digest
+    ).result()
+    assert first.entries is not None
+    assert (again.entries, again.etag, again.digest) == (None, None, first.digest)
+    assert all("if-none-match" not in seen.headers for seen in provider.requests())
+
+
+def test_a_cursor_that_comes_again_or_is_too_long_fails_the_read(provider, paging_client):
+    provider.always(paged(balances(next=1), balances(next=2), balances(next=1)))
+    with pytest.raises(UnusableAnswer, match=r"^\$\.next: the cursor '1' comes again$"):
+        paging_client.balances(wallet(1), Effort()).result()
+    assert len(provider.requests()) == 3
+    provider.always(reply(balances(next="x" * 10_000)))
+    with pytest.raises(UnusableAnswer, match=r"^\$\.next: the cursor is too long"):
+        paging_client.balances(wallet(1), Effort()).result()
+    assert len(provider.requests()) == 4
+
+
+def test_a_page_that_fails_is_asked_for_again_and_not_the_first(provider, make_client):
+    answers = iter(
+        [balances(entry(token(1)), next=1), b"", balances(entry(token(2)), next=2), b"{", EMPTY]
+    )
+    provider.always(lambda peer: reply(next(answers))(peer))
+    effort = Effort()
+    found = make_client(paging=PAGING).balances(wallet(1), effort).result()
+    assert [x[0] for x in found.entries or []] == [token(1), token(2)]
+    queries = [seen.query for seen in provider.requests()]
+    assert queries == ["", "after=1", "after=1", "after=2", "after=2"]
+    assert effort == Effort(5, 2)
+
+
+# Webhook configuration --------------------------------------------------------------------------
+
+
+def test_the_webhook_configuration_is_patched_with_what_was_given(provider, make_client):
+    provider.always(reply(status=204))
+    changes = {"url": "https://me.example/w\u00e9", "enabled": False, "webhookTypes": ["nft"]}
+    make_client().configure_webhooks(changes)
+    (seen,) = provider.requests()
+    assert (seen.method, seen.path) == (
+        "PATCH",
+        "/api/organization/v1/current-organization/webhook-config",
+    )
+    assert seen.headers["content-type"] == "application/json"
+    expected = '{"url":"https://me.example/w\u00e9","enabled":false,"webhookTypes":["nft"]}'
+    assert seen.body.decode() == expected
+
+
+def test_a_refused_webhook_configuration_is_an_error_without_its_secret(provider, make_client):
+    provider.always(reply(SECRET.encode(), 400))
+    with pytest.raises(ReadError, match="400") as caught:
+        make_client().configure_webhooks({"sharedSecret": SECRET})
+    assert SECRET.encode() in provider.requests()[0].body
+    assert SECRET not in everything_known_of(caught.value)
+    assert Counter(seen.method for seen in provider.requests()) == {"PATCH": 1}
+
+
+def test_a_token_command_knows_no_setting_of_ours_and_ends_with_all_it_started(
+    tmp_path, monkeypatch
+):
+    """Our secrets are no business of a program that prints a token."""
+    monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
+    monkeypatch.setenv("NFTSYNC_HEADERS", f'{{"X-Key": "{SECRET}"}}')
+    monkeypatch.setenv("VAULT_ADDR", "vault.example")
+    seen, child = tmp_path / "seen", tmp_path / "child"
+    auth = Auth(token_command=f"sh -c 'env > {seen}; echo t'")
+    assert auth.headers()[0] == {"Authorization": "Bearer t"}
+    assert "VAULT_ADDR=vault.example" in seen.read_text()
+    assert "NFTSYNC_" not in seen.read_text()
+    hangs = f"sh -c 'sleep 300 & echo $! > {child}; wait'"
+    auth = Auth(token_command=hangs, command_timeout=0.5)
+    with pytest.raises(SettingsError, match="took more than 0.5 s"):
+        auth.headers()
+    grandchild = Path(f"/proc/{child.read_text().strip()}/stat")
+    while grandchild.exists() and grandchild.read_text().split()[2] != "Z":  # or the test hangs
+        time.sleep(0.01)
+
+
+def test_the_keys_of_connections_are_written_nowhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "keys"))
+    access = ClientConfig(base_url="https://api.example.com").access()
+    assert access.network.tls.keylog_filename is None

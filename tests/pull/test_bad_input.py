@@ -1,0 +1,183 @@
+"""What goes wrong is one line that says what to do, the right exit code, and nothing lost."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nftsync
+from nftsync import frames
+from nftsync.errors import SettingsError, StoreError, SyncRunning
+from nftsync.sandbox.server import SandboxServer
+from nftsync.sandbox.world import World
+from nftsync.store.database import sync_lock
+from tests.kit.provider import Peer, Provider, balances, entry, reply, token, wallet
+from tests.kit.worlds import Outcome, mirrored, replayed
+
+WALLET = "8d1cc10a-7fbf-42e7-b58d-5110899866aa"
+NOBODY = ("--base-url", "http://127.0.0.1:9")
+Command = Callable[..., Outcome]
+
+
+def sync(
+    provider: SandboxServer, database: Path, wallets: Sequence[str] | None = None, **more: Any
+) -> nftsync.SyncResult:
+    return nftsync.sync(
+        wallets, base_url=provider.url, database=database, **{"progress": False, **more}
+    )
+
+
+def assert_one_line(done: Outcome, code: int, *words: str) -> None:
+    assert done.code == code, done.err
+    assert done.err.count("\n") == 1, done.err
+    assert done.err.startswith("nftsync: ")
+    for word in words:
+        assert word in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["sync", *NOBODY], 2, ["no wallets", "--wallets-file"]),
+        (["sync", *NOBODY, WALLET, "../etc"], 2, ["'../etc'", "wallet id"]),
+        (["sync", WALLET], 2, ["base_url", "NFTSYNC_BASE_URL", "--base-url"]),
+        (["sync", "--base-url", "file:///etc", WALLET], 2, ["base_url"]),
+        (["sync", *NOBODY, "--wallets-file", "no"], 2, ["no", "file"]),
+        (["sync", *NOBODY, WALLET, "-d", "."], 1, ["folder"]),
+        (["sync", *NOBODY, WALLET, "-d", "file"], 1, ["not a SQLite database"]),
+        (["sync", *NOBODY, WALLET, "-d", "file/nftsync.db"], 1, ["file/nftsync.db"]),
+        (["sync", *NOBODY, "--retries", "2", WALLET], 1, [WALLET, "refused"]),
+        (["holdings"], 1, ["no database", "nftsync sync"]),
+        (["holdings", "-d", "."], 1, ["folder"]),
+        (["demo", "-d", "file"], 2, ["not made by a demo"]),
+    ],
+)
+def test_unusable_input(
+    own_settings: None, command: Command, arguments: list[str], code: int, words: list[str]
+) -> None:
+    Path("file").write_text("years of work")
+    assert_one_line(command(*arguments), code, *words)
+    assert Path("file").read_text() == "years of work"
+
+
+def test_two_syncs_of_one_database_do_not_run_at_once(
+    provider: SandboxServer, database: Path, own_settings: None, command: Command
+) -> None:
+    held = provider.world.wallets()[0]
+    with sync_lock(database):
+        with pytest.raises(SyncRunning, match="another sync"):
+            sync(provider, database, [held])
+        done = command("sync", held, "--base-url", provider.url, "-d", database)
+        assert_one_line(done, 75, "another sync")
+    sync(provider, database, [held])
+
+
+def test_a_full_disk_stops_the_sync_and_a_later_one_goes_on(
+    provider: SandboxServer, small_disk: Path
+) -> None:
+    wallets = provider.world.wallets()
+    database = small_disk / "nftsync.db"
+    ballast = small_disk / "ballast"
+    sync(provider, database, wallets[:2])
+    before = mirrored(database)
+    free = os.statvfs(small_disk)
+    ballast.write_bytes(b"x" * (free.f_bavail * free.f_frsize - 40_000))
+    with pytest.raises(StoreError, match="no room left"):
+        sync(provider, database, wallets)
+    ballast.unlink()
+    kept = mirrored(database)
+    assert before.items() <= kept.items()
+    assert replayed(database) == kept
+    result = sync(provider, database, wallets)
+    assert result.status == "ok"
+    assert len({holder for holder, _ in mirrored(database)}) == len(wallets)
+
+
+def test_a_read_only_disk_is_said(provider: SandboxServer, small_disk: Path) -> None:
+    database = small_disk / "nftsync.db"
+    wallets = provider.world.wallets()[:2]
+    sync(provider, database, wallets)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(StoreError, match="Read-only"):
+        sync(provider, database, wallets)
+    with pytest.raises(StoreError, match="nftsync snapshot"):
+        nftsync.frames.holdings(database)
+
+
+@pytest.mark.parametrize("count", [3, 600])
+def test_a_token_command_that_fails_closes_the_run_and_says_so(database: Path, count: int) -> None:
+    """Also where reads are made by a process of their own."""
+    wallets = [f"00000000-0000-4000-8000-{n:012}" for n in range(count)]
+    (database.parent / "nftsync.toml").write_text("token_command = 'sh -c \"exit 7\"'")
+    with pytest.raises(SettingsError, match="exit code 7"):
+        nftsync.sync(wallets, base_url="http://127.0.0.1:9", database=database, progress=False)
+    run = frames.runs(database).iloc[0]
+    assert run["status"] == "failed"
+    assert "exit code 7" in run["error"]
+
+
+def test_a_large_sync_imports_nothing_from_the_working_directory(
+    provider: SandboxServer, database: Path
+) -> None:
+    (database.parent / "httpx.py").write_text("raise SystemExit('ran a file of the folder')")
+    wallets = [*provider.world.wallets(), *(f"00000000-0000-4000-8000-{n:012}" for n in range(470))]
+    counts = sync(provider, database, wallets).wallets
+    assert (counts.ok, counts.failed) == (30, 470)
+
+
+def test_a_read_whose_clock_was_ahead_does_not_freeze_its_wallet(
+    provider: SandboxServer, database: Path
+) -> None:
+    wallets = provider.world.wallets()
+    sync(provider, database, wallets)
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("UPDATE wallets SET synced_at = '2999-01-01T00:00:00.000000Z'")
+        connection.commit()
+    assert sync(provider, database, older_than="1h").wallets.ok == len(wallets)
+
+
+def test_json_is_utf_8_whatever_the_terminal_speaks(database: Path) -> None:
+    world = World()
+    holder = world.add_wallet()
+    world.mint(holder, 1, {"name": "\N{ROCKET}"})
+    with SandboxServer(world) as server:
+        sync(server, database, [holder])
+    script = (
+        "import sys; from contextlib import suppress; from nftsync.cli import main\n"
+        "for more in [], ['--json']:\n with suppress(SystemExit): main(sys.argv[1:] + more)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "holdings", "-d", str(database)],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONIOENCODING": "cp1252"},
+    )
+    assert b"\\U0001f680" in done.stdout
+    assert "\N{ROCKET}".encode() in done.stdout
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_database_that_is_gone_at_the_end_is_an_error(database: Path, how: str) -> None:
+    """A sync does not call what it wrote to a file that is gone a success."""
+    other = database.with_name("other.db")
+    other.touch()
+
+    def answer(peer: Peer) -> bool:
+        if how == "removed":
+            database.unlink()
+        else:
+            other.rename(database)
+        return reply(balances(entry(token(1))))(peer)
+
+    with Provider() as lying:
+        lying.always(answer)
+        with pytest.raises(StoreError, match=r"nftsync\.db was moved, removed or replaced"):
+            nftsync.sync(wallets=[wallet(1)], base_url=lying.url, database=database)

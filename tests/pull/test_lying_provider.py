@@ -1,0 +1,362 @@
+"""Whole syncs against a provider that fails, lies and falls silent: nothing is lost by it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nftsync.pull.result import SyncResult
+from tests.kit.provider import Peer, Provider, balances, entry, raw, reply, silence, token, wallet
+from tests.kit.worlds import mirrored, replayed
+
+Sync = Callable[..., SyncResult]
+
+pytestmark = pytest.mark.usefixtures("own_settings")
+
+
+def path(number: int) -> str:
+    return f"/v1/wallets/{wallet(number)}/nft-balances"
+
+
+def fill(lying: Provider, count: int) -> list[str]:
+    """Let `count` wallets hold two tokens each."""
+    for number in range(count):
+        lying.holds(wallet(number), *(entry(token(2 * number + n), str(n)) for n in (0, 1)))
+    return [wallet(number) for number in range(count)]
+
+
+def errors(result: SyncResult) -> dict[str, str]:
+    return {failure.wallet_id: failure.error for failure in result.failures}
+
+
+# What is counted --------------------------------------------------------------------------------
+
+
+def test_a_sync_reads_all_and_the_next_one_finds_it_unchanged(
+    lying: Provider, sync: Sync, held: Any
+) -> None:
+    wallets = fill(lying, 30)
+    first = sync(wallets)
+    assert first.status == "ok"
+    assert first.wallets == (type(first.wallets))(total=30, ok=30, unchanged=0, failed=0)
+    assert (first.tokens.added, first.balances.added) == (60, 60)
+    assert (first.requests, first.retries) == (30, 0) == (len(lying.requests()), 0)
+    assert held()[wallet(7)] == {token(14): "0", token(15): "1"}
+    second = sync()
+    assert (second.status, second.wallets.unchanged, second.requests) == ("ok", 30, 30)
+    assert second.as_dict()["balances"] == {"added": 0, "changed": 0, "removed": 0}
+    assert lying.connections <= 8
+
+
+def test_requests_and_retries_are_counted_as_the_provider_saw_them(
+    lying: Provider, sync: Sync, query: Any
+) -> None:
+    wallets = fill(lying, 6)
+    good = reply(lying.bodies[path(0)])
+    lying.on(path(0), reply(status=503), good)
+    lying.on(path(1), raw(), raw(), good)
+    lying.on(path(2), reply(b"{"), reply(status=404))
+    result = sync(wallets, retries=3)
+    assert (result.status, result.wallets.ok, result.wallets.failed) == ("partial", 5, 1)
+    assert (result.requests, result.retries) == (len(lying.requests()), 4) == (10, 4)
+    assert query("SELECT requests, retries, status FROM sync_runs") == [(10, 4, "partial")]
+
+
+def test_pages_are_put_together(lying: Provider, sync: Sync, held: Any) -> None:
+    pages = {
+        "": balances(entry(token(1)), cursor="two"),
+        "c=two": balances(entry(token(2), "5"), cursor=None),
+    }
+    lying.on(path(0), lambda peer: reply(pages[peer.seen.query])(peer))
+    toml = '[paging]\nnext = "cursor"\nparam = "c"\n'
+    assert sync([wallet(0)], toml=toml).status == "ok"
+    assert held() == {wallet(0): {token(1): "1", token(2): "5"}}
+    assert sync(toml=toml).wallets.unchanged == 1
+
+
+# Failures ---------------------------------------------------------------------------------------
+
+FAULTS = {
+    "not found": (reply(status=404), "404"),
+    "down": (reply(status=500), "500"),
+    "broken": (raw(b"HTTP/1.1 200 OK\r\n", then="reset"), "the connection broke"),
+    "HTML": (reply(b"<html>"), "it looks like HTML"),
+    "cut short": (reply(balances(entry(token(1)))[:-9]), "cut short"),
+    "silent": (silence(), "no whole answer within 0.5 s"),
+    "another shape": (reply(b'{"nftTokenBalances": {}}'), "$.nftTokenBalances: expected array"),
+    "one token, two amounts": (
+        reply(balances(entry(token(1), "1"), entry(token(1), "2"))),
+        f"token {token(1)} is listed twice, with the amounts '1' and '2'",
+    ),
+    "moved": (reply(status=301, location="/"), "a redirect"),
+    "wait for a day": (reply(status=429, retry_after="86400"), "asks to wait 86400 s"),
+}
+
+
+def test_wallets_that_fail_are_listed_and_keep_what_they_held_while_the_others_go_on(
+    lying: Provider, sync: Sync, held: Any, query: Any
+) -> None:
+    wallets = fill(lying, 30)
+    sync(wallets)
+    before, read_at = held(), dict(query("SELECT wallet_id, synced_at FROM wallets"))
+    faulty = {wallet(number): fault for number, fault in enumerate(FAULTS)}
+    for number, (answer, _) in enumerate(FAULTS.values()):
+        lying.on(path(number), answer)
+    result = sync(timeout=0.5)
+    assert (result.status, result.wallets.total, result.wallets.failed) == (
+        "partial", 30, len(FAULTS),
+    )  # fmt: skip
+    assert set(errors(result)) == set(faulty)
+    for wallet_id, error in errors(result).items():
+        assert FAULTS[faulty[wallet_id]][1] in error
+        assert "\n" not in error
+    assert (held(), result.balances.removed) == (before, 0)
+    failed = query("SELECT wallet_id, error, synced_at FROM wallets WHERE status = 'failed'")
+    assert {x[0]: x[1] for x in failed} == errors(result)
+    assert all(synced_at == read_at[wallet_id] for wallet_id, _, synced_at in failed)
+    for number in range(len(FAULTS)):
+        lying.holds(wallet(number), entry(token(2 * number), "9"))
+        lying.on(path(number))
+    again = sync()
+    assert (again.status, again.balances.removed) == ("ok", len(FAULTS))
+    assert held()[wallet(1)] == {token(2): "9"}
+
+
+# Incomplete reads -------------------------------------------------------------------------------
+
+
+def test_an_incomplete_read_stores_what_it_shows_and_removes_nothing(
+    lying: Provider, sync: Sync, held: Any, query: Any
+) -> None:
+    lying.holds(wallet(1), entry(token(1), "1"), entry(token(2), "1"))
+    sync([wallet(1)])
+    (read_at,) = query("SELECT synced_at FROM wallets")
+    lying.holds(wallet(1), entry(token(1), "7"), entry(token(3), "1"), nextPage="abc")
+    result = sync()
+    assert (result.status, result.wallets.failed) == ("failed", 1)
+    assert "'nextPage'" in errors(result)[wallet(1)]
+    assert "ignore_fields" in errors(result)[wallet(1)]
+    assert (result.balances.added, result.balances.changed, result.balances.removed) == (1, 1, 0)
+    assert held() == {wallet(1): {token(1): "7", token(2): "1", token(3): "1"}}
+    ((status, error, synced_at),) = query("SELECT status, error, synced_at FROM wallets")
+    assert (status, synced_at) == ("incomplete", *read_at)
+    assert "'nextPage'" in error
+    again = sync(toml='ignore_fields = ["nextPage"]\n')
+    assert (again.status, again.balances.removed) == ("ok", 1)
+    assert held() == {wallet(1): {token(1): "7", token(3): "1"}}
+    assert query("SELECT status, error FROM wallets") == [("ok", None)]
+
+
+# Empty lists for everyone -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [20, 65])
+def test_a_provider_that_is_suddenly_empty_for_all_is_not_believed_until_told_to(
+    lying: Provider, sync: Sync, held: Any, query: Any, count: int
+) -> None:
+    wallets = fill(lying, count)
+    sync(wallets)
+    before = held()
+    for wallet_id in wallets:
+        lying.holds(wallet_id)
+    for _ in range(2):
+        result = sync()
+        assert result.status == "failed"
+        assert set(errors(result)) == set(wallets)
+        assert "held for review" in errors(result)[wallets[0]]
+        assert result.balances.removed == 0
+        assert held() == before
+    assert query("SELECT DISTINCT status FROM wallets") == [("incomplete",)]
+    believed = sync(allow_removals=True)
+    assert (believed.status, believed.balances.removed, believed.error) == ("ok", 2 * count, None)
+    assert held() == {}
+
+
+@pytest.mark.parametrize(
+    ("count", "emptied"), [(1, [0]), (31, [0]), (60, [n for n in range(60) if n % 3 == 0])]
+)
+def test_emptied_wallets_are_believed_while_they_are_few_or_most_others_still_hold(
+    lying: Provider, sync: Sync, held: Any, count: int, emptied: list[int]
+) -> None:
+    sync(fill(lying, count))
+    for number in emptied:
+        lying.holds(wallet(number))
+    result = sync(concurrency=1)
+    assert (result.status, result.balances.removed) == ("ok", 2 * len(emptied))
+    assert set(held()) == {wallet(n) for n in range(count) if n not in emptied}
+
+
+def test_wallets_that_never_held_anything_may_all_be_empty(lying: Provider, sync: Sync) -> None:
+    wallets = [wallet(number) for number in range(40)]
+    for wallet_id in wallets:
+        lying.holds(wallet_id)
+    assert [sync(wallets).status for _ in range(2)] == ["ok", "ok"]
+
+
+# Runs that have no point ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [200, 3_000])  # by threads, and by a process of its own
+@pytest.mark.parametrize("renewable", [False, True])
+def test_wrong_credentials_end_a_run_after_20_responses_and_the_requests_in_flight(
+    lying: Provider, sync: Sync, tmp_path: Path, count: int, renewable: bool
+) -> None:
+    concurrency, runs = 16, tmp_path / "runs"
+    command = f"token_command = 'sh -c \"echo x >> {runs}; echo token\"'\n" if renewable else ""
+    lying.always(reply(status=401))
+    wallets = [wallet(number) for number in range(count)]
+    result = sync(wallets, concurrency=concurrency, toml=command)
+    assert result.status == "failed"
+    assert "first 20 answers were all 401 or 403" in str(result.error)
+    # Each request of the first token may be in flight when that is found to be refused.
+    first_token = concurrency if renewable else 0
+    assert 20 <= len(lying.requests()) < first_token + 20 + concurrency
+
+
+def test_refusals_from_the_beginning_stop_the_run(lying: Provider, sync: Sync, held: Any) -> None:
+    sync(fill(lying, 3))
+    before = held()
+    lying.always(reply(status=401), reply(status=403))
+    result = sync([wallet(number) for number in range(1_000, 4_000)])
+    assert result.status == "failed"
+    assert "first 20 answers were all 401 or 403" in str(result.error)
+    assert 20 <= len(lying.requests()) - 3 < 3_000
+    assert held() == before
+
+
+def test_an_unreachable_provider_stops_the_run(sync: Sync, query: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    result = sync([wallet(number) for number in range(5_000)], base_url=url)
+    assert "50 requests in a row got no connection (no connection to " in str(result.error)
+    assert 50 <= result.requests < 5_000
+    assert query("SELECT status, error FROM sync_runs") == [("failed", result.error)]
+
+
+def test_a_server_without_tls_stops_the_run_with_the_second_handshakes(sync: Sync) -> None:
+    concurrency = 4
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"https://127.0.0.1:{mute.getsockname()[1]}"
+        wallets = [wallet(number) for number in range(40)]
+        result = sync(wallets, base_url=url, timeout=2, concurrency=concurrency, retries=5)
+    assert result.status == "failed"
+    assert "does the server speak TLS at this port?" in str(result.error)
+    assert result.requests <= 2 * concurrency
+
+
+def test_an_etag_spares_the_next_body(lying: Provider, sync: Sync) -> None:
+    fill(lying, 1)
+
+    def answer(peer: Peer) -> bool:
+        known = peer.seen.headers.get("if-none-match") == 'W/"v1"'
+        return (reply(status=304) if known else reply(lying.bodies[path(0)], etag='W/"v1"'))(peer)
+
+    lying.on(path(0), answer)
+    assert [sync([wallet(0)]).wallets.unchanged for _ in range(3)] == [0, 1, 1]
+    sent = [seen.headers.get("if-none-match") for seen in lying.requests()]
+    assert sent == [None, 'W/"v1"', 'W/"v1"']
+
+
+# Tokens by their id -----------------------------------------------------------------------------
+
+
+def test_tokens_are_read_by_id_and_one_that_fails_is_listed_with_its_wallet(
+    lying: Provider, sync: Sync, query: Any
+) -> None:
+    wallets = fill(lying, 2)
+    for number in range(3):
+        body = b'{"id": "%s", "contractAddress": "c%d"}' % (token(number).encode(), number)
+        lying.on(f"/v1/tokens/{token(number)}", reply(body))
+    result = sync(wallets, tokens=True)
+    assert (result.status, result.requests) == ("partial", 6)
+    (failure,) = result.failures
+    assert (failure.wallet_id, failure.token_id) == (wallet(1), token(3))
+    assert "404" in failure.error
+    assert query("SELECT contract_address FROM tokens ORDER BY token_id") == [
+        ("c0",), ("c1",), ("c2",), (None,),
+    ]  # fmt: skip
+
+
+# Interruption -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("read", [4, 0])
+def test_ctrl_c_does_not_wait_for_a_silent_provider_and_keeps_what_was_read(
+    lying: Provider, sync: Sync, held: Any, read: int
+) -> None:
+    """Interrupted is interrupted, also where all that has ended so far has failed."""
+    wallets = fill(lying, 12)
+    for number in range(read, 12):
+        lying.on(path(number), reply(status=404) if number < 4 else silence())
+    pressed: list[float] = []
+
+    def press() -> None:
+        lying.wait_for(8)  # four answered, four silent
+        pressed.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    result = sync(wallets, timeout=60)
+    thread.join()
+    assert time.monotonic() - pressed[0] < 15
+    assert (result.status, result.wallets.ok) == ("interrupted", read)
+    assert set(errors(result)) == set(wallets[read:4])
+    assert set(held()) == set(wallets[:read])
+    for number in range(12):
+        lying.on(path(number))
+    resumed = sync(resume=True)
+    assert (resumed.run_id, resumed.status, resumed.wallets.ok) == (result.run_id, "ok", 12)
+    assert set(held()) == set(wallets)
+
+
+# All of it at once ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_after_any_faults_the_mirror_says_what_good_reads_said_and_in_the_end_the_truth(
+    lying: Provider, sync: Sync, held: Any, tmp_path: Path, seed: int
+) -> None:
+    chance = random.Random(seed)
+    lock = threading.Lock()
+    truth: dict[str, dict[str, str]] = {}
+    last_good: dict[str, dict[str, str]] = {}
+    faults = [answer for name, (answer, _) in FAULTS.items() if name != "silent"]
+
+    def trade(number: int) -> None:
+        tokens = chance.sample(range(100), chance.randint(0, 5))
+        truth[wallet(number)] = {token(n): str(chance.randint(0, 9)) for n in tokens}
+        lying.holds(wallet(number), *(entry(t, a) for t, a in truth[wallet(number)].items()))
+
+    def answer(peer: Peer) -> bool:
+        with lock:
+            fault = chance.choice(faults) if chance.random() < 0.3 else None
+        if fault is not None:
+            return fault(peer)
+        wallet_id = peer.seen.path.split("/")[3]
+        last_good[wallet_id] = truth[wallet_id]
+        return reply(lying.bodies[peer.seen.path])(peer)
+
+    wallets = [wallet(number) for number in range(40)]
+    for _ in range(6):
+        for number in chance.sample(range(40), 15) if truth else range(40):
+            trade(number)
+        lying.always(answer)
+        result = sync(wallets, toml="removal_limit = 1\n")  # they trade all they have, and again
+        assert result.wallets.total == 40
+        good = {wallet_id: tokens for wallet_id, tokens in last_good.items() if tokens}
+        assert held() == good
+    lying.always()
+    assert sync(wallets, toml="removal_limit = 1\n").status == "ok"
+    assert held() == {wallet_id: tokens for wallet_id, tokens in truth.items() if tokens}
+    database = tmp_path / "data/nftsync.db"
+    assert replayed(database) == mirrored(database)

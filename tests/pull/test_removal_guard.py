@@ -1,0 +1,323 @@
+"""What the removal guard compares with, and which gains explain a loss."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterable
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+
+from nftsync.times import now, shifted
+from tests.kit.provider import entry, token, wallet
+from tests.kit.worlds import mirrored
+from tests.pull.removal_site import ALL, EACH, NAMED, WALLETS, Site
+
+EDITIONS = 20
+HOLDINGS = WALLETS * EDITIONS // 2
+
+
+def editions(
+    site: Site, wallets: Iterable[int] = range(WALLETS), amount: str = "5", more: int = 0
+) -> None:
+    """Let each wallet list ten of twenty tokens that all share, and further ones."""
+    for number in wallets:
+        tokens = [8_000 + (number + 2 * place) % EDITIONS for place in range(EDITIONS // 2)]
+        tokens += range(9_000, 9_000 + more)
+        site.provider.holds(wallet(number), *(entry(token(n), amount, **NAMED) for n in tokens))
+
+
+def nothing(site: Site, wallets: Iterable[int] = range(WALLETS)) -> None:
+    for number in wallets:
+        site.lists(number)
+
+
+@pytest.fixture
+def shared(site: Site) -> Site:
+    """A site whose wallets hold the same tokens; that they came is long ago."""
+    editions(site)
+    assert site.sync("--allow-removals") == 0
+    site.grow_older(timedelta(hours=48))
+    assert site.held == HOLDINGS
+    return site
+
+
+def test_losers_that_gained_before_do_not_excuse_each_other(shared: Site) -> None:
+    editions(shared, amount="6")
+    assert shared.sync() == 0
+    nothing(shared)
+    assert (shared.sync(), shared.held) == (1, HOLDINGS)
+    editions(shared, amount="0x10")
+    assert (shared.sync(), shared.held) == (1, HOLDINGS)
+
+
+@pytest.mark.parametrize("airdropped", [3, 10])
+def test_an_airdrop_excuses_no_loss_and_can_be_burned(shared: Site, airdropped: int) -> None:
+    editions(shared, more=airdropped)
+    assert shared.sync() == 0
+    nothing(shared)
+    assert (shared.sync(), shared.held) == (1, HOLDINGS + airdropped * WALLETS)
+    editions(shared, more=airdropped)
+    assert (shared.sync(), shared.held_back()) == (0, [])
+    editions(shared)
+    assert (shared.sync(), shared.held) == (0, HOLDINGS)
+
+
+@pytest.mark.parametrize("share", [0.4, 0.45])
+def test_wallets_that_were_empty_for_a_while_are_compared_with_the_day_before(
+    shared: Site, share: float
+) -> None:
+    some = round(share * WALLETS)
+    for turn in range(3):
+        nothing(shared, (n % WALLETS for n in range(turn * some, (turn + 1) * some)))
+        assert shared.sync() == 0
+        editions(shared)
+        assert (shared.sync(), shared.held) == (0, HOLDINGS)
+    nothing(shared)
+    assert (shared.sync(), shared.held) == (1, HOLDINGS)
+
+
+def test_amounts_that_fall_in_steps_are_held_once_they_are_below_half(site: Site) -> None:
+    amount, codes = 10_000, []
+    for _ in range(5):
+        site.fill(amount=str(amount))
+        codes.append(site.sync("--allow-removals" if amount == 10_000 else "--json"))
+        amount = amount * 51 // 100
+    assert codes == [0, 0, 1, 1, 1]
+    assert set(mirrored(site.database).values()) == {"5100"}
+    assert {row["what"] for row in site.held_back()} == {"amount fell"}
+
+
+def test_what_came_yesterday_counts_and_what_went_then_does_not(site: Site) -> None:
+    nothing(site, range(45))
+    assert (site.sync(), site.held) == (0, ALL - 45 * EACH)
+    site.grow_older(timedelta(hours=25))
+    nothing(site, range(45, 65))
+    assert (site.sync(), site.held) == (0, ALL - 65 * EACH)
+    nothing(site, range(65, 80))
+    assert (site.sync(), site.held) == (1, ALL - 65 * EACH)
+
+
+def test_one_name_for_all_tokens_of_a_contract_is_held_as_emptied_metadata(site: Site) -> None:
+    def names(name: str) -> None:
+        for number in range(WALLETS):
+            tokens = (EACH * number + place for place in range(EACH))
+            site.provider.holds(
+                wallet(number),
+                *(
+                    entry(token(n), "4", contractAddress="0xC0", metadata={"name": name.format(n)})
+                    for n in tokens
+                ),
+            )
+
+    names("Piece {}")  # a reveal: all had the same name
+    assert site.sync() == 0
+    names("Not found")
+    for _ in range(2):
+        assert site.sync() == 1
+        assert site.query("SELECT count(*) FROM tokens WHERE name LIKE 'Piece %'") == [(ALL,)]
+    assert {row["what"] for row in site.held_back()} == {"name replaced"}
+    names("Piece {}")
+    assert (site.sync(), site.held_back()) == (0, [])
+    names("Not found")
+    assert site.sync() == 1
+    assert site.run("removals", "accept")[0] == 0
+    assert site.query("SELECT DISTINCT name FROM tokens") == [("Not found",)]
+    names("Found")  # they share one name from now on
+    assert site.sync() == 0
+
+
+def test_a_sweep_into_a_new_wallet_is_a_transfer(site: Site) -> None:
+    swept = [entry(token(n), "4", **NAMED) for n in range(ALL)]
+    nothing(site)
+    assert (site.sync(), site.held) == (1, ALL)  # nobody has got them so far
+    site.provider.holds(wallet(700), *swept)
+    assert site.run("wallets", "add", wallet(700))[0] == 0
+    assert (site.sync(), site.held_back()) == (0, [])
+    assert mirrored(site.database) == {(wallet(700), token(n)): "4" for n in range(ALL)}
+    site.provider.holds(wallet(700))
+    assert (site.sync(), site.held) == (1, ALL)
+
+
+def test_a_sweep_into_a_new_wallet_of_another_group_is_a_transfer(site: Site) -> None:
+    """The group that is empty then has only the new wallet's first read to explain it."""
+    lines = ["wallet_id,label,group", *(f"{wallet(n)},,hot" for n in range(WALLETS))]
+    file = site.database.parent / "wallets.csv"
+    file.write_text("\n".join(lines))
+    assert site.sync("--wallets-file", file.name) == 0
+    site.grow_older(timedelta(hours=48))
+    site.provider.holds(wallet(700), *(entry(token(n), "4", **NAMED) for n in range(ALL)))
+    nothing(site)
+    file.write_text("\n".join([*lines, f"{wallet(700)},,cold"]))
+    assert (site.sync("--wallets-file", file.name), site.held_back()) == (0, [])
+    assert mirrored(site.database) == {(wallet(700), token(n)): "4" for n in range(ALL)}
+
+
+def onboard(site: Site, *, groups: bool = False) -> None:
+    """Let all that is stored be old, and read three times as many new wallets as there are.
+
+    The first thirty wallets and the new ones can be a group.
+    """
+    site.grow_older(timedelta(hours=48))
+    site.fill(4 * WALLETS)
+    grouped = [*range(30), *range(WALLETS, 4 * WALLETS)] if groups else []
+    other = "cold" if groups else ""
+    lines = (f"{wallet(n)},,{'hot' if n in grouped else other}" for n in range(4 * WALLETS))
+    file = site.database.parent / "wallets.csv"
+    file.write_text("\n".join(["wallet_id,label,group", *lines]))
+    assert (site.sync("--wallets-file", file.name), site.held) == (0, 4 * ALL)
+
+
+@pytest.mark.parametrize(
+    ("empty", "code", "left"),
+    [(WALLETS, 1, 4 * ALL), (60, 1, 4 * ALL), (45, 0, 4 * ALL - 45 * EACH)],
+)
+def test_new_wallets_hide_no_loss_of_the_others(
+    site: Site, empty: int, code: int, left: int
+) -> None:
+    onboard(site)
+    nothing(site, range(empty))
+    assert (site.sync(), site.held) == (code, left)
+
+
+def test_new_wallets_of_a_group_hide_no_loss_of_its_others(site: Site) -> None:
+    """Thirty old wallets of one group are empty; seventy of another are as they were."""
+    onboard(site, groups=True)
+    nothing(site, range(30))
+    assert (site.sync(), site.held) == (1, 4 * ALL)
+
+
+def test_new_wallets_are_guarded_from_their_first_read_on(site: Site) -> None:
+    onboard(site)
+    nothing(site, range(150, 4 * WALLETS))
+    assert (site.sync(), site.held) == (1, 4 * ALL)
+
+
+def test_what_came_today_neither_hides_an_older_loss_nor_is_it_guarded_alone(site: Site) -> None:
+    """A hundred wallets that were empty when they were first read get ten NFTs each."""
+    site.grow_older(timedelta(hours=48))
+    new = range(WALLETS, 2 * WALLETS)
+    nothing(site, new)
+    assert site.run("wallets", "add", *map(wallet, new))[0] == 0
+    assert site.sync() == 0
+    for number in new:
+        site.lists(number, *range(EACH))
+    assert (site.sync(), site.held) == (0, 2 * ALL)
+    nothing(site, range(60))
+    assert (site.sync(), site.held) == (1, 2 * ALL)
+    nothing(site, new)
+    assert (site.sync(), site.held) == (1, 2 * ALL)
+    site.fill()
+    assert (site.sync(), site.held) == (0, ALL)
+
+
+def test_first_reads_of_one_run_are_no_gains_of_each_other(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.database = site.database.with_name("new.db")
+    editions(site)
+    (site.database.parent / "all.txt").write_text("\n".join(map(wallet, range(WALLETS))))
+    assert site.sync("--wallets-file", "all.txt") == 0
+    nothing(site, range(60))
+    assert (site.sync(), site.held) == (1, HOLDINGS)
+
+
+def test_a_gain_that_was_read_before_the_loss_could_happen_explains_nothing(shared: Site) -> None:
+    """Sixty wallets got as much of each token as the others lose; only that was hours ago."""
+    editions(shared, range(60), amount="15")
+    assert shared.sync() == 0
+    assert shared.sync() == 0  # which confirms what the others hold
+    nothing(shared, range(60, WALLETS))
+    nothing(shared, range(40))
+    assert (shared.sync(), shared.held) == (1, HOLDINGS)
+
+
+def test_a_clock_that_was_ahead_counts_removals_no_longer_than_a_day(site: Site) -> None:
+    ahead = shifted(now(), timedelta(days=400))
+    with closing(sqlite3.connect(site.database)) as connection, connection:
+        for table in ("balance_change_rows", "wallet_state_rows"):
+            connection.execute(f"UPDATE {table} SET observed_at = ?", (ahead,))
+    nothing(site, range(45))
+    assert (site.sync(), site.held) == (0, ALL - 45 * EACH)
+    nothing(site, range(60))
+    assert (site.sync(), site.held) == (1, ALL - 45 * EACH)
+    editions(site, range(45, 60))
+    with closing(sqlite3.connect(site.database)) as connection, connection:
+        a_day_ago = shifted(now(), -timedelta(hours=25))
+        connection.execute("UPDATE sync_runs SET started_at = ?1, finished_at = ?1", (a_day_ago,))
+        connection.execute("DELETE FROM removal_rows")
+    nothing(site, range(60))
+    assert (site.sync(), site.held) == (0, ALL - 60 * EACH)
+
+
+# Approving -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def held(site: Site) -> Site:
+    """A site with removals of all wallets held for review."""
+    nothing(site)
+    assert site.sync() == 1
+    return site
+
+
+def test_a_dry_run_shows_what_an_approval_applies_and_changes_nothing(held: Site) -> None:
+    before = mirrored(held.database)
+    code, out, err = held.run("removals", "accept", "--dry-run", wallet(3))
+    assert (code, out.count("no longer listed")) == (0, EACH)
+    assert "Would be applied: 5 balances of 1 wallet" in err
+    code, out, _ = held.run("removals", "accept", "--dry-run", "--json")
+    found = json.loads(out)
+    assert (code, found["dry_run"], found["wallets"], found["balances"]) == (0, True, WALLETS, ALL)
+    assert len(found["removals"]) == ALL
+    assert (mirrored(held.database), len(held.held_back())) == (before, ALL)
+
+
+def test_json_says_what_was_approved(held: Site) -> None:
+    code, out, _ = held.run("removals", "accept", wallet(3), "--json")
+    found = json.loads(out)
+    assert (code, found["dry_run"], found["wallets"], found["balances"]) == (0, False, 1, EACH)
+    assert {row["wallet_id"] for row in found["removals"]} == {wallet(3)}
+    assert held.held == ALL - EACH
+    assert json.loads(held.run("removals", "accept", "--json", "--yes")[1])["balances"] == 495
+    assert json.loads(held.run("removals", "accept", "--json")[1]) == {
+        "dry_run": False,
+        "wallets": 0,
+        "balances": 0,
+        "emptied": 0,
+        "removals": [],
+    }
+    assert held.held == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "more", "code", "left"), [("n", [], 1, ALL), ("y", [], 0, 0), ("", ["--yes"], 0, 0)]
+)
+def test_on_a_terminal_an_approval_is_confirmed(
+    held: Site, answer: str, more: list[str], code: int, left: int
+) -> None:
+    terminal, of_process = pty.openpty()
+    os.write(terminal, f"{answer}\n".encode())
+    done = subprocess.run(
+        [sys.executable, "-m", "nftsync", "removals", "accept", *more, "-d", str(held.database)],
+        stdin=of_process,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    os.close(terminal)
+    os.close(of_process)
+    assert (done.returncode, held.held) == (code, left), done.stderr
+    assert ("Remove 500 balances of 100 wallets" in done.stderr) == (not more)
+
+
+def test_the_list_gives_the_number_of_removals_and_their_share(held: Site) -> None:
+    _, _, err = held.run("removals")
+    assert "500 removals held for review (100 % of holdings)" in err
+    assert "nftsync removals accept" in err

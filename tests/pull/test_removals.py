@@ -1,0 +1,309 @@
+"""A provider that answers 200 and lies cannot wipe the database: its removals are held for review.
+
+100 wallets hold five NFTs each. Each attack is run through the commands, as an operator would.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nftsync.provider.webhooks import sign
+from tests.kit.provider import entry, token, wallet
+from tests.kit.worlds import mirrored, replayed
+from tests.pull.removal_site import ALL, EACH, NAMED, WALLETS, Site
+
+SECRET = "the secret of this test"
+
+
+def _nothing(site: Site, number: int) -> None:
+    site.lists(number)
+
+
+def _a_fifth(site: Site, number: int) -> None:
+    site.lists(number, 0)
+
+
+def _zeros(site: Site, number: int) -> None:
+    site.lists(number, *range(EACH), amount="0")
+
+
+def _dust(site: Site, number: int) -> None:
+    site.provider.holds(wallet(number), entry(token(9_000), "1"))
+
+
+def _no_numbers(site: Site, number: int) -> None:
+    site.lists(number, *range(EACH), amount="NaN")
+
+
+def _ones(site: Site, number: int) -> None:
+    site.lists(number, *range(EACH), amount="1")
+
+
+ATTACKS = [_nothing, _a_fifth, _zeros, _dust, _no_numbers, _ones]
+
+
+@pytest.mark.parametrize(
+    ("attack", "share"), [*((each, 0.65) for each in ATTACKS), (_nothing, 1.0), (_dust, 1.0)]
+)
+def test_a_run_in_which_most_vanishes_takes_nothing_away_and_the_truth_clears_it(
+    site: Site, attack: Callable[[Site, int], None], share: float
+) -> None:
+    before = mirrored(site.database)
+    for number in range(int(share * WALLETS)):
+        attack(site, number)
+    for _ in range(2):
+        assert site.sync() == 1
+        assert mirrored(site.database).items() >= before.items()
+    affected = {row["wallet_id"] for row in site.held_back()}
+    assert affected == {wallet(number) for number in range(int(share * WALLETS))}
+    site.fill()
+    assert (site.sync(), site.held_back(), mirrored(site.database)) == (0, [], before)
+    assert site.query("SELECT DISTINCT status, error FROM wallets") == [("ok", None)]
+
+
+def test_a_part_that_grows_from_run_to_run_is_stopped_at_half(site: Site) -> None:
+    codes = []
+    for run in range(1, 8):
+        for number in range(min(WALLETS, 15 * run)):
+            site.lists(number)
+        codes.append(site.sync())
+    assert codes == [0, 0, 0, 1, 1, 1, 1]
+    assert site.held == ALL - 45 * EACH
+    assert len(site.held_back()) == 55 * EACH
+
+
+def test_few_wallets_at_a_time_are_stopped_at_half_all_the_same(site: Site) -> None:
+    for number in range(WALLETS):
+        site.lists(number)
+    for start in range(0, WALLETS, 19):
+        site.sync(*map(wallet, range(start, min(WALLETS, start + 19))))
+    assert site.held >= ALL // 2
+
+
+def test_webhooks_alone_take_no_more_than_half(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nftsync.receiver.app import close_app, create_app
+
+    app = create_app(database=site.database, secrets=[SECRET], path="/webhooks")
+    codes = []
+    for start in range(0, WALLETS, 10):
+        for number in range(start, start + 10):
+            site.lists(number)
+            body = json.dumps(
+                {
+                    "id": f"00000000-0000-4000-8000-{number:012}",
+                    "organizationId": wallet(1),
+                    "action": "UPDATE",
+                    "resourceType": "Wallet",
+                    "resourceId": wallet(number),
+                    "createdAtUtc": "2026-01-01T00:00:00Z",
+                    "changes": None,
+                }
+            ).encode()
+            headers = {"x-service-webhook-hmac": sign(SECRET, body)}
+            assert (
+                app.test_client().post("/webhooks", data=body, headers=headers).status_code == 200
+            )
+        codes.append(site.run("replay")[0])
+    close_app(app)
+    assert codes == [0] * 5 + [1] * 5
+    assert site.held == ALL // 2
+    assert site.query("SELECT DISTINCT state, attempts FROM webhooks") == [("done", 1)]
+
+
+def test_emptied_metadata_is_held_back_and_the_truth_clears_it(site: Site) -> None:
+    site.fill(metadata={})
+    for _ in range(2):
+        assert site.sync() == 1
+        assert (site.names, site.held) == (ALL, ALL)
+    assert {row["what"] for row in site.held_back()} == {"metadata emptied"}
+    site.fill()
+    assert (site.sync(), site.names, site.held_back()) == (0, ALL, [])
+
+
+def test_one_token_that_all_wallets_hold_is_one_whose_metadata_was_emptied(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NFTSYNC_REMOVAL_LIMIT", "0.1")
+    monkeypatch.setenv("NFTSYNC_REMOVAL_ROWS", "10")
+    shared = token(9_000)
+    for metadata in ({"name": "A name"}, {}):
+        for number in range(WALLETS):
+            own = (entry(token(EACH * number + n), "4", **NAMED) for n in range(EACH))
+            site.provider.holds(wallet(number), *own, entry(shared, "1", metadata=metadata))
+        assert site.sync() == 0
+    assert site.query(f"SELECT name FROM tokens WHERE token_id = '{shared}'") == [(None,)]
+
+
+def test_a_token_that_is_as_it_was_leaves_what_is_held_back_of_others(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of tokens read by their ids: each clears what is held back of itself alone."""
+    monkeypatch.setenv("NFTSYNC_REMOVAL_LIMIT", "0")
+    monkeypatch.setenv("NFTSYNC_REMOVAL_ROWS", "2")
+
+    def says(number: int, **metadata: str) -> None:
+        record = json.dumps({"id": token(number), "metadata": metadata}).encode()
+        site.provider.bodies[f"/v1/tokens/{token(number)}"] = record
+
+    for number in range(2 * EACH):
+        says(number, description="of the token")
+    assert site.sync("--tokens", wallet(0), wallet(1)) == 0
+    for number in range(EACH):
+        says(number)
+    assert site.sync("--tokens", wallet(0)) == 1
+    emptied = {token(number) for number in range(EACH)}
+    assert {row["token_id"] for row in site.held_back()} == emptied
+    says(0, description="of the token")
+    assert site.sync("--tokens", wallet(1)) == 0
+    assert {row["token_id"] for row in site.held_back()} == emptied
+    assert site.sync("--tokens", wallet(0)) == 1
+    assert {row["token_id"] for row in site.held_back()} == emptied - {token(0)}
+
+
+def test_what_the_rest_of_a_run_finds_is_applied(site: Site) -> None:
+    for number in range(60):
+        site.lists(number)
+    site.provider.holds(wallet(0), entry(token(7_000)))
+    site.provider.holds(wallet(80), *(entry(token(EACH * 80 + n), "9") for n in range(EACH)))
+    assert site.sync() == 1
+    held = mirrored(site.database)
+    assert held[wallet(0), token(7_000)] == "1"
+    assert held[wallet(80), token(EACH * 80)] == "9"
+    assert site.query("SELECT status, count(*) FROM wallets GROUP BY 1") == [
+        ("incomplete", 60),
+        ("ok", 40),
+    ]
+
+
+def test_removals_that_an_incomplete_read_applies_are_no_longer_held(site: Site) -> None:
+    less = [[entry(token(EACH * n + place), "1", **NAMED) for place in range(EACH)] for n in (0, 1)]
+    for number in range(60):
+        _ones(site, number)
+    assert (site.sync(), len(site.held_back())) == (1, 60 * EACH)
+    site.provider.holds(wallet(0), *less[0], nextPage="a")
+    site.provider.holds(wallet(1), *less[1][:2], nextPage="a")
+    assert site.sync("--allow-removals", wallet(0), wallet(1)) == 1
+    still = {row["token_id"] for row in site.held_back() if row["wallet_id"] == wallet(1)}
+    assert still == {token(EACH + place) for place in range(2, EACH)}
+    assert wallet(0) not in {row["wallet_id"] for row in site.held_back()}
+
+
+def test_only_the_group_in_which_most_vanishes_is_held_back(site: Site) -> None:
+    lines = [f"{wallet(n)},,{'cold' if n < 30 else 'hot'}" for n in range(WALLETS)]
+    (site.database.parent / "wallets.csv").write_text("\n".join(["wallet_id,label,group", *lines]))
+    assert site.sync("--wallets-file", "wallets.csv") == 0
+    for number in range(25):
+        site.lists(number)
+    site.lists(50)
+    assert site.sync() == 1
+    assert site.held == ALL - EACH
+    assert len(site.held_back()) == 25 * EACH
+
+
+def test_what_moves_between_wallets_has_not_vanished(site: Site) -> None:
+    """All of it, three times in a day, out of one group into another among it."""
+    lines = [f"{wallet(n)},,{'cold' if n < 50 else 'hot'}" for n in range(WALLETS)]
+    (site.database.parent / "wallets.csv").write_text("\n".join(["wallet_id,label,group", *lines]))
+    for moved in (50, 51, 7):
+        for number in range(WALLETS):
+            held = (EACH * number + place for place in range(EACH))
+            entries = (entry(token(n), "4", **NAMED) for n in held)
+            site.provider.holds(wallet((number + moved) % WALLETS), *entries)
+        assert site.sync("--wallets-file", "wallets.csv") == 0
+        assert site.held == ALL
+    for number in range(WALLETS):
+        site.lists(number)
+    assert (site.sync(), site.held) == (1, ALL)
+
+
+def test_what_came_today_does_not_excuse_its_own_loss(site: Site) -> None:
+    for number in range(WALLETS):
+        new = (entry(token(5_000 + EACH * number + place), "4") for place in range(EACH))
+        site.provider.holds(wallet(number), *new)
+    assert site.sync("--allow-removals") == 0
+    for number in range(WALLETS):
+        site.lists(number)
+    assert (site.sync(), site.held) == (1, ALL)
+
+
+@pytest.mark.parametrize("wallets", [1, 19])
+def test_wallets_that_sell_their_last_are_not_held_up(site: Site, wallets: int) -> None:
+    for number in range(wallets):
+        site.lists(number)
+    assert (site.sync(), site.held) == (0, ALL - wallets * EACH)
+
+
+def test_accepted_removals_are_applied_as_they_were_read(site: Site) -> None:
+    attacks = [*ATTACKS, lambda site, n: site.lists(n, *range(EACH), metadata={})]
+    for number in range(98):
+        attacks[number % len(attacks)](site, number)
+    before = site.query("SELECT wallet_id, synced_at FROM wallets ORDER BY 1")
+    assert site.sync() == 1
+    _, out, err = site.run("removals")
+    assert "no longer listed" in out
+    assert "98 wallets" not in out
+    assert "nftsync removals accept" in err
+    assert site.run("removals", "accept", wallet(0))[0] == 0
+    assert wallet(0) not in {row["wallet_id"] for row in site.held_back()}
+    assert wallet(0) not in {wallet_id for wallet_id, _ in mirrored(site.database)}
+    code, _, err = site.run("removals", "accept")
+    assert (code, site.held_back()) == (0, [])
+    assert "Approved and applied" in err
+    accepted = mirrored(site.database)
+    assert replayed(site.database) == accepted
+    assert site.query("SELECT wallet_id, synced_at FROM wallets ORDER BY 1") > before
+    assert site.query("SELECT DISTINCT status FROM wallets") == [("ok",)]
+    # It is what a sync that takes the provider's word finds.
+    assert site.sync("--allow-removals") == 0
+    assert mirrored(site.database) == accepted
+    assert site.run("status", "--json")[1].count('"removed":0') == 0
+
+
+def test_what_is_held_back_is_told_by_status_check_and_the_failures(site: Site) -> None:
+    for number in range(WALLETS):
+        site.lists(number)
+    code, _, err = site.run("sync")
+    assert code == 1
+    assert "100 wallets: removals held for review" in err
+    assert "nftsync removals" in err
+    assert "500 balances of 100 wallets" in site.run("status")[1]
+    told = json.loads(site.run("status", "--json")[1])["removals_held"]
+    assert (told["wallets"], told["balances"], told["emptied"]) == (100, 500, 0)
+    assert "500 balances of 100 wallets" in site.run("check")[1]
+
+
+def test_the_limits_are_settings(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(70):
+        site.lists(number)
+    monkeypatch.setenv("NFTSYNC_REMOVAL_LIMIT", "0.7")
+    assert (site.sync(), site.held) == (0, ALL - 350)
+    for number in range(70, 75):
+        site.lists(number)
+    monkeypatch.setenv("NFTSYNC_REMOVAL_LIMIT", "0")
+    monkeypatch.setenv("NFTSYNC_REMOVAL_ROWS", "10000")
+    assert (site.sync(), site.held) == (1, ALL - 350)  # of 20 wallets and more, any is too much
+
+
+def test_an_interrupted_run_takes_nothing_of_it_away(site: Site) -> None:
+    """Nobody knows how much of it would have vanished in the end."""
+    for number in range(WALLETS):
+        site.lists(number)
+    site.provider.on(f"/v1/wallets/{wallet(WALLETS - 1)}/nft-balances", _interrupting)
+    assert site.sync() == 130
+    assert (site.held, site.held_back()) == (ALL, [])
+    site.provider.on(f"/v1/wallets/{wallet(WALLETS - 1)}/nft-balances")
+    assert site.sync("--resume") == 1
+    assert (site.held, len(site.held_back())) == (ALL, ALL)
+
+
+def _interrupting(peer: Any) -> bool:
+    import os
+    import signal
+
+    os.kill(os.getpid(), signal.SIGINT)
+    peer.wait(0.5)
+    return False

@@ -1,0 +1,264 @@
+"""Processes that are stopped, for a moment or for good, and frames that cannot be read."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import struct
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from nftsync.errors import CutOff
+from nftsync.provider.client import ClientConfig
+from nftsync.pull.pool import Pool
+from nftsync.pull.process import Process
+from nftsync.pull.reads import Read, Reader, Task, WalletTask
+from nftsync.records import SequenceNumbers
+from tests.kit.provider import Peer, Provider, balances, entry, reply, token, wallet
+from tests.kit.worlds import PATIENCE, mirrored
+from tests.nightly.stops import ENTRIES, WALLETS, long_lists, readers, run_sync, start_sync
+
+pytestmark = pytest.mark.usefixtures("own_settings")
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with Provider() as running:
+        long_lists(running)
+        yield running
+
+
+@pytest.fixture
+def held_up(provider: Provider) -> threading.Event:
+    """A provider that answers nobody before this event: its readers send heartbeats alone."""
+    go = threading.Event()
+
+    def answer(peer: Peer) -> bool:
+        go.wait(PATIENCE)
+        return reply(provider.bodies[peer.seen.path])(peer)
+
+    provider.always(answer)
+    return go
+
+
+def started(process: subprocess.Popen[str], provider: Provider) -> int:
+    """Wait until a sync's reading process reads; return its id."""
+    asked = len(provider.requests())
+    wait_until(lambda: len(provider.requests()) > asked and readers(process))
+    (reader,) = readers(process)
+    return reader
+
+
+def assert_all_read(process: subprocess.Popen[str], folder: Path) -> str:
+    """The sync ends with 0 and all wallets; return what it wrote to standard error."""
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
+    assert json.loads(out)["wallets"]["ok"] == WALLETS
+    assert len(mirrored(folder / "nftsync.db")) == WALLETS * ENTRIES
+    return err
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_sync_that_is_stopped_and_continued_again_and_again_reads_all_wallets(
+    provider: Provider, seed: int
+) -> None:
+    figures = run_sync(provider.url, seed)
+    assert figures["signals"] > 10
+    assert figures["replaced"] == 0
+
+
+@pytest.mark.parametrize("unbuffered", [False, True])
+def test_a_reading_process_that_is_stopped_for_good_is_replaced(
+    provider: Provider, tmp_path: Path, *, unbuffered: bool
+) -> None:
+    process = start_sync(tmp_path, provider.url, "--timeout", "1", unbuffered=unbuffered)
+    os.kill(started(process, provider), signal.SIGSTOP)
+    err = assert_all_read(process, tmp_path)
+    assert err == "the reading process gave no sign of life for 11 s; a new one replaced it\n"
+
+
+def garbage(reader: int) -> Path:
+    """The end of the pipe that a reading process writes its frames to."""
+    arguments = Path(f"/proc/{reader}/cmdline").read_bytes().split(b"\0")
+    return Path(f"/proc/{reader}/fd/{arguments[-2].decode()}")
+
+
+@pytest.mark.parametrize(
+    ("frame", "told"),
+    [
+        (struct.pack("!i", 3) + b"\xc1\xc1\xc1", "sent an unreadable frame (DecodeError)"),
+        (struct.pack("!i", 2) + b"\x91\x05", "sent an unreadable frame (ValidationError)"),
+        (struct.pack("!i", 2**31 - 1), "ended unexpectedly"),
+    ],
+    ids=["no msgpack", "another type", "too long"],
+)
+def test_an_unreadable_frame_ends_its_reading_process_and_another_reads_the_rest(
+    provider: Provider, held_up: threading.Event, tmp_path: Path, frame: bytes, told: str
+) -> None:
+    process = start_sync(tmp_path, provider.url)
+    garbage(started(process, provider)).write_bytes(frame)
+    wait_until(lambda: readers(process) != [])
+    held_up.set()
+    assert assert_all_read(process, tmp_path) == (
+        f"the reading process {told}; a new one replaced it\n"
+    )
+
+
+def test_a_sync_whose_reading_processes_all_send_unreadable_frames_fails(
+    provider: Provider, held_up: threading.Event, tmp_path: Path
+) -> None:
+    process = start_sync(tmp_path, provider.url)
+    for _ in range(3):
+        reader = started(process, provider)
+        garbage(reader).write_bytes(struct.pack("!i", 1) + b"\xc1")
+        wait_until(lambda reader=reader: reader not in readers(process))
+    out, err = process.communicate(timeout=PATIENCE)
+    held_up.set()
+    assert process.returncode == 1
+    assert json.loads(out)["status"] == "failed"
+    assert "Traceback" not in err
+    assert err.splitlines()[-1] == (
+        "nftsync: the reading process sent an unreadable frame (DecodeError);"
+        " run again with --resume"
+    )
+
+
+def test_what_a_reading_process_prints_is_not_taken_for_a_frame(
+    provider: Provider, tmp_path: Path
+) -> None:
+    """As a library may that is loaded there."""
+    (tmp_path / "sitecustomize.py").write_text(
+        textwrap.dedent("""
+        import os, sys, threading
+        if "-c" in sys.orig_argv:
+            def run():
+                while True:
+                    print("stray")
+                    os.write(1, b"stray")
+            threading.Thread(target=run, daemon=True).start()
+        """)
+    )
+    process = start_sync(tmp_path, provider.url, PYTHONPATH=str(tmp_path))
+    assert_all_read(process, tmp_path)
+
+
+def test_a_sync_whose_reading_process_is_stopped_can_be_interrupted(
+    provider: Provider, held_up: threading.Event, tmp_path: Path
+) -> None:
+    process = start_sync(tmp_path, provider.url)
+    reader = started(process, provider)
+    os.kill(reader, signal.SIGSTOP)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE)
+    held_up.set()
+    assert process.returncode == 130, err
+    assert json.loads(out)["status"] == "interrupted"
+    wait_until(lambda: not Path(f"/proc/{reader}").exists())
+
+
+def test_a_reading_process_ends_when_its_parent_is_killed(
+    provider: Provider, held_up: threading.Event, tmp_path: Path
+) -> None:
+    process = start_sync(tmp_path, provider.url)
+    reader = started(process, provider)
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not Path(f"/proc/{reader}").exists())
+    held_up.set()
+
+
+#: A parent with a low limit: it prints how many wallets were read.
+PARENT = """
+import logging, sys
+from contextlib import closing
+from nftsync.provider.client import ClientConfig
+from nftsync.pull.process import Process
+from nftsync.pull.reads import WalletTask
+from nftsync.records import SequenceNumbers
+url, most_silent, *wallets = sys.argv[1:]
+config, read = ClientConfig(base_url=url, timeout=60.0), 0
+with closing(Process(config, SequenceNumbers(0, 0), 2, most_silent=float(most_silent))) as reader:
+    reader.submit([WalletTask(each) for each in wallets])
+    while not reader.idle:
+        read += len(reader.take(100, timeout=0.1))
+print(read)
+"""
+
+
+@pytest.mark.parametrize("whose", ["the parent's", "both"])
+def test_a_stop_of_the_parent_is_no_silence_of_its_reading_process(
+    provider: Provider, held_up: threading.Event, tmp_path: Path, whose: str
+) -> None:
+    """Ctrl-Z, `docker pause`, a laptop that sleeps: the clock goes on meanwhile."""
+    most_silent = 4.0
+    process = subprocess.Popen(
+        [*(sys.executable, "-c", PARENT, provider.url, str(most_silent)), wallet(1), wallet(2)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    reader = started(process, provider)
+    stopped = [process.pid, reader] if whose == "both" else [process.pid]
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for pid in stopped:
+            os.kill(pid, number)
+        if number == signal.SIGSTOP:  # it is a stop that is tried: nothing else could be waited for
+            time.sleep(1.5 * most_silent)
+    assert readers(process) == [reader]
+    held_up.set()
+    assert process.communicate(timeout=PATIENCE) == ("2\n", "")
+
+
+def read_all(reader: Reader[Task, Read], *wallets: str) -> list[Read]:
+    reads: list[Read] = []
+    with closing(reader):
+        reader.submit([WalletTask(each) for each in wallets])
+        while not reader.idle:
+            reads += reader.take(100, timeout=0.1)
+    return reads
+
+
+def test_a_pause_that_the_provider_asks_for_is_no_silence(
+    provider: Provider, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider.always(reply(status=429, retry_after="6"), reply(balances(entry(token(1)))))
+    config = ClientConfig(base_url=provider.url)
+    (read,) = read_all(Process(config, SequenceNumbers(0, 0), 1, most_silent=4.0), wallet(900))
+    assert (read.outcome, read.effort.retries) == ("ok", 1)
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def failing(provider: Provider) -> ClientConfig:
+    """Settings with which the threads fail that read: no commands would take them."""
+    provider.always(reply(status=429))
+    return ClientConfig(base_url=provider.url, first_wait=1e300)
+
+
+def test_the_error_of_a_reading_thread_reaches_whoever_takes_its_reads(provider: Provider) -> None:
+    with pytest.raises(OverflowError):
+        read_all(Pool(failing(provider), SequenceNumbers(0, 0), 2), wallet(1), wallet(2))
+
+
+def test_a_reading_process_whose_threads_fail_is_replaced_and_not_for_ever(
+    provider: Provider, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(CutOff, match="ended unexpectedly; run again with --resume"):
+        read_all(Process(failing(provider), SequenceNumbers(0, 0), 2), wallet(1), wallet(2))
+    assert capfd.readouterr().err.count("OverflowError: ") == 3

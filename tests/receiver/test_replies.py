@@ -1,0 +1,229 @@
+"""Each row of the receiver's table of replies, over real connections."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from nftsync.errors import InputError, SettingsError
+from nftsync.provider.webhooks import HEADER, sign
+from nftsync.receiver.app import create_app
+from tests.kit.worlds import PATIENCE
+from tests.receiver.world import SECRET, Running, body, headers, raw
+
+LIMIT = 256 * 1024
+
+
+def good(content: bytes) -> str:
+    return sign(SECRET, content)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        lambda _: [],
+        lambda _: [(HEADER, "")],
+        lambda content: [(HEADER, sign("another secret", content))],
+        lambda content: [(HEADER, good(content)), (HEADER, good(content))],
+        lambda content: [(HEADER, good(content)), (HEADER, "x")],
+        lambda content: [(HEADER, f"{good(content)},{good(content)}")],
+        lambda content: [(HEADER, good(content).rstrip("="))],
+        lambda content: [(HEADER, f"sha256={good(content)}")],
+        lambda content: [(HEADER, good(content + b" "))],
+        lambda _: [(HEADER, "ä" * 44)],
+        lambda _: [(HEADER, b"\xff" * 44)],
+        lambda _: [(HEADER, "x" * 3_000)],
+        lambda content: [(HEADER.replace("-", "_"), good(content))],
+    ],
+)
+def test_a_signature_that_is_missing_wrong_doubled_or_malformed_is_401_and_nothing_stored(
+    receiver: Running, lines: Callable[[bytes], list[tuple[str, str | bytes]]]
+) -> None:
+    content = body()
+    encoded = [
+        (name.encode(), value if isinstance(value, bytes) else value.encode("latin-1"))
+        for name, value in lines(content)
+    ]
+    reply = receiver.client.post("/webhooks", content=content, headers=encoded)
+    assert reply.status_code == 401
+    assert reply.json() == {"error": "signature refused"}
+    assert receiver.webhooks() == []
+
+
+def _chunks(content: bytes) -> Iterator[bytes]:
+    for start in range(0, len(content), 10_000):
+        yield content[start : start + 10_000]
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(("signed", "size"), [(False, 1_000_000), (True, LIMIT + 1)])
+def test_a_body_over_the_limit_is_413_whole_each_time(
+    receiver: Running, chunked: bool, signed: bool, size: int
+) -> None:
+    content = b" " * size
+    for _ in range(3):
+        with httpx.Client(base_url=receiver.server.url, trust_env=False, verify=False) as client:
+            reply = client.post(
+                "/webhooks",
+                content=_chunks(content) if chunked else content,
+                headers=headers(content) if signed else {},
+            )
+        assert (reply.status_code, reply.json()) == (413, {"error": "body over 256 KiB"})
+    assert receiver.webhooks() == []
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_of_just_the_limit_is_taken(receiver: Running, chunked: bool) -> None:
+    content = body()
+    content += b" " * (LIMIT - len(content))
+    reply = receiver.client.post(
+        "/webhooks", content=_chunks(content) if chunked else content, headers=headers(content)
+    )
+    assert reply.status_code == 200
+    assert receiver.webhooks("state, length(body)") == [("pending", LIMIT)]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"x", b"[]", b"\xff", b"[" * 100_000, body(resourceId=".."), body(id=1)]
+)
+def test_a_signed_body_that_is_unusable_is_200_and_quarantined(
+    receiver: Running, content: bytes
+) -> None:
+    assert receiver.post(content) == 200
+    name = f"q-{hashlib.sha256(content).hexdigest()}"
+    assert receiver.webhooks("webhook_id, state, body") == [(name, "quarantined", content)]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "allow"),
+    [
+        ("GET", "/webhooks", 405, "POST"),
+        ("HEAD", "/webhooks", 405, "POST"),
+        ("PUT", "/webhooks", 405, "POST"),
+        ("OPTIONS", "/webhooks", 405, "POST"),
+        ("BREW", "/webhooks", 405, "POST"),
+        ("POST", "/webhooks/", 404, None),
+        ("POST", "//webhooks", 404, None),
+        ("POST", "/Webhooks", 404, None),
+        ("POST", "/webhooks/x", 404, None),
+        ("POST", "/", 404, None),
+        ("GET", "/%00", 404, None),
+        ("GET", "/metrics", 404, None),
+        ("POST", "/healthz", 405, "GET, HEAD"),
+        ("OPTIONS", "/readyz", 405, "GET, HEAD"),
+        ("GET", "/healthz", 200, None),
+        ("HEAD", "/healthz", 200, None),
+        ("GET", "/readyz", 200, None),
+        ("HEAD", "/readyz", 200, None),
+    ],
+)
+def test_another_method_is_405_another_path_404(
+    receiver: Running, method: str, path: str, status: int, allow: str | None
+) -> None:
+    reply = receiver.client.request(method, path, follow_redirects=False)
+    assert reply.status_code == status
+    allowed = reply.headers.get("Allow")
+    assert (allowed and ", ".join(sorted(allowed.split(", ")))) == allow
+    if method != "HEAD":
+        assert reply.json() == (
+            {"status": "ok"} if status == 200 else {"error": reply.reason_phrase.lower()}
+        )
+    assert reply.headers["Server"] == "nftsync"
+
+
+def test_a_query_changes_nothing_and_the_path_can_be_chosen(run: Callable[..., Running]) -> None:
+    receiver = run(path="/hooks/nft")
+    content = body()
+    for path, status in (("/hooks/nft?a=b", 200), ("/webhooks", 404)):
+        reply = receiver.client.post(path, content=content, headers=headers(content))
+        assert reply.status_code == status
+    assert receiver.client.get("/hooks/nft").status_code == 405
+
+
+def test_pipelined_and_chunked_requests_are_answered_in_order(receiver: Running) -> None:
+    """Several requests in one packet, one of them refused, one chunked."""
+    first, second, third = body(), body(), body()
+    chunked = (
+        (
+            f"POST /webhooks HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+            f"{HEADER}: {sign(SECRET, third)}\r\n\r\n{len(third):x}\r\n"
+        ).encode()
+        + third
+        + b"\r\n0\r\n\r\n"
+    )
+    with receiver.connect() as link:
+        last = b"GET /no HTTP/1.1\r\nHost: x\r\n\r\n"  # whose reply ends the connection
+        link.sendall(raw(first) + raw(second, secret="wrong") + chunked + last)
+        found = re.findall(rb"HTTP/1.1 (\d+)", link.makefile("rb").read())
+        assert found == [b"200", b"401", b"200", b"404"]
+    assert receiver.webhooks("body") == [(first,), (third,)]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "POST /webhooks HTTP/1.1\r\nHost: x\r\nContent-Length: x",
+        "POST /webhooks HTTP/1.1\r\nHost: x\r\nContent-Length: -5",
+        "POST /webhooks HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6",
+        "POST /webhooks HTTP/1.1\r\nHost: x\r\nBad Header: x",
+        "POST /webhooks HTTP/1.1\r\nHost: x\r\nHost: y",
+        "POST /webhooks HTTP/1.1\r\nAccept: *",
+        "POST /webhooks HTTP/1.0\r\nTransfer-Encoding: chunked",
+    ],
+)
+def test_a_request_that_is_no_http_or_ambiguous_is_400_and_the_last(
+    receiver: Running, head: str
+) -> None:
+    with receiver.connect() as link:
+        link.sendall(f"{head}\r\n\r\n".encode() + raw(body()))
+        reply = link.makefile("rb").read()
+    assert reply.split()[1] == b"400"
+    assert reply.count(b"HTTP/1") == 1
+    assert receiver.webhooks() == []
+
+
+def test_a_flood_of_unknown_paths_costs_a_connection_each(receiver: Running) -> None:
+    with receiver.connect() as link:
+        link.sendall(b"GET /no HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
+        reply = link.makefile("rb").read()
+    assert reply.count(b"HTTP/1.1 404") == 1
+    assert b"Connection: close" in reply
+
+
+def test_a_body_shorter_than_it_was_said_to_be_stores_nothing(receiver: Running) -> None:
+    content = body()
+    with receiver.connect() as link:
+        link.sendall(raw(content)[:-1])
+    assert receiver.post(body(action="afterwards")) == 200
+    assert receiver.webhooks("action") == [("afterwards",)]
+
+
+def test_replay_is_woken_by_what_is_new_alone(run: Callable[..., Running]) -> None:
+    woken = threading.Semaphore(0)
+    receiver = run(on_stored=woken.release)
+    content = body()
+    receiver.post(content)
+    assert woken.acquire(timeout=PATIENCE)
+    receiver.post(content)
+    receiver.post(b"unusable")
+    receiver.client.get("/readyz")
+    assert not woken.acquire(blocking=False)
+
+
+def test_without_a_good_secret_and_path_there_is_no_receiver(tmp_path: Path) -> None:
+    for secrets in ([], [""], [" \t"], ["good", ""], ["\udcff"]):
+        with pytest.raises(SettingsError, match="NFTSYNC_WEBHOOK_SECRET"):
+            create_app(database=tmp_path / "x.db", secrets=secrets)
+    for path in (
+        *("", "webhooks", "/<x>", "/a?b", "/healthz", "/a b"),
+        *("/ä", "/readyz", "/a/", "//", "//a", "/\n"),
+    ):
+        with pytest.raises(InputError, match="--path"):
+            create_app(database=tmp_path / "x.db", secrets=["x"], path=path)
+    assert list(tmp_path.iterdir()) == []

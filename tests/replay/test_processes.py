@@ -1,0 +1,126 @@
+"""Replays beside each other, beside a sync, interrupted and killed, each in its own process."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+from tests.kit.provider import Peer, Provider, entry, reply, token, uuid, wallet
+from tests.kit.worlds import PATIENCE, Outcome, listed, mirrored, replayed
+from tests.replay.world import NOTHING, OK, Gate, Place, path_of, wait_until, wallets
+
+
+def test_two_replays_share_a_backlog(place: Place, provider: Provider) -> None:
+    def slow(peer: Peer) -> bool:
+        peer.wait(0.01)
+        return OK(peer)
+
+    provider.always(slow)
+    place.receive("Wallet", *wallets(600))
+    command = place.command("replay", "--json")
+    wait_until(lambda: provider.requests())
+    here = place.replay()
+    out, err = command.communicate(timeout=PATIENCE)
+    assert command.returncode == 0, err
+    there = json.loads(out)
+    assert there["done"] + here.done == 600
+    assert there["fetches"] + here.fetches == len(provider.requests()) == 600
+    assert min(there["done"], here.done) > 0
+    assert place.is_quiet()
+
+
+def test_replay_beside_a_sync_of_the_same_wallets(place: Place) -> None:
+    with SandboxServer(
+        lambda url: generate(wallets=60, nfts=2, seed=3, image_base=url), latency=0.03
+    ) as server:
+        place.url = server.url
+        ours = list(server.world.wallets())
+        place.receive("Wallet", *ours[:40])
+        sync = place.command("sync", "--json", *ours)
+        wait_until(lambda: place.run("SELECT 1 FROM sync_runs"))
+        result = place.replay()
+        synced = sync.communicate(timeout=PATIENCE)
+    assert sync.returncode == 0, synced
+    assert (result.done, result.failed) == (40, 0)
+    assert mirrored(place.database) == listed(server.world) == replayed(place.database)
+    assert place.is_quiet()
+
+
+def test_ctrl_c_gives_back_what_is_not_done_and_exits_130(place: Place, provider: Provider) -> None:
+    quick = wallets(20)
+    for name in quick:
+        provider.holds(name, entry(token(1)))
+    stuck = Gate()
+    provider.on(path_of(99), stuck)
+    place.receive("Wallet", *quick, *[wallet(99)] * 3)
+    place.receive("Whatever", uuid(1))
+    place.run("UPDATE webhooks SET last_error = 'earlier'")
+    process = place.command("replay")
+    assert stuck.arrived.wait(PATIENCE)
+    wait_until(lambda: place.states().get("done") == 20)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, err
+    assert "20 done" in out
+    assert "Interrupted" in err
+    assert "Traceback" not in err
+    assert place.states() == {"done": 20, "pending": 3, "unrouted": 1}
+    given_back = "SELECT DISTINCT attempts, last_error FROM webhooks WHERE state = 'pending'"
+    assert place.run(given_back) == [(0, "earlier")]
+    assert place.is_quiet()
+    (ledger,) = place.runs()
+    assert (ledger["status"], ledger["wallets_ok"]) == ("interrupted", 20)
+
+
+def test_what_a_killed_replay_had_is_done_by_the_next(place: Place, provider: Provider) -> None:
+    stuck = Gate()
+    provider.always(stuck)
+    place.receive("Wallet", *wallets(20))
+    process = place.command("replay")
+    assert stuck.arrived.wait(PATIENCE)
+    process.kill()
+    process.communicate(timeout=PATIENCE)
+    provider.always(OK)
+    place.receive("Wallet", wallet(0), wallet(20))
+    assert place.replay().done == 1  # the lease of the killed one still stands
+    place.expire_leases()
+    assert place.replay().done == 21
+    assert place.run("SELECT DISTINCT state, attempts FROM webhooks") == [("done", 1)]
+    assert [ledger["status"] for ledger in place.runs()] == ["interrupted", "ok", "ok"]
+    assert place.is_quiet()
+
+
+def test_the_command_says_what_it_came_to(
+    place: Place, provider: Provider, command: Callable[..., Outcome]
+) -> None:
+    provider.holds(wallet(1), entry(token(1)))
+    place.receive("Wallet", *[wallet(1)] * 40)
+    place.receive("Whatever", uuid(1))
+    replay = "replay", "-d", place.database, "--base-url", place.url
+    done = command(*replay)
+    assert done.code == 0
+    assert "40 done, 1 without a route; 1 read in" in done.out
+    assert "nftsync routes suggest" in done.err
+    assert place.run(
+        "SELECT DISTINCT attempts, last_error, lease_no FROM webhooks WHERE state = 'done'"
+    ) == [(1, None, None)]
+    done = command(*replay)
+    assert (done.code, done.out[:36]) == (0, "Webhooks: none were due; 0 reads in ")
+    place.receive("Wallet", wallet(2))
+    done = command(*replay, "--json")
+    value = json.loads(done.out)
+    assert done.code == 1
+    assert value.pop("seconds") > 0
+    assert value == NOTHING | {"failed": 1, "fetches": 1}
+    assert "nftsync inbox --state failed" in done.err
+    provider.always(reply(b"\x1b[31m<html>", 403))
+    place.receive("Wallet", *wallets(5))
+    done = command(*replay, "--json")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert done.err.startswith("nftsync: webhooks wait: ")
+    assert "\x1b" not in done.out + done.err
+    done = command("replay", "-d", place.database)
+    assert (done.code, "base_url" in done.err) == (2, True)

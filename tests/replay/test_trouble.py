@@ -1,0 +1,215 @@
+"""A provider that is down, refuses, does not know, or says what cannot be: what that costs."""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from nftsync.replay.config import Timing
+from nftsync.store.queue import MOST_ATTEMPTS
+from tests.kit.provider import Peer, Provider, Sender, entry, reply, token, wallet
+from tests.kit.worlds import PATIENCE
+from tests.replay.world import NOTHING, OK, Gate, Place, hold, in_time, path_of, settled, wallets
+
+
+def seconds_until(moment: str) -> float:
+    return (datetime.fromisoformat(moment) - datetime.now(UTC)).total_seconds()
+
+
+# Down -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "client"),
+    [
+        (reply(b"", 401), {}),
+        (reply(b"", 429), {}),
+        (reply(b"", 503, retry_after="3600"), {}),
+        (OK, {"base_url": "http://127.0.0.1:9"}),
+        (OK, {"token_command": "false"}),
+    ],
+    ids=["401", "429", "503 for an hour", "nothing listens", "no token"],
+)
+def test_a_provider_that_is_down_or_refuses_costs_no_attempts(
+    place: Place, provider: Provider, answer: Sender, client: dict[str, str]
+) -> None:
+    provider.always(answer)
+    place.receive("Wallet", *wallets(10))
+    result = place.replay(**client)
+    assert (settled(result), place.states(), place.attempts()) == (0, {"pending": 10}, {0})
+    assert "the provider is down or refuses" in str(result.error)
+    assert bool(provider.requests()) != bool(client)
+    assert place.run("SELECT count(*) FROM wallets") == [(0,)]
+    assert place.is_quiet()
+    (ledger,) = place.runs()
+    assert (ledger["status"], ledger["error"]) == ("failed", result.error)
+    # It answers again, and at the next call all is done, bar what is put off for seconds.
+    provider.always(OK)
+    place.make_due()
+    again = place.replay()
+    assert (again.done, again.error) == (10, None)
+
+
+def test_while_it_is_down_one_object_at_a_time_is_tried_and_then_follow_goes_on(
+    place: Place, provider: Provider, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also with what was put off for long. At first there is not even a token."""
+
+    def refuse_slowly(peer: Peer) -> bool:
+        peer.wait(0.02)
+        return reply(b"", 403)(peer)
+
+    provider.always(refuse_slowly)
+    place.receive("Wallet", *wallets(40))
+    token_file = tmp_path / "token"
+    timing = Timing(first_pause=0.01, longest_pause=0.02, poll=0.01, first_deferral=600.0)
+    with place.following(token_command=f"cat {token_file}", timing=timing) as following:
+        following.until(lambda: "replay paused" in caplog.text)
+        following.until(lambda: place.states().get("running", 0) <= 1)
+        token_file.write_text("secret")
+        while len(provider.requests()) < 12:
+            assert place.states().get("running", 0) <= 1
+        tried = [request.path for request in provider.requests()]
+        assert len(set(tried)) == len(tried)  # each try is another object
+        assert place.states().keys() <= {"pending", "running"}
+        provider.always(OK)
+        following.until_states(done=40)
+    assert place.attempts() == {1}
+
+
+# One object alone -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "status", "bad"), [(1, 403, [0]), (4, 403, [3, 12, 25]), (1, 500, [3, 12, 25])]
+)
+def test_objects_that_alone_are_refused_are_put_off_and_the_others_done(
+    place: Place, provider: Provider, concurrency: int, status: int, bad: list[int]
+) -> None:
+    provider.always(OK)
+    for number in bad:
+        provider.on(path_of(number), reply(b"", status))
+    place.receive("Wallet", *wallets(30))
+    result = place.replay(concurrency=concurrency, attempts=1)
+    assert (result.done, settled(result)) == (30 - len(bad), 30 - len(bad))
+    waiting = place.run(
+        "SELECT resource_id, attempts FROM webhooks WHERE state = 'pending' ORDER BY resource_id"
+    )
+    assert waiting == [(wallet(number), 0) for number in bad]
+    assert result.error is not None
+    assert [ledger["status"] for ledger in place.runs()] == ["partial"]
+
+
+def test_a_refused_objects_waits_grow_up_to_a_bound_and_hold_up_no_other(
+    place: Place, provider: Provider, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only the first refusal may be the provider's; the others are known to be the object's."""
+    caplog.set_level(logging.INFO, "nftsync.replay")
+    provider.on(path_of(1), reply(b"", 403))
+    provider.holds(wallet(1))
+    provider.holds(wallet(2), entry(token(2)))
+    (bad,) = place.receive("Wallet", wallet(1))
+    timing = Timing(first_deferral=100.0, first_pause=0.01, poll=0.05)
+    with place.following(timing=timing) as following:
+        for wait in (100, 200, 400, 800, 900, 900):
+            following.until(
+                lambda w=wait: in_time(w - 50) < place.webhook(bad)["next_attempt_at"] <= in_time(w)
+            )
+            assert place.webhook(bad)["attempts"] == 0
+            (good,) = place.receive("Wallet", wallet(2))
+            following.until(lambda good=good: place.webhook(good)["state"] == "done")
+            place.make_due()
+        provider.on(path_of(1))
+        following.until_states(done=7)
+    assert place.webhook(bad)["last_error"] is None
+    assert sum("paused" in record.getMessage() for record in caplog.records) == 1
+
+
+# Attempts ---------------------------------------------------------------------------------------
+
+
+def test_404s_and_unusable_answers_cost_attempts(place: Place, provider: Provider) -> None:
+    provider.on(path_of(1), reply(b"<html>"), reply(b"", 404))
+    (old,) = place.receive("Wallet", wallet(1))
+    waits = []
+    for attempt in range(1, MOST_ATTEMPTS):
+        result = place.replay()
+        row = place.webhook(old)
+        assert (result.failed, result.error) == (1, None)
+        assert (row["state"], row["attempts"]) == ("failed", attempt)
+        waits.append(seconds_until(row["next_attempt_at"]))
+        assert place.replay().as_dict().items() >= NOTHING.items()
+        place.make_due()
+    assert 3 < waits[0] <= 6
+    assert waits[:5] == sorted(waits[:5])
+    (new,) = place.receive("Wallet", wallet(1))
+    result = place.replay()
+    assert (result.failed, result.dead, result.fetches) == (1, 1, 1)
+    row = place.webhook(old)
+    assert (row["state"], row["attempts"], row["next_attempt_at"]) == ("dead", MOST_ATTEMPTS, None)
+    assert "404" in row["last_error"]
+    assert row["finished_at"] is not None
+    assert place.webhook(new)["state"] == "failed"
+    assert place.run("SELECT count(*) FROM wallets") == [(0,)]
+    ledgers = place.runs()
+    assert {ledger["status"] for ledger in ledgers} == {"failed"}
+    assert sum(ledger["requests"] for ledger in ledgers) == len(provider.requests())
+
+
+# Empty lists ------------------------------------------------------------------------------------
+
+
+def test_empty_lists_for_everyone_take_nothing_away(place: Place, provider: Provider) -> None:
+    hold(place, provider, 24)
+    for number in range(24):
+        provider.on(path_of(number), OK)
+    place.receive("Wallet", *wallets(24))
+    result = place.replay()
+    assert (result.done, result.failed, result.held, place.held()) == (24, 0, 24, 24)
+    assert not place.run("SELECT 1 FROM balance_changes WHERE new_amount IS NULL")
+    assert place.run("SELECT status, count(*) FROM wallets GROUP BY 1") == [("incomplete", 24)]
+    for number in {*range(24)} - {3}:
+        provider.on(path_of(number))
+    place.receive("Wallet", *wallets(24))
+    result = place.replay()
+    assert (result.done, result.held, place.held()) == (24, 0, 23)
+    assert place.run("SELECT status, count(*) FROM wallets GROUP BY 1") == [("ok", 24)]
+
+
+@pytest.mark.parametrize("known", [3, 1])
+def test_a_wallet_that_has_sold_its_last_is_empty(
+    place: Place, provider: Provider, known: int
+) -> None:
+    hold(place, provider, known)
+    provider.on(path_of(0), OK)
+    (name,) = place.receive("Wallet", wallet(0))
+    result = place.replay()
+    assert (result.done, result.fetches) == (1, 1)
+    assert {of for (of,) in place.run("SELECT wallet_id FROM balances")} == set(wallets(known)[1:])
+    assert place.run("SELECT webhook_id FROM balance_changes WHERE new_amount IS NULL") == [(name,)]
+
+
+def test_what_waits_to_be_judged_when_the_lease_is_lost_is_read_again(
+    place: Place, provider: Provider, caplog: pytest.LogCaptureFixture
+) -> None:
+    hold(place, provider, 3)
+    stuck = Gate()
+    provider.on(path_of(0), OK)
+    provider.on(path_of(1), stuck)
+    place.receive("Wallet", wallet(0), wallet(1))
+    asked = len(provider.requests(path_of(0)))
+    with place.following(timing=Timing(judge=60.0, renew=0.05)) as following:
+        assert stuck.arrived.wait(PATIENCE)
+        following.until(lambda: len(provider.requests(path_of(0))) > asked)
+        time.sleep(0.3)  # it waits, as another read is under way
+        assert (place.states(), place.held()) == ({"running": 2}, 3)
+        while "lease lost" not in caplog.text:  # it may be renewed at the same moment
+            place.expire_leases()
+            time.sleep(0.2)
+        stuck.go_on.set()
+        following.until_states(done=2)
+    assert place.held() == 1

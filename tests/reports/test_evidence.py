@@ -1,0 +1,141 @@
+"""What a wallet held at a time, and what the reads around it prove."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from datetime import datetime, timedelta
+
+from nftsync.records import WalletRead
+from nftsync.reports.evidence import Evidence, find_evidence
+from nftsync.store.mirror import Mirror
+from nftsync.times import format_time, now
+from tests.kit.mirrored_site import Site
+from tests.kit.worlds import Outcome
+
+LONG_AGO = "2000-01-01T00:00:00.000000Z"
+STRANGER = "00000000-0000-4000-8000-000000000001"
+
+
+def proof(found: Evidence) -> tuple[str, str | None, str | None]:
+    return found.certainty, found.confirmed_before, found.confirmed_after
+
+
+def amounts(found: Evidence) -> dict[str, str]:
+    return {row["token_id"]: row["amount"] for row in found.holdings}
+
+
+def states_of(site: Site, wallet: str) -> list[tuple[str, str]]:
+    with closing(sqlite3.connect(site.database)) as connection:
+        return connection.execute(
+            "SELECT first_read_at, last_read_at FROM wallet_states WHERE wallet_id = ?"
+            " ORDER BY state_id",
+            (wallet,),
+        ).fetchall()
+
+
+def test_a_time_between_two_reads_of_the_same_state_is_bracketed_and_one_after_them_open(
+    site: Site,
+) -> None:
+    between = now()
+    site.sync()
+    ((first, last),) = states_of(site, site.ids[0])
+    found = find_evidence(site.database, site.ids[0], between)
+    assert proof(found) == ("bracketed", first, last)
+    assert first <= between <= last
+    assert first in found.statement
+    assert last in found.statement
+    assert [state["reads"] for state in found.reads] == [2]
+    assert set(amounts(found)) == set(site.held(site.ids[0]))
+    at_last = find_evidence(site.database, site.ids[0], last)
+    assert (at_last.certainty, at_last.confirmed_after) == ("bracketed", last)
+    just_after = format_time(datetime.fromisoformat(last) + timedelta(microseconds=1))
+    for later in (just_after, now()):
+        found = find_evidence(site.database, site.ids[0], later)
+        assert proof(found) == ("open", last, None)
+        assert "nothing proves what the wallet held afterwards" in found.statement
+
+
+def test_a_time_between_two_states_is_a_gap_that_shows_the_earlier_one(site: Site) -> None:
+    wallet, token = site.ids[0], site.held(site.ids[0])[0]
+    between = now()
+    site.world.remove(wallet, token)
+    site.sync()
+    found = find_evidence(site.database, wallet, between)
+    earlier, later = states_of(site, wallet)
+    assert proof(found) == ("gap", earlier[1], later[0])
+    assert "not proven on which side" in found.statement
+    assert token in amounts(found)
+    assert token not in amounts(find_evidence(site.database, wallet, now()))
+    assert [state["run_id"] for state in found.reads] == [1, 2]
+    assert {state["run_status"] for state in found.reads} == {"ok"}
+
+
+def test_before_the_first_read_all_is_unknown_and_that_read_is_named(
+    site: Site, command: Callable[..., Outcome]
+) -> None:
+    command("wallets", "add", STRANGER, "-d", site.database)
+    first = states_of(site, site.ids[0])[0][0]
+    for wallet, at, read in ((site.ids[0], LONG_AGO, first), (STRANGER, now(), None)):
+        found = find_evidence(site.database, wallet, at)
+        assert proof(found) == ("unknown", None, read)
+        when = f"the first was at {read}." if read else "there is none yet."
+        assert found.statement == f"No read of this wallet had been made by then; {when}"
+        assert found.holdings == []
+
+
+def test_a_time_at_which_a_read_was_under_way_is_not_called_before_it(site: Site) -> None:
+    """A read's time is its start; what it found is known from a little later on."""
+    wallet = site.ids[0]
+    site.world.set_amount(wallet, site.held(wallet)[0], "77")
+    site.sync()
+    first, second = states_of(site, wallet)
+    assert "was under way" in find_evidence(site.database, wallet, first[0]).statement
+    found = find_evidence(site.database, wallet, second[0])
+    assert found.certainty == "gap"
+    assert "under way" in found.statement
+
+
+def test_what_an_incomplete_read_changed_is_not_passed_off_as_confirmed(site: Site) -> None:
+    wallet, token = site.ids[0], site.held(site.ids[0])[0]
+    with Mirror(site.database) as mirror, mirror.transaction() as transaction:
+        read = WalletRead(
+            wallet_id=wallet,
+            sequence=mirror.numbers.take(),
+            started_at=now(),
+            outcome="incomplete",
+            entries=[(token, "0012.50", None)],
+            error="unknown field",
+        )
+        transaction.apply([read])
+    found = find_evidence(site.database, wallet, now())
+    assert found.certainty == "open"
+    assert "1 came from incomplete reads" in found.statement
+    assert amounts(found)[token] == "0012.50"
+
+
+def test_the_command_tells_it_and_prints_one_json_object(
+    site: Site, command: Callable[..., Outcome]
+) -> None:
+    command("wallets", "label", site.ids[0], "Treasury", "-d", site.database)
+    asked = ("evidence", site.ids[0].upper(), "--at", "today", "-d", site.database)
+    before = now()
+    done = command(*asked, "--json")
+    assert done.code == 0
+    assert list(done.json) == [
+        *("wallet_id", "label", "at", "certainty", "confirmed_before", "confirmed_after"),
+        *("statement", "holdings", "reads"),
+    ]
+    assert (done.json["wallet_id"], done.json["label"]) == (site.ids[0], "Treasury")
+    assert before <= done.json["at"] <= now()
+    assert len(done.json["holdings"]) == 5
+    assert done.json["reads"][0]["run_status"] == "ok"
+    told = command(*asked).out
+    assert "No complete read has been stored since" in told
+    assert all(token in told for token in site.held(site.ids[0]))
+    for wallet, problem in ((STRANGER, STRANGER), ("wallet seven", "neither a wallet id")):
+        done = command("evidence", wallet, "--at", "today", "-d", site.database)
+        assert (done.code, done.out) == (2, "")
+        assert problem in done.err
+    assert command("evidence", site.ids[0], "-d", site.database).code == 2

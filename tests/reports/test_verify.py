@@ -1,0 +1,320 @@
+"""`nftsync verify`: what the provider shows otherwise than the mirror, and broken rules."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+import nftsync
+from nftsync.store.rules import check_rules
+from nftsync.times import now
+from tests.kit.mirrored_site import Site, run
+from tests.kit.provider import Provider, balances, entry, reply, token, wallet
+from tests.kit.worlds import Outcome, mirrored
+
+Verify = Callable[..., Outcome]
+
+
+@pytest.fixture
+def verify(site: Site, command: Callable[..., Outcome]) -> Verify:
+    """The command, over all wallets unless told otherwise."""
+
+    def call(*options: object, of: str = "--all") -> Outcome:
+        given = ("--base-url", site.server.url, "-d", site.database, of, *options)
+        return command("verify", *(word for word in given if word != ""))
+
+    return call
+
+
+def digest(database: Path) -> list[Any]:
+    """All that a database holds."""
+    with closing(sqlite3.connect(database)) as connection:
+        return list(connection.iterdump())
+
+
+def test_a_mirror_that_is_right_is_told_so_in_a_line_and_nothing_is_written(
+    site: Site, verify: Verify
+) -> None:
+    before = digest(site.database)
+    done = verify()
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("4 of 4 wallets compared (20 balances): none differs; all ")
+    assert done.out.count("\n") == 1
+    assert digest(site.database) == before
+
+
+def test_a_sample_says_what_it_proves_of_all(verify: Verify) -> None:
+    done = verify("--sample", 2, of="")
+    assert done.code == 0
+    assert "2 of 4 wallets compared" in done.out
+    assert "95 % certain: less than 77.6% of all do" in done.out
+    assert verify("--sample", 2).code == 2  # with --all
+
+
+def test_without_the_provider_only_the_rules_are_looked_at(
+    site: Site, command: Callable[..., Outcome]
+) -> None:
+    done = command("verify", "--sample", 0, "-d", site.database)
+    assert (done.code, done.out[:4]) == (0, "All ")
+    missing = command("verify", "-d", site.database)
+    assert (missing.code, "base_url" in missing.err) == (2, True)
+
+
+def test_a_missing_database_is_an_error_in_a_line(tmp_path: Path, command: Any) -> None:
+    done = command("verify", "--sample", 0, "-d", tmp_path / "none.db")
+    assert (done.code, done.err.count("\n"), "there is no database" in done.err) == (1, 1, True)
+
+
+def tamper(site: Site, pair: tuple[str, str] | None = None) -> tuple[str, str]:
+    """Change an amount behind the mirror's back, its log too: no rule is broken by that."""
+    who, what = pair or min(mirrored(site.database))
+    number = "(SELECT token_no FROM tokens WHERE token_id = ?)"
+    for table, column in (("balance_rows", "amount"), ("balance_change_rows", "new_amount")):
+        run(
+            site.database,
+            f"UPDATE {table} SET {column} = '777' WHERE token_no = {number} AND wallet_no ="
+            " (SELECT wallet_no FROM wallets WHERE wallet_id = ?)",
+            *(what, who),
+        )
+    return who, what
+
+
+def test_what_differs_is_listed_and_a_sync_does_not_see_it_and_repair_does(
+    site: Site, verify: Verify, command: Callable[..., Outcome]
+) -> None:
+    who, what = tamper(site)
+    command("wallets", "label", who, "Treasury", "-d", site.database)
+    site.sync()  # the same bodies, so the digests hide it
+    assert mirrored(site.database)[who, what] == "777"
+    found = verify("--json")
+    assert (found.code, found.err) == (1, "")
+    (one,) = found.json["differences"]
+    assert (one["wallet_id"], one["label"], one["token_id"]) == (who, "Treasury", what)
+    assert (one["field"], one["mirror"], one["webhook"]) == ("amount", "777", None)
+    assert one["why"].startswith("none since 2")
+    assert found.json["untold"] == "no receiver is set up: only a sync brings what changes"
+    assert (found.json["differing"], found.json["compared"], found.json["repair"]) == (1, 4, None)
+    told = verify()
+    assert told.code == 1
+    assert told.out.splitlines()[2].startswith("Treasury")
+    assert one["name"] in told.out
+    assert mirrored(site.database)[who, what] == "777"
+
+    repaired = verify("--repair", "--json")
+    assert (repaired.code, repaired.json["repaired"]) == (0, [who])
+    assert repaired.json["repair"]["balances"]["changed"] == 1
+    assert mirrored(site.database)[who, what] == one["provider"]
+    assert verify().code == 0
+
+
+def test_arrivals_departures_and_content_are_told(site: Site, verify: Verify) -> None:
+    giver, taker = site.ids[:2]
+    moved, renamed = site.held(giver)[:2]
+    site.world.transfer(giver, taker, moved, "1")
+    site.world.edit_metadata(renamed, {"name": "Another name"})
+    found = verify("--json").json
+    told = {(x["token_id"], x["field"], x["wallet_id"]): x for x in found["differences"]}
+    fields = {(token_id, field): x for (token_id, field, _), x in told.items()}
+    assert told[moved, "amount", taker]["mirror"] is None
+    assert fields[renamed, "name"]["provider"] == "Another name"
+    assert verify("--repair").code == 0
+
+
+def test_what_is_held_back_is_told_as_that(site: Site, verify: Verify) -> None:
+    who, what = tamper(site)
+    run(
+        site.database,
+        "INSERT INTO removal_rows (wallet_no, token_no, emptied, held, observed_at, read_at)"
+        " SELECT wallet_no, token_no, 0, 1, '2026', '2026' FROM wallets, tokens"
+        " WHERE wallet_id = ? AND token_id = ?",
+        *(who, what),
+    )
+    found = verify("--json").json
+    assert found["differences"][0]["why"].startswith("a removal held for review")
+    assert found["untold"] is None
+
+
+STATES = ["pending", "failed", "dead", "unrouted", "done"]
+
+
+def test_each_difference_says_whether_a_webhook_should_have_told(
+    site: Site, verify: Verify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", "a-secret-that-is-long-enough")
+    by_token = {what: (who, what) for who, what in mirrored(site.database)}
+    tokens = sorted(by_token)[: 1 + len(STATES)]
+    for what in tokens:
+        tamper(site, by_token[what])
+    found = verify("--json").json
+    assert sorted(one["token_id"] for one in found["differences"]) == tokens
+    assert "no webhook ever came, though a webhook secret is set" in found["untold"]
+    old = ("done", "2001-01-01T00:00:00.000000Z")
+    for number, (what, (state, at)) in enumerate(
+        zip(tokens, [old, *((state, now()) for state in STATES)], strict=True)
+    ):
+        run(
+            site.database,
+            "INSERT INTO webhooks (webhook_id, resource_type, resource_id, received_at, state)"
+            " VALUES (?, 'Token', ?, ?, ?)",
+            *(str(number), what, at, state),
+        )
+    found = verify("--json").json
+    assert "6 webhooks came, the last at 2" in found["untold"]
+    told = {one["token_id"]: one for one in found["differences"]}
+    assert [told[what]["webhook"] for what in tokens] == [None, *STATES]
+    assert all("a webhook told of it at 2" in told[what]["why"] for what in tokens[1:])
+
+
+def test_a_wallet_that_was_read_meanwhile_is_left_out(
+    tmp_path: Path, command: Callable[..., Outcome]
+) -> None:
+    database = tmp_path / "nfts.db"
+    path = f"/v1/wallets/{wallet(1)}/nft-balances"
+    asked, answered = Event(), Event()
+
+    def late(peer: Any) -> bool:
+        asked.set()
+        answered.wait(30)
+        return reply(balances(entry(token(1), "1")))(peer)
+
+    with Provider() as provider:
+        provider.holds(wallet(1), entry(token(1), "1"))
+        nftsync.sync([wallet(1)], base_url=provider.url, database=database, progress=False)
+        provider.on(path, late, reply(balances(entry(token(1), "2"))))
+
+        def sync_meanwhile() -> None:
+            asked.wait(30)
+            nftsync.sync([wallet(1)], base_url=provider.url, database=database, progress=False)
+            answered.set()
+
+        thread = Thread(target=sync_meanwhile)
+        thread.start()
+        done = command("verify", "--base-url", provider.url, "-d", database, "--json")
+        thread.join()
+    assert (done.code, done.json["read_meanwhile"], done.json["compared"]) == (0, 1, 0)
+
+
+def test_what_changes_between_two_looks_is_no_difference(
+    tmp_path: Path, command: Callable[..., Outcome]
+) -> None:
+    """The first answer is a passing fault or another list; what the second look finds counts."""
+    database = tmp_path / "nfts.db"
+    path = f"/v1/wallets/{wallet(1)}/nft-balances"
+    right = balances(entry(token(1), "1", name="A"))
+    with Provider() as provider:
+        provider.on(path, reply(right))
+        nftsync.sync([wallet(1)], base_url=provider.url, database=database, progress=False)
+        for first in (reply(status=503), reply(balances()), reply(balances(entry(token(1), "2")))):
+            provider.on(path, first, reply(right))
+            done = command(
+                "verify", "--base-url", provider.url, "-d", database, "--retries", 1, "--json"
+            )
+            assert (done.code, done.json["compared"]) == (0, 1), done.out
+        provider.on(path, reply(status=404))
+        done = command("verify", "--base-url", provider.url, "-d", database)
+        assert (done.code, "404" in done.err) == (1, True)
+
+
+def test_conditions_are_not_sent(tmp_path: Path, command: Callable[..., Outcome]) -> None:
+    """A provider whose validator never changes hides a change from a sync, and not from this."""
+    database = tmp_path / "nfts.db"
+    path = f"/v1/wallets/{wallet(1)}/nft-balances"
+    with Provider() as provider:
+        provider.on(path, reply(balances(entry(token(1), "1")), etag='"stuck"'))
+        nftsync.sync([wallet(1)], base_url=provider.url, database=database, progress=False)
+        provider.on(path, reply(balances(entry(token(1), "2")), etag='"stuck"'))
+        done = command("verify", "--base-url", provider.url, "-d", database, "--repair", "--json")
+        assert (done.code, done.json["repaired"]) == (0, [wallet(1)])
+        assert all("if-none-match" not in seen.headers for seen in provider.requests())
+
+
+def test_where_nothing_was_ever_read_it_does_not_say_that_all_is_well(
+    site: Site, command: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    command("wallets", "add", wallet(1), "-d", tmp_path / "new.db")
+    done = command("verify", "--base-url", site.server.url, "-d", tmp_path / "new.db")
+    assert (done.code, "nothing to compare" in done.err) == (1, True)
+
+
+BREAKS = {
+    "replayed": "DELETE FROM balance_change_rows WHERE change_id = 3",
+    "begins with the amount": "UPDATE balance_change_rows SET old_amount = '5' WHERE change_id = 3",
+    "held_since": "UPDATE balance_rows SET held_since = NULL",
+    "names one that is there": "DELETE FROM tokens WHERE token_no = 2",
+    "removal_rows: token_no 999": (
+        "INSERT INTO removal_rows (wallet_no, token_no, emptied, held, observed_at, read_at)"
+        " VALUES (0, 999, 1, 1, '2026', '2026')"
+    ),
+    "runs count": "UPDATE sync_runs SET balances_added = balances_added + 1",
+    "observed_at never": "UPDATE balance_change_rows SET observed_at = '2999' WHERE change_id = 2",
+    "nobody works on": "UPDATE sync_runs SET status = 'running'",
+    "under no lease": (
+        "INSERT INTO webhooks (webhook_id, received_at, state, lease_no)"
+        " VALUES ('w', '2026', 'running', 9)"
+    ),
+    "leases ran out": "INSERT INTO leases (expires_at) VALUES ('2001')",
+    "greatest number": "UPDATE mirror_state SET greatest_ticket = 1",
+    "missing from it": "DELETE FROM tokens_fts_docsize WHERE id = 1",
+    "of no token": "INSERT INTO tokens_fts_docsize VALUES (999, x'010101')",
+    "wait for it": "UPDATE mirror_state SET indexed_token_no = 3",
+    "two sources": "UPDATE tokens SET detailed = 1 WHERE token_no = 1",
+    "integrity_check": "DELETE FROM sqlite_schema WHERE name = 'balance_rows_by_token'",
+}
+
+
+def test_a_rule_that_is_broken_is_named(
+    site: Site, command: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    for number, (says, statement) in enumerate(BREAKS.items()):
+        broken = tmp_path / f"broken-{number}.db"
+        with (
+            closing(sqlite3.connect(site.database)) as whole,
+            closing(sqlite3.connect(broken)) as connection,
+        ):
+            whole.backup(connection)
+            if "sqlite_schema" in statement:
+                connection.execute("PRAGMA writable_schema = 1")
+            connection.execute(statement)
+            connection.commit()
+        done = command("verify", "--sample", 0, "-d", broken)
+        told = [line for line in done.out.splitlines() if line.startswith("BROKEN")]
+        assert (done.code, any(says in line for line in told)) == (1, True), (says, done)
+    found = command("verify", "--sample", 0, "-d", broken, "--json").json["rules"]
+    assert [rule["broken"] for rule in found] == [1]  # what is not whole is not looked at further
+
+
+def test_the_rules_hold_while_others_write(site: Site) -> None:
+    """All is looked at as of one moment, whatever is written meanwhile."""
+    over = Event()
+
+    def write() -> None:
+        while not over.is_set():
+            giver, taker = site.ids[0], site.ids[1]
+            site.world.transfer(giver, taker, site.held(giver)[0], "1")
+            site.world.transfer(taker, giver, site.held(taker)[-1], "1")
+            site.sync()
+
+    thread = Thread(target=write)
+    thread.start()
+    try:
+        for _ in range(5):
+            assert [rule for rule in check_rules(site.database, now()) if rule.broken] == []
+            time.sleep(0.05)
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_it_fits_a_terminal_however_hostile_a_name(site: Site, verify: Verify) -> None:
+    site.world.edit_metadata(site.held(site.ids[0])[0], {"name": "\x1b[31m\u202e" + "x" * 100_000})
+    done = verify()
+    assert done.code == 1
+    assert "\x1b" not in done.out
+    assert "\u202e" not in done.out

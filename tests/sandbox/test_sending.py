@@ -1,0 +1,208 @@
+"""How webhooks leave: attempts, retries, time limits, scripted faults."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from nftsync.provider.webhooks import sign
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+from nftsync.sandbox.webhooks import RETRY_SECONDS
+from tests.kit.webhook_receiver import (
+    SECRET,
+    UNKNOWN,
+    Received,
+    Receiver,
+    enable,
+    finished,
+    wait_until,
+)
+
+
+@contextmanager
+def sandbox(receiver: Receiver, time_scale: float = 1e-5) -> Iterator[SandboxServer]:
+    """A sandbox whose nft webhooks go to a receiver."""
+    with SandboxServer(generate(wallets=2, nfts=2), time_scale=time_scale) as server:
+        enable(server, receiver)
+        yield server
+
+
+def emit(server: SandboxServer, kind: str = "X") -> str:
+    return server.sandbox.emit("nft", kind, UNKNOWN, "create")[0]
+
+
+def kinds(received: list[Received]) -> list[str]:
+    return [json.loads(each.body)["resourceType"] for each in received]
+
+
+def statuses(delivery: dict[str, Any]) -> list[int | None]:
+    return [attempt["status"] for attempt in delivery["attempts"]]
+
+
+def waits(delivery: dict[str, Any]) -> list[float]:
+    """Seconds from the end of each attempt that was followed by one to when that was planned."""
+    return [
+        datetime.fromisoformat(each["nextAttemptAt"]).timestamp()
+        - datetime.fromisoformat(each["at"]).timestamp()
+        - each["ms"] / 1000
+        for each in delivery["attempts"]
+        if each["nextAttemptAt"] is not None
+    ]
+
+
+def test_the_same_bytes_go_out_at_growing_intervals_and_then_no_more(receiver):
+    receiver.answer = lambda _received, _number: 500
+    scale = 2e-5
+    with sandbox(receiver, time_scale=scale) as server:
+        ids = [emit(server), emit(server)]
+        ended = finished(server)
+    assert [each["id"] for each in ended] == ids
+    spreads = set()
+    for delivery in ended:
+        assert (delivery["state"], delivery["nextAttemptAt"]) == ("failed", None)
+        assert statuses(delivery) == [500] * 8
+        for wait, figure in zip(waits(delivery), RETRY_SECONDS, strict=True):
+            assert wait == pytest.approx(figure * scale, rel=0.2, abs=1e-5)
+            spreads.add(round(wait / figure / scale, 3))
+        bodies = [each.body for each in receiver.got if delivery["id"].encode() in each.body]
+        assert (len(bodies), len(set(bodies))) == (8, 1)
+    assert len(spreads) > 10
+    assert len({each.headers["x-service-webhook-hmac"] for each in receiver.got}) == 2
+
+
+def test_only_a_200_is_success_and_no_redirect_is_followed(receiver):
+    answers = [201, 202, 302, 404, 500, 200]
+    receiver.answer = lambda _received, number: answers[number]
+    with sandbox(receiver) as server:
+        emit(server)
+        [delivery] = finished(server)
+    assert (delivery["state"], statuses(delivery)) == ("delivered", answers)
+    assert {each.path for each in receiver.got} == {"/webhooks"}
+
+
+def test_an_answer_that_drips_past_3_seconds_is_none(receiver):
+    receiver.drips = "body"
+    with sandbox(receiver, time_scale=1) as server:
+        emit(server)
+        wait_until(lambda: server.sandbox.deliveries()[0]["attempts"])
+        [delivery] = server.sandbox.deliveries()
+    [attempt] = delivery["attempts"]
+    assert (attempt["status"], attempt["error"]) == (None, "no whole answer within 3 s")
+    assert attempt["ms"] >= 3000
+    assert delivery["state"] == "pending"
+
+
+def test_slow_answers_do_not_hold_up_other_webhooks(receiver):
+    """Fifteen attempts hang until a sixteenth webhook has come."""
+    go = threading.Event()
+
+    def answer(received: Received, _number: int) -> int:
+        if b"fast" not in received.body:
+            go.wait(30)
+        return 200
+
+    receiver.answer = answer
+    with sandbox(receiver) as server:
+        for _ in range(15):
+            emit(server, "slow")
+        receiver.wait_for(15)
+        emit(server, "fast")
+        wait_until(lambda: server.sandbox.deliveries()[-1]["state"] == "delivered")
+        go.set()
+        finished(server)
+
+
+def test_nobody_at_the_url_is_an_attempt_and_retries_go_to_the_present_url(receiver):
+    with sandbox(receiver, time_scale=0.01) as server:
+        server.sandbox.configure(b'{"url": "http://..:1/"}')
+        emit(server)
+        wait_until(lambda: server.sandbox.deliveries()[0]["attempts"])
+        server.sandbox.configure(json.dumps({"url": receiver.url}).encode())
+        [delivery] = finished(server)
+    assert delivery["state"] == "delivered"
+    assert "no answer" in delivery["attempts"][0]["error"]
+    assert "\n" not in delivery["attempts"][0]["error"]
+    assert (statuses(delivery)[-1], len(receiver.got)) == (200, 1)
+
+
+def test_while_disabled_or_without_a_secret_webhooks_wait_and_use_up_no_attempt(receiver):
+    with SandboxServer(generate(wallets=1), time_scale=1e-5) as server:
+
+        def disable(_received: Received, number: int) -> int:
+            server.sandbox.configure(b'{"enabled": false}')
+            return 200 if number else 500
+
+        receiver.answer = disable
+        config = {"url": receiver.url, "enabled": True, "webhookTypes": ["nft"]}
+        server.sandbox.configure(json.dumps(config).encode())
+        emit(server)
+        threading.Event().wait(0.1)
+        assert receiver.got == []
+        server.sandbox.configure(b'{"sharedSecret": "s"}')
+        wait_until(lambda: server.sandbox.deliveries()[0]["attempts"])
+        assert server.sandbox.emit("nft", "X", UNKNOWN, "create") == []
+        threading.Event().wait(0.1)
+        [waiting] = server.sandbox.deliveries()
+        assert (waiting["state"], len(receiver.got)) == ("pending", 1)
+        server.sandbox.configure(b'{"enabled": true, "webhookTypes": []}')
+        [delivery] = finished(server)
+    assert statuses(delivery) == [500, 200]
+
+
+def test_scripted_webhooks_come_twice_or_after_the_next_one_or_never_or_later(receiver):
+    with sandbox(receiver) as server:
+        server.sandbox.script.extend(
+            ["reorder", "drop", "duplicate", {"delay": 90}, {"delay": 0.4}]
+        )
+        for kind in ("reordered", "dropped"):
+            emit(server, kind)
+        listed = server.sandbox.deliveries()
+        assert [(each["state"], each["nextAttemptAt"]) for each in listed] == [
+            ("pending", None),
+            ("dropped", None),
+        ]
+        for kind in ("twice", "far", "delayed"):
+            emit(server, kind)
+        receiver.wait_for(4)
+        listed = server.sandbox.deliveries()
+    came = kinds(receiver.got)
+    assert came[0] == "twice"
+    assert sorted(came) == ["delayed", "reordered", "twice", "twice"]
+    assert len({each.body for each in receiver.got}) == 3
+    [far] = [each for each in listed if each["resourceType"] == "far"]
+    made, due = (datetime.fromisoformat(far[name]) for name in ("createdAtUtc", "nextAttemptAt"))
+    assert due - made >= timedelta(seconds=90)
+
+
+@pytest.mark.parametrize("fault", ["corrupt", "old_secret", None])
+def test_a_wrong_signature_comes_once_and_then_the_right_one(receiver, fault):
+    """Each attempt is signed with the secret of its moment, unless a script says otherwise."""
+
+    def check(received: Received, number: int) -> int:
+        if fault is None and number == 0:
+            server.sandbox.configure(b'{"sharedSecret": "new"}')
+        right = received.headers["x-service-webhook-hmac"] == sign("new", received.body)
+        return 200 if right else 401
+
+    receiver.answer = check
+    with sandbox(receiver) as server:
+        if fault is not None:
+            for _ in range(2):
+                server.sandbox.configure(b'{"sharedSecret": "new"}')
+            server.sandbox.script.append(fault)
+        emit(server)
+        [delivery] = finished(server)
+    assert statuses(delivery) == [401, 200]
+    wrong, right = receiver.got
+    assert wrong.body == right.body
+    signature = wrong.headers["x-service-webhook-hmac"]
+    assert len(base64.b64decode(signature, validate=True)) == 32
+    assert (signature == sign(SECRET, wrong.body)) == (fault != "corrupt")

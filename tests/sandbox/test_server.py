@@ -1,0 +1,75 @@
+"""The sandbox's life on a port: start, stop, signals, and the command."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import subprocess
+import sys
+import threading
+
+import httpx
+import pytest
+
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+from tests.kit.worlds import PATIENCE
+
+COMMAND = [sys.executable, "-m", "nftsync", "sandbox"]
+
+
+def test_a_stopped_sandbox_leaves_no_thread_no_socket_and_a_free_port():
+    before = set(threading.enumerate())
+    with (
+        SandboxServer(generate(wallets=1)) as server,
+        httpx.Client(base_url=server.url, trust_env=False) as client,
+    ):
+        client.get("/sandbox/wallets")
+        server.close()
+        server.close()
+        with pytest.raises(httpx.TransportError):
+            client.get("/sandbox/wallets")
+    gc.collect()
+    left = set(threading.enumerate()) - before
+    for thread in left:
+        thread.join(10)
+    assert not [thread for thread in left if thread.is_alive()]
+    with SandboxServer(generate(wallets=1), port=server.port) as again:
+        assert again.port == server.port
+
+
+def test_the_command_serves_until_a_signal_and_exits_0():
+    with subprocess.Popen(
+        [*COMMAND, "--port", "0", "--wallets", "2", "--nfts", "3"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        url = process.stderr.readline().split()[0]
+        hint = process.stderr.readline()
+        wallets = httpx.get(f"{url}/sandbox/wallets", trust_env=False).json()
+        assert f"nftsync sync --base-url {url} {wallets[0]}" in hint
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=PATIENCE)
+    assert len(wallets) == 2
+    assert (process.returncode, output, errors) == (0, "", "")
+
+
+def test_the_command_says_in_one_line_what_it_cannot_use(command, tmp_path):
+    for arguments, message in (
+        (["--world", tmp_path / "gone"], "cannot be read"),
+        (["--latency-ms", "nan"], "finite numbers"),
+    ):
+        failed = command("sandbox", "--port", "0", *arguments)
+        assert (failed.code, failed.out) == (2, "")
+        assert message in failed.err
+        assert failed.err.count("\n") == 1
+
+
+def test_wrong_usage_exits_2(command):
+    for line in (
+        *("--world x --wallets 5", "--world x --nfts 5", "--fail-rate 1.5", "--rate-limit 0"),
+        *("--latency-ms -1", "--port 99999", "--time-scale 0"),
+    ):
+        assert command("sandbox", *line.split()).code == 2

@@ -1,0 +1,179 @@
+"""`serve` while somebody moves, replaces, cuts off or removes the files of its database."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from nftsync.errors import DamagedDatabase
+from nftsync.receiver.committer import Committer
+from nftsync.sandbox.server import SandboxServer
+from nftsync.store.database import log_of
+from tests.kit.serve_process import (
+    Serve,
+    assert_settled,
+    id_of,
+    query,
+    serving,
+    states,
+    wait_until,
+    wait_until_done,
+    webhook,
+)
+from tests.kit.worlds import Outcome, listed, mirrored, replayed
+
+
+def told(server: Serve, provider: SandboxServer, count: int = 30) -> list[str]:
+    """Have so much change and be told of; the ids of the webhooks."""
+    wallets = provider.world.wallets()
+    bodies = []
+    for number in range(count):
+        provider.world.mint(wallets[number % len(wallets)], 1, {"name": str(number)})
+        bodies.append(webhook("Wallet", wallets[number % len(wallets)]))
+        assert server.post(bodies[-1]) == 200
+    return [id_of(body) for body in bodies]
+
+
+@pytest.mark.parametrize(("kept", "end"), [(True, "stop"), (False, "kill")])
+def test_a_restored_backup_is_not_written_over_by_the_log_of_the_file_it_replaced(
+    synced: Path, provider: SandboxServer, command: Callable[..., Outcome], kept: bool, end: str
+) -> None:
+    """Though nobody stopped `serve` first, nor removed the log; and the old file is whole, too."""
+    backup, old = synced.with_name("backup.db"), synced.with_name("old.db")
+    with serving(synced.parent, provider.url) as server:
+        told(server, provider)
+        wait_until_done(synced)
+        assert command("snapshot", backup, "-d", synced).code == 0
+        backed_up = states(backup)
+        later = told(server, provider)
+        wait_until_done(synced)
+        if kept:
+            synced.rename(old)
+        shutil.copy(backup, synced)
+        shutil.copy(backup, synced.with_name("another.db"))
+        synced.with_name("another.db").rename(synced)  # over what is there
+        wait_until(lambda: server.logged("cannot store webhooks"))
+        assert server.post(webhook("Wallet", provider.world.wallets()[0])) == 503
+        wait_until(lambda: server.logged("database trouble"))
+        if end == "stop":
+            assert server.stop() == 0
+        else:
+            server.kill()
+    assert states(synced) == backed_up
+    assert mirrored(synced) == replayed(synced)
+    assert query(synced, "PRAGMA integrity_check") == [("ok",)]
+    assert command("sync", "-d", synced, "--base-url", provider.url).code == 0
+    assert mirrored(synced) == replayed(synced) == listed(provider.world)
+    if kept:  # what was answered 200 is in the old file alone
+        shutil.move(old, synced.with_name("elsewhere.db"))
+        assert set(later) <= states(synced.with_name("elsewhere.db")).keys()
+
+
+def test_a_log_that_is_removed_takes_nothing_along_that_was_answered_200(
+    synced: Path, provider: SandboxServer
+) -> None:
+    with serving(synced.parent, provider.url) as server:
+        answered = told(server, provider)
+        log_of(synced).unlink()
+        refused = webhook("Wallet", provider.world.wallets()[0])
+        assert server.post(refused) == 503
+        wait_until(lambda: server.logged("cannot store webhooks"))
+        assert server.get("/readyz") == 503
+        server.kill()
+    with serving(synced.parent, provider.url) as server:
+        assert set(answered) <= states(synced).keys()
+        assert server.post(refused) == 200
+        wait_until_done(synced, id_of(refused))
+        assert server.stop() == 0
+    assert query(synced, "PRAGMA integrity_check") == [("ok",)]
+    assert mirrored(synced) == replayed(synced)
+
+
+@pytest.mark.parametrize("left", [0.0, 0.5])
+def test_nothing_more_is_answered_200_once_the_file_is_cut_off(
+    synced: Path, provider: SandboxServer, command: Callable[..., Outcome], left: float
+) -> None:
+    copy = synced.with_name("copy.db")
+    assert command("snapshot", copy, "-d", synced).code == 0
+    with serving(synced.parent, provider.url) as server:
+        told(server, provider, 3)
+        os.truncate(synced, int(synced.stat().st_size * left) // 4096 * 4096)
+        refused = webhook("Wallet", provider.world.wallets()[0])
+        assert {server.post(refused) for _ in range(3)} == {503}
+        wait_until(lambda: server.logged("cannot store webhooks"))
+        said = server.logged("cannot store webhooks")
+        assert all("damaged" in x["error"] or "not a " in x["error"] for x in said)
+        assert server.get("/readyz") == 503
+        server.kill()
+    log_of(synced).unlink(missing_ok=True)
+    shutil.copy(copy, synced)
+    with serving(synced.parent, provider.url) as server:
+        assert server.post(refused) == 200
+        wait_until_done(synced)
+        assert server.stop() == 0
+    assert_settled(synced)
+
+
+def test_an_emptied_file_is_not_begun_afresh_over_what_its_log_holds(
+    synced: Path, provider: SandboxServer, command: Callable[..., Outcome]
+) -> None:
+    """SQLite would take the log away, with all that was answered 200."""
+    with serving(synced.parent, provider.url, "--no-replay") as server:
+        told(server, provider, 3)
+        server.kill()
+    log = log_of(synced).read_bytes()
+    os.truncate(synced, 0)
+    for words in (["status"], ["sync", "--base-url", provider.url], ["holdings"], ["check"]):
+        done = command(*words, "-d", synced)
+        assert (done.code, "was emptied while it was in use" in done.said) == (1, True), words
+    with pytest.raises(DamagedDatabase, match="was emptied while it was in use"):
+        Committer(synced)
+    assert (log_of(synced).read_bytes(), synced.stat().st_size) == (log, 0)
+
+
+def test_a_file_that_vacuum_made_smaller_is_not_taken_for_cut_off(
+    synced: Path, provider: SandboxServer
+) -> None:
+    with serving(synced.parent, provider.url, "--no-replay") as server:
+        with closing(sqlite3.connect(synced, timeout=30, isolation_level=None)) as other:
+            other.execute("CREATE TABLE padding AS SELECT zeroblob(9000000)")
+            other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            assert server.post(webhook("Wallet", provider.world.wallets()[0])) == 200
+            other.execute("DROP TABLE padding")
+            size = synced.stat().st_size
+            other.execute("VACUUM")
+            other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            assert synced.stat().st_size < size
+        for wallet in provider.world.wallets():
+            assert server.post(webhook("Wallet", wallet)) == 200
+        assert server.stop() == 0
+    assert len(states(synced)) == 5
+
+
+def test_damage_that_replay_meets_ends_the_receiving(
+    synced: Path, provider: SandboxServer, command: Callable[..., Outcome]
+) -> None:
+    """The inbox's own pages may be whole while others are not; a restored copy would lack both."""
+    with closing(sqlite3.connect(synced)) as connection:
+        pages = connection.execute(
+            "SELECT rootpage FROM sqlite_schema WHERE tbl_name IN ('wallets', 'balance_rows')"
+        ).fetchall()
+    with synced.open("r+b") as file:
+        for (page,) in pages:
+            file.seek((page - 1) * 4096)
+            file.write(b"\xff" * 4096)
+    with serving(synced.parent, provider.url) as server:
+        server.post(webhook("Wallet", provider.world.wallets()[0]))
+        wait_until(lambda: server.post(webhook("Wallet", provider.world.wallets()[0])) == 503)
+        assert server.get("/healthz") == 200
+        wait_until(lambda: server.get("/readyz") == 503)
+        assert server.stop() == 0
+    done = command("sync", "-d", synced, "--base-url", provider.url)
+    assert (done.code, done.err.count("\n")) == (1, 1), done.err
+    assert "is damaged" in done.err

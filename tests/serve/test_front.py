@@ -1,0 +1,162 @@
+"""The web servers of docs/operate/operations.md in front of `serve`, loaded as they stand there."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.kit.serve_process import (
+    Serve,
+    free_port,
+    id_of,
+    serving,
+    signed,
+    states,
+    wait_until,
+    webhook,
+)
+
+DOCS = Path(__file__).parents[2] / "docs" / "operate" / "operations.md"
+HOST = "hooks.example.com"
+WALLET = "00000000-0000-4000-8000-000000000001"
+
+
+def documented(name: str) -> str:
+    found = re.search(rf"^```{name}\n(.*?)^```$", DOCS.read_text(), re.DOTALL | re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def replaced(text: str, changes: dict[str, str]) -> str:
+    for old, new in changes.items():
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+def nginx(folder: Path, port: int, upstream: str) -> list[str]:
+    site = replaced(
+        documented("nginx"),
+        {
+            "listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;",
+            "    listen [::]:443 ssl;\n": "",
+            f"/etc/letsencrypt/live/{HOST}/fullchain.pem": f"{folder}/certificate.pem",
+            f"/etc/letsencrypt/live/{HOST}/privkey.pem": f"{folder}/key.pem",
+            "http://127.0.0.1:8787": upstream,
+        },
+    )
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    paths = "".join(f"{kind}_temp_path {folder}/{kind};\n" for kind in kinds)
+    (folder / "front.conf").write_text(
+        f"daemon off;\npid {folder}/pid;\nerror_log stderr;\nevents {{}}\n"
+        f"http {{\naccess_log off;\n{paths}{site}}}\n"
+    )
+    return ["nginx", "-e", "stderr", "-c", str(folder / "front.conf")]
+
+
+def caddy(folder: Path, port: int, upstream: str) -> list[str]:
+    site = replaced(
+        documented("caddy"),
+        {
+            "{\n\tservers": "{\n\tadmin off\n\tauto_https disable_redirects\n\tservers",
+            f"{HOST} {{": f"https://{HOST}:{port} {{\n\ttls certificate.pem key.pem",
+            "127.0.0.1:8787": upstream.removeprefix("http://"),
+        },
+    )
+    if "2.6" in subprocess.check_output(["caddy", "version"], text=True):  # as Debian 12 has it
+        site = site.replace("request_buffers 256KiB", "buffer_requests")
+    (folder / "front.conf").write_text(site)
+    return ["caddy", "run", "--adapter", "caddyfile", "--config", "front.conf"]
+
+
+class Front:
+    """A running web server, with `serve` behind it."""
+
+    def __init__(self, port: int, behind: Serve, database: Path) -> None:
+        self.behind = behind
+        self.database = database
+        self._port = port
+
+    def connect(self) -> ssl.SSLSocket:
+        trusting = ssl.create_default_context()
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        link = socket.create_connection(("127.0.0.1", self._port), timeout=60)
+        return trusting.wrap_socket(link, server_hostname=HOST)
+
+    def status(self, body: bytes, *lines: str, path: str = "/webhooks") -> int:
+        """The status of the reply to a signed webhook."""
+        head = [f"POST {path} HTTP/1.1", f"Host: {HOST}", *lines, "Connection: close"]
+        head += [f"{name}: {value}" for name, value in signed(body).items()]
+        with closing(self.connect()) as link:
+            link.sendall("\r\n".join([*head, "", ""]).encode())
+            with suppress(ConnectionError):  # it need not read all of what it refuses
+                link.sendall(body)
+            return int(link.recv(4096).split()[1])
+
+
+@contextmanager
+def running(command: list[str], folder: Path, port: int) -> Iterator[None]:
+    def listens() -> bool:
+        assert process.poll() is None, (folder / "front.log").read_text()
+        with suppress(OSError), closing(socket.create_connection(("127.0.0.1", port), timeout=5)):
+            return True
+        return False
+
+    with (folder / "front.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+    try:
+        wait_until(listens, lambda: (folder / "front.log").read_text())
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.fixture(scope="module", params=[nginx, caddy])
+def front(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Front]:
+    name, folder = request.param.__name__, tmp_path_factory.mktemp("front")
+    if shutil.which(name) is None or shutil.which("openssl") is None:
+        pytest.skip(f"{name} or openssl is not installed")
+    made = (
+        f"req -x509 -newkey rsa:2048 -nodes -subj /CN={HOST} -out certificate.pem -keyout key.pem"
+    )
+    subprocess.run(["openssl", *made.split()], cwd=folder, check=True, capture_output=True)
+    port = free_port()
+    with serving(folder, None, "--no-replay") as behind:
+        with running(request.param(folder, port, behind.base), folder, port):
+            yield Front(port, behind, folder / "nftsync.db")
+        assert behind.stop() == 0
+
+
+def test_a_signed_webhook_passes_as_it_is_and_nothing_else_does(front: Front) -> None:
+    good, large = webhook("Wallet", WALLET), b" " * (256 * 1024 + 1)
+    length = f"Content-Length: {len(good)}"
+    assert front.status(good, length) == 200
+    assert front.status(good, length, path="/healthz") == 404
+    refused = front.status(large, f"Content-Length: {len(large)}")
+    assert refused in {413, 502}, "502 is what Caddy 2.6 says"
+    chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(good), good)
+    both = front.status(chunked, length, "Transfer-Encoding: chunked")
+    assert both in {400, 401}, "refused, or read in one way, in which it is signed wrongly"
+    assert states(front.database) == {id_of(good): "pending"}
+
+
+def test_a_head_that_drips_in_is_cut_off_before_it_reaches_serve(front: Front) -> None:
+    with closing(front.connect()) as link:
+        link.sendall(f"POST /webhooks HTTP/1.1\r\nHost: {HOST}\r\nX-Slow: ".encode())
+        with pytest.raises((ConnectionError, ssl.SSLError)):  # noqa: PT012
+            while True:
+                link.sendall(b"x")
+                time.sleep(0.5)
+    assert front.behind.get("/healthz") == 200

@@ -1,0 +1,323 @@
+"""`--sync-every`: when a sync is due, and what goes before it."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+
+import nftsync
+from nftsync.errors import InputError, SettingsError, SyncRunning
+from nftsync.provider.client import ClientConfig
+from nftsync.pull.plan import SyncRequest
+from nftsync.pull.result import SyncResult
+from nftsync.pull.run import sync_wallets
+from nftsync.replay.config import RunSync
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+from nftsync.serve.schedule import keep_syncing
+from nftsync.store.database import sync_lock
+from nftsync.store.mirror import Mirror
+from nftsync.store.schema import open_store
+from nftsync.store.wallets import WalletLine
+from tests.kit.provider import Peer, Provider, balances, entry, reply, token, wallet
+from tests.kit.serve_process import (
+    PATIENCE,
+    assert_settled,
+    configure,
+    query,
+    serving,
+    wait_until,
+    wait_until_done,
+    webhook,
+)
+from tests.kit.worlds import Outcome, listed, mirrored, replayed
+
+NOWHERE = "http://127.0.0.1:9"
+#: More wallets than a sync takes in hand at once, so the last are looked up late.
+MANY = 4_020
+
+
+def runs(database: Path) -> list[tuple[str, ...]]:
+    """The syncs of the ledger: number, status, start."""
+    return query(
+        database,
+        "SELECT run_id, status, started_at FROM sync_runs WHERE kind = 'sync' ORDER BY run_id",
+    )
+
+
+@contextmanager
+def scheduled(database: Path, every: timedelta, sync: RunSync) -> Iterator[None]:
+    """A schedule in a thread."""
+    stopped = threading.Event()
+    thread = threading.Thread(target=keep_syncing, args=(database, every, sync, stopped))
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def is_due(database: Path, seconds: float = PATIENCE) -> bool:
+    """Whether a schedule of an hour that begins now syncs at once, and not in some minutes."""
+    due = threading.Event()
+
+    def sync(_: threading.Event) -> SyncResult:
+        due.set()
+        raise InputError("not in this test")
+
+    with scheduled(database, timedelta(hours=1), sync):
+        return due.wait(seconds)
+
+
+def move_back(database: Path, seconds: int) -> None:
+    """Let what has been done have been done earlier."""
+    with closing(open_store(database)) as connection:
+        for table, column in (("sync_runs", "started_at"), ("wallets", "first_seen_at")):
+            connection.execute(
+                f"UPDATE {table} SET {column} ="
+                f" strftime('%Y-%m-%dT%H:%M:%f000Z', {column}, '-{seconds} seconds')"
+            )
+
+
+# When one is due -----------------------------------------------------------------------------
+
+
+def test_it_is_due_where_none_was_made_and_an_interval_after_the_last_began(
+    provider: SandboxServer, tmp_path: Path
+) -> None:
+    database = tmp_path / "nftsync.db"
+    open_store(database).close()
+    assert is_due(database)
+    wallets = provider.world.wallets()
+    nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
+    assert not is_due(database, 1.0)
+    move_back(database, 3_590)
+    assert not is_due(database, 1.0)
+    move_back(database, 11)
+    assert is_due(database)
+
+
+def test_a_sync_that_failed_or_was_killed_does_not_count(
+    synced: Path, provider: SandboxServer
+) -> None:
+    move_back(synced, 3_601)
+    failed = sync_wallets(
+        synced, ClientConfig(base_url=NOWHERE, attempts=1), SyncRequest(), progress=False
+    )
+    assert failed.status == "failed"
+    assert is_due(synced)
+    with closing(open_store(synced)) as connection:  # as kill -9 leaves it
+        connection.execute(
+            "UPDATE sync_runs SET status = 'running', finished_at = NULL WHERE run_id = ?",
+            (failed.run_id,),
+        )
+    assert is_due(synced)
+
+
+def test_it_goes_on_after_syncs_that_could_not_be_made(
+    provider: SandboxServer, tmp_path: Path
+) -> None:
+    database = tmp_path / "nftsync.db"
+    wallets = provider.world.wallets()
+    errors = [SyncRunning("other"), InputError("no wallets"), SettingsError("no token")]
+    begun = threading.Semaphore(0)
+
+    def sync(_: threading.Event) -> SyncResult:
+        begun.release()
+        if errors:
+            raise errors.pop()
+        return nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
+
+    open_store(database).close()
+    with scheduled(database, timedelta(milliseconds=50), sync):
+        for _ in range(5):
+            assert begun.acquire(timeout=PATIENCE)
+    assert {status for _, status, _ in runs(database)} == {"ok"}
+
+
+# In `serve` ----------------------------------------------------------------------------------
+
+
+def wallets_file(folder: Path, provider: SandboxServer) -> Path:
+    path = folder / "wallets.csv"
+    lines = [f"{wallet},Wallet {n}" for n, wallet in enumerate(provider.world.wallets())]
+    path.write_text("\n".join(["wallet_id,label", *lines]))
+    return path
+
+
+def test_it_syncs_at_once_registers_the_files_wallets_and_makes_good_what_was_missed(
+    provider: SandboxServer, tmp_path: Path
+) -> None:
+    database = tmp_path / "nftsync.db"
+    names = wallets_file(tmp_path, provider)
+    with serving(tmp_path, provider.url, "--sync-every", "1s", "--wallets-file", names) as server:
+        wait_until(lambda: server.logged("synced"))
+        assert mirrored(database) == listed(provider.world)
+        labels = query(database, "SELECT count(label) FROM wallets WHERE tracked")
+        assert labels == [(4,)]
+        first, second = provider.world.wallets()[:2]
+        token = next(t for w, t in listed(provider.world) if w == first)
+        provider.world.transfer(first, second, token, 1)  # nobody is told
+        wait_until(lambda: mirrored(database) == listed(provider.world))
+        more = provider.world.add_wallet()
+        provider.world.mint(more, 1, {"name": "late"})
+        names.write_text(names.read_text() + f"\n{more},Late\n")
+        wait_until(lambda: mirrored(database) == listed(provider.world))
+        assert server.stop() == 0
+    assert replayed(database) == listed(provider.world)
+    starts = [start for _, _, start in runs(database)]
+    assert len(starts) >= 3
+    assert starts == sorted(starts)
+    assert_settled(database)
+
+
+def test_it_goes_on_with_a_sync_that_was_killed_or_stopped(tmp_path: Path) -> None:
+    """What is stored is not read again; of what a kill finds unstored, nothing is known."""
+    database = tmp_path / "nftsync.db"
+    with SandboxServer(
+        lambda url: generate(wallets=30, nfts=1, image_base=url), latency=0.1
+    ) as provider:
+        names = wallets_file(tmp_path, provider)
+        flags = ("--sync-every", "6h", "--wallets-file", names, "--concurrency", 2)
+
+        def stored() -> int:
+            found = query(database, "SELECT count(*) FROM wallets WHERE status = 'ok'")
+            return int(found[0][0])
+
+        def requests() -> int:
+            return provider.requests["balances"]
+
+        with serving(tmp_path, provider.url, *flags) as server:
+            wait_until(lambda: stored() > 4)
+            server.kill()
+        killed_at, before = stored(), requests()
+        with serving(tmp_path, provider.url, *flags) as server:
+            wait_until(lambda: stored() > killed_at + 4)
+            assert server.stop() == 0
+        # Two were under way at each end: those of the kill may come to be counted late, those of
+        # the stop are abandoned and read again.
+        assert requests() - before <= stored() - killed_at + 4
+        assert [status for _, status, _ in runs(database)] == ["interrupted"]
+        stopped_at, before = stored(), requests()
+        assert stopped_at < 30
+        with serving(tmp_path, provider.url, *flags) as server:
+            wait_until(lambda: server.logged("synced"))
+            assert server.stop() == 0
+        assert requests() - before <= 30 - stopped_at + 2
+        assert [status for _, status, _ in runs(database)] == ["ok"]
+        assert mirrored(database) == listed(provider.world)
+    assert_settled(database)
+
+
+def test_another_sync_at_the_same_time_is_no_error(
+    synced: Path, provider: SandboxServer, command: Callable[..., Outcome]
+) -> None:
+    move_back(synced, 60)
+    flags = ("--sync-every", "1s", "--rate-limit", 2)
+    with serving(synced.parent, provider.url, *flags) as server:
+        wait_until(lambda: runs(synced)[-1][1] == "running")
+        assert command("sync", "--base-url", provider.url, "-d", synced).code == 75
+        wait_until(lambda: server.logged("synced"))
+        with sync_lock(synced):
+            wait_until(lambda: server.logged("another process is syncing"))
+        wait_until(lambda: len(server.logged("synced")) > 1)
+        assert server.stop() == 0
+    assert len(server.logged("another process is syncing")) == 1
+    assert_settled(synced)
+
+
+def test_webhooks_go_before_a_sync_that_uses_up_the_rate_limit(tmp_path: Path) -> None:
+    database = tmp_path / "nftsync.db"
+    with SandboxServer(lambda url: generate(wallets=200, nfts=1, image_base=url)) as provider:
+        names = wallets_file(tmp_path, provider)
+        flags = ("--sync-every", "6h", "--wallets-file", names, "--rate-limit", 15)
+        with serving(tmp_path, provider.url, *flags) as server:
+            configure(provider, server.url)
+            wait_until(lambda: provider.requests["balances"] > 5)
+            for number in range(5):
+                giver, taker = provider.world.wallets()[-2 - number], provider.world.wallets()[-1]
+                token = next(t for w, t in listed(provider.world) if w == giver)
+                sent = provider.sandbox.transfer(giver, taker, token, 1)
+                wait_until_done(database, *sent)
+                assert mirrored(database)[taker, token] == "1"
+                assert (giver, token) not in mirrored(database)
+                assert runs(database)[-1][1] == "running"
+            before = provider.requests["balances"]
+            assert before < 200
+            assert server.stop() == 0
+    assert_settled(database)
+
+
+def test_a_full_sync_counts_as_one_though_webhooks_had_some_wallets_read_meanwhile(
+    tmp_path: Path,
+) -> None:
+    """They are a part of its total, and the schedule waits."""
+    database = tmp_path / "nftsync.db"
+    wallets = [wallet(number) for number in range(1, MANY + 1)]
+    go_on = threading.Event()
+
+    def when_told(peer: Peer) -> bool:
+        go_on.wait()
+        return reply(balances(entry(token(1))))(peer)
+
+    with Provider() as provider, serving(tmp_path, provider.url) as server:
+        for each in wallets:
+            provider.holds(each, entry(token(1)))
+        provider.on(f"/v1/wallets/{wallets[0]}/nft-balances", when_told)
+        client = ClientConfig(base_url=provider.url)
+        request = SyncRequest(wallets=[WalletLine(each) for each in wallets])
+        with ThreadPoolExecutor(1) as pool:
+            syncing = pool.submit(
+                *(sync_wallets, database, client, request),
+                concurrency=1,
+                progress=False,
+                access=client.access(),
+            )
+            try:
+                wait_until(provider.requests)  # and the sync waits for the answer
+                for each in wallets[-20:]:
+                    assert server.post(webhook("Wallet", each)) == 200
+                wait_until_done(database)
+            finally:
+                go_on.set()
+        done = syncing.result()
+        assert (done.status, msgspec.to_builtins(done.wallets)) == (
+            *("ok", {"total": MANY, "ok": MANY, "unchanged": 20, "failed": 0}),
+        )
+        ledger = "SELECT wallets_total, wallets_ok FROM sync_runs WHERE kind = 'sync'"
+        assert query(database, ledger) == [(MANY, MANY)]
+        assert not is_due(database, 1.0)
+        assert server.stop() == 0
+    assert_settled(database)
+
+
+def test_a_sync_that_webhooks_ask_for_reads_what_a_cut_off_one_had_read(
+    provider: SandboxServer, synced: Path
+) -> None:
+    (synced.parent / "nftsync.toml").write_text(
+        '[routes."*"]\nkind = "sync"\nat_most_every = "1s"\n'
+    )
+    wallets = provider.world.wallets()
+    with Mirror(synced) as mirror, mirror.transaction() as transaction:
+        # As if it had been cut off when all but one had been read.
+        execute = transaction.connection.execute
+        numbers = [row[0] for row in execute("SELECT wallet_no FROM wallets ORDER BY wallet_no")]
+        execute(
+            "UPDATE sync_runs SET status = 'interrupted', plan = ?",
+            (array("q", numbers).tobytes(),),
+        )
+        execute("UPDATE wallets SET status = 'failed' WHERE wallet_no = ?", (numbers[-1],))
+    provider.world.mint(wallets[0], 1, {"name": "new"})
+    with serving(synced.parent, provider.url) as server:
+        assert server.post(webhook("Payment", wallets[0])) == 200
+        wait_until_done(synced)
+        assert server.stop() == 0
+    assert mirrored(synced) == listed(provider.world)

@@ -1,0 +1,165 @@
+"""What `serve` refuses to start with, in one line; and what it starts without."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from nftsync.sandbox.server import SandboxServer
+from nftsync.sandbox.world import World
+from tests.kit.serve_process import (
+    SECRET,
+    environment,
+    id_of,
+    query,
+    serving,
+    states,
+    wait_until,
+    wait_until_done,
+    webhook,
+)
+from tests.kit.serve_process import command as command_line
+from tests.kit.worlds import PATIENCE, Outcome, listed, mirrored
+
+NOWHERE = "http://127.0.0.1:9"
+WALLET = "00000000-0000-4000-8000-000000000001"
+
+
+Refused = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def refused(
+    tmp_path: Path, command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> Refused:
+    """Tells the exit code and the one line of a `serve` that does not start."""
+
+    def run(*arguments: object, **variables: str | None) -> tuple[int, str]:
+        for name, value in {"NFTSYNC_WEBHOOK_SECRET": SECRET, **variables}.items():
+            if value is None:
+                monkeypatch.delenv(name, raising=False)
+            else:
+                monkeypatch.setenv(name, value)
+        done = command("serve", "-d", tmp_path / "nftsync.db", *arguments)
+        assert done.out == ""
+        assert done.err.startswith("nftsync: ")
+        assert done.err.count("\n") == 1, done.err
+        assert SECRET not in done.err
+        return done.code, done.err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "named"),
+    [
+        *(
+            (["--base-url", NOWHERE], {"NFTSYNC_WEBHOOK_SECRET": blank}, "NFTSYNC_WEBHOOK_SECRET")
+            for blank in (None, "", "  \t ")
+        ),
+        (
+            ["--no-replay"],
+            {"NFTSYNC_WEBHOOK_SECRET": None, "NFTSYNC_WEBHOOK_SECRET_PREVIOUS": "old"},
+            "NFTSYNC_WEBHOOK_SECRET",
+        ),
+        (
+            ["--no-replay"],
+            {"NFTSYNC_WEBHOOK_SECRET": None, "NFTSYNC_WEBHOOK_SECRET_FILE": "blank"},
+            "NFTSYNC_WEBHOOK_SECRET",
+        ),
+        ([], {}, "NFTSYNC_BASE_URL"),
+        (["--no-replay", "--sync-every", "1h"], {}, "base_url"),
+        (["--base-url", NOWHERE, "--sync-every", "1h", "--wallets-file", "-"], {}, "wallets_file"),
+        *(
+            (["--base-url", NOWHERE, "--sync-every", every], {}, "")
+            for every in ("0s", "nonsense", "-5m", "", "99999999999d", "1e3s", "5")
+        ),
+    ],
+)
+def test_settings_that_are_missing_or_unusable_are_refused_and_named(
+    tmp_path: Path,
+    refused: Refused,
+    arguments: list[str],
+    variables: dict[str, str | None],
+    named: str,
+) -> None:
+    (tmp_path / "blank").write_text(" \n")
+    code, line = refused(*arguments, **variables)
+    assert code == 2
+    assert named in line
+    assert not (tmp_path / "nftsync.db").exists()
+
+
+def test_without_a_base_url_it_only_stores_and_its_secret_may_be_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("from a file\n")
+    variables = {"NFTSYNC_WEBHOOK_SECRET": None, "NFTSYNC_WEBHOOK_SECRET_FILE": "secret"}
+    body = webhook("Wallet", WALLET)
+    with serving(tmp_path, None, "--no-replay", variables=variables) as server:
+        assert server.post(body, secret="from a file") == 200
+        assert server.stop() == 0
+    assert states(tmp_path / "nftsync.db") == {id_of(body): "pending"}
+
+
+def test_taken_ports_are_named(refused: Refused) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as other:
+        port = other.getsockname()[1]
+        code, line = refused("--no-replay", "--port", port)
+        assert code == 2
+        assert f"port {port}" in line
+        assert "--port" in line
+        code, line = refused("--no-replay", "--port", 0, "--metrics-port", port)
+        assert code == 2
+        assert f"port {port}" in line
+        assert "--metrics-port" in line
+
+
+@pytest.mark.skipif(
+    os.geteuid() == 0 and shutil.which("setpriv") is None,
+    reason="root may write everywhere, and there is no setpriv to take that right away",
+)
+def test_a_database_in_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir(mode=0o555)
+    bounded_by_modes = []
+    if os.geteuid() == 0:  # another user could not read a checkout in a private folder
+        bounded_by_modes = ["setpriv", "--bounding-set=-dac_override"]
+    done = subprocess.run(
+        [*bounded_by_modes, *command_line("serve", "--no-replay", "-d", folder / "nftsync.db")],
+        env=environment(),
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.startswith("nftsync: ")
+    assert done.stderr.count("\n") == 1
+    assert str(folder) in done.stderr
+
+
+def test_it_starts_before_the_api_is_up_and_replays_once_it_is(tmp_path: Path) -> None:
+    world = World(seed=4)
+    wallet = world.add_wallet()
+    world.mint(wallet, 2, {"name": "one"})
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    database = tmp_path / "nftsync.db"
+    body = webhook("Wallet", wallet)
+    with serving(tmp_path, f"http://127.0.0.1:{port}", "--retries", 1) as server:
+        assert server.get("/readyz") == 200
+        assert server.post(body) == 200
+        wait_until(lambda: server.logged("replay paused"))
+        assert states(database)[id_of(body)] in {"pending", "running"}
+        with SandboxServer(world, port=port):
+            wait_until_done(database)
+            assert server.stop() == 0
+    assert mirrored(database) == listed(world)
+    assert query(database, "SELECT attempts FROM webhooks") == [(1,)]

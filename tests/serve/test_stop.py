@@ -1,0 +1,157 @@
+"""Stopped: requests in flight are answered, reads in flight given up, and it exits with 0."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.kit.provider import Provider, silence
+from tests.kit.serve_process import (
+    Serve,
+    assert_settled,
+    id_of,
+    post,
+    query,
+    serving,
+    signed,
+    states,
+    wait_until,
+    webhook,
+)
+from tests.kit.worlds import PATIENCE
+
+WALLET = "00000000-0000-4000-8000-000000000001"
+
+
+def request(body: bytes) -> bytes:
+    head = [f"POST /webhooks HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}"]
+    head += [f"{name}: {value}" for name, value in signed(body).items()]
+    return "\r\n".join([*head, "", ""]).encode() + body
+
+
+def connect(server: Serve) -> socket.socket:
+    port = int(server.base.rpartition(":")[2])
+    return socket.create_connection(("127.0.0.1", port), timeout=60)
+
+
+def status(connection: socket.socket) -> bytes:
+    """The status line of a reply, once the connection has ended."""
+    reply = b""
+    while part := connection.recv(4096):
+        reply += part
+    return reply.partition(b"\r\n")[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_under_load_each_webhook_that_was_answered_200_is_stored(
+    tmp_path: Path, number: int
+) -> None:
+    """Others are refused, or cut off before they were told so; more signals do nothing."""
+    answered: list[str] = []
+
+    def load() -> None:
+        with httpx.Client(trust_env=False, verify=False, timeout=60) as client:
+            while True:
+                body = webhook("Wallet", WALLET)
+                try:
+                    code = post(server.url, body, client=client)
+                except httpx.TransportError:
+                    return
+                assert code in {200, 503}
+                if code == 200:
+                    answered.append(id_of(body))
+
+    with serving(tmp_path, None, "--no-replay") as server, ThreadPoolExecutor(8) as pool:
+        with closing(connect(server)) as half_sent:
+            half_sent.sendall(request(webhook("Wallet", WALLET))[:-40])
+            loads = [pool.submit(load) for _ in range(8)]
+            wait_until(lambda: len(answered) > 100)
+            server.process.send_signal(number)
+            wait_until(lambda: server.logged("stopping"))
+            server.process.send_signal(signal.SIGTERM)
+            assert server.wait() == 0
+            assert status(half_sent) == b""
+        for each_load in loads:
+            each_load.result()
+    assert server.logged("stopping")[0]["signal"] == signal.Signals(number).name
+    assert server.logged("stopped")
+    assert "Traceback" not in "".join(server.raw)
+    assert set(answered) <= states(tmp_path / "nftsync.db").keys()
+    assert_settled(tmp_path / "nftsync.db")
+
+
+def test_a_hangup_that_nohup_has_ignored_does_not_stop_it(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with serving(tmp_path, None, "--no-replay") as server:
+            server.process.send_signal(signal.SIGHUP)
+            assert server.get("/healthz") == 200
+            assert server.stop() == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert server.logged("stopping")[0]["signal"] == "SIGTERM"
+
+
+def test_a_request_that_waits_for_the_database_at_the_signal_is_still_answered(
+    tmp_path: Path,
+) -> None:
+    body = webhook("Wallet", WALLET)
+    database = tmp_path / "nftsync.db"
+    with serving(tmp_path, None, "--no-replay") as server, closing(connect(server)) as client:
+        with closing(sqlite3.connect(database, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            client.sendall(request(body))
+            assert server.get("/healthz") == 200
+            server.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: server.logged("stopping"))
+            other.execute("ROLLBACK")
+        answered = status(client)
+        assert server.wait() == 0
+    stored = id_of(body) in states(database)
+    # 503 where this machine was too slow to let go of the lock within 2 s.
+    assert answered == (b"HTTP/1.1 200 OK" if stored else b"HTTP/1.1 503 Service Unavailable")
+
+
+def test_reads_in_flight_are_given_up_and_their_webhooks_wait_again(tmp_path: Path) -> None:
+    bodies = [webhook("Wallet", WALLET[:-1] + str(digit)) for digit in range(5)]
+    database = tmp_path / "nftsync.db"
+    with Provider() as provider:
+        provider.always(silence())
+        with serving(tmp_path, provider.url, "--timeout", 3600) as server:
+            for body in bodies:
+                assert server.post(body) == 200
+            wait_until(lambda: set(states(database).values()) == {"running"})
+            provider.wait_for(len(bodies))
+            assert server.stop() == 0
+    assert states(database) == {id_of(body): "pending" for body in bodies}
+    assert query(database, "SELECT DISTINCT attempts FROM webhooks") == [(0,)]
+    assert_settled(database)
+
+
+def test_it_ends_by_itself_and_says_why_when_a_part_of_it_breaks(tmp_path: Path) -> None:
+    program = (
+        "import sys, datetime, pathlib\n"
+        "from nftsync.serve.serve import ServeConfig, serve\n"
+        "def broken(stopped):\n"
+        "    raise ValueError('nobody foresaw this')\n"
+        "serve(ServeConfig(database=pathlib.Path(sys.argv[1]), secrets=['s'], port=0,\n"
+        "      sync_every=datetime.timedelta(hours=1), run_sync=broken), print)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "nftsync.db")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 1
+    assert "nobody foresaw this" in done.stderr

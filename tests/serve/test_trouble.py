@@ -1,0 +1,106 @@
+"""`serve` while its database takes no writes, and with signed nonsense: it lives on."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from nftsync.sandbox.server import SandboxServer
+from tests.kit.serve_process import (
+    assert_settled,
+    id_of,
+    query,
+    serving,
+    states,
+    wait_until,
+    wait_until_done,
+    webhook,
+)
+from tests.kit.worlds import Outcome, listed, mirrored, replayed
+
+
+def test_a_database_locked_for_long_is_503_and_then_all_goes_on(
+    synced: Path, provider: SandboxServer
+) -> None:
+    wallets = provider.world.wallets()
+
+    def change(number: int) -> bytes:
+        wallet = wallets[number % len(wallets)]
+        provider.world.mint(wallet, 1, {"name": str(number)})
+        return webhook("Wallet", wallet)
+
+    with serving(synced.parent, provider.url) as server, ThreadPoolExecutor(8) as pool:
+        bodies = [change(number) for number in range(4)]
+        assert [server.post(body) for body in bodies] == [200] * 4
+        refused = [change(number) for number in range(8)]
+        with closing(sqlite3.connect(synced, isolation_level=None, timeout=30)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            statuses = list(pool.map(server.post, refused))
+            assert server.get("/readyz") == 503
+            assert server.get("/healthz") == 200
+            other.execute("ROLLBACK")
+        assert statuses == [503] * 8
+        wait_until(lambda: server.get("/readyz") == 200)
+        assert list(pool.map(server.post, refused)) == [200] * 8
+        wait_until_done(synced)
+        assert server.stop() == 0
+    assert states(synced).keys() == {id_of(body) for body in bodies + refused}
+    assert query(synced, "SELECT DISTINCT deliveries FROM webhooks") == [(1,)]
+    assert mirrored(synced) == replayed(synced) == listed(provider.world)
+    assert_settled(synced)
+
+
+def test_a_full_disk_is_503_and_then_receiving_and_replay_go_on(
+    small_disk: Path, provider: SandboxServer
+) -> None:
+    database = small_disk / "nftsync.db"
+    wallets = provider.world.wallets()
+    with serving(small_disk, provider.url) as server:
+        assert server.post(webhook("Wallet", wallets[0])) == 200
+        wait_until_done(database)
+        ballast = small_disk / "ballast"
+        with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):  # noqa: PT012
+            while True:
+                file.write(b"\0" * 4096)
+        answered, refused = [], []
+        while len(refused) < 3:
+            wallet = wallets[len(answered) % len(wallets)]
+            provider.world.mint(wallet, 1, {"name": "new"})
+            body = webhook("Wallet", wallet, changes={"padding": "x" * 20_000})
+            (answered if server.post(body) == 200 else refused).append(body)
+            assert len(answered) < 200
+        assert server.get("/healthz") == 200
+        wait_until(lambda: server.get("/readyz") == 503)
+        ballast.unlink()
+        wait_until(lambda: server.get("/readyz") == 200)
+        assert [server.post(body) for body in refused] == [200] * 3
+        assert {id_of(body) for body in answered + refused} <= states(database).keys()
+        for wallet in wallets:
+            assert server.post(webhook("Wallet", wallet)) == 200
+        wait_until_done(database)
+        assert server.stop() == 0
+    assert mirrored(database) == replayed(database) == listed(provider.world)
+    assert_settled(database)
+
+
+def test_a_database_that_cannot_be_read_for_a_while_ends_nothing(
+    synced: Path, provider: SandboxServer, command: Callable[..., Outcome]
+) -> None:
+    body = webhook("Wallet", provider.world.wallets()[0])
+    with serving(synced.parent, provider.url) as server:
+        with closing(sqlite3.connect(synced, timeout=30)) as other:
+            other.execute("ALTER TABLE webhooks RENAME TO elsewhere")
+            wait_until(lambda: server.logged("database trouble"))
+            assert server.post(body) == 503
+            replay = command("replay", "--base-url", provider.url, "-d", synced)
+            assert (replay.code, replay.err[:9], replay.err.count("\n")) == (1, "nftsync: ", 1)
+            other.execute("ALTER TABLE elsewhere RENAME TO webhooks")
+        wait_until(lambda: server.post(body) == 200)
+        wait_until_done(synced)
+        assert server.stop() == 0
+    assert_settled(synced)

@@ -1,0 +1,202 @@
+"""Every secret is a canary: no command, log, file, page or traceback sings; files are private."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import traceback
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+import dask
+import httpx
+import pytest
+from distributed import LocalCluster
+
+import nftsync
+from nftsync import frames
+from nftsync.cli import nftsync as commands
+from nftsync.errors import NftsyncError
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+from tests.kit.inbox import Inbox, body_of, webhook
+from tests.kit.provider import Provider, reply
+from tests.kit.serve_process import free_port, serving, wait_until_done
+from tests.kit.serve_process import webhook as webhook_of
+from tests.kit.worlds import Outcome
+
+TOKEN, ARGUMENT, SECRET, PREVIOUS, HEADER, PASSWORD = CANARIES = [
+    f"canary-{name}-4711" for name in ("token", "argument", "secret", "previous", "header", "proxy")
+]
+VARIABLES = {
+    "NFTSYNC_API_TOKEN": TOKEN,
+    "NFTSYNC_TOKEN_COMMAND": f"sh -c 'echo {ARGUMENT}'",
+    "NFTSYNC_WEBHOOK_SECRET": SECRET,
+    "NFTSYNC_WEBHOOK_SECRET_PREVIOUS": PREVIOUS,
+    "NFTSYNC_RETRIES": "1",
+    "NFTSYNC_HEADERS": json.dumps({"X-Key": HEADER}),
+}
+#: They run until they are stopped, or are about nobody's secrets: `serve` has a test of its own.
+ELSEWHERE = {"demo", "lake", "notebook", "sandbox", "serve"}
+
+
+def sings(text: str | bytes) -> bool:
+    held = text.encode() if isinstance(text, str) else text
+    return any(canary.encode() in held for canary in CANARIES)
+
+
+def contents(file: Path) -> Iterator[bytes]:
+    yield file.read_bytes()
+    if file.suffix == ".xlsx":
+        with zipfile.ZipFile(file) as book:
+            yield from map(book.read, book.namelist())
+
+
+def assert_all_private_and_silent(folder: Path) -> int:
+    """Nobody but the owner may read what was written, whatever the umask; it holds no secret.
+
+    Of a lake, the folder of which is the owner's alone, Delta writes the files.
+    """
+    found = [*folder.rglob("*")]
+    lakes = {path for path in found if (path / "runs" / "_delta_log").exists()}
+    for path in found:
+        if lakes.isdisjoint(path.parents):
+            assert not stat.S_IMODE(path.lstat().st_mode) & 0o077, path
+        if path.is_file():
+            assert not any(map(sings, contents(path))), path
+    return len(found)
+
+
+@pytest.fixture
+def canaries(own_settings: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A folder of one's own, with all secrets set, and a umask that hides nothing."""
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    before = os.umask(0)
+    (tmp_path / "out").mkdir(mode=0o700)
+    yield tmp_path / "out"
+    os.umask(before)
+
+
+def leaves(command: click.Command, names: tuple[str, ...] = ()) -> set[str]:
+    """Every command, as it is typed."""
+    found = {" ".join(names)} - {""}
+    if isinstance(command, click.Group):
+        with click.Context(command) as context:
+            for name in command.list_commands(context):
+                inner = command.get_command(context, name)
+                assert inner is not None
+                found |= leaves(inner, (*names, name))
+    return found
+
+
+@pytest.fixture
+def on_cluster() -> Iterator[tuple[str, ...]]:
+    """What lets a lake be synced by a worker of this process."""
+    with (
+        dask.config.set({"distributed.worker.profile.enabled": False}),  # stands still in 3.11
+        LocalCluster(
+            n_workers=1, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0"
+        ) as cluster,
+    ):
+        yield "--scheduler", cluster.scheduler_address
+
+
+def test_no_command_shows_or_stores_a_secret(
+    canaries: Path,
+    command: Callable[..., Outcome],
+    monkeypatch: pytest.MonkeyPatch,
+    on_cluster: tuple[str, ...],
+    tmp_path: Path,
+) -> None:
+    """Those that go well, those that the provider refuses, and those that a proxy refuses."""
+    database, lake = canaries / "nftsync.db", canaries / "lake"
+    with SandboxServer(lambda url: generate(wallets=3, nfts=3, image_base=url)) as server:
+        first, second, third = server.world.wallets()
+        listed = json.loads(server.world.balances_body(first) or b"")["nftTokenBalances"]
+        contract = listed[0]["token"]["contractAddress"]
+        wallets = tmp_path / "wallets.txt"
+        wallets.write_text(f"{first}\n{second}\n")
+        given: dict[str, tuple[object, ...]] = {
+            "sync": (first, second, "--tokens"),
+            "wallets add": (third,),
+            "wallets label": (first, "Treasury"),
+            "wallets untrack": (third,),
+            "evidence": (first, "--at", "today"),
+            "collections label": (contract, "Name"),
+            "find": ("a",),
+            "inbox show": (webhook(1),),
+            "inbox requeue": (webhook(1),),
+            "inbox prune": ("--older-than", "1s"),
+            "export": (canaries / "export",),
+            "snapshot": (canaries / "copy.db",),
+            "backup": (canaries / "backups",),
+            "webhook-config": ("--type", "nft", "--send-secret", "--yes"),
+            "check": (first,),
+            "verify": ("--all", "--repair"),
+            "lake sync": (lake, "--wallets-file", wallets, "--buckets", "2", *on_cluster),
+            "lake import": (database, canaries / "imported"),
+            "lake export": (lake, canaries / "exported.db"),
+        }
+        every = leaves(commands) - ELSEWHERE
+        assert given.keys() <= every
+        order = [*given, *sorted(every - given.keys())]
+        Inbox(database).receive(body_of(1), body_of(2, resourceType="Payment"))
+        out = ""
+        json_too = {"sync", "status", "holdings", "changes", "evidence", "inbox", "verify"}
+        monkeypatch.setenv("NFTSYNC_BASE_URL", server.url)
+        monkeypatch.setenv("NFTSYNC_DATABASE", str(database))
+        for name in order:
+            for flags in ((), ("--json",))[: 1 + (name in json_too)]:
+                own = (lake,) if name.startswith("lake ") else ()
+                words = (*name.split(), *given.get(name, own), *flags)
+                done = command(*words)
+                assert not sings(done.said), words
+                assert done.code in (0, 1), done
+                assert "Traceback" not in done.err, words
+                out += done.said
+
+        for form in ("csv", "xlsx"):
+            assert command("export", canaries / form, "--format", form).code == 0
+        nftsync.gallery(frames.holdings(database), base_url=server.url).save(canaries / "g.html")
+        frames.save(frames.holdings(database), canaries / "held.xlsx")
+    with Provider() as refusing:  # it says whatever it was told
+        refusing.always(lambda peer: reply(json.dumps(dict(peer.seen.headers)).encode(), 400)(peer))
+        for name in ("sync", "check", "verify", "replay", "lake sync"):
+            more = (lake, *on_cluster) if name.startswith("lake") else ()
+            done = command(*name.split(), *more, "--base-url", refusing.url)
+            # Whether replay has something to read again by then is a question of seconds.
+            assert (done.code == 1 or name == "replay", sings(done.said)) == (True, False), done
+        sent = [seen.headers for seen in refusing.requests()]
+        assert {each["authorization"] for each in sent} == {f"Bearer {ARGUMENT}"}
+    monkeypatch.setenv("NFTSYNC_PROXY", f"http://me:{PASSWORD}@127.0.0.1:9")
+    for words in (["sync"], ["check"], ["verify"], ["webhook-config", "--enable"]):
+        done = command(*words)
+        assert (done.code, sings(done.said)) == (1, False), done
+    with pytest.raises(NftsyncError) as caught:
+        nftsync.sync([first], timeout=-1)
+    assert not sings("".join(traceback.format_exception(caught.value)))
+    assert len(out) > 10_000
+    assert assert_all_private_and_silent(canaries) > 30
+
+
+def test_serve_logs_and_tells_no_secret(canaries: Path) -> None:
+    """Its log, its metrics, its replies, and what it writes, with good and bad signatures."""
+    metrics = free_port()
+    with SandboxServer(lambda url: generate(wallets=2, nfts=2, image_base=url)) as server:
+        wallet = server.world.wallets()[0]
+        with serving(
+            *(canaries, server.url, "--metrics-port", metrics), variables=VARIABLES
+        ) as serve:
+            bodies = [webhook_of("Wallet", wallet), webhook_of("Payment", wallet)]
+            assert [serve.post(bodies[0], SECRET), serve.post(bodies[1], PREVIOUS)] == [200, 200]
+            assert serve.post(bodies[0], TOKEN) == 401
+            wait_until_done(canaries / "nftsync.db", json.loads(bodies[0])["id"])
+            told = httpx.get(f"http://127.0.0.1:{metrics}/metrics", trust_env=False).text
+            assert serve.stop() == 0
+        assert not sings(told + "".join(serve.raw))
+        assert len(serve.raw) > 2
+    assert assert_all_private_and_silent(canaries) >= 1
