@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.kit.lake_cluster import Cluster
+from tests.kit.lake_cluster import cluster_of
 from tests.nightly.chaos import run_seed
 
 
-def test_what_is_killed_leaves_no_half_and_nothing_twice(tmp_path: Path, cluster: Cluster) -> None:
-    figures = run_seed(17, 1, tmp_path, cluster)
+def test_what_is_killed_leaves_no_half_and_nothing_twice(tmp_path: Path) -> None:
+    (tmp_path / "cluster").mkdir()
+    with cluster_of(tmp_path / "cluster", 2) as cluster:
+        figures = run_seed(17, 1, tmp_path, cluster)
     assert figures["both"] == 1
     assert figures["looks"] >= 1
