@@ -35,9 +35,9 @@ _HOME = {
     "SyncResult": "nftsync.pull.result",
     "database": "nftsync.notebooks.database",
     "gallery": "nftsync.notebooks.gallery",
-    "load_ipython_extension": "nftsync.notebooks.rows",
+    "load_ipython_extension": "nftsync.notebooks.display",
     "sync": "nftsync.pull.api",
-    "unload_ipython_extension": "nftsync.notebooks.rows",
+    "unload_ipython_extension": "nftsync.notebooks.display",
 }
 
 

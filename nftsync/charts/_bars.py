@@ -17,7 +17,7 @@ from nftsync.frames._columns import Moment
 from nftsync.frames._given import ADDRESSES, Given, given_holdings, groups_of, need_columns
 from nftsync.frames._source import Numbers
 from nftsync.store.contracts import contract_key, short_address
-from nftsync.store.labels import WalletIds, given_wallets
+from nftsync.store.wallets import WalletIds, given_wallets
 from nftsync.text import counted
 
 if TYPE_CHECKING:

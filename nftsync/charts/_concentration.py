@@ -16,7 +16,7 @@ from nftsync.frames import overlap as measured_overlap
 from nftsync.frames._amounts import sums_in_each
 from nftsync.frames._given import Given, given_holdings
 from nftsync.store.contracts import contract_key
-from nftsync.store.labels import WalletIds
+from nftsync.store.wallets import WalletIds
 from nftsync.text import counted
 
 if TYPE_CHECKING:

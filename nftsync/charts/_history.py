@@ -18,7 +18,7 @@ from nftsync.frames._columns import Moment, stored_time
 from nftsync.frames._given import Given, need_columns
 from nftsync.frames._over_time import DAY, floored, microseconds_of, ticks_of
 from nftsync.frames._source import Numbers, Store, reading
-from nftsync.store.labels import WalletIds, given_wallets
+from nftsync.store.wallets import WalletIds, given_wallets
 from nftsync.text import counted
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from nftsync.cli.common import one_line, program, say, shown_option
 from nftsync.cli.holdings import HOLDING, holdings_of
-from nftsync.cli.tables import Column, print_table
+from nftsync.cli.tables import TableColumn, print_table
 from nftsync.sandbox import GREATEST_TIME_SCALE
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 _SHOWN = 15
 _TRANSFER = (
-    Column("from", "from_label"),
-    Column("to", "to_label"),
-    Column("name", "name"),
-    Column("amount", "amount", "number"),
+    TableColumn("from", "from_label"),
+    TableColumn("to", "to_label"),
+    TableColumn("name", "name"),
+    TableColumn("amount", "amount", "number"),
 )
 
 

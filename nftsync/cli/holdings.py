@@ -1,4 +1,4 @@
-"""The commands `holdings`, `find`, `changes` and `evidence`."""
+"""The commands `holdings`, `find`, `collections`, `changes` and `evidence`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from nftsync.cli.common import (
     json_option,
     limit_option,
     named,
+    open_existing,
     pages_of,
     print_json,
     print_json_rows,
@@ -21,7 +22,7 @@ from nftsync.cli.common import (
     say_left_out,
     with_settings,
 )
-from nftsync.cli.tables import Column, print_table, wide_option, wrapped
+from nftsync.cli.tables import TableColumn, print_table, wide_option, wrapped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,44 +41,44 @@ _FILTERS = (
 #: More than anybody reads.
 _ALL = 100_000
 
-_WALLET = Column("wallet", "wallet_id", "id", name="wallet_label")
-_TOKEN = Column("name", "token_id", "id", name="name")
-_CHAIN_ID = Column("chain id", "blockchain_token_id", "id")
+_WALLET = TableColumn("wallet", "wallet_id", "id", name="wallet_label")
+_TOKEN = TableColumn("name", "token_id", "id", name="name")
+_CHAIN_ID = TableColumn("chain id", "blockchain_token_id", "id")
 _HELD = (
     _TOKEN,
-    Column("amount", "amount", "number"),
-    Column("collection", "contract_address", "id", name="collection"),
-    Column("held since", "held_since", "time"),
+    TableColumn("amount", "amount", "number"),
+    TableColumn("collection", "contract_address", "id", name="collection"),
+    TableColumn("held since", "held_since", "time"),
 )
 #: What the tables show, the answer first.
-HOLDING = (_WALLET, *_HELD, Column("edition", "edition"), _CHAIN_ID)
-_CERTAINTY = Column("certainty", "certainty")
+HOLDING = (_WALLET, *_HELD, TableColumn("edition", "edition"), _CHAIN_ID)
+_CERTAINTY = TableColumn("certainty", "certainty")
 _CHANGE = (
-    Column("observed", "observed_at", "time"),
+    TableColumn("observed", "observed_at", "time"),
     _WALLET,
     _TOKEN,
-    Column("before", "old_amount", "number"),
-    Column("after", "new_amount", "number"),
-    Column("seen by", "seen_by"),
-    Column("change", "change_id", "number"),
+    TableColumn("before", "old_amount", "number"),
+    TableColumn("after", "new_amount", "number"),
+    TableColumn("seen by", "seen_by"),
+    TableColumn("change", "change_id", "number"),
 )
 _FOUND = (
-    Column("kind", "kind"),
-    Column("name", "name"),
-    Column("id", "id", "key"),
-    Column("collection", "collection"),
-    Column("holders", "holders", "number"),
-    Column("tokens", "tokens", "number"),
+    TableColumn("kind", "kind"),
+    TableColumn("name", "name"),
+    TableColumn("id", "id", "key"),
+    TableColumn("collection", "collection"),
+    TableColumn("holders", "holders", "number"),
+    TableColumn("tokens", "tokens", "number"),
 )
 _READ = (
-    Column("first read", "first_read_at", "time"),
-    Column("last read", "last_read_at", "time"),
-    Column("reads", "reads", "number"),
-    Column("run", "run_id", "number"),
-    Column("run is", "run_status"),
-    Column("run began", "run_started_at", "time"),
-    Column("run ended", "run_finished_at", "time"),
-    Column("SHA-256 of the answer", "body_sha256", "key"),
+    TableColumn("first read", "first_read_at", "time"),
+    TableColumn("last read", "last_read_at", "time"),
+    TableColumn("reads", "reads", "number"),
+    TableColumn("run", "run_id", "number"),
+    TableColumn("run is", "run_status"),
+    TableColumn("run began", "run_started_at", "time"),
+    TableColumn("run ended", "run_finished_at", "time"),
+    TableColumn("SHA-256 of the answer", "body_sha256", "key"),
 )
 
 
@@ -329,3 +330,74 @@ def _show_evidence(found: Evidence, limit: int, *, wide: bool) -> None:
     if found.reads:
         click.echo("Reads around that time\n")
         print_table([found.reads], _READ, wide=wide)
+
+
+_COLLECTION = (
+    TableColumn("name", "name"),
+    TableColumn("contract", "contract", "key"),
+    TableColumn("named by", "name_source"),
+    TableColumn("tokens", "tokens", "number"),
+    TableColumn("held", "held", "number"),
+    TableColumn("holders", "holders", "number"),
+)
+
+
+@click.group(invoke_without_command=True)
+@with_settings("database")
+@limit_option("Rows of the table; 0 shows all.", 50)
+@wide_option
+@json_option("Print all collections as JSON.")
+def collections(settings: Settings, *, limit: int, wide: bool, as_json: bool) -> None:
+    """List the contracts with their names; name one.
+
+    \b
+    A name is, in this order,
+      given     by `nftsync collections label`
+      file      of the collections file (setting `collections_file`), which a sync reads
+      guessed   what nearly all of the contract's tokens share, less their numbers
+    and missing where there is none.
+
+    Tokens: known ones; held: those that a wallet holds more than zero of; holders: such wallets.
+
+    \b
+    Examples:
+      nftsync collections
+      nftsync collections label 0x06012c8cf97BEaD5deAe237070F9587f8E7A266d "Salt Harbours"
+      nftsync collections label "Salt Harbours" Harbours
+    """
+    from nftsync import frames
+
+    frame = frames.collections(settings.database)
+    frame = frame[frame["contract"].notna()]
+    columns = ("contract", "contract_address", "collection", "name_source")
+    counts = ("tokens", "held", "holders")
+    rows = [row for page in pages_of(frame, (*columns, *counts)) for row in page]
+    for row in rows:
+        called, source = row.pop("collection"), row.pop("name_source")
+        row |= {"name": None if source is None else called, "name_source": source}
+    if as_json:
+        print_json_rows([rows])
+    elif rows:
+        print_table([rows[:limit] if limit else rows], _COLLECTION, wide=wide)
+        say_left_out(limit, len(rows), "collections")
+    else:
+        say("No collections yet; `nftsync sync` reads wallets, and what they hold.")
+
+
+@collections.command("label")
+@click.argument("contract")
+@click.argument("name")
+@with_settings("database")
+def label(settings: Settings, contract: str, name: str) -> None:
+    """Give a contract a name for people; an empty NAME takes it away.
+
+    CONTRACT is its address, or the name that it has now.
+    """
+    from nftsync.store.contracts import label_contract
+    from nftsync.store.filters import contract_named
+
+    with open_existing(settings.database) as mirror:
+        mirror.index_tokens()
+        with mirror.transaction() as transaction:
+            address = contract_named(transaction.connection, contract.strip())
+            label_contract(transaction.connection, address, name.strip())

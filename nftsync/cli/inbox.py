@@ -1,10 +1,11 @@
-"""`nftsync inbox`: look into the stored webhooks, put them back, empty their bodies."""
+"""The commands `inbox` and `routes`: stored webhooks, and which reads follow them."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,7 +21,7 @@ from nftsync.cli.common import (
     say_left_out,
     with_settings,
 )
-from nftsync.cli.tables import Column, print_table, wide_option
+from nftsync.cli.tables import TableColumn, print_table, wide_option
 from nftsync.errors import InputError
 from nftsync.store import STATES
 from nftsync.text import visible
@@ -33,16 +34,16 @@ if TYPE_CHECKING:
 
 #: What the table shows of a webhook, and how much is listed where `--limit` or `--json` gives all.
 _SHOWN = (
-    Column("received", "received_at", "time"),
-    Column("state", "state"),
-    Column("type", "resource_type"),
-    Column("object", "resource_id", "id"),
-    Column("action", "action"),
-    Column("attempts", "attempts", "number"),
-    Column("deliveries", "deliveries", "number"),
-    Column("next attempt", "next_attempt_at", "time"),
-    Column("webhook", "webhook_id", "key"),
-    Column("last error", "last_error", "message"),
+    TableColumn("received", "received_at", "time"),
+    TableColumn("state", "state"),
+    TableColumn("type", "resource_type"),
+    TableColumn("object", "resource_id", "id"),
+    TableColumn("action", "action"),
+    TableColumn("attempts", "attempts", "number"),
+    TableColumn("deliveries", "deliveries", "number"),
+    TableColumn("next attempt", "next_attempt_at", "time"),
+    TableColumn("webhook", "webhook_id", "key"),
+    TableColumn("last error", "last_error", "message"),
 )
 _TABLE_ROWS = 50
 _CHANGES_LISTED = 10
@@ -279,3 +280,108 @@ def _readable(body: bytes) -> str:
         return msgspec.json.format(body, indent=2).decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return body.decode("utf-8", "backslashreplace")
+
+
+# Routes ----------------------------------------------------------------------------------
+
+#: What is listed of a route.
+_ROUTE = (
+    TableColumn("type", "type", "key"),
+    TableColumn("kind", "kind"),
+    TableColumn("path", "path", "key"),
+    TableColumn("at most every", "at_most_every"),
+    TableColumn("holders too", "holders"),
+    TableColumn("wallets", "wallets"),
+    TableColumn("tokens", "tokens"),
+    TableColumn("source", "source"),
+)
+
+#: Units of a duration as the settings take it.
+_DURATIONS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+
+
+@click.group(invoke_without_command=True)
+@with_settings("database")
+@wide_option
+@json_option("Print them as JSON.")
+def routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
+    """Show which read follows which webhook; suggest more.
+
+    Without a subcommand it lists the routes in force. Types other than Token, Nft and Wallet need a
+    [routes.TYPE] table in nftsync.toml, as the provider's document shows no paths for them.
+
+    \b
+    Examples:
+      nftsync routes
+      nftsync routes suggest
+    """
+    _list_routes(settings, wide=wide, as_json=as_json)
+
+
+@routes.command("list")
+@with_settings()
+@wide_option
+@json_option("Print them as JSON.")
+def list_routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
+    """List the routes in force: what `nftsync routes` does by itself."""
+    _list_routes(settings, wide=wide, as_json=as_json)
+
+
+def _list_routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
+    import msgspec
+
+    from nftsync.provider.routes import merged
+
+    rows: list[dict[str, Any]] = [
+        {
+            "type": name,
+            **msgspec.structs.asdict(route),
+            "at_most_every": _duration(route.at_most_every),
+            "source": "nftsync.toml" if name in settings.routes else "built in",
+        }
+        for name, route in merged(settings.routes).by_type.items()
+    ]
+    if as_json:
+        print_json(rows)
+    else:
+        for row in rows:
+            row["holders"] = "yes" if row["holders"] else None
+            row["wallets"], row["tokens"] = ", ".join(row["wallets"]), ", ".join(row["tokens"])
+        print_table([rows], _ROUTE, wide=wide)
+
+
+def _duration(value: timedelta | None) -> str | None:
+    """A duration as the settings take it: `15m`."""
+    if value is None:
+        return None
+    seconds = round(value.total_seconds())
+    unit, size = next(each for each in _DURATIONS if seconds % each[1] == 0)
+    return f"{seconds // size}{unit}"
+
+
+@routes.command("suggest")
+@with_settings("database")
+def suggest(settings: Settings) -> None:
+    """Print TOML for webhooks that no route follows, or not wholly.
+
+    Looks for the ids of known wallets and tokens in stored webhooks (their object's id and their
+    changes) and in the objects that were read after them: of each type, the newest 10,000.
+
+    \b
+    Examples:
+      nftsync routes suggest > suggested.toml
+      nftsync inbox requeue --state unrouted
+    """
+    from nftsync.provider.routes import merged
+    from nftsync.reports.suggestions import as_toml
+    from nftsync.reports.suggestions import suggest as look
+
+    found = look(settings.database, merged(settings.routes))
+    if not found.routes:
+        say("Nothing to suggest: each type in the inbox, if there is any, has its route.")
+        return
+    click.echo(as_toml(found), nl=False)
+    say(
+        "Put what is right into nftsync.toml, start `nftsync serve` again, and have waiting "
+        "webhooks read with `nftsync inbox requeue --state unrouted`."
+    )

@@ -1,4 +1,4 @@
-"""The commands for removals held for review."""
+"""The command `removals`: removals held for review, listed and approved."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nftsync.cli.common import (
     say_left_out,
     with_settings,
 )
-from nftsync.cli.tables import Column, print_table, wide_option
+from nftsync.cli.tables import TableColumn, print_table, wide_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,13 +32,13 @@ _AT_ONCE = 100
 _NONE = "No removals are held for review."
 
 _ROW = (
-    Column("wallet", "wallet_id", "id", name="wallet_label"),
-    Column("name", "token_id", "id", name="name"),
-    Column("what", "what"),
-    Column("before", "old_amount", "number"),
-    Column("after", "new_amount", "number"),
-    Column("collection", "contract_address", "id", name="collection"),
-    Column("seen", "observed_at", "time"),
+    TableColumn("wallet", "wallet_id", "id", name="wallet_label"),
+    TableColumn("name", "token_id", "id", name="name"),
+    TableColumn("what", "what"),
+    TableColumn("before", "old_amount", "number"),
+    TableColumn("after", "new_amount", "number"),
+    TableColumn("collection", "contract_address", "id", name="collection"),
+    TableColumn("seen", "observed_at", "time"),
 )
 
 
@@ -150,8 +150,8 @@ def accept(
     far no longer counts towards the limit. On a terminal, the command asks for confirmation first.
     """
     from nftsync.store import held_back
-    from nftsync.store.labels import ids_in
     from nftsync.store.removals import approve_all
+    from nftsync.store.wallets import ids_in
 
     with open_existing(settings.database) as mirror:
         connection = mirror.connection

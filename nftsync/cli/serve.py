@@ -1,4 +1,4 @@
-"""Commands about webhooks that come: receive them, work them off, have the provider send them."""
+"""The commands `serve`, `replay` and `webhook-config`."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""Commands that tell how things stand: the database, the settings and the routes."""
+"""The commands `status`, `check` and `verify`."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,42 +13,34 @@ import click
 from nftsync.cli.common import (
     PROVIDER,
     json_option,
+    limit_option,
     named,
     one_line,
+    open_existing,
     print_json,
     say,
+    say_left_out,
     with_settings,
 )
-from nftsync.cli.tables import Column, print_table, wide_option
+from nftsync.cli.tables import TableColumn, print_table, wide_option
 from nftsync.text import counted
 
 if TYPE_CHECKING:
     from nftsync.reports.status import Check, StalestWallet, Status
+    from nftsync.reports.verification import Verification
     from nftsync.settings import Settings
 
 
-#: Units of an age in words, and of a duration as the settings take it.
+#: Units of an age in words.
 _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-_DURATIONS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 #: A check is run by someone who waits; a provider that is down says so at the second try.
 _ATTEMPTS = 2
 
-#: What is listed of a route.
-_ROUTE = (
-    Column("type", "type", "key"),
-    Column("kind", "kind"),
-    Column("path", "path", "key"),
-    Column("at most every", "at_most_every"),
-    Column("holders too", "holders"),
-    Column("wallets", "wallets"),
-    Column("tokens", "tokens"),
-    Column("source", "source"),
-)
 _SETTING = (
-    Column("setting", "setting", "key"),
-    Column("source", "source", "key"),
-    Column("value", "value", "message"),
+    TableColumn("setting", "setting", "key"),
+    TableColumn("source", "source", "key"),
+    TableColumn("value", "value", "message"),
 )
 
 
@@ -170,7 +161,7 @@ def check(settings: Settings, wallet: str | None) -> int:
       nftsync check Treasury
     """
     from nftsync.settings import describe
-    from nftsync.store.labels import ids_from
+    from nftsync.store.wallets import ids_from
 
     wallet_id = None if wallet is None else ids_from(settings.database, wallet)[0]
     heads = ("setting", "value", "source")
@@ -235,88 +226,136 @@ def _check_lists(settings: Settings) -> Generator[Check, None, str | None]:
     return first
 
 
-@click.group(invoke_without_command=True)
-@with_settings("database")
-@wide_option
-@json_option("Print them as JSON.")
-def routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
-    """Show which read follows which webhook; suggest more.
+_DIFFERENCE = (
+    TableColumn("wallet", "wallet_id", "id", name="label"),
+    TableColumn("token", "token_id", "id", name="name"),
+    TableColumn("field", "field"),
+    TableColumn("mirror", "mirror"),
+    TableColumn("provider", "provider"),
+    TableColumn("webhooks", "why", "message"),
+)
 
-    Without a subcommand it lists the routes in force. Types other than Token, Nft and Wallet need a
-    [routes.TYPE] table in nftsync.toml, as the provider's document shows no paths for them.
+
+@click.command()
+@click.option(
+    "--sample",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Wallets to compare, at random; 0: only the mirror's own rules.  [default: 100]",
+)
+@click.option("--all", "everything", is_flag=True, help="Compare every tracked wallet.")
+@click.option("--repair", is_flag=True, help="Read the wallets that differ into the mirror again.")
+@with_settings("database", *PROVIDER)
+@limit_option("Rows of the table; 0 shows all.", 50)
+@wide_option
+@json_option("Print the result as JSON.")
+def verify(
+    settings: Settings,
+    *,
+    sample: int | None,
+    everything: bool,
+    repair: bool,
+    limit: int,
+    wide: bool,
+    as_json: bool,
+) -> int:
+    """Compare the mirror with the provider, prove its own rules.
+
+    Reads wallets afresh, whatever ETags and digests say, and lists what the provider shows
+    otherwise than the mirror, and whether a webhook should have told. Nothing is written, unless
+    --repair has them read again as `nftsync sync` does. Each tracked wallet is as likely to be in
+    the sample as any other. The mirror's own rules (its history comes to what is held, nothing
+    hangs, the file is whole, ...) are always looked at. Exits with 1 when anything is not right.
 
     \b
     Examples:
-      nftsync routes
-      nftsync routes suggest
+      nftsync verify                      100 wallets
+      nftsync verify --all --repair
+      nftsync verify --sample 0           only the database, without the provider
     """
-    _list_routes(settings, wide=wide, as_json=as_json)
+    from nftsync.pull.api import client_config
+    from nftsync.reports.verification import Interrupted
+    from nftsync.reports.verification import verify as look
+
+    if everything and sample is not None:
+        raise click.UsageError("give --sample or --all")
+    number = None if everything else 100 if sample is None else sample
+    try:
+        found = look(
+            settings.database,
+            None if number == 0 else client_config(settings),
+            sample=number,
+            concurrency=settings.concurrency,
+            has_receiver=settings.webhook_secret is not None,
+            repair=_repairing(settings, shown=None if not as_json else False) if repair else None,
+            progress=False if as_json else None,
+        )
+    except Interrupted:
+        say("nftsync: interrupted")
+        return 130
+    if as_json:
+        print_json(found)
+    else:
+        _show_verification(found, limit=limit, wide=wide)
+    return 0 if found.is_right else 1
 
 
-@routes.command("list")
-@with_settings()
-@wide_option
-@json_option("Print them as JSON.")
-def list_routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
-    """List the routes in force: what `nftsync routes` does by itself."""
-    _list_routes(settings, wide=wide, as_json=as_json)
+def _repairing(settings: Settings, *, shown: bool | None) -> Any:
+    """Reads wallets as a sync does, unconditionally."""
+    from nftsync.pull.api import sync_with
+    from nftsync.pull.plan import SyncRequest
+    from nftsync.store.wallets import WalletLine, forget_answers
+
+    def repair(wallets: Sequence[str]) -> dict[str, Any]:
+        with open_existing(settings.database) as mirror, mirror.transaction() as transaction:
+            forget_answers(transaction.connection, wallets)
+        request = SyncRequest(wallets=[WalletLine(wallet) for wallet in wallets])
+        return sync_with(settings, request, progress=shown).as_dict()
+
+    return repair
 
 
-def _list_routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
+def _show_verification(found: Verification, *, limit: int, wide: bool) -> None:
     import msgspec
 
-    from nftsync.provider.routes import merged
+    differences = sorted(found.differences, key=lambda x: (x.label or x.wallet_id, x.token_id))
+    rows = [msgspec.structs.asdict(each) for each in differences]
+    if rows:
+        print_table([rows[:limit] if limit else rows], _DIFFERENCE, wide=wide)
+        say_left_out(limit, found.differences_total, "differences")
+        if found.untold is not None:
+            click.echo(f"{found.untold[:1].upper()}{found.untold[1:]}.")
+    for each in found.unread[:limit] if limit else found.unread:
+        say(f"nftsync: {named(each.wallet_id, each.label)}: {one_line(each.error)}")
+    say_left_out(limit, len(found.unread), "wallets that could not be read")
+    if found.error is not None:
+        say(f"nftsync: {one_line(found.error)}")
+    for rule in found.rules:
+        if rule.broken:
+            places = f"{rule.broken:,} of {rule.checked:,}"
+            click.echo(f"BROKEN ({places}): {rule.rule}: {one_line('; '.join(rule.examples))}")
+    click.echo(_verified(found))
 
-    rows: list[dict[str, Any]] = [
-        {
-            "type": name,
-            **msgspec.structs.asdict(route),
-            "at_most_every": _duration(route.at_most_every),
-            "source": "nftsync.toml" if name in settings.routes else "built in",
-        }
-        for name, route in merged(settings.routes).by_type.items()
-    ]
-    if as_json:
-        print_json(rows)
+
+def _verified(found: Verification) -> str:
+    """What was compared, in a line."""
+    broken = sum(1 for rule in found.rules if rule.broken)
+    rows = max((rule.checked for rule in found.rules), default=0)
+    rules = f"{broken} of {counted(len(found.rules), 'rule')} broken"
+    if not broken:
+        rules = f"all {len(found.rules)} rules of the mirror hold (over {rows:,} rows)"
+    if not found.sampled:
+        return f"{rules[:1].upper()}{rules[1:]}."
+    text = f"{found.compared:,} of {counted(found.tracked, 'wallet')} compared"
+    text += f" ({counted(found.balances, 'balance')}): "
+    if found.differing:
+        text += f"{found.differing:,} differ, in {counted(found.differences_total, 'place')}"
     else:
-        for row in rows:
-            row["holders"] = "yes" if row["holders"] else None
-            row["wallets"], row["tokens"] = ", ".join(row["wallets"]), ", ".join(row["tokens"])
-        print_table([rows], _ROUTE, wide=wide)
-
-
-def _duration(value: timedelta | None) -> str | None:
-    """A duration as the settings take it: `15m`."""
-    if value is None:
-        return None
-    seconds = round(value.total_seconds())
-    unit, size = next(each for each in _DURATIONS if seconds % each[1] == 0)
-    return f"{seconds // size}{unit}"
-
-
-@routes.command("suggest")
-@with_settings("database")
-def suggest(settings: Settings) -> None:
-    """Print TOML for webhooks that no route follows, or not wholly.
-
-    Looks for the ids of known wallets and tokens in stored webhooks (their object's id and their
-    changes) and in the objects that were read after them: of each type, the newest 10,000.
-
-    \b
-    Examples:
-      nftsync routes suggest > suggested.toml
-      nftsync inbox requeue --state unrouted
-    """
-    from nftsync.provider.routes import merged
-    from nftsync.reports.suggestions import as_toml
-    from nftsync.reports.suggestions import suggest as look
-
-    found = look(settings.database, merged(settings.routes))
-    if not found.routes:
-        say("Nothing to suggest: each type in the inbox, if there is any, has its route.")
-        return
-    click.echo(as_toml(found), nl=False)
-    say(
-        "Put what is right into nftsync.toml, start `nftsync serve` again, and have waiting "
-        "webhooks read with `nftsync inbox requeue --state unrouted`."
-    )
+        text += "none differs"
+    if found.likely_at_most:
+        text += f" (95 % certain: less than {found.likely_at_most:.1%} of all do)"
+    if found.repaired:
+        text += f"; read again, and right now: {counted(len(found.repaired), 'wallet')}"
+    left = (found.read_meanwhile, "read meanwhile"), (found.never_read, "never read")
+    text += "".join(f"; {count:,} {what}" for count, what in left if count)
+    return f"{text}; {rules}."

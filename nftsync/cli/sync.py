@@ -1,4 +1,4 @@
-"""Commands that read the provider, and say which wallets it is asked for."""
+"""The commands `sync` and `wallets`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nftsync.cli.common import (
     say_left_out,
     with_settings,
 )
-from nftsync.cli.tables import Column, print_table, wide_option
+from nftsync.cli.tables import TableColumn, print_table, wide_option
 from nftsync.store import WALLET_STATUSES
 from nftsync.text import counted, short_id
 
@@ -36,14 +36,14 @@ _KINDS, _EXAMPLES = 20, 3
 
 #: What the table of wallets shows.
 _WALLET = (
-    Column("label", "label"),
-    Column("wallet", "wallet_id", "key"),
-    Column("group", "wallet_group"),
-    Column("status", "status"),
-    Column("last read", "synced_at", "time"),
-    Column("known since", "first_seen_at", "time"),
-    Column("tracked", "read"),
-    Column("error", "error", "message"),
+    TableColumn("label", "label"),
+    TableColumn("wallet", "wallet_id", "key"),
+    TableColumn("group", "wallet_group"),
+    TableColumn("status", "status"),
+    TableColumn("last read", "synced_at", "time"),
+    TableColumn("known since", "first_seen_at", "time"),
+    TableColumn("tracked", "read"),
+    TableColumn("error", "error", "message"),
 )
 _YES_NO = ("no", "yes")
 
@@ -248,8 +248,7 @@ def label(settings: Settings, wallet: str, text: str) -> None:
 
     WALLET is its id, or the label that it has now.
     """
-    from nftsync.store.labels import ids_in
-    from nftsync.store.wallets import label_wallet
+    from nftsync.store.wallets import ids_in, label_wallet
 
     with open_existing(settings.database) as mirror, mirror.transaction() as transaction:
         (known,) = ids_in(transaction.connection, wallet)
@@ -261,7 +260,7 @@ def label(settings: Settings, wallet: str, text: str) -> None:
 @with_settings("database")
 def untrack(settings: Settings, named: tuple[str, ...]) -> None:
     """Stop reading wallets, named by id or label; what is known of them stays."""
-    from nftsync.store.labels import ids_in
+    from nftsync.store.wallets import ids_in
     from nftsync.store.wallets import untrack as untrack_wallets
 
     with open_existing(settings.database) as mirror, mirror.transaction() as transaction:

@@ -29,7 +29,7 @@ _PADDED = 80
 _DIGITS = 24
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A column of a table.
 
     Attributes:
@@ -52,7 +52,7 @@ wide_option = click.option(
 
 
 def print_table(
-    pages: Iterable[Iterable[_Row]], columns: Sequence[Column], *, wide: bool = False
+    pages: Iterable[Iterable[_Row]], columns: Sequence[TableColumn], *, wide: bool = False
 ) -> None:
     """Print a table that fits the terminal; elsewhere, or if it is to be wide, one that is whole.
 
@@ -76,7 +76,7 @@ def _terminal_width() -> int | None:
 
 
 def table_lines(
-    pages: Iterable[Iterable[_Row]], columns: Sequence[Column], width: int | None
+    pages: Iterable[Iterable[_Row]], columns: Sequence[TableColumn], width: int | None
 ) -> Iterator[list[str]]:
     """The lines of a table, a page of rows at a time, the headings first.
 
@@ -97,15 +97,15 @@ def table_lines(
             yield [line for cells in page for line in layout.lines(cells)]
 
 
-def _whole(column: Column) -> Iterator[Column]:
+def _whole(column: TableColumn) -> Iterator[TableColumn]:
     if column.name is None:
         yield column
     else:
-        yield Column(column.heading, column.name)
-        yield Column(column.key.replace("_", " "), column.key, column.kind)
+        yield TableColumn(column.heading, column.name)
+        yield TableColumn(column.key.replace("_", " "), column.key, column.kind)
 
 
-def _writer(column: Column, width: int | None) -> Callable[[_Row], str]:
+def _writer(column: TableColumn, width: int | None) -> Callable[[_Row], str]:
     """What turns a row into the text of its cell."""
     _, key, kind, name = column
     # Even on a line of its own more would not be seen whole.
@@ -134,7 +134,7 @@ class _Layout:
     """
 
     def __init__(
-        self, columns: Sequence[Column], first: Sequence[Sequence[str]], width: int | None
+        self, columns: Sequence[TableColumn], first: Sequence[Sequence[str]], width: int | None
     ) -> None:
         self._columns = columns
         # Where a name stands, it is cut as a name; an id in its place is short enough.

@@ -39,7 +39,7 @@ from nftsync.frames._source import (
 from nftsync.frames._tables import wallet_names
 from nftsync.frames._tokens import NAMING, read_tokens
 from nftsync.store.filters import Filters
-from nftsync.store.labels import GroupNames, WalletIds
+from nftsync.store.wallets import GroupNames, WalletIds
 
 #: The least and the greatest number that SQLite can give a change.
 _LEAST, GREATEST = -(2**63), 2**63 - 1

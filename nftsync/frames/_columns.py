@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from nftsync.errors import InputError, StoreError
 from nftsync.frames._source import Numbers, Source
-from nftsync.store.catalog import TABLES
-from nftsync.store.columns import Column, ColumnKind
+from nftsync.store.catalog import TABLES, Column, ColumnKind
 from nftsync.store.filters import Filters
 from nftsync.store.present import known_time
 from nftsync.text import quoted

@@ -31,7 +31,7 @@ from nftsync.frames._given import (
     text_column,
 )
 from nftsync.frames._source import Numbers
-from nftsync.store.labels import GroupNames, WalletIds
+from nftsync.store.wallets import GroupNames, WalletIds
 
 _MEASURES = (
     "tokens",

@@ -28,7 +28,7 @@ from nftsync.frames._source import Numbers, Source, Store, positions, reading
 from nftsync.frames._tables import WalletNames, wallet_names, wallet_numbers
 from nftsync.frames._tokens import NAMING, Tokens, read_tokens
 from nftsync.frames._transfers import read_movements
-from nftsync.store.labels import GroupNames, WalletIds
+from nftsync.store.wallets import GroupNames, WalletIds
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from nftsync.frames._given import (
 )
 from nftsync.frames._source import Numbers
 from nftsync.store.contracts import BETWEEN, NUMBER
-from nftsync.store.labels import GroupNames, WalletIds
+from nftsync.store.wallets import GroupNames, WalletIds
 
 
 def series_names(

@@ -12,8 +12,7 @@ import pyarrow as pa
 from nftsync.errors import InputError
 from nftsync.frames._columns import TEXT, shown, text
 from nftsync.frames._holdings import Readable
-from nftsync.store.catalog import columns_of
-from nftsync.store.columns import BALANCE, METADATA, MIRROR, RECORD, Column, ColumnKind
+from nftsync.store.catalog import BALANCE, METADATA, MIRROR, RECORD, Column, ColumnKind, columns_of
 
 _STR, _TIME, _EXACT = "str", "datetime64[us, UTC]", "Int64 or object"
 _INT, _COUNT, _REAL, _BOOL = "Int64", "int64", "float64", "bool"

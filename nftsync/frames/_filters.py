@@ -5,7 +5,7 @@ from __future__ import annotations
 from nftsync.frames._columns import Moment, stored_time
 from nftsync.frames._source import Source
 from nftsync.store.filters import Filters, find_filters
-from nftsync.store.labels import GroupNames, WalletIds
+from nftsync.store.wallets import GroupNames, WalletIds
 
 
 def filters_of(

@@ -14,7 +14,7 @@ from nftsync.frames._holding_ages import ages
 from nftsync.frames._holdings import Readable
 from nftsync.frames._source import Parameters, Source, Store, reading
 from nftsync.store.filters import Filters
-from nftsync.store.labels import GroupNames, WalletIds
+from nftsync.store.wallets import GroupNames, WalletIds
 from nftsync.text import visible
 from nftsync.times import now
 

@@ -18,7 +18,7 @@ from nftsync.frames._contracts import collections_of, contract_groups, contract_
 from nftsync.frames._filters import filters_of
 from nftsync.frames._holdings import read_holdings
 from nftsync.frames._source import Numbers, Store, reading
-from nftsync.store.labels import GroupNames, Labelled, WalletIds, given_wallets, ids_in, ids_named
+from nftsync.store.wallets import GroupNames, Labelled, WalletIds, given_wallets, ids_in, ids_named
 
 #: What an analysis takes: a frame of holdings, or what `frames.holdings` reads one from.
 Given: TypeAlias = "pd.DataFrame | Store"

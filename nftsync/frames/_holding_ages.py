@@ -25,7 +25,7 @@ from nftsync.frames._filters import filters_of
 from nftsync.frames._source import Source, Store, positions, reading
 from nftsync.frames._tables import WalletNames, wallet_names, wallet_numbers
 from nftsync.frames._tokens import NAMING, Tokens, read_tokens
-from nftsync.store.labels import GroupNames, WalletIds
+from nftsync.store.wallets import GroupNames, WalletIds
 from nftsync.times import now
 
 

@@ -44,7 +44,7 @@ from nftsync.frames._tokens import Tokens, finished, read_tokens
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.catalog import TABLES
 from nftsync.store.filters import Filters
-from nftsync.store.labels import GroupNames, WalletIds
+from nftsync.store.wallets import GroupNames, WalletIds
 
 
 class Readable(pd.DataFrame):  # type: ignore[misc]

@@ -33,7 +33,7 @@ from nftsync.frames._given import ADDRESSES
 from nftsync.frames._source import Numbers, Source, Store, positions, reading
 from nftsync.frames._tables import wallet_numbers
 from nftsync.store.filters import Filters
-from nftsync.store.labels import GroupNames, WalletIds
+from nftsync.store.wallets import GroupNames, WalletIds
 from nftsync.text import counted
 from nftsync.times import parse_duration
 

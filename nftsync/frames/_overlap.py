@@ -16,7 +16,7 @@ from nftsync.frames._columns import coded, first_of_each, frame_of, run_starts, 
 from nftsync.frames._contracts import contract_groups
 from nftsync.frames._given import Given, contract_names, given_holdings, text_column
 from nftsync.frames._source import Numbers
-from nftsync.store.labels import GroupNames, WalletIds
+from nftsync.store.wallets import GroupNames, WalletIds
 
 #: Pairs that are compared at once (32 MB).
 _PAIRS_AT_ONCE = 1 << 22

@@ -37,7 +37,7 @@ from nftsync.frames._source import (
     positions,
     reading,
 )
-from nftsync.store.labels import GroupNames, WalletIds, ids_in
+from nftsync.store.wallets import GroupNames, WalletIds, ids_in
 
 
 @dataclass(frozen=True)

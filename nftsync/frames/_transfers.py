@@ -31,7 +31,7 @@ from nftsync.frames._source import Numbers, Source, Store, positions, reading
 from nftsync.frames._tables import wallet_names, wallet_numbers
 from nftsync.frames._tokens import NAMING, read_tokens
 from nftsync.movements import Movement, pairs
-from nftsync.store.labels import GroupNames, WalletIds
+from nftsync.store.wallets import GroupNames, WalletIds
 from nftsync.text import counted
 
 Flags = npt.NDArray[np.bool_]

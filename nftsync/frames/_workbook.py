@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TypeAlias
 
 from nftsync.errors import InputError
-from nftsync.store.columns import ColumnKind
+from nftsync.store.catalog import ColumnKind
 
 if TYPE_CHECKING:
     from xlsxwriter import Workbook

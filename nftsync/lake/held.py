@@ -13,7 +13,7 @@ from nftsync.lake.frames import LakeAddress, Pinned, pinned
 from nftsync.lake.reasons import explained
 from nftsync.lake.rows import BUCKET
 from nftsync.store.held_back import Held, held_rows
-from nftsync.store.labels import ids_named
+from nftsync.store.wallets import ids_named
 
 _TABLES = ("contracts", "wallets", "known_tokens", "removals")
 _COLUMNS = ("wallet_id", "token_id", "old_amount", "emptied", "observed_at", BUCKET)

@@ -27,7 +27,7 @@ from nftsync.frames._overlap import Shared, compared, shared
 from nftsync.frames._source import reading
 from nftsync.frames._tables import most_held, named_contracts
 from nftsync.lake.frames import LakeAddress, holdings, pinned, tokens
-from nftsync.store.labels import WalletIds, given_wallets, ids_named
+from nftsync.store.wallets import WalletIds, given_wallets, ids_named
 
 if TYPE_CHECKING:
     import dask.dataframe as dd

@@ -16,8 +16,7 @@ from nftsync.pull.plan import SyncRequest
 from nftsync.pull.removal_decision import RemovalLimits
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
-from nftsync.store.labels import ids_from
-from nftsync.store.wallets import WalletLine
+from nftsync.store.wallets import WalletLine, ids_from
 from nftsync.text import quoted
 from nftsync.times import parse_duration
 

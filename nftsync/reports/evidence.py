@@ -11,9 +11,9 @@ import msgspec
 from nftsync.errors import InputError
 from nftsync.store.catalog import AS_OF_COLUMNS, TABLES
 from nftsync.store.filters import Filters
-from nftsync.store.labels import ids_in
 from nftsync.store.present import known_time
 from nftsync.store.schema import reading
+from nftsync.store.wallets import ids_in
 
 #: `bracketed`: the same state was read before and after. `gap`: what was read next differed.
 #: `open`: it was not read since. `unknown`: no complete read had been stored by then.

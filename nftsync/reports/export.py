@@ -21,8 +21,7 @@ from nftsync import frames
 from nftsync.errors import StoreError
 from nftsync.frames._files import note, rows_of
 from nftsync.frames._workbook import Sheet, check_fits, workbook
-from nftsync.store.catalog import TABLES, columns_of
-from nftsync.store.columns import ColumnKind
+from nftsync.store.catalog import TABLES, ColumnKind, columns_of
 from nftsync.store.present import known_time
 from nftsync.store.schema import reading
 from nftsync.terminal import progress_bar
@@ -62,7 +61,7 @@ class ExportedFile(msgspec.Struct, kw_only=True, omit_defaults=True):
         name: of the file.
         rows: how many it has.
         columns: their names, in order.
-        kinds: what each of them holds (`nftsync.store.columns.ColumnKind`), which CSV cannot say.
+        kinds: what each of them holds (`nftsync.store.catalog.ColumnKind`), which CSV cannot say.
         sha256: of its bytes.
         sheet: which sheet of the file, if that is a workbook.
     """

@@ -7,41 +7,129 @@ may change; nothing of it is printed or exported.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
-from nftsync.store.columns import (
-    ADDRESS,
-    AMOUNT,
-    CHAIN_ID,
-    COLLECTION,
-    COMPARED,
-    CONTRACT,
-    GROUP,
-    LABEL,
-    LAST_READ,
-    LEDGER,
-    LOGGED,
-    METADATA_COLUMNS,
-    MIRROR,
-    RECORD,
-    RUN_ID,
-    SENT,
-    TOKEN_ID,
-    WALLET_ID,
-    WEBHOOK,
-    WEBHOOK_ID,
-    Column,
-    amount,
-    count,
-    flag,
-    ours,
-    text,
-    time,
-    uuid,
+#: What a column holds. `time` is text in the stored form, `amount` an exact decimal as sent.
+ColumnKind: TypeAlias = Literal["text", "time", "amount", "integer", "flag", "real", "bytes"]
+
+
+class Column(NamedTuple):
+    """A public column.
+
+    Attributes:
+        kind: what it holds.
+        unit: what is counted or measured; blank for a name or text.
+        meaning: what it says.
+        source: the section and field of the provider's document, or how nftsync came to it.
+        always: it is never missing; said of integers only.
+    """
+
+    kind: ColumnKind
+    unit: str
+    meaning: str
+    source: str
+    always: bool = False
+
+
+BALANCE = "provider's document, NFT token balance: "
+RECORD = "provider's document, Token: "
+METADATA = "provider's document, TokenMetadata: "
+WEBHOOK = "provider's document, Webhook: "
+MIRROR = "nftsync: "
+
+
+def text(meaning: str, source: str, unit: str = "") -> Column:
+    """Text of the provider's."""
+    return Column("text", unit, meaning, source)
+
+
+def ours(meaning: str, how: str, unit: str = "") -> Column:
+    """Text of our own."""
+    return Column("text", unit, meaning, MIRROR + how)
+
+
+def _metadata(field: str, meaning: str, unit: str = "", kind: ColumnKind = "text") -> Column:
+    return Column(kind, unit, meaning, METADATA + field)
+
+
+def flag(meaning: str, how: str) -> Column:
+    """0 or 1."""
+    return Column("flag", "", meaning, MIRROR + how)
+
+
+def uuid(meaning: str, source: str) -> Column:
+    """An id."""
+    return Column("text", "UUID", meaning, source)
+
+
+def time(meaning: str, how: str) -> Column:
+    """A time, in the stored form."""
+    return Column("time", "UTC", meaning, MIRROR + how)
+
+
+def amount(meaning: str) -> Column:
+    """An amount as it was sent."""
+    return Column("amount", "tokens", meaning, f"{BALANCE}amount")
+
+
+def count(unit: str, meaning: str, how: str) -> Column:
+    """How many of something; never missing."""
+    return Column("integer", unit, meaning, MIRROR + how, always=True)
+
+
+LOGGED = "when the read that found it was stored; never decreases"
+SENT = "the clock when the request was sent"
+LEDGER = "the run's own count"
+COMPARED = f"{MIRROR}compared with the read before"
+LAST_READ = "how the last read went: never, ok, incomplete or failed"
+
+WALLET_ID = uuid("the wallet", "provider's document, GET nft-balances: walletId")
+LABEL = ours("a name of the wallet for people", "the wallets file, or `nftsync wallets label`")
+GROUP = ours("a group of wallets for people", "the wallets file")
+TOKEN_ID = uuid("the token", f"{BALANCE}tokenId, {RECORD}id")
+AMOUNT = amount("how much is held")
+RUN_ID = Column("integer", "", "the run whose read found it", f"{MIRROR}row of sync_runs")
+WEBHOOK_ID = uuid("one of the webhooks that caused the read; missing: a sync did", f"{WEBHOOK}id")
+
+ADDRESS = text(
+    "the token's contract; `0x` and 40 hex digits are one whatever their case",
+    f"{RECORD}contractAddress",
 )
+CONTRACT = text(
+    "the contract in one spelling, to group by: `0x` and 40 hex digits in lower case",
+    f"{RECORD}contractAddress",
+)
+COLLECTION = ours(
+    "what the contract is called; its short address where it has no name", "table contracts"
+)
+CHAIN_ID = text(
+    "the token's id on the chain; text, as it may be too long for a number",
+    f"{RECORD}blockchainTokenId",
+)
+METADATA_COLUMNS = {
+    "name": _metadata("name", "the token's name"),
+    "description": _metadata("description", "the token's description"),
+    "image": _metadata("image", "address of its image", "URL"),
+    "animation_url": _metadata("animationUrl", "address of a film, sound or page", "URL"),
+    "external_url": _metadata("externalUrl", "address of a page about it", "URL"),
+    "background_color": _metadata(
+        "backgroundColor", "a color; the document does not say how it is written"
+    ),
+    "edition_id": _metadata(
+        "editionId", "the token's number in its series, 0 included", kind="integer"
+    ),
+    "total_edition": _metadata(
+        "totalEdition", "how many the series has, as claimed", "tokens", "integer"
+    ),
+    "creator_name": _metadata("creatorName", "who made it, as claimed"),
+    "creator_image_url": _metadata("creatorImageUrl", "address of the maker's image", "URL"),
+    "creator_external_page_url": _metadata(
+        "creatorExternalPageUrl", "address of the maker's page", "URL"
+    ),
+}
 
 
-class Table(NamedTuple):
+class PublicTable(NamedTuple):
     """A public table or view.
 
     Attributes:
@@ -84,8 +172,8 @@ _BY_WALLET = "balance_rows b JOIN wallets w USING (wallet_no) JOIN tokens t USIN
 _WITH_NAMES = f"{_BY_WALLET} LEFT JOIN contracts c ON c.contract = t.contract"
 
 #: The public tables and views by name (contract, section 3).
-TABLES: dict[str, Table] = {
-    "wallets": Table(
+TABLES: dict[str, PublicTable] = {
+    "wallets": PublicTable(
         {
             "wallet_id": WALLET_ID,
             "label": LABEL,
@@ -99,7 +187,7 @@ TABLES: dict[str, Table] = {
         order="wallet_no",
         rows="wallets",
     ),
-    "tokens": Table(
+    "tokens": PublicTable(
         {
             "token_id": TOKEN_ID,
             "organization_id": uuid(
@@ -121,7 +209,7 @@ TABLES: dict[str, Table] = {
         order="token_no",
         rows="tokens",
     ),
-    "contracts": Table(
+    "contracts": PublicTable(
         {
             "contract": CONTRACT,
             "contract_address": text("the same, as it was first sent", f"{RECORD}contractAddress"),
@@ -135,7 +223,7 @@ TABLES: dict[str, Table] = {
         order="rowid",
         rows="contracts",
     ),
-    "balances": Table(
+    "balances": PublicTable(
         {
             "wallet_id": WALLET_ID,
             "token_id": TOKEN_ID,
@@ -148,7 +236,7 @@ TABLES: dict[str, Table] = {
         rows=_BY_WALLET,
         names={"first_seen_at": "b.first_seen_at", "updated_at": "b.updated_at"},
     ),
-    "balance_changes": Table(
+    "balance_changes": PublicTable(
         {
             "change_id": count("", "number of the change; grows", "given when it was stored"),
             "wallet_id": WALLET_ID,
@@ -168,7 +256,7 @@ TABLES: dict[str, Table] = {
         rows="balance_changes",
         since="observed_at",
     ),
-    "token_changes": Table(
+    "token_changes": PublicTable(
         {
             "change_id": count("", "number of the change; grows", "given when it was stored"),
             "token_id": TOKEN_ID,
@@ -183,7 +271,7 @@ TABLES: dict[str, Table] = {
         rows="token_changes",
         since="observed_at",
     ),
-    "wallet_states": Table(
+    "wallet_states": PublicTable(
         {
             "wallet_id": WALLET_ID,
             "first_read_at": time("first read that found this state", SENT),
@@ -199,7 +287,7 @@ TABLES: dict[str, Table] = {
         rows="wallet_states",
         since="observed_at",
     ),
-    "sync_runs": Table(
+    "sync_runs": PublicTable(
         {
             "run_id": count("", "number of the run; grows", "given when it began"),
             "kind": ours("sync or replay", "the command that ran"),
@@ -227,7 +315,7 @@ TABLES: dict[str, Table] = {
         rows="sync_runs",
         since="started_at",
     ),
-    "webhooks": Table(
+    "webhooks": PublicTable(
         {
             "webhook_id": uuid(
                 "the webhook; of a quarantined one `q-` and a digest", f"{WEBHOOK}id"
@@ -264,7 +352,7 @@ TABLES: dict[str, Table] = {
         rows="webhooks",
         since="received_at",
     ),
-    "resources": Table(
+    "resources": PublicTable(
         {
             "resource_type": text("the kind of the object", f"{WEBHOOK}resourceType"),
             "resource_id": uuid("the object", f"{WEBHOOK}resourceId"),
@@ -275,7 +363,7 @@ TABLES: dict[str, Table] = {
         rows="resources",
         since="fetched_at",
     ),
-    "holdings": Table(
+    "holdings": PublicTable(
         {
             "wallet_id": WALLET_ID,
             "wallet_label": LABEL,

@@ -9,7 +9,7 @@ import msgspec
 
 from nftsync.errors import InputError
 from nftsync.store.contracts import is_hex_address, near_contracts
-from nftsync.store.labels import GroupNames, Reader, WalletIds, ids_in, ids_in_groups
+from nftsync.store.wallets import GroupNames, Reader, WalletIds, ids_in, ids_in_groups
 from nftsync.text import quoted
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from nftsync.cli.tables import Column, table_lines
+from nftsync.cli.tables import TableColumn, table_lines
 from nftsync.text import visible
 from tests.kit.mirrored_site import Site
 from tests.kit.worlds import Outcome
@@ -28,13 +28,13 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=60)
 WORDS = st.lists(st.text("abcäß漢", min_size=1, max_size=9), max_size=12).map(" ".join)
 
 COLUMNS = (
-    Column("observed", "time", "time"),
-    Column("wallet", "wallet", "id", name="label"),
-    Column("name", "name"),
-    Column("contract", "contract", "id"),
-    Column("webhook", "webhook", "key"),
-    Column("amount", "amount", "number"),
-    Column("error", "error", "message"),
+    TableColumn("observed", "time", "time"),
+    TableColumn("wallet", "wallet", "id", name="label"),
+    TableColumn("name", "name"),
+    TableColumn("contract", "contract", "id"),
+    TableColumn("webhook", "webhook", "key"),
+    TableColumn("amount", "amount", "number"),
+    TableColumn("error", "error", "message"),
 )
 ROWS = st.lists(
     st.fixed_dictionaries(
@@ -77,7 +77,7 @@ def test_at_any_width_no_column_is_lost_and_no_cell_broken(rows, width):
 @given(WORDS, st.integers(60, 100))
 def test_a_name_is_cut_after_a_whole_word(name, width):
     row = {"name": name, "webhook": str(UUID(int=1))}
-    columns = (Column("webhook", "webhook", "key"), Column("name", "name"))
+    columns = (TableColumn("webhook", "webhook", "key"), TableColumn("name", "name"))
     shown = next(iter([*table_lines([[row]], columns, width)][1]))[38:].strip()
     if shown.endswith("…"):
         assert name.startswith(shown[:-1])
@@ -148,7 +148,7 @@ def in_terminal(database: Path, widths: tuple[int, ...], *commands: str) -> list
 
 def test_where_nothing_is_cut_one_long_text_makes_no_other_line_long() -> None:
     rows = [{"name": "x" * 1_000_000, "wallet_id": "a"}, *[{"name": "y", "wallet_id": "b"}] * 50]
-    columns = [Column("name", "name"), Column("wallet", "wallet_id", "key")]
+    columns = [TableColumn("name", "name"), TableColumn("wallet", "wallet_id", "key")]
     (head, *pages) = table_lines([rows], columns, None)
     first, *others = pages[0]
     assert first.startswith("x" * 1_000_000)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nftsync import charts, frames
 from nftsync.errors import InputError
-from nftsync.store.labels import ids_named
+from nftsync.store.wallets import ids_named
 from tests.kit.database import Builder, at, wallet_id
 
 TAKEN: dict[str, Callable[[Any, Any], pd.DataFrame]] = {
