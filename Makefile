@@ -11,7 +11,7 @@ READY_BENCH := $(VENV_BENCH)/.ready
 # What is compiled is kept, whatever the shell says: hundreds of processes start in a test run.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo notebook test lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills flips constraints bench clean
+.PHONY: help reference demo notebook test lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills flips constraints bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -30,6 +30,9 @@ lint: $(READY_DEV)  ## format, lint and the figures of the docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python -m benchmarks.counts
+
+reference: $(READY_DEV)  ## write docs/reference from the code
+	$(BIN)/python docs/reference/make_reference.py
 
 format: $(READY_DEV)  ## write all files as lint wants them
 	$(BIN)/ruff format .

@@ -69,7 +69,7 @@ class Key(NamedTuple):
     Attributes:
         name: in the file and in Settings.
         read: checks and reads a value.
-        help: what it is, for help texts and docs.
+        help: what it is, for the docs.
         default: in the form of the file; None: none.
         flag: on the command line, or None.
         in_environment: whether a variable can give it.
@@ -305,28 +305,57 @@ _NAMES = _plain(list[Annotated[str, Meta(min_length=1)]], must="a list of field 
 
 #: Every setting, in the order of the documentation.
 KEYS = (
-    Key("base_url", _base_url, "URL of the provider's API", flag="--base-url"),
-    Key("database", _path, "the SQLite file", "data/nftsync.db", flag="--database"),
-    Key("api_token", _token, "sent as Authorization: Bearer", secret=True),
-    Key("token_command", _text, "command whose stdout is the token"),
-    Key("headers", _headers, "sent on every API request", {}, secret=True),
-    Key("webhook_secret", _secret, "signs the webhooks", secret=True),
-    Key("webhook_secret_previous", _secret_or_none, "still accepted", secret=True),
-    Key("organization_id", _UUID, "a webhook for another one is quarantined"),
-    Key("concurrency", _CONCURRENCY, "requests at once", 16, flag="--concurrency"),
-    Key("timeout", _POSITIVE, "seconds for one attempt of a request", 30, flag="--timeout"),
-    Key("retries", _ATTEMPTS, "attempts per request, the first included", 5, flag="--retries"),
-    Key("rate_limit", _POSITIVE, "requests per second", flag="--rate-limit"),
-    Key("proxy", _secret, "the proxy's URL", secret=True),
-    Key("ca_file", _path, "certificates to trust, in PEM form"),
-    Key("client_certificate", _path, "shown to the provider, in PEM form"),
-    Key("client_key", _path, "its private key, where it is in another file"),
-    Key("wallets_file", _path_or_stdin, "wallets to read", flag="--wallets-file"),
-    Key("ignore_fields", _NAMES, "extra fields of a balances answer", [], in_environment=False),
-    Key("collections_file", _path, "what collections are called"),
-    Key("removal_limit", _SHARE, "share that may vanish in 24 hours", 0.5),
-    Key("removal_rows", _COUNT, "balances that always may", 100),
-    Key("ipfs_gateway", _gateway, "finds ipfs:// images", "https://ipfs.io/ipfs/"),
-    Key("routes", _routes, "webhook type to read", {}, in_environment=False),
-    Key("paging", _paging, "how pages are read", in_environment=False),
+    Key(
+        "base_url",
+        _base_url,
+        "The provider's base address, such as `https://api.example.com`; a path may follow",
+        flag="--base-url",
+    ),
+    Key("database", _path, "The SQLite file", "data/nftsync.db", flag="--database"),
+    Key("api_token", _token, "Sent as `Authorization: Bearer …`", secret=True),
+    Key("token_command", _text, "Command whose standard output is the token"),
+    Key(
+        "headers", _headers, "Headers of every API request, to sign in another way", {}, secret=True
+    ),
+    Key("webhook_secret", _secret, "Signs webhooks; `serve` needs it", secret=True),
+    Key(
+        "webhook_secret_previous",
+        _secret_or_none,
+        "The former secret, accepted during a rotation",
+        secret=True,
+    ),
+    Key("organization_id", _UUID, "Webhooks for any other organization are quarantined"),
+    Key("concurrency", _CONCURRENCY, "Requests at once, 1 to 512", 16, flag="--concurrency"),
+    Key("timeout", _POSITIVE, "Seconds for one attempt as a whole", 30, flag="--timeout"),
+    Key("retries", _ATTEMPTS, "Attempts per request, the first included", 5, flag="--retries"),
+    Key("rate_limit", _POSITIVE, "Requests per second at most", flag="--rate-limit"),
+    Key("proxy", _secret, "The proxy's URL: `http://`, `https://` or `socks5://`", secret=True),
+    Key("ca_file", _path, "The only certificates to trust, in PEM form"),
+    Key("client_certificate", _path, "Certificate for the provider, in PEM form"),
+    Key("client_key", _path, "Private key of the certificate, if it is in another file"),
+    Key("wallets_file", _path_or_stdin, "Wallets to sync; `-` is stdin", flag="--wallets-file"),
+    Key(
+        "ignore_fields",
+        _NAMES,
+        "Top-level fields and headers of a balances response without a meaning for nftsync",
+        [],
+        in_environment=False,
+    ),
+    Key("collections_file", _path, "CSV of collection names"),
+    Key("removal_limit", _SHARE, "Share of holdings that may be removed within 24 hours", 0.5),
+    Key(
+        "removal_rows",
+        _COUNT,
+        "Fewer removed balances than this are never held for review, if of fewer than 20 wallets",
+        100,
+    ),
+    Key("ipfs_gateway", _gateway, "Where galleries load `ipfs://` images", "https://ipfs.io/ipfs/"),
+    Key(
+        "routes",
+        _routes,
+        "Tables `[routes.TYPE]`: what to read after a webhook",
+        {},
+        in_environment=False,
+    ),
+    Key("paging", _paging, "Table `[paging]`: how the provider pages", in_environment=False),
 )

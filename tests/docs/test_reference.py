@@ -1,88 +1,78 @@
-"""What the pages list is what there is: commands, settings, tables, links."""
+"""The pages describe what exists: commands, settings, tables, links."""
 
 from __future__ import annotations
 
-import json
 import re
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
-from nftsync import settings
 from nftsync.store import STATES
 from nftsync.store.catalog import TABLES
 from nftsync.store.schema import open_store
 from tests.docs.pages import PAGES, ROOT, anchors, prose, read, sections, tables
-from tests.docs.write_commands import PAGE, commands, described, with_help
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+DOCS = ROOT / "docs"
+GENERATED = [page for page in PAGES if page.parent.name == "reference"]
 
 
-def test_each_command_is_described_once_with_its_own_help_text():
-    assert sorted(described(read(PAGE))) == sorted(commands())
-    assert read(PAGE) == with_help(read(PAGE)), "python -m tests.docs.write_commands"
-
-
-def test_each_setting_is_described():
-    page = read(ROOT / "docs" / "operate" / "settings.md")
-    (table,) = [table for table in tables(page) if table[0][0] == "key"]
-    assert table[0] == ["key", "variable", "flag", "default", "meaning"]
-    assert [row[:4] for row in table[1:]] == [
-        [
-            f"`{key.name}`",
-            f"`{key.variable}`" if key.variable else "–",
-            f"`{key.flag}`" if key.flag else "–",
-            _default(key.default),
-        ]
-        for key in settings.KEYS
-    ]
-    assert all(row[4] for row in table[1:])
-    marked = {row[0].strip("`") for row in table[1:] if "A secret." in row[4]}
-    assert marked == {key.name for key in settings.KEYS if key.secret}
-
-
-def _default(value: object) -> str:
-    if value is None or value == {}:
-        return "none"
-    return f"`{value if isinstance(value, str) else json.dumps(value)}`"
-
-
-def test_each_public_table_is_described_with_its_columns_and_these_are_in_a_database(
-    tmp_path: Path,
-):
-    documented, part = (
-        {},
-        sections(read(ROOT / "docs" / "use" / "data.md"), "##")["Tables and views"],
+def test_the_generated_pages_are_current():
+    script = DOCS / "reference" / "make_reference.py"
+    ran = subprocess.run(
+        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
     )
+    assert (ran.returncode, ran.stdout) == (0, ""), ran.stdout + ran.stderr
+    assert len(GENERATED) == 5
+    assert all(read(page).startswith("<!-- Generated ") for page in GENERATED)
+
+
+def test_each_public_table_is_listed_and_its_columns_are_in_a_database(tmp_path: Path):
+    part = sections(read(DOCS / "use" / "data.md"), "##")["Tables and views"]
+    (listed, *_) = tables(part)
+    assert {row[0].strip("`") for row in listed[1:]} == set(TABLES)
     with closing(open_store(tmp_path / "nftsync.db")) as connection:
-        for name, text in sections(part, "###").items():
-            for table in tables(text):
-                columns = [row[0].strip("`") for row in table[1:]]
-                if table[0][0] == "column":
-                    documented[name] = columns
-                if table[0][0].endswith("column"):
-                    connection.execute(f'SELECT {", ".join(columns)} FROM "{name}"').fetchall()
-    assert documented.pop("tokens_fts") == ["name", "description", "creator_name"]
-    assert documented == {name: list(table.columns) for name, table in TABLES.items()}
+        for name, table in TABLES.items():
+            connection.execute(f'SELECT {", ".join(table.columns)} FROM "{name}"').fetchall()
+        more = "body_sha256, webhook_no, look_again_at"
+        assert all(f"`{column}`" in part for column in more.split(", "))
+        connection.execute(f"SELECT {more} FROM webhooks").fetchall()
+        connection.execute("SELECT name, description, creator_name FROM tokens_fts").fetchall()
 
 
 def test_each_state_of_a_webhook_is_described():
-    for name, heading in (
-        ("use/data.md", "Tables and views"),
-        ("operate/operations.md", "A backlog"),
-    ):
-        part = sections(read(ROOT / "docs" / name), "##")[heading]
-        (table,) = [table for table in tables(part) if table[0][0] == "state"]
-        assert [row[0].strip("`") for row in table[1:]] == list(STATES)
+    part = sections(read(DOCS / "operate" / "operations.md"), "##")["A backlog"]
+    (table,) = [table for table in tables(part) if table[0][0] == "state"]
+    assert [row[0].strip("`") for row in table[1:]] == list(STATES)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_readme_links_to_the_groups_and_to_five_pages_at_most():
+    targets = {target.partition("#")[0] for target in LINK.findall(prose(ROOT / "README.md"))}
+    groups = {"docs/use/", "docs/operate/", "docs/develop/"}
+    assert groups <= targets
+    pages = {name for name in targets - groups if name.endswith(".md")}
+    assert len(pages) <= 5, pages
+
+
+def test_each_page_is_linked_from_its_group():
+    for group in ("use", "operate", "develop"):
+        index = DOCS / group / "README.md"
+        linked = {(index.parent / name.partition("#")[0]).resolve() for name in _relative(index)}
+        pages = {page.resolve() for page in index.parent.glob("*.md")} - {index.resolve()}
+        assert pages <= linked
+
+
+def _relative(page: Path) -> list[str]:
+    return [target for target in LINK.findall(prose(page)) if "://" not in target]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_each_relative_link_leads_somewhere(page: Path):
-    for target in LINK.findall(prose(page)):
-        if "://" in target:
-            continue
+    for target in _relative(page):
         name, _, anchor = unquote(target).partition("#")
         file = (page.parent / name) if name else page
         assert file.exists(), f"{page.name} links {target}"
@@ -91,7 +81,7 @@ def test_each_relative_link_leads_somewhere(page: Path):
 
 
 def test_what_the_guarantees_name_is_there():
-    page = read(ROOT / "docs" / "operate" / "guarantees.md")
+    page = read(DOCS / "operate" / "guarantees.md")
     files = re.findall(r"`((?:tests|benchmarks)/[\w/.]+)`", page)
     targets = re.findall(r"`make (\w+)`", page)
     assert len(files) > 10

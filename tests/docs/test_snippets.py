@@ -64,21 +64,26 @@ def test_what_kubernetes_is_given_calls_what_there_is():
     }
 
 
-def test_readme(one_day: None, runner: Runner):
+def test_readme_and_the_first_page_of_the_users_group(one_day: None, runner: Runner):
     """From an empty folder, from top to bottom."""
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     # What has just been read is known today; the start of the comparison was long ago.
     since = f'frames.diff("nfts.db", "{DAY}"'
     runner.session.replace |= {since: since.replace(DAY, "2020-01-31"), DAY: today}
     runner.session.replace |= {'"2026-02-01"': '"2020-02-01"'}
-    shown = {block.text: runner.run(block) for block in blocks(ROOT / "README.md") if block.is_run}
+    pages = [ROOT / "README.md", ROOT / "docs" / "use" / "README.md"]
+    shown = {b.text: runner.run(b) for page in pages for b in blocks(page) if b.is_run}
     planned = next(str(output) for text, output in shown.items() if text.startswith("make"))
     assert "nftsync demo" in planned
-    assert "pytest" in planned
+    assert "nftsync notebook" in planned
     with closing(sqlite3.connect("data/nftsync.db")) as connection:
         labels = connection.execute("SELECT label FROM wallets ORDER BY label").fetchall()
     assert labels == [("Auctions",), ("Treasury",)]
-    assert (runner.session.folder / "exports" / today / "holdings.parquet").is_file()
+
+
+def test_the_sandbox_of_the_page_of_commands(runner: Runner):
+    shown = [runner.run(block) for block in blocks(ROOT / "docs" / "use" / "commands.md")]
+    assert len(shown) == 2
 
 
 def test_settings(runner: Runner):

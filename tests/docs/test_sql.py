@@ -100,14 +100,14 @@ def _number(value: Any) -> Any:
     return int(value) if str(value).isdigit() else value
 
 
-def who_holds_what_of_a_collection(databases: Databases, rows: Rows) -> None:
+def who_holds_a_collection(databases: Databases, rows: Rows) -> None:
     held = _held(databases, contract=databases.contract)
     _same(rows, held, "wallet_id token_id amount held_since")
     amounts = [int(row["amount"]) for row in rows]
     assert amounts == sorted(amounts, reverse=True)
 
 
-def what_changed_since_a_time(databases: Databases, rows: Rows) -> None:
+def which_holdings_changed_since_a_time(databases: Databases, rows: Rows) -> None:
     changed = frames.diff(databases.path, databases.between)
     assert set(changed["kind"]) >= {"arrived", "left"}
     _same(rows, changed, "wallet_id token_id before after kind")
@@ -186,8 +186,8 @@ def what_became_of_the_webhooks_and_how_fast(databases: Databases, rows: Rows) -
 QUESTIONS: dict[str, Callable[[Databases, Rows], None]] = {
     f"{answer.__name__.replace('_', ' ').capitalize()}?": answer
     for answer in (
-        who_holds_what_of_a_collection,
-        what_changed_since_a_time,
+        who_holds_a_collection,
+        which_holdings_changed_since_a_time,
         what_did_each_wallet_hold_at_a_time,
         how_many_holders_does_each_collection_have,
         how_concentrated_is_each_collection,

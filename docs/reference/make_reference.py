@@ -1,0 +1,182 @@
+"""Write the generated pages of this folder from the code.
+
+python docs/reference/make_reference.py            # or: make reference
+python docs/reference/make_reference.py --check    # name the pages that are out of date
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import click
+from click.testing import CliRunner
+
+from nftsync import frames, settings
+from nftsync.cli import nftsync
+from nftsync.receiver.telemetry import Backlog, Metrics
+from nftsync.serve.metrics import Freshness
+from nftsync.store.catalog import TABLES
+from nftsync.store.schema import open_store
+
+FOLDER = Path(__file__).parent
+COLUMNS = 100
+MARK = "<!-- Generated from the code by `make reference`. Do not edit. -->"
+
+
+def commands() -> list[str]:
+    """Return every command as it is typed; the first is nftsync itself."""
+    return [" ".join(names) for names in _walk(nftsync, ("nftsync",))]
+
+
+def _walk(command: click.Command, names: tuple[str, ...]) -> list[tuple[str, ...]]:
+    found = [names]
+    if isinstance(command, click.Group):
+        with click.Context(command, **command.context_settings) as context:
+            for name in command.list_commands(context):
+                inner = command.get_command(context, name)
+                assert inner is not None
+                found += _walk(inner, (*names, name))
+    return found
+
+
+def _help(command: str) -> str:
+    """Return the output of `COMMAND --help` on a terminal of 100 columns."""
+    ran = CliRunner().invoke(
+        nftsync,
+        [*command.split()[1:], "--help"],
+        prog_name="nftsync",
+        terminal_width=COLUMNS - 2,  # click leaves that margin
+    )
+    assert ran.exit_code == 0, ran.output
+    return ran.stdout
+
+
+def _table(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [heading, ["---"] * len(heading), *rows]
+    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines) + "\n"
+
+
+def _code(value: object) -> str:
+    return f"`{value}`" if value else "–"
+
+
+def _sentence(text: str) -> str:
+    text = text.replace("|", r"\|")
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def commands_page() -> str:
+    """Return the help of every command."""
+    parts = ["# Command help\n", "How to use the commands: [commands](../use/commands.md).\n"]
+    for command in commands():
+        title = command.removeprefix("nftsync ")
+        parts.append(f"## {title}\n\n```text\n$ {command} --help\n{_help(command)}```\n")
+    return "\n".join(parts)
+
+
+def settings_page() -> str:
+    """Return every setting."""
+    rows = [
+        (
+            _code(key.name),
+            _code(key.variable),
+            _code(key.flag),
+            _default(key.default),
+            _sentence(key.help) + (" A secret." if key.secret else ""),
+        )
+        for key in settings.KEYS
+    ]
+    intro = "How to set them, and what they do together: [settings](../operate/settings.md).\n"
+    table = _table(("key", "variable", "flag", "default", "meaning"), rows)
+    return f"# All settings\n\n{intro}\n{table}"
+
+
+def _default(value: object) -> str:
+    if value is None or value == {}:
+        return "none"
+    return f"`{value if isinstance(value, str) else json.dumps(value)}`"
+
+
+def tables_page() -> str:
+    """Return the columns of the public tables and views."""
+    parts = [
+        "# Columns of the tables and views\n",
+        "What the tables are for: [the data](../use/data.md). Other columns are internal.\n",
+    ]
+    for name, table in TABLES.items():
+        rows = [
+            (_code(column), note.kind, _sentence(note.meaning), note.source)
+            for column, note in table.columns.items()
+        ]
+        parts += [f"## {name}\n", _table(("column", "type", "meaning", "source"), rows)]
+    return "\n".join(parts)
+
+
+def frames_page() -> str:
+    """Return the columns of the frames."""
+    parts = [
+        "# Columns of the frames\n",
+        "In Python: `frames.explain(NAME)`. How to use frames: [the data](../use/data.md).\n",
+    ]
+    for name in frames.explain()["name"]:
+        notes = frames.explain(name).itertuples(index=False)
+        rows = [(_code(note.column), note.type, _sentence(note.meaning)) for note in notes]
+        parts += [f"## {name}\n", _table(("column", "type", "meaning"), rows)]
+    return "\n".join(parts)
+
+
+def metrics_page() -> str:
+    """Return the metrics of `nftsync serve --metrics-port`."""
+    with tempfile.TemporaryDirectory() as folder:
+        database = Path(folder) / "nftsync.db"
+        open_store(database).close()
+        sources = (Metrics().registry, Backlog(database), Freshness(database, timedelta(hours=6)))
+        families = [family for source in sources for family in source.collect()]
+    rows = []
+    for family in families:
+        total = "_total" if family.type == "counter" else ""
+        labels: dict[str, list[str]] = {}
+        for sample in family.samples:
+            for label, value in sample.labels.items():
+                if label != "le" and value not in labels.setdefault(label, []):
+                    labels[label].append(value)
+        values = "; ".join(f"`{label}`: {', '.join(names)}" for label, names in labels.items())
+        meaning = _sentence(family.documentation)
+        rows.append((_code(family.name + total), family.type, values or "–", meaning))
+    intro = (
+        "How to collect them, and alert rules: [operations](../operate/operations.md#metrics).\n"
+    )
+    return "\n".join(["# Metrics\n", intro, _table(("metric", "type", "labels", "meaning"), rows)])
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "commands.md": commands_page,
+    "settings.md": settings_page,
+    "tables.md": tables_page,
+    "frames.md": frames_page,
+    "metrics.md": metrics_page,
+}
+
+
+def main() -> int:
+    """Write the pages, or with --check list those that are out of date."""
+    pages = {FOLDER / name: f"{MARK}\n\n{make()}" for name, make in PAGES.items()}
+    stale = [
+        page for page, text in pages.items() if not page.exists() or page.read_text("utf-8") != text
+    ]
+    if "--check" in sys.argv[1:]:
+        for page in stale:
+            print(f"{page.name} is out of date: make reference")
+        return min(1, len(stale))
+    for page in stale:
+        page.write_text(pages[page], "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
