@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync import exact_sum
-from nftsync.reports.export import write_parquet
+from nftsync.export.tables import write_parquet
 
 UINT256 = 2**256 - 1
 

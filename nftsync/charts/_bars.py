@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 from nftsync.charts import _look
+from nftsync.columnar.amounts import sums_in_each
+from nftsync.columnar.given import ADDRESSES, Given, given_holdings, groups_of, need_columns
+from nftsync.columnar.source import Numbers
+from nftsync.columnar.times import Moment
 from nftsync.errors import InputError
 from nftsync.frames import holding_ages as read_ages
-from nftsync.frames._amounts import sums_in_each
-from nftsync.frames._columns import Moment
-from nftsync.frames._given import ADDRESSES, Given, given_holdings, groups_of, need_columns
-from nftsync.frames._source import Numbers
 from nftsync.store.contracts import contract_key, short_address
 from nftsync.store.wallets import WalletIds, given_wallets
 from nftsync.text import counted

@@ -10,11 +10,11 @@ import pandas as pd
 
 from nftsync.charts import _look
 from nftsync.charts._bars import MOST_ROWS, bar_figure, distinct, grouped, no_holdings, rows_of
+from nftsync.columnar.amounts import sums_in_each
+from nftsync.columnar.given import Given, given_holdings
 from nftsync.errors import InputError
 from nftsync.frames import concentration as measured
 from nftsync.frames import overlap as measured_overlap
-from nftsync.frames._amounts import sums_in_each
-from nftsync.frames._given import Given, given_holdings
 from nftsync.store.contracts import contract_key
 from nftsync.store.wallets import WalletIds
 from nftsync.text import counted

@@ -11,13 +11,12 @@ import pandas as pd
 
 from nftsync.charts import _look
 from nftsync.charts._bars import Groups, grouped
+from nftsync.columnar.given import Given, need_columns
+from nftsync.columnar.source import Numbers, Store, reading
+from nftsync.columnar.times import DAY, Moment, floored, microseconds_of, stored_time, ticks_of
 from nftsync.errors import InputError
 from nftsync.frames import holdings_over_time as read_over_time
 from nftsync.frames import wallets
-from nftsync.frames._columns import Moment, stored_time
-from nftsync.frames._given import Given, need_columns
-from nftsync.frames._over_time import DAY, floored, microseconds_of, ticks_of
-from nftsync.frames._source import Numbers, Store, reading
 from nftsync.store.wallets import WalletIds, given_wallets
 from nftsync.text import counted
 

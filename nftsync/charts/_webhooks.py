@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from nftsync.charts import _history, _look
+from nftsync.columnar.given import Given, need_columns
+from nftsync.columnar.source import Numbers
 from nftsync.frames import webhooks
-from nftsync.frames._given import Given, need_columns
-from nftsync.frames._source import Numbers
 from nftsync.text import counted
 
 if TYPE_CHECKING:

@@ -253,7 +253,7 @@ def say_left_out(limit: int, count: int, what: str, *, newest: bool = False) -> 
 
 def pages_of(frame: pd.DataFrame, columns: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
     """Some columns of a frame as `print_json_rows` and `print_table` take them, some at a time."""
-    from nftsync.frames._files import rows_of
+    from nftsync.columnar.columns import rows_of
 
     for rows in rows_of(frame, columns, step=1_000):
         yield [dict(zip(columns, row, strict=True)) for row in rows]

@@ -10,7 +10,7 @@ import click
 from nftsync.cli.common import said_by_frames, say, with_settings
 
 if TYPE_CHECKING:
-    from nftsync.reports.export import ExportFormat
+    from nftsync.export.tables import ExportFormat
     from nftsync.settings import Settings
 
 
@@ -48,7 +48,7 @@ def export(
       nftsync export audit-2025 --format csv --as-of 2025-12-31
       nftsync export for-finance --format xlsx
     """
-    from nftsync.reports.export import write_export
+    from nftsync.export.tables import write_export
     from nftsync.times import parse_time
 
     moment = None if as_of is None else parse_time(as_of, "end")
@@ -99,7 +99,7 @@ def snapshot(settings: Settings, file: Path) -> None:
       nftsync snapshot for-ann.db
       nftsync holdings --database for-ann.db
     """
-    from nftsync.reports.snapshot import write_snapshot
+    from nftsync.export.snapshot import write_snapshot
 
     size = write_snapshot(settings.database, file)
     say(f"{file}: {size / 1e6:,.1f} MB")
@@ -130,7 +130,7 @@ def backup(settings: Settings, directory: Path, *, keep: int) -> None:
       nftsync backup backups
       nftsync backup /mnt/backups/nftsync --keep 30
     """
-    from nftsync.reports.backup import write_backup
+    from nftsync.export.backup import write_backup
 
     done = write_backup(settings.database, directory, keep=keep)
     say(f"{done.file}: {done.size / 1e6:,.1f} MB, whole ({done.check})")

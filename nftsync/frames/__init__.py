@@ -32,13 +32,13 @@ are Python integers in object columns (missing: None). With `amounts="exact"` th
 
 from __future__ import annotations
 
-from nftsync.frames._balances import changes
+from nftsync.export.frame_files import load, save
 from nftsync.frames._brief import brief
+from nftsync.frames._changes import changes
 from nftsync.frames._concentration import concentration
 from nftsync.frames._diff import diff
 from nftsync.frames._editions import editions
 from nftsync.frames._explain import explain
-from nftsync.frames._files import load, save
 from nftsync.frames._find import find
 from nftsync.frames._freshness import freshness
 from nftsync.frames._holding_ages import holding_ages

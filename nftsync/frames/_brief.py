@@ -11,28 +11,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from nftsync.columnar.columns import IDS_NAMED
+from nftsync.columnar.times import shown
 from nftsync.errors import InputError
-from nftsync.frames._columns import shown
 from nftsync.text import MISSING, short_id, visible, without_controls
 
-#: Names, and the columns of the ids that they name, of which the first that is there counts.
-IDS_NAMED = {
-    "wallet_label": ("wallet_id",),
-    "label": ("wallet_id",),
-    "collection": ("contract", "contract_address"),
-    "collection_a": ("contract_a",),
-    "collection_b": ("contract_b",),
-    "name": ("token_id",),
-    "counterparty_label": ("counterparty_wallet_id",),
-    "from_label": ("from_wallet_id",),
-    "to_label": ("to_wallet_id",),
-}
 _FIRST = ("wallet_label", "label", "collection", "name")
-
 #: Columns that say the same as another, where that has all their values.
 _SAME = {"contract_address": "contract"}
 _SAME_AMOUNT = re.compile("((?:.+_)?amount|before|after)_(text|float)")
-
 _ID = re.compile(
     "0x[0-9a-f]{40}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?:q-)?[0-9a-f]{64}", re.IGNORECASE
 )

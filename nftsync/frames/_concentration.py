@@ -8,21 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from nftsync.errors import InputError
-from nftsync.frames._amounts import AmountKind, Exact, amount_columns
-from nftsync.frames._columns import (
-    coded,
-    distinct_in_each,
-    first_of_each,
-    frame_of,
-    run_starts,
-    text,
-)
-from nftsync.frames._given import (
+from nftsync.columnar.amounts import AmountKind
+from nftsync.columnar.columns import coded, distinct_in_each, first_of_each, frame_of, text
+from nftsync.columnar.given import (
     ADDRESSES,
     Given,
     contract_names,
@@ -30,23 +21,8 @@ from nftsync.frames._given import (
     groups_of,
     text_column,
 )
-from nftsync.frames._source import Numbers
+from nftsync.columnar.holders import _measures, _totals, check_grouping, ranked
 from nftsync.store.wallets import GroupNames, WalletIds
-
-_MEASURES = (
-    "tokens",
-    "holders",
-    "amount",
-    "top1_share",
-    "top10_share",
-    "hhi",
-    "gini",
-    "nakamoto",
-    "unknown_amounts",
-)
-_TOP = 10
-#: Of a group with one holder.
-_ALONE = {"top1_share": 1.0, "top10_share": 1.0, "hhi": 1.0, "gini": 0.0, "nakamoto": 1}
 
 
 def concentration(
@@ -135,113 +111,3 @@ def concentration(
         "unknown_amounts": np.bincount(group_of[~known], minlength=count),
     }
     return ranked(frame_of({**groups, **columns}), by, amounts)
-
-
-def ranked(found: pd.DataFrame, by: str, amounts: AmountKind) -> pd.DataFrame:
-    """Finish what `concentration` returns: its `amount` of exact integers, and the order of rows.
-
-    Raises:
-        InputError: the amounts do not fit the `amounts` that was asked for.
-    """
-    exact = Exact.of(found["amount"].to_numpy(dtype=object))
-    found = found.assign(**amount_columns({"amount": exact}, amounts))
-    found = _in_order(found, by)
-    return found.sort_values("holders", ascending=False, kind="stable", ignore_index=True)
-
-
-def check_grouping(by: object) -> None:
-    """Make sure that a column may name the groups.
-
-    Raises:
-        InputError: it is none, or what is returned has a column of that name.
-    """
-    if not isinstance(by, str) or by in _MEASURES:
-        raise InputError(
-            f"cannot group holdings by {by!r}; give the name of a column of the frame other than"
-            f" {', '.join(_MEASURES)}, which name what is returned"
-        )
-
-
-def _in_order(found: pd.DataFrame, by: str) -> pd.DataFrame:
-    try:
-        return found.sort_values(by, kind="stable")
-    except TypeError:  # names of several kinds have no order of their own
-        return found.sort_values(
-            by, kind="stable", key=lambda each: each.map(str, na_action="ignore")
-        )
-
-
-def _totals(
-    group: Numbers, wallet: npt.NDArray[np.int32], amounts: npt.NDArray[np.object_]
-) -> tuple[Numbers, npt.NDArray[np.object_]]:
-    """What each holder has of each group: the group's number and how much, both ascending."""
-    if not len(group):
-        return group, amounts
-    width = int(wallet.max()) + 1
-    key = group * width + wallet
-    order = np.argsort(key, kind="stable")
-    key = key[order]
-    starts = run_starts(key)
-    group, sums = key[starts] // width, np.add.reduceat(amounts[order], starts)
-    # Floats sort fast and never against the integers they are near, but may tie.
-    near = sums.astype(np.float64)
-    order = np.lexsort((near, group))
-    group, sums, near = group[order], sums[order], near[order]
-    tie = (near[1:] == near[:-1]) & (group[1:] == group[:-1])
-    wrong = np.flatnonzero(tie & (sums[1:] < sums[:-1]))
-    bounds = np.flatnonzero(np.concatenate(([True], ~tie, [True])))
-    for run in np.unique(np.searchsorted(bounds, wrong, side="right")).tolist():
-        span = slice(bounds[run - 1], bounds[run])
-        sums[span] = sorted(sums[span])
-    return group, sums
-
-
-def _measures(of: Numbers, totals: npt.NDArray[np.object_], count: int) -> dict[str, Any]:
-    """The measures of `count` groups from their holders' totals; some may have none."""
-    found: dict[str, npt.NDArray[Any]] = {"amount": np.zeros(count, dtype=object)}
-    for name in ("top1_share", "top10_share", "hhi", "gini"):
-        found[name] = np.full(count, np.nan)
-    found["nakamoto"] = np.zeros(count, dtype=np.int64)
-    sizes = np.bincount(of, minlength=count)
-    # Most groups may be a token with one holder, where there is nothing to divide.
-    alone = sizes[of] == 1
-    group = of[alone]
-    found["amount"][group] = totals[alone]
-    for name, value in _ALONE.items():
-        found[name][group] = value
-    if not alone.all():
-        group = np.flatnonzero(sizes > 1)
-        for name, values in _shared(totals[~alone], sizes[group]).items():
-            found[name][group] = values
-    nakamoto = found.pop("nakamoto")
-    return {**found, "nakamoto": pd.arrays.IntegerArray(nakamoto, nakamoto == 0)}
-
-
-def _shared(x: npt.NDArray[np.object_], sizes: Numbers) -> dict[str, npt.NDArray[Any]]:
-    """The measures of groups whose amounts follow each other, ascending within each."""
-    ends = np.cumsum(sizes)
-    starts = ends - sizes
-    rank = np.arange(len(x)) - np.repeat(starts, sizes) + 1
-    whole = np.add.reduceat(x, starts)
-    # Every other span is what is left between a group's ten greatest and the next group's.
-    spans = np.column_stack((np.maximum(ends - _TOP, starts), ends)).ravel()[:-1]
-    weighted = np.add.reduceat(x * rank, starts)
-    return {
-        "amount": whole,
-        "top1_share": x[ends - 1] / whole,
-        "top10_share": np.add.reduceat(x, spans)[::2] / whole,
-        "hhi": np.add.reduceat(x * x, starts) / (whole * whole),
-        "gini": (2 * weighted - (sizes + 1) * whole) / (sizes * whole),
-        "nakamoto": _fewest_of_half(x, starts, sizes, whole),
-    }
-
-
-def _fewest_of_half(
-    x: npt.NDArray[np.object_], starts: Numbers, sizes: Numbers, whole: npt.NDArray[np.object_]
-) -> Numbers:
-    """How many of the greatest of each group are needed for more than half of its whole."""
-    sums = np.add.accumulate(x)
-    before = np.repeat(sums[starts] - x[starts], sizes)
-    # The smallest that have less than half between them are all that can be spared.
-    spared = (2 * (sums - before) < np.repeat(whole, sizes)).astype(np.int64)
-    return sizes - np.add.reduceat(spared, starts)

@@ -9,24 +9,16 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from nftsync.columnar.amounts import AmountKind, Amounts, amount_columns
+from nftsync.columnar.balances import GREATEST, change_log
+from nftsync.columnar.columns import TEXT, frame_of, text
+from nftsync.columnar.contracts import names_contract
+from nftsync.columnar.filters import filters_of, wallet_numbers
+from nftsync.columnar.source import Numbers, Source, Store, positions, reading
+from nftsync.columnar.times import Moment, Times, moments, stored_time, times
+from nftsync.columnar.tokens import NAMING, Tokens, read_tokens
+from nftsync.columnar.wallets import WalletNames, wallet_names
 from nftsync.errors import InputError
-from nftsync.frames._amounts import AmountKind, Amounts, amount_columns
-from nftsync.frames._balances import GREATEST, change_log
-from nftsync.frames._columns import (
-    TEXT,
-    Moment,
-    Times,
-    frame_of,
-    moments,
-    stored_time,
-    text,
-    times,
-)
-from nftsync.frames._contracts import names_contract
-from nftsync.frames._filters import filters_of
-from nftsync.frames._source import Numbers, Source, Store, positions, reading
-from nftsync.frames._tables import WalletNames, wallet_names, wallet_numbers
-from nftsync.frames._tokens import NAMING, Tokens, read_tokens
 from nftsync.frames._transfers import read_movements
 from nftsync.store.wallets import GroupNames, WalletIds
 

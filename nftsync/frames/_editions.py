@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nftsync.frames._amounts import AmountKind, Exact, amount_columns, sums_in_each
-from nftsync.frames._columns import (
+from nftsync.columnar.amounts import AmountKind, Exact, amount_columns, sums_in_each
+from nftsync.columnar.columns import (
     TEXT,
     coded,
     distinct_in_each,
@@ -22,15 +22,15 @@ from nftsync.frames._columns import (
     run_starts,
     text,
 )
-from nftsync.frames._contracts import contract_groups
-from nftsync.frames._given import (
+from nftsync.columnar.contracts import contract_groups
+from nftsync.columnar.given import (
     Given,
     contract_names,
     given_holdings,
     integer_column,
     text_column,
 )
-from nftsync.frames._source import Numbers
+from nftsync.columnar.source import Numbers
 from nftsync.store.contracts import BETWEEN, NUMBER
 from nftsync.store.wallets import GroupNames, WalletIds
 

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 import pandas as pd
 import pyarrow as pa
 
+from nftsync.columnar.columns import TEXT, Readable, text
+from nftsync.columnar.times import shown
 from nftsync.errors import InputError
-from nftsync.frames._columns import TEXT, shown, text
-from nftsync.frames._holdings import Readable
 from nftsync.store.catalog import BALANCE, METADATA, MIRROR, RECORD, Column, ColumnKind, columns_of
 
 _STR, _TIME, _EXACT = "str", "datetime64[us, UTC]", "Int64 or object"

@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from nftsync.columnar.columns import INTEGER, TEXT, frame_of, integers
+from nftsync.columnar.columns import text as text_column
+from nftsync.columnar.source import IN_JSON, Parameters, Source, Store, positions, reading
+from nftsync.columnar.times import shown
+from nftsync.columnar.tokens import NAMING, read_tokens
 from nftsync.errors import InputError, NftsyncWarning
-from nftsync.frames._columns import INTEGER, TEXT, frame_of, integers, shown
-from nftsync.frames._columns import text as text_column
-from nftsync.frames._source import IN_JSON, Parameters, Source, Store, positions, reading
-from nftsync.frames._tokens import NAMING, read_tokens
 from nftsync.store.contracts import contract_key
 from nftsync.store.filters import has_names
 from nftsync.text import without_controls

@@ -9,36 +9,16 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from nftsync.frames._amounts import AmountKind, Amounts, amount_columns
-from nftsync.frames._balances import GREATEST, Balances, balances_at, read_balances
-from nftsync.frames._columns import (
-    INTEGER,
-    TEXT,
-    Moment,
-    Times,
-    frame_of,
-    moments,
-    stored_time,
-    times,
-)
-from nftsync.frames._filters import filters_of
-from nftsync.frames._source import Source, Store, positions, reading
-from nftsync.frames._tables import WalletNames, wallet_names, wallet_numbers
-from nftsync.frames._tokens import NAMING, Tokens, read_tokens
+from nftsync.columnar.amounts import AmountKind, Amounts, amount_columns
+from nftsync.columnar.balances import GREATEST, Balances, balances_at, read_balances
+from nftsync.columnar.columns import INTEGER, TEXT, frame_of
+from nftsync.columnar.filters import filters_of, wallet_numbers
+from nftsync.columnar.source import Source, Store, positions, reading
+from nftsync.columnar.times import Moment, ages, stored_time, times
+from nftsync.columnar.tokens import NAMING, Tokens, read_tokens
+from nftsync.columnar.wallets import WalletNames, wallet_names
 from nftsync.store.wallets import GroupNames, WalletIds
 from nftsync.times import now
-
-
-def ages(since: Times, until: str) -> Any:
-    """Make a frame's column of the time that passed; 0 where the clock went back since.
-
-    Args:
-        since: times; NaT gives NaT.
-        until: a time in the stored form.
-    """
-    passed = moments(pa.array([until]))[0] - since
-    return pd.TimedeltaIndex(np.maximum(passed, np.timedelta64(0, "us"))).array
-
 
 #: From the youngest to the oldest, and how many days each but the last is under.
 BUCKETS = (

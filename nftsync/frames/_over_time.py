@@ -12,30 +12,27 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from nftsync.errors import InputError
-from nftsync.frames._amounts import AmountKind, Amounts, Exact, amount_columns
-from nftsync.frames._balances import GREATEST, change_log
-from nftsync.frames._columns import (
-    TEXT,
+from nftsync.columnar.amounts import AmountKind, Amounts, Exact, amount_columns
+from nftsync.columnar.balances import GREATEST, change_log
+from nftsync.columnar.columns import TEXT, coded, frame_of, run_starts, text
+from nftsync.columnar.contracts import contract_columns, contract_groups
+from nftsync.columnar.filters import filters_of, wallet_numbers
+from nftsync.columnar.given import ADDRESSES
+from nftsync.columnar.source import Numbers, Source, Store, positions, reading
+from nftsync.columnar.times import (
     Moment,
-    coded,
-    frame_of,
+    floored,
+    microseconds_of,
     moments,
-    run_starts,
     shown,
     stored_time,
-    text,
+    ticks_of,
     times,
 )
-from nftsync.frames._contracts import contract_columns, contract_groups
-from nftsync.frames._filters import filters_of
-from nftsync.frames._given import ADDRESSES
-from nftsync.frames._source import Numbers, Source, Store, positions, reading
-from nftsync.frames._tables import wallet_numbers
+from nftsync.errors import InputError
 from nftsync.store.filters import Filters
 from nftsync.store.wallets import GroupNames, WalletIds
 from nftsync.text import counted
-from nftsync.times import parse_duration
 
 #: By the column that names groups: the table that has it, and what it is called there.
 BY = {
@@ -45,12 +42,6 @@ BY = {
     "wallet_label": ("wallet", "label"),
     "wallet_group": ("wallet", "wallet_group"),
 }
-
-#: In microseconds.
-DAY = 86_400_000_000
-#: 1970 began on a Thursday; weeks begin on Mondays.
-_MONDAY = 4 * DAY
-_SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
 #: Rows that a grid of groups and periods may have.
 _MOST_ROWS = 10_000_000
 
@@ -317,26 +308,3 @@ def _frame(steps: Steps, names: dict[str, pa.Array], amounts: AmountKind) -> pd.
             "unknown_amounts": unknown[order],
         }
     )
-
-
-def microseconds_of(every: str | timedelta) -> int:
-    """The length of a period.
-
-    Raises:
-        InputError: it is none of a second to a century.
-    """
-    length = every if isinstance(every, timedelta) else parse_duration(str(every))
-    if not _SHORTEST <= length <= _LONGEST:
-        raise InputError(f"every={every!r} is no period of a second to a century")
-    return length // timedelta(microseconds=1)
-
-
-def floored(tick: int, period: int) -> int:
-    """Where the period of a time begins; weeks begin on Mondays."""
-    zero = _MONDAY if period % (7 * DAY) == 0 else 0
-    return (tick - zero) // period * period + zero
-
-
-def ticks_of(stored: str) -> int:
-    """A time in the stored form, in microseconds since 1970."""
-    return int(np.datetime64(stored[:-1], "us").astype(np.int64))

@@ -1,92 +1,17 @@
-"""Tables of the database as frames, and wallets by number: their ids and what they are called."""
+"""Tables of the database as frames."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
-from nftsync.frames._amounts import AmountKind, Amounts, Exact, amount_columns, sums_in_each
-from nftsync.frames._columns import (
-    INTEGER,
-    TEXT,
-    Moment,
-    distinct_in_each,
-    frame_of,
-    moments,
-    read_table,
-    text,
-    times,
-)
-from nftsync.frames._contracts import (
-    contract_columns,
-    contract_groups,
-    name_sources,
-    names_contract,
-)
-from nftsync.frames._filters import filters_of
-from nftsync.frames._source import (
-    IN_JSON,
-    Numbers,
-    Source,
-    Store,
-    positions,
-    reading,
-)
-from nftsync.store.wallets import GroupNames, WalletIds, ids_in
-
-
-@dataclass(frozen=True)
-class WalletNames:
-    """Ids and labels of wallets, in the order of their numbers."""
-
-    numbers: Numbers
-    ids: pa.Array
-    labels: pa.Array
-
-    def id_column(self, wallets: Numbers) -> Any:
-        """A frame's column of ids; missing where a number is no wallet's."""
-        return self._column(self.ids, wallets)
-
-    def label_column(self, wallets: Numbers) -> Any:
-        """A frame's column of labels; missing where a wallet has none."""
-        return self._column(self.labels, wallets)
-
-    def _column(self, values: pa.Array, wallets: Numbers) -> Any:
-        place = positions(self.numbers, wallets)
-        return text(values.take(pa.array(place, mask=place < 0)))
-
-
-def wallet_names(source: Source, wanted: Numbers) -> WalletNames:
-    """Read what wallets are called.
-
-    Args:
-        source: where to read.
-        wanted: numbers of wallets, in any order and as often as they come.
-    """
-    columns = [("wallet_id", TEXT), ("label", TEXT)]
-    numbers, (ids, labels) = source.numbered("wallets", "wallet_no", columns, np.unique(wanted))
-    return WalletNames(numbers, ids, labels)
-
-
-def wallet_numbers(source: Source, wallet: WalletIds) -> Numbers:
-    """Look up the numbers of wallets that are named; ids that are not known have none.
-
-    Raises:
-        InputError: what is no id is not the label of one wallet.
-    """
-    if not (ids := ids_in(source.cursor, wallet)):
-        return np.empty(0, dtype=np.int64)
-    (numbers,) = source.columns(
-        f"SELECT wallet_no FROM wallets WHERE wallet_id {IN_JSON}",
-        [INTEGER],
-        (json.dumps(ids),),
-    )
-    return np.asarray(numbers.to_numpy())
+from nftsync.columnar.amounts import AmountKind, Amounts, sums_in_each
+from nftsync.columnar.columns import INTEGER, TEXT, distinct_in_each, frame_of, read_table
+from nftsync.columnar.contracts import contract_groups, most_held, named_contracts, names_contract
+from nftsync.columnar.filters import filters_of
+from nftsync.columnar.source import Store, positions, reading
+from nftsync.columnar.times import Moment, moments, times
+from nftsync.store.wallets import GroupNames, WalletIds
 
 
 def wallets(
@@ -292,26 +217,3 @@ def collections(
     if filters.contract is not None:
         rows &= names_contract(contracts, filters.contract)
     return most_held(frame[rows], amounts)
-
-
-def named_contracts(source: Source, contracts: pa.Array) -> dict[str, Any]:
-    """The columns of `collections` that tell which contract a row is of, by its address."""
-    called = contract_columns(source, contracts)
-    columns = {
-        "contract_address": contracts,
-        **called,
-        "name_source": name_sources(source, called["contract"]),
-    }
-    return {name: text(column) for name, column in columns.items()}
-
-
-def most_held(frame: pd.DataFrame, amounts: AmountKind) -> pd.DataFrame:
-    """Finish what `collections` returns: its `amount` of exact integers, and the order of rows.
-
-    Raises:
-        InputError: the amounts do not fit the `amounts` that was asked for.
-    """
-    exact = Exact.of(frame["amount"].to_numpy(dtype=object))
-    return frame.assign(**amount_columns({"amount": exact}, amounts)).sort_values(
-        ["holders", "contract_address"], ascending=[False, True], ignore_index=True
-    )

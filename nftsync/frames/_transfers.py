@@ -11,25 +11,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nftsync.columnar.amounts import AmountKind, Amounts, Exact, amount_columns
+from nftsync.columnar.columns import INTEGER, TEXT, frame_of, run_starts, text
+from nftsync.columnar.contracts import names_contract
+from nftsync.columnar.filters import filters_of, wallet_numbers
+from nftsync.columnar.source import Numbers, Source, Store, positions, reading
+from nftsync.columnar.times import Moment, Times, moments, stored_time, times
+from nftsync.columnar.tokens import NAMING, read_tokens
+from nftsync.columnar.wallets import wallet_names
 from nftsync.errors import InputError, NftsyncWarning
-from nftsync.frames._amounts import AmountKind, Amounts, Exact, amount_columns
-from nftsync.frames._columns import (
-    INTEGER,
-    TEXT,
-    Moment,
-    Times,
-    frame_of,
-    moments,
-    run_starts,
-    stored_time,
-    text,
-    times,
-)
-from nftsync.frames._contracts import names_contract
-from nftsync.frames._filters import filters_of
-from nftsync.frames._source import Numbers, Source, Store, positions, reading
-from nftsync.frames._tables import wallet_names, wallet_numbers
-from nftsync.frames._tokens import NAMING, read_tokens
 from nftsync.movements import Movement, pairs
 from nftsync.store.wallets import GroupNames, WalletIds
 from nftsync.text import counted

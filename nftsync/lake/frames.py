@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nftsync import frames
-from nftsync.frames._columns import Moment, stored_time
-from nftsync.frames._holdings import read_holdings
-from nftsync.frames._source import reading
+from nftsync.columnar.holdings import read_holdings
+from nftsync.columnar.source import reading
+from nftsync.columnar.times import Moment, stored_time
 from nftsync.lake.bucket import mirror_of
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.reasons import explained

@@ -17,15 +17,13 @@ import pyarrow as pa
 from dask.delayed import delayed
 
 from nftsync import frames
+from nftsync.columnar.amounts import AmountKind
+from nftsync.columnar.columns import TEXT, coded, text
+from nftsync.columnar.contracts import contract_groups, contract_keys, most_held, named_contracts
+from nftsync.columnar.given import ADDRESSES, given_holdings, text_column
+from nftsync.columnar.holders import Shared, check_grouping, compared, ranked, shared
+from nftsync.columnar.source import reading
 from nftsync.errors import InputError
-from nftsync.frames._amounts import AmountKind
-from nftsync.frames._columns import TEXT, coded, text
-from nftsync.frames._concentration import check_grouping, ranked
-from nftsync.frames._contracts import contract_groups, contract_keys
-from nftsync.frames._given import ADDRESSES, given_holdings, text_column
-from nftsync.frames._overlap import Shared, compared, shared
-from nftsync.frames._source import reading
-from nftsync.frames._tables import most_held, named_contracts
 from nftsync.lake.frames import LakeAddress, holdings, pinned, tokens
 from nftsync.store.wallets import WalletIds, given_wallets, ids_named
 

@@ -8,14 +8,9 @@ import msgspec
 from dask.base import compute
 from dask.delayed import delayed
 
-from nftsync.frames._files import rows_of
-from nftsync.frames._freshness import (
-    WalletGroup,
-    freshness_with,
-    together,
-    wallet_groups,
-)
-from nftsync.frames._source import reading
+from nftsync.columnar.columns import rows_of
+from nftsync.columnar.freshness import WalletGroup, freshness_with, together, wallet_groups
+from nftsync.columnar.source import reading
 from nftsync.lake.copies import put_runs
 from nftsync.lake.frames import LakeAddress, Pinned, pinned
 from nftsync.lake.held import count_held

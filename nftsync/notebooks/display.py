@@ -102,8 +102,8 @@ def show_table(frame: pd.DataFrame, most: int = 10, *, none: str = "None.") -> N
         most: how many rows are shown.
         none: what to say of a frame without rows.
     """
+    from nftsync.columnar.columns import IDS_NAMED
     from nftsync.frames import brief
-    from nftsync.frames._brief import IDS_NAMED
 
     if frame.empty:
         _display_html(f"<p>{escape(none)}</p>")

@@ -66,8 +66,8 @@ def find_evidence(path: Path | str, wallet: str, at: str) -> Evidence:
         InputError: no such wallet is known, or several are called so; or the time is still to come.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    from nftsync.frames._files import rows_of  # pandas is slow to import
-    from nftsync.frames._holdings import read_holdings
+    from nftsync.columnar.columns import rows_of  # pandas is slow to import
+    from nftsync.columnar.holdings import read_holdings
 
     with reading(path) as connection:
         (wallet_id,) = ids_in(connection, wallet)
@@ -141,9 +141,9 @@ def _confirmations(
     """How certain a time is, and the reads before and after it, by the rule of the frames."""
     import numpy as np
 
-    from nftsync.frames._balances import read_confirmations
-    from nftsync.frames._columns import time_texts
-    from nftsync.frames._source import reading as reading_frames
+    from nftsync.columnar.balances import read_confirmations
+    from nftsync.columnar.source import reading as reading_frames
+    from nftsync.columnar.times import time_texts
 
     with reading_frames(connection) as source:
         around = read_confirmations(source, at, np.array([number]), everything=False)

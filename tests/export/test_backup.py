@@ -18,7 +18,7 @@ import pytest
 
 from nftsync import frames
 from nftsync.errors import StoreError
-from nftsync.reports.backup import write_backup
+from nftsync.export.backup import write_backup
 from tests.kit.mirrored_site import Site, run
 from tests.kit.worlds import PATIENCE, Outcome
 

@@ -32,8 +32,8 @@ from xlsxwriter.worksheet import Worksheet
 
 from nftsync import __version__, frames
 from nftsync.errors import InputError, NftsyncWarning, StoreError
-from nftsync.reports import export
-from nftsync.reports.export import ExportFormat, write_csv, write_export, write_parquet
+from nftsync.export import tables as export
+from nftsync.export.tables import ExportFormat, write_csv, write_export, write_parquet
 from nftsync.store.catalog import TABLES
 from nftsync.text import neutralized
 from nftsync.times import format_time, now

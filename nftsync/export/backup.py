@@ -16,7 +16,7 @@ from typing import NamedTuple
 import filelock
 
 from nftsync.errors import InputError, StoreError
-from nftsync.reports.snapshot import write_snapshot
+from nftsync.export.snapshot import write_snapshot
 from nftsync.store.database import Check, damage, explained
 from nftsync.store.schema import made_at, opened_as_is
 

@@ -8,7 +8,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias
 
@@ -17,52 +17,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nftsync.columnar.amounts import Amounts, Exact, amount_columns
+from nftsync.columnar.columns import ROWS_STEP, stored_times, text
 from nftsync.errors import InputError, StoreError
-from nftsync.frames._amounts import Amounts, Exact, amount_columns
-from nftsync.frames._columns import text, time_texts
-from nftsync.frames._workbook import MOST_DIGITS, CellKind, check_fits, sheet_name, workbook
+from nftsync.export.workbook import MOST_DIGITS, CellKind, check_fits, sheet_name, workbook
 from nftsync.text import neutralized
 from nftsync.version import __version__
 from nftsync.whole_files import whole_file
-
-#: Rows that are Python objects at once.
-_ROWS_STEP = 10_000
-
-#: Columns of the tables that a frame has under another name: its `amount` is integers.
-_IN_FRAME = {"amount": "amount_text"}
-
-
-def rows_of(
-    frame: pd.DataFrame, columns: Sequence[str], *, step: int = _ROWS_STEP
-) -> Iterator[list[tuple[Any, ...]]]:
-    """Read a frame's rows, some at a time.
-
-    Args:
-        frame: a frame of `nftsync.frames`.
-        columns: columns of the table that it shows, in the order that is wanted.
-        step: how many rows at a time.
-
-    Returns:
-        Lists of tuples: text as str, times as text in the stored form, integers as int; None
-        where a value is missing.
-    """
-    for start in range(0, len(frame), step):
-        part = frame.iloc[start : start + step]
-        values = [_values(part[_IN_FRAME.get(name, name)]) for name in columns]
-        yield list(zip(*values, strict=True))
-
-
-def _values(column: pd.Series[Any]) -> list[Any]:
-    if column.dtype.kind == "M":
-        return _times(column)
-    values: list[Any] = pa.array(column, from_pandas=True).to_pylist()
-    return values
-
-
-def _times(column: pd.Series[Any]) -> list[str | None]:
-    if column.dt.tz is None:
-        return time_texts(column.to_numpy(dtype="M8[us]"), zone="")
-    return time_texts(column.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy(dtype="M8[us]"))
 
 
 def save(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Path:
@@ -168,8 +129,8 @@ def _write_csv(frame: pd.DataFrame, file: BinaryIO) -> None:
     try:
         writer = csv.writer(out)
         writer.writerow([neutralized(str(name)) for name in frame.columns])
-        for start in range(0, len(frame), _ROWS_STEP):
-            part = frame.iloc[start : start + _ROWS_STEP]
+        for start in range(0, len(frame), ROWS_STEP):
+            part = frame.iloc[start : start + ROWS_STEP]
             cells = [_cells(part.iloc[:, place]) for place in range(part.shape[1])]
             writer.writerows(zip(*cells, strict=True))
     except UnicodeEncodeError as error:
@@ -188,8 +149,8 @@ def _write_workbook(frame: pd.DataFrame, file: BinaryIO) -> None:
     columns = [(str(name), kind) for name, kind in zip(frame.columns, kinds, strict=True)]
 
     def chunks() -> Iterator[list[tuple[Any, ...]]]:
-        for start in range(0, len(frame), _ROWS_STEP):
-            part = frame.iloc[start : start + _ROWS_STEP]
+        for start in range(0, len(frame), ROWS_STEP):
+            part = frame.iloc[start : start + ROWS_STEP]
             cells = [_sheet_cells(kind, part.iloc[:, p]) for p, kind in enumerate(kinds)]
             yield list(zip(*cells, strict=True))
 
@@ -222,7 +183,7 @@ def _cell_kind(column: pd.Series[Any]) -> CellKind:
 def _sheet_cells(kind: CellKind, column: pd.Series[Any]) -> list[Any]:
     """Values as a sheet takes them; None where one is missing."""
     if kind == "time":
-        return _times(column)
+        return stored_times(column)
     if kind == "duration":
         column = column.dt.total_seconds() / 86_400
     as_text = kind in {"text", "amount"}
@@ -233,7 +194,7 @@ def _sheet_cells(kind: CellKind, column: pd.Series[Any]) -> list[Any]:
 
 def _cells(column: pd.Series[Any]) -> list[Any]:
     if column.dtype.kind == "M":
-        return _times(column)
+        return stored_times(column)
     if column.dtype.kind == "m":
         column = column.dt.total_seconds()
     missing = column.isna().tolist()
@@ -256,7 +217,6 @@ def _cell(value: Any) -> Any:
 
 #: `amount`: as the provider sent it. `integer`: a column of Python integers.
 _Kind: TypeAlias = Literal["amount", "integer"]
-
 #: The metadata of a field that holds exact integers, and of one that holds categories of text:
 #: all of these in their order, and whether that means anything (JSON).
 _KIND, _CATEGORIES = b"nftsync.kind", b"nftsync.categories"

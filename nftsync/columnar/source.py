@@ -1,4 +1,4 @@
-"""A database that frames are read from: opened or given, and read at one moment."""
+"""A database that columns are read from: opened or given, and read at one moment."""
 
 from __future__ import annotations
 
@@ -29,13 +29,10 @@ class _HasConnection(Protocol):
 
 #: What a frame can be read from; None is the configured database.
 Store: TypeAlias = "str | os.PathLike[str] | sqlite3.Connection | _HasConnection | None"
-
 #: Numbers of wallets or tokens, or positions.
 Numbers: TypeAlias = npt.NDArray[np.int64]
-
 #: A condition on what stands in the JSON array that is its parameter.
 IN_JSON = "IN (SELECT value FROM json_each(?))"
-
 #: Values for the placeholders of a query.
 Parameters: TypeAlias = tuple[object, ...]
 

@@ -1,27 +1,22 @@
-"""From Arrow columns to the columns of a frame, and the few kinds that frames have."""
+"""Typed columns: from Arrow to the columns of a frame, and from a frame back to rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import date, datetime
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from nftsync.errors import InputError, StoreError
-from nftsync.frames._source import Numbers, Source
+from nftsync.columnar.source import Numbers, Source
+from nftsync.columnar.times import moments, time_texts, times
 from nftsync.store.catalog import TABLES, Column, ColumnKind
 from nftsync.store.filters import Filters
-from nftsync.store.present import known_time
-from nftsync.text import quoted
-from nftsync.times import Edge, parse_time
 
 TEXT = pa.large_string()
 INTEGER = pa.int64()
-
 _ARROW_TYPES: dict[ColumnKind, pa.DataType] = {
     "text": TEXT,
     "time": TEXT,
@@ -29,79 +24,13 @@ _ARROW_TYPES: dict[ColumnKind, pa.DataType] = {
     "flag": INTEGER,
     "real": pa.float64(),
 }
-
-#: A time as a caller may give it.
-Moment: TypeAlias = "str | date | datetime | np.datetime64"
-
-Times: TypeAlias = npt.NDArray[np.datetime64]
-
-#: Characters of a value that an error repeats.
-_LONGEST = 60
-
 _STR = pd.StringDtype(storage="pyarrow", na_value=np.nan)
-
-
-def stored_time(source: Source, value: Moment, edge: Edge) -> str:
-    """Bring a time that a caller gave into the stored form.
-
-    Args:
-        source: the database that it is about.
-        value: text, a date or a datetime.
-        edge: what a day is, its start or its end; of today the present in place of its end.
-
-    Raises:
-        InputError: it names no time, or one that is still to come.
-    """
-    if isinstance(value, np.datetime64) and not np.isnat(value):
-        moment = pd.Timestamp(value)
-        value = moment.date() if np.datetime_data(value)[0] == "D" else moment
-    if not isinstance(value, str | date) or value is pd.NaT:
-        raise InputError(f"{shown(value)} is not a time; give text, a date or a datetime")
-    if isinstance(value, str) and len(value) > _LONGEST:
-        raise InputError(f"{shown(value)} is not a time; write 2026-01-31T12:00:00Z")
-    return known_time(source.cursor, parse_time(value, edge))
-
-
-def shown(value: object) -> str:
-    """How an error names what a caller gave: text cut short, short values as is, else the kind."""
-    if isinstance(value, str):
-        return quoted(value)
-    if value is None or pd.api.types.is_scalar(value):
-        written = repr(value)
-        if len(written) <= _LONGEST:
-            return written
-    return f"a {type(value).__name__}"
 
 
 def coded(column: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:
     """Split a column into codes (-1: missing) and the distinct values that they number."""
     encoded = column.dictionary_encode()
     return encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), encoded.dictionary
-
-
-def moments(column: pa.Array) -> Times:
-    """Turn a column of stored times into datetimes.
-
-    Raises:
-        StoreError: one is no time; something else than nftsync wrote it.
-    """
-    try:
-        values = column.cast(pa.timestamp("us", "UTC"))
-    except pa.ArrowInvalid as error:
-        raise StoreError(f"the database holds a time that nftsync did not write: {error}") from None
-    ticks: Numbers = values.cast(pa.int64()).fill_null(np.iinfo(np.int64).min).to_numpy()
-    return ticks.view("M8[us]")
-
-
-def times(values: Times) -> Any:
-    """Make a frame's column of datetimes, in UTC."""
-    return pd.DatetimeIndex(values).tz_localize("UTC").array
-
-
-def time_texts(values: Times, zone: str = "Z") -> list[str | None]:
-    """Write datetimes in the stored form; None where one is missing."""
-    texts = np.datetime_as_string(values, unit="us").tolist()
-    return [None if text == "NaT" else f"{text}{zone}" for text in texts]
 
 
 def text(column: pa.Array) -> Any:
@@ -200,3 +129,84 @@ def distinct_in_each(group: Numbers, number: npt.NDArray[np.integer], count: int
     # Sorted by hand, as np.unique hashes, which takes five times as long here.
     key = np.sort(group * width + number)
     return np.bincount(key[run_starts(key)] // width, minlength=count)
+
+
+class Readable(pd.DataFrame):  # type: ignore[misc]
+    """A frame of a few rows of text; what is made of it is a plain frame."""
+
+    @property
+    def _constructor(self) -> Any:
+        return pd.DataFrame
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Any]) -> Readable:
+        """Put finished columns together."""
+        return cls(dict(columns), copy=False)
+
+    def _repr_html_(self) -> str:
+        """The frame as Jupyter shows it: no text is cut, and all stands on the left."""
+        with pd.option_context("display.max_colwidth", None):
+            page: str = self.to_html(na_rep="", justify="left", border=0)
+        # Texts are escaped, so these are the tags alone.
+        return page.replace("<td>", '<td style="text-align: left">')
+
+    def __repr__(self) -> str:
+        texts = [name for name, kind in self.dtypes.items() if kind == "str"]
+        widths = {name: max(map(len, [name, *self[name].fillna("")])) for name in texts}
+        formatters = {name: f"{{:<{width}}}".format for name, width in widths.items()}
+        shown: str = self.to_string(formatters=formatters, na_rep="", justify="left")
+        return shown
+
+
+#: Rows that are Python objects at once.
+ROWS_STEP = 10_000
+#: Columns of the tables that a frame has under another name: its `amount` is integers.
+_IN_FRAME = {"amount": "amount_text"}
+
+
+def rows_of(
+    frame: pd.DataFrame, columns: Sequence[str], *, step: int = ROWS_STEP
+) -> Iterator[list[tuple[Any, ...]]]:
+    """Read a frame's rows, some at a time.
+
+    Args:
+        frame: a frame of `nftsync.frames`.
+        columns: columns of the table that it shows, in the order that is wanted.
+        step: how many rows at a time.
+
+    Returns:
+        Lists of tuples: text as str, times as text in the stored form, integers as int; None
+        where a value is missing.
+    """
+    for start in range(0, len(frame), step):
+        part = frame.iloc[start : start + step]
+        values = [_values(part[_IN_FRAME.get(name, name)]) for name in columns]
+        yield list(zip(*values, strict=True))
+
+
+def _values(column: pd.Series[Any]) -> list[Any]:
+    if column.dtype.kind == "M":
+        return stored_times(column)
+    values: list[Any] = pa.array(column, from_pandas=True).to_pylist()
+    return values
+
+
+def stored_times(column: pd.Series[Any]) -> list[str | None]:
+    """Write a frame's column of times in the stored form."""
+    if column.dt.tz is None:
+        return time_texts(column.to_numpy(dtype="M8[us]"), zone="")
+    return time_texts(column.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy(dtype="M8[us]"))
+
+
+#: Names, and the columns of the ids that they name, of which the first that is there counts.
+IDS_NAMED = {
+    "wallet_label": ("wallet_id",),
+    "label": ("wallet_id",),
+    "collection": ("contract", "contract_address"),
+    "collection_a": ("contract_a",),
+    "collection_b": ("contract_b",),
+    "name": ("token_id",),
+    "counterparty_label": ("counterparty_wallet_id",),
+    "from_label": ("from_wallet_id",),
+    "to_label": ("to_wallet_id",),
+}

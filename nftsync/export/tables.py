@@ -7,6 +7,7 @@ import csv
 import hashlib
 import io
 import sqlite3
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -17,11 +18,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nftsync import frames
-from nftsync.errors import StoreError
-from nftsync.frames._files import note, rows_of
-from nftsync.frames._workbook import Sheet, check_fits, workbook
+from nftsync.columnar.columns import rows_of
+from nftsync.columnar.holdings import read_holdings, why_nothing
+from nftsync.columnar.source import reading as reading_columns
+from nftsync.columnar.tokens import read_token_frame
+from nftsync.errors import NftsyncWarning, StoreError
+from nftsync.export.frame_files import note
+from nftsync.export.workbook import Sheet, check_fits, workbook
 from nftsync.store.catalog import TABLES, ColumnKind, columns_of
+from nftsync.store.filters import Filters
 from nftsync.store.present import known_time
 from nftsync.store.schema import reading
 from nftsync.terminal import progress_bar
@@ -165,7 +170,14 @@ def _rows(
     """The rows of a table, as it is or as of a time."""
     table = TABLES[name]
     if as_of is not None and name in {"tokens", "holdings"}:
-        frame = (frames.tokens if name == "tokens" else frames.holdings)(connection, as_of=as_of)
+        with reading_columns(connection) as source:
+            if name == "tokens":
+                frame = read_token_frame(source, as_of)
+            else:
+                frame = read_holdings(source, as_of=as_of)
+                unknown = why_nothing(source, Filters(), as_of) if frame.empty else None
+                if unknown is not None:
+                    warnings.warn(unknown, NftsyncWarning, stacklevel=2)
         yield from rows_of(frame, list(columns_of(name, as_of=True)), step=chunk)
         return
     parameters = () if as_of is None or table.since is None else (as_of,)

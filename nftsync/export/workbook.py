@@ -20,23 +20,19 @@ if TYPE_CHECKING:
 
 #: What the cells of a column hold. `duration` is a number of days.
 CellKind: TypeAlias = ColumnKind | Literal["duration"]
-
 #: Digits of a number that Excel keeps; it makes zeros of the others.
 MOST_DIGITS = 15
-
 # Excel's own limits (Microsoft, "Excel specifications and limits").
 _MOST_ROWS, _MOST_COLUMNS = 1_048_576, 16_384
 _MOST_CHARACTERS = 32_767  # of UTF-16
 _MOST_NAME = 31
 _NOT_IN_NAME = str.maketrans("[]:*?/\\", "_______")
-
 #: Before it Excel counts a day, 29 February 1900, that never was.
 _FIRST_DAY = datetime(1900, 3, 1)  # noqa: DTZ001 - cells have no zone
 _WIDTHS = {"time": 25, "duration": 14}
 _WIDEST = 48
 #: Rows by whose texts a column's width is chosen.
 _MEASURED = 200
-
 _Write: TypeAlias = Callable[[int, int, Any], object]
 
 

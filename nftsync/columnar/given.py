@@ -11,18 +11,17 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from nftsync.columnar.columns import TEXT, coded, first_of_each
+from nftsync.columnar.contracts import collections_of, contract_groups, contract_keys
+from nftsync.columnar.filters import filters_of
+from nftsync.columnar.holdings import read_holdings
+from nftsync.columnar.source import Numbers, Store, reading
 from nftsync.errors import InputError
 from nftsync.exact_sum import is_zero
-from nftsync.frames._columns import TEXT, coded, first_of_each
-from nftsync.frames._contracts import collections_of, contract_groups, contract_keys
-from nftsync.frames._filters import filters_of
-from nftsync.frames._holdings import read_holdings
-from nftsync.frames._source import Numbers, Store, reading
 from nftsync.store.wallets import GroupNames, Labelled, WalletIds, given_wallets, ids_in, ids_named
 
 #: What an analysis takes: a frame of holdings, or what `frames.holdings` reads one from.
 Given: TypeAlias = "pd.DataFrame | Store"
-
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _IDS = ("wallet_id", "token_id")
 #: Columns whose text is an address of a contract.

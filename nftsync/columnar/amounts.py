@@ -13,10 +13,11 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from nftsync.columnar.columns import coded, run_starts, text
+from nftsync.columnar.source import Numbers
+from nftsync.columnar.times import shown
 from nftsync.errors import InputError
 from nftsync.exact_sum import exact, is_zero
-from nftsync.frames._columns import coded, run_starts, shown, text
-from nftsync.frames._source import Numbers
 
 _DECIMAL = re.compile(r"-?[0-9]+(?:\.[0-9]+)?", re.ASCII)
 
@@ -31,7 +32,6 @@ def approximate(amount: str) -> float:
 
 #: What a frame's exact columns are to be: always Python integers, or never. None: as they fit.
 AmountKind: TypeAlias = "Literal['exact', 'int64'] | None"
-
 _GREATEST = 2**63 - 1
 
 

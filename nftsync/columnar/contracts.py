@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nftsync.frames._columns import TEXT, coded
-from nftsync.frames._source import Numbers, Source
+from nftsync.columnar.amounts import AmountKind, Exact, amount_columns
+from nftsync.columnar.columns import TEXT, coded, text
+from nftsync.columnar.source import Numbers, Source
 from nftsync.store.contracts import HEX_ADDRESS, contract_key, short_address
 from nftsync.store.filters import has_names
 
@@ -94,3 +98,26 @@ def _known(source: Source, column: str, contracts: pa.Array) -> pa.Array:
         [TEXT, TEXT],
     )
     return values.take(pc.index_in(contracts, known))
+
+
+def named_contracts(source: Source, contracts: pa.Array) -> dict[str, Any]:
+    """The columns of `collections` that tell which contract a row is of, by its address."""
+    called = contract_columns(source, contracts)
+    columns = {
+        "contract_address": contracts,
+        **called,
+        "name_source": name_sources(source, called["contract"]),
+    }
+    return {name: text(column) for name, column in columns.items()}
+
+
+def most_held(frame: pd.DataFrame, amounts: AmountKind) -> pd.DataFrame:
+    """Finish what `collections` returns: its `amount` of exact integers, and the order of rows.
+
+    Raises:
+        InputError: the amounts do not fit the `amounts` that was asked for.
+    """
+    exact = Exact.of(frame["amount"].to_numpy(dtype=object))
+    return frame.assign(**amount_columns({"amount": exact}, amounts)).sort_values(
+        ["holders", "contract_address"], ascending=[False, True], ignore_index=True
+    )

@@ -1,0 +1,197 @@
+"""How fresh a database is: its last runs, how its wallets were read, its pending webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+import pyarrow as pa
+
+from nftsync.columnar.columns import INTEGER, TEXT, Readable, integers, text
+from nftsync.columnar.source import Parameters, Source
+from nftsync.columnar.times import ages, moments, times
+from nftsync.store.filters import Filters
+from nftsync.text import visible
+from nftsync.times import now
+
+#: How many wallets are named, and how much of a text from outside is shown.
+_NAMED = 3
+_SHOWN = 120
+_ENDED_RUN = """
+    SELECT wallets_ok, coalesce(finished_at, started_at), run_id, status, wallets_failed, error
+    FROM sync_runs WHERE kind = ? AND {which} ORDER BY run_id DESC LIMIT 1
+"""
+_ENDED, _WELL = "status != 'running'", "status = 'ok'"
+_NEWEST_SYNC = """
+    SELECT wallets_ok + wallets_failed, started_at, run_id, wallets_total, status
+    FROM sync_runs WHERE kind = 'sync' ORDER BY run_id DESC LIMIT 1
+"""
+_OLDEST = "oldest wallet read"
+_NEVER = "tracked AND synced_at IS NULL"
+_OF_STATUS = "tracked AND status = ?"
+#: Webhooks that are not done, and the column that tells most of those in each state.
+_WAITING = {
+    "pending": None,
+    "running": None,
+    "failed": "last_error",
+    "dead": "last_error",
+    "unrouted": "resource_type",
+    "quarantined": "last_error",
+}
+
+
+@dataclass(frozen=True)
+class _Line:
+    what: str
+    count: int | None
+    at: str | None
+    detail: str = ""
+
+
+def freshness_with(source: Source, wallets: Iterable[WalletGroup]) -> pd.DataFrame:
+    """What `freshness` returns, of runs and webhooks that are read and of wallets that were.
+
+    Args:
+        source: where to read runs and webhooks.
+        wallets: as `wallet_groups` returns them.
+    """
+    lines = [*_runs(source), *(group.line() for group in wallets), *_webhooks(source)]
+    at = moments(pa.array([line.at for line in lines], TEXT))
+    return Readable.of(
+        {
+            "what": text(pa.array([line.what for line in lines], TEXT)),
+            "count": integers(pa.array([line.count for line in lines], INTEGER)),
+            "at": times(at),
+            "age": ages(at, now()).floor("s"),
+            "detail": text(pa.array([line.detail for line in lines], TEXT)),
+        }
+    )
+
+
+def _runs(source: Source) -> Iterator[_Line]:
+    for read, at, run, total, status in list(source.rows(_NEWEST_SYNC)):
+        if status == "running":
+            # A killed process leaves such a row too; the next sync puts it right.
+            detail = f"run {run}: {read:,} of {total:,} wallets, unless it was killed"
+            yield _Line("running sync", read, at, detail)
+    for what, kind, which in (
+        ("last sync", "sync", _ENDED),
+        ("last successful sync", "sync", _WELL),
+        ("last replay", "replay", _ENDED),
+    ):
+        line = _Line(what, None, None, "none yet")
+        rows = source.rows(_ENDED_RUN.format(which=which), (kind,))
+        for count, at, run, status, failed, error in list(rows):
+            many = f"{failed:,} wallets failed" if failed else ""
+            parts = filter(None, (f"run {run}: {status}", many, _short(error)))
+            line = _Line(what, count, at, ", ".join(parts))
+        yield line
+
+
+@dataclass(frozen=True)
+class WalletGroup:
+    """Some of the tracked wallets.
+
+    Attributes:
+        what: which.
+        count: how many.
+        at: the first of their times.
+        names: what the first few are called; of `oldest wallet read` the one of that time.
+    """
+
+    what: str
+    count: int
+    at: str | None
+    names: list[str]
+
+    def line(self) -> _Line:
+        """The row that tells of them."""
+        names = "; ".join(self.names)
+        if self.what != _OLDEST and self.count > _NAMED:
+            names += f"; {self.count - _NAMED:,} more"
+        return _Line(self.what, self.count, self.at, names)
+
+
+def wallet_groups(
+    source: Source,
+    filters: Filters = Filters(),  # noqa: B008 - it cannot change
+) -> list[WalletGroup]:
+    """Return what `freshness` tells of wallets, always in this order."""
+    which, values = filters.where()
+    query = f"SELECT count(synced_at), min(synced_at) FROM wallets WHERE tracked AND {which}"
+    ((read, oldest),) = list(source.rows(query, values))
+    names = _names(source, f"tracked AND synced_at = ? AND {which}", (oldest, *values), most=1)
+
+    def group(what: str, where: str, status: tuple[str, ...], since: str) -> WalletGroup:
+        return _group(source, what, f"{where} AND {which}", (*status, *values), since)
+
+    return [
+        WalletGroup(_OLDEST, read, oldest, names),
+        group("wallets never read", _NEVER, (), "first_seen_at"),
+        group("failed wallets", _OF_STATUS, ("failed",), "synced_at"),
+        group("incomplete wallets", _OF_STATUS, ("incomplete",), "synced_at"),
+    ]
+
+
+def together(parts: Iterable[list[WalletGroup]]) -> list[WalletGroup]:
+    """The groups of wallets that were read in parts, each wallet in one of them."""
+    found = []
+    for same in zip(*parts, strict=True):
+        at = min((part.at for part in same if part.at is not None), default=None)
+        oldest = same[0].what == _OLDEST
+        telling = [part for part in same if part.at == at] if oldest else same
+        names = [name for part in telling for name in part.names][: 1 if oldest else _NAMED]
+        found.append(WalletGroup(same[0].what, sum(part.count for part in same), at, names))
+    return found
+
+
+def _group(
+    source: Source, what: str, where: str, parameters: Parameters, since: str
+) -> WalletGroup:
+    query = f"SELECT count(*), min({since}) FROM wallets WHERE {where}"
+    ((count, at),) = list(source.rows(query, parameters))
+    return WalletGroup(what, count, at, _names(source, where, parameters, most=_NAMED))
+
+
+def _names(source: Source, where: str, parameters: Parameters, *, most: int) -> list[str]:
+    rows = source.rows(
+        f"SELECT label, wallet_id, error FROM wallets WHERE {where} ORDER BY wallet_no LIMIT ?",
+        (*parameters, most),
+    )
+    return [
+        (_short(label) if label else wallet) + (f": {_short(error)}" if error else "")
+        for label, wallet, error in rows
+    ]
+
+
+def _webhooks(source: Source) -> Iterator[_Line]:
+    states = ", ".join("?" * len(_WAITING))
+    counted = {
+        state: (count, at)
+        for state, count, at in source.rows(
+            "SELECT state, count(*), min(received_at) FROM webhooks"
+            f" WHERE state IN ({states}) GROUP BY state",
+            tuple(_WAITING),
+        )
+    }
+    for state, telling in _WAITING.items():
+        count, at = counted.get(state, (0, None))
+        detail = _telling(source, state, telling) if count and telling else ""
+        yield _Line(f"webhooks {state}", count, at, detail)
+
+
+def _telling(source: Source, state: str, column: str) -> str:
+    rows = source.rows(
+        f"SELECT {column}, count(*) FROM webhooks WHERE state = ? AND {column} IS NOT NULL"
+        " GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?",
+        (state, _NAMED),
+    )
+    return "; ".join(f"{count:,} × {_short(value)}" for value, count in rows)
+
+
+def _short(value: str | None) -> str:
+    """A text from outside in a line, in which no character acts on a terminal."""
+    line = " ".join((value or "").split())
+    line = line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+    return visible(line)

@@ -1,0 +1,121 @@
+"""Times: as callers give them, as the database stores them, and as columns hold them."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from nftsync.columnar.source import Numbers, Source
+from nftsync.errors import InputError, StoreError
+from nftsync.store.present import known_time
+from nftsync.text import quoted
+from nftsync.times import Edge, parse_duration, parse_time
+
+#: A time as a caller may give it.
+Moment: TypeAlias = "str | date | datetime | np.datetime64"
+Times: TypeAlias = npt.NDArray[np.datetime64]
+#: Characters of a value that an error repeats.
+_LONGEST_SHOWN = 60
+
+
+def stored_time(source: Source, value: Moment, edge: Edge) -> str:
+    """Bring a time that a caller gave into the stored form.
+
+    Args:
+        source: the database that it is about.
+        value: text, a date or a datetime.
+        edge: what a day is, its start or its end; of today the present in place of its end.
+
+    Raises:
+        InputError: it names no time, or one that is still to come.
+    """
+    if isinstance(value, np.datetime64) and not np.isnat(value):
+        moment = pd.Timestamp(value)
+        value = moment.date() if np.datetime_data(value)[0] == "D" else moment
+    if not isinstance(value, str | date) or value is pd.NaT:
+        raise InputError(f"{shown(value)} is not a time; give text, a date or a datetime")
+    if isinstance(value, str) and len(value) > _LONGEST_SHOWN:
+        raise InputError(f"{shown(value)} is not a time; write 2026-01-31T12:00:00Z")
+    return known_time(source.cursor, parse_time(value, edge))
+
+
+def shown(value: object) -> str:
+    """How an error names what a caller gave: text cut short, short values as is, else the kind."""
+    if isinstance(value, str):
+        return quoted(value)
+    if value is None or pd.api.types.is_scalar(value):
+        written = repr(value)
+        if len(written) <= _LONGEST_SHOWN:
+            return written
+    return f"a {type(value).__name__}"
+
+
+def moments(column: pa.Array) -> Times:
+    """Turn a column of stored times into datetimes.
+
+    Raises:
+        StoreError: one is no time; something else than nftsync wrote it.
+    """
+    try:
+        values = column.cast(pa.timestamp("us", "UTC"))
+    except pa.ArrowInvalid as error:
+        raise StoreError(f"the database holds a time that nftsync did not write: {error}") from None
+    ticks: Numbers = values.cast(pa.int64()).fill_null(np.iinfo(np.int64).min).to_numpy()
+    return ticks.view("M8[us]")
+
+
+def times(values: Times) -> Any:
+    """Make a frame's column of datetimes, in UTC."""
+    return pd.DatetimeIndex(values).tz_localize("UTC").array
+
+
+def time_texts(values: Times, zone: str = "Z") -> list[str | None]:
+    """Write datetimes in the stored form; None where one is missing."""
+    texts = np.datetime_as_string(values, unit="us").tolist()
+    return [None if text == "NaT" else f"{text}{zone}" for text in texts]
+
+
+def ages(since: Times, until: str) -> Any:
+    """Make a frame's column of the time that passed; 0 where the clock went back since.
+
+    Args:
+        since: times; NaT gives NaT.
+        until: a time in the stored form.
+    """
+    passed = moments(pa.array([until]))[0] - since
+    return pd.TimedeltaIndex(np.maximum(passed, np.timedelta64(0, "us"))).array
+
+
+#: In microseconds.
+DAY = 86_400_000_000
+#: 1970 began on a Thursday; weeks begin on Mondays.
+_MONDAY = 4 * DAY
+_SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
+
+
+def microseconds_of(every: str | timedelta) -> int:
+    """The length of a period.
+
+    Raises:
+        InputError: it is none of a second to a century.
+    """
+    length = every if isinstance(every, timedelta) else parse_duration(str(every))
+    if not _SHORTEST <= length <= _LONGEST:
+        raise InputError(f"every={every!r} is no period of a second to a century")
+    return length // timedelta(microseconds=1)
+
+
+def floored(tick: int, period: int) -> int:
+    """Where the period of a time begins; weeks begin on Mondays."""
+    zero = _MONDAY if period % (7 * DAY) == 0 else 0
+    return (tick - zero) // period * period + zero
+
+
+def ticks_of(stored: str) -> int:
+    """A time in the stored form, in microseconds since 1970."""
+    return int(np.datetime64(stored[:-1], "us").astype(np.int64))

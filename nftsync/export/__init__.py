@@ -1,0 +1,1 @@
+"""Files: frames, tables and whole databases, each file appearing once it is whole."""
