@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from nftsync import settings as nftsync_settings
 from nftsync.errors import InputError, ReadError, SettingsError
 from nftsync.provider.bodies import Gunzip
-from nftsync.provider.client import Client, ClientConfig
+from nftsync.provider.client import Client
+from nftsync.provider.config import ClientConfig
 from nftsync.pull.list_files import read_collections_file, read_wallets_file
 from nftsync.records import Effort
 from nftsync.settings.keys import KEYS

@@ -22,8 +22,8 @@ import httpx
 import pytest
 
 from nftsync.errors import NftsyncError, NoConnection
-from nftsync.provider.client import ClientConfig
-from nftsync.provider.network import network_of
+from nftsync.provider.config import ClientConfig
+from nftsync.provider.network import access_to, network_of
 from nftsync.provider.routes import Routes, merged
 from nftsync.provider.transport import Transports
 from nftsync.replay.config import ReplayConfig
@@ -106,7 +106,7 @@ def parts(tmp_path: Path) -> Callable[..., ServeConfig]:
 
     def make(*, routes: Routes | None = None, run_sync: Any = None) -> ServeConfig:
         replay = ReplayConfig(
-            client=client, access=client.access(), routes=routes or merged({}), run_sync=failing
+            client=client, access=access_to(client), routes=routes or merged({}), run_sync=failing
         )
         return ServeConfig(
             database=tmp_path / "nftsync.db",

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from nftsync.demo.provider import PORT, begin_provider, create, held
 from nftsync.demo.year import named, picture, play_year, with_metadata
 from nftsync.errors import StoreError
-from nftsync.provider.client import Client, ClientConfig
+from nftsync.provider.client import Client
+from nftsync.provider.config import ClientConfig
+from nftsync.provider.network import access_to
 from nftsync.provider.routes import merged
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
@@ -162,7 +164,7 @@ def run_demo(
 def _following(database: Path, client: ClientConfig) -> Iterator[str]:
     """Receive webhooks during a block, as `nftsync serve` does; yields where."""
     secret = secrets.token_urlsafe(32)
-    access = client.access(at_once=16)
+    access = access_to(client, at_once=16)
 
     def run_sync(stopped: threading.Event) -> SyncResult:
         return sync_wallets(database, client, SyncRequest(), access=access, stopped=stopped)

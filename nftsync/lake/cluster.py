@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import dask
 from distributed import Client, LocalCluster, Worker, WorkerPlugin, get_worker
@@ -23,10 +23,13 @@ from distributed.client import ClosedClientError
 
 from nftsync.errors import CutOff, SettingsError, StoreError
 from nftsync.lake.sign_in import completed, names_of_own, shared_part
-from nftsync.provider.client import Access, ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.provider.give_up import GiveUpRule
 from nftsync.provider.rate_limiter import RateLimiter
 from nftsync.threads import start_thread
+
+if TYPE_CHECKING:
+    from nftsync.provider.network import Access
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -237,6 +240,8 @@ class Pace(WorkerPlugin):
             SettingsError: the address, the proxy, a certificate or the credentials cannot be used.
             StoreError: nobody has told this worker how fast it may ask.
         """
+        from nftsync.provider.network import access_to  # loads httpx, which only workers need
+
         if not self._told.wait(_TOLD_WITHIN):
             raise StoreError("this worker's driver is gone")
         with self._lock:
@@ -244,7 +249,7 @@ class Pace(WorkerPlugin):
                 config = self._config
                 if self._required is not None:
                     config = completed(config, self._required)
-                self._access = config.access()._replace(limiter=self._limiter)
+                self._access = access_to(config)._replace(limiter=self._limiter)
             return self._access
 
     @contextmanager

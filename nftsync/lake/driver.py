@@ -40,7 +40,7 @@ from nftsync.lake.rows import TABLES, bucket_of
 from nftsync.lake.sign_in import shared_part
 from nftsync.lake.storage import Lake, Overtaken, Versions
 from nftsync.lake.tasks import each_bucket
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.removal_decision import Decision, decide
 from nftsync.pull.result import (

@@ -12,7 +12,7 @@ import msgspec
 from nftsync.errors import StoreError
 from nftsync.lake.reasons import STORE_ERRORS
 from nftsync.lake.storage import Commit, Lake, Versions
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.pull.removal_decision import Decision, RemovalLimits
 
 #: The steps of a run, in their order: the wallets that it reads; what the provider answered; what

@@ -15,6 +15,7 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from tempfile import TemporaryFile
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import msgspec
@@ -22,7 +23,7 @@ import msgspec
 from nftsync.lake.bucket import BALANCES, mirror_of
 from nftsync.lake.order import REPORT, Order, report_of, whole_or_refused
 from nftsync.lake.past import DAY, Known, last_numbers, of_all_buckets
-from nftsync.provider.client import Access, ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.provider.give_up import GiveUpRule
 from nftsync.pull.plan import SyncRequest, begin
 from nftsync.pull.pool import Pool
@@ -33,6 +34,9 @@ from nftsync.records import Applied, Removals, SequenceNumbers
 from nftsync.store.mirror import Mirror, Transaction
 from nftsync.store.wallets import WalletLine, tracked_numbers
 from nftsync.times import now, shifted
+
+if TYPE_CHECKING:
+    from nftsync.provider.network import Access
 
 _pack = msgspec.msgpack.encode
 _unpack_read: msgspec.msgpack.Decoder[Read] = msgspec.msgpack.Decoder(Read)

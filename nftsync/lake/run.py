@@ -19,7 +19,7 @@ from nftsync.lake.ledger import Ledger
 from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.reasons import explained
 from nftsync.lake.storage import Lake
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import (
     SyncResult,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from nftsync.errors import SettingsError
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.pull.api import client_config
 from nftsync.settings import load
 from nftsync.settings.keys import KEYS

@@ -9,22 +9,21 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 import msgspec
 
 from nftsync.errors import InputError, Stopped
 from nftsync.provider.bodies import NoRoom
-from nftsync.provider.credentials import Auth
+from nftsync.provider.config import ClientConfig
 from nftsync.provider.give_up import GiveUpRule
-from nftsync.provider.rate_limiter import RateLimiter, Slots
-from nftsync.provider.routes import Paging
+from nftsync.provider.rate_limiter import Slots
 from nftsync.provider.wire import check_object, decode_token
 from nftsync.records import Content, Effort, normalize_uuid
 
 if TYPE_CHECKING:
     from nftsync.provider.lists import Balances
-    from nftsync.provider.network import Network
+    from nftsync.provider.network import Access
 
 
 _T = TypeVar("_T")
@@ -33,81 +32,6 @@ _PATH = re.compile(r"/[!-~]*")
 #: How often, and how many first waits each time, a large answer waits until others are done with.
 _MOST_WAITS = 200
 _WAIT_FOR_ROOM = 2.0, 6.0
-
-
-class Access(NamedTuple):
-    """What all clients of one provider share in a process.
-
-    Attributes:
-        limiter: how fast all of them together ask.
-        auth: the credentials; a token command runs once for all.
-        network: the address, the proxy and the certificates.
-    """
-
-    limiter: RateLimiter
-    auth: Auth
-    network: Network
-
-
-class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How to read a provider; it can be handed to another process. Its repr shows no secret.
-
-    Attributes:
-        base_url: the provider's base address.
-        api_token: sent as `Authorization: Bearer ...`.
-        token_command: a command line whose standard output is the token.
-        headers: sent as they are.
-        proxy: the URL of a proxy; None for the environment's, blank for none at all.
-        proxy_source: where `proxy` came from, for messages.
-        ca_file: trust only what these certificates signed; None for the system's.
-        client_certificate: shows who we are.
-        client_key: its private key, where it is in another file.
-        rate_limit: requests per second, or None.
-        timeout: seconds for a whole attempt.
-        attempts: attempts per request, the first included.
-        first_wait: seconds before the first repeat; later waits grow from it.
-        max_bytes: the greatest body that is read, and all pages of a wallet together.
-        max_entries: of one wallet, on all its pages; the memory that they take is bounded by it.
-        large_bytes: a larger answer is one of few that are held at once.
-        ignore_fields: top-level fields of a balances response that are known to mean nothing.
-        paging: how the provider pages, or None where it doesn't.
-    """
-
-    base_url: str
-    api_token: str | None = None
-    token_command: str | None = None
-    headers: dict[str, str] = {}
-    proxy: str | None = None
-    proxy_source: str = "the caller"
-    ca_file: str | None = None
-    client_certificate: str | None = None
-    client_key: str | None = None
-    rate_limit: float | None = None
-    timeout: float = 30.0
-    attempts: int = 5
-    first_wait: float = 0.5
-    max_bytes: int = 64 * 1024 * 1024
-    max_entries: int = 250_000
-    large_bytes: int = 4 * 1024 * 1024
-    ignore_fields: list[str] = []
-    paging: Paging | None = None
-
-    def __repr__(self) -> str:
-        return f"ClientConfig(base_url={self.base_url!r}, ...)"
-
-    def access(self, *, at_once: int | None = None) -> Access:
-        """Make what several clients can share.
-
-        Args:
-            at_once: requests in flight over all of them, or None for no bound.
-
-        Raises:
-            SettingsError: the address, the proxy, a certificate or the credentials cannot be used.
-        """
-        from nftsync.provider.network import network_of  # slow to import
-
-        auth = Auth(self.api_token, token_command=self.token_command, headers=self.headers)
-        return Access(RateLimiter(self.rate_limit, at_once=at_once), auth, network_of(self))
 
 
 class Call(Generic[_T]):
@@ -176,9 +100,10 @@ class Client:
         """
         # Slow to import. Not left to the threads: who runs out of descriptors imports nothing.
         from nftsync.provider.lists import Lists
+        from nftsync.provider.network import access_to
         from nftsync.provider.retry import Exchange
 
-        access = access or config.access()
+        access = access or access_to(config)
         self._slots = Slots(access.limiter, urgent=urgent)
         if rule is not None:
             rule.stops(self._slots.stopped)

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from nftsync.errors import UnusableAnswer
 from nftsync.provider.bodies import Room
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.provider.retry import Exchange
 from nftsync.provider.routes import Paging
 from nftsync.provider.transport import Response

@@ -6,16 +6,15 @@ import os
 import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
 from nftsync.errors import SettingsError
-
-if TYPE_CHECKING:
-    from nftsync.provider.client import ClientConfig
-
+from nftsync.provider.config import ClientConfig
+from nftsync.provider.credentials import Auth
+from nftsync.provider.rate_limiter import RateLimiter
 
 _T = TypeVar("_T")
 
@@ -50,6 +49,34 @@ class Network(NamedTuple):
     base_url: httpx.URL
     proxy: Proxy | None
     tls: ssl.SSLContext
+
+
+class Access(NamedTuple):
+    """What all clients of one provider share in a process.
+
+    Attributes:
+        limiter: how fast all of them together ask.
+        auth: the credentials; a token command runs once for all.
+        network: the address, the proxy and the certificates.
+    """
+
+    limiter: RateLimiter
+    auth: Auth
+    network: Network
+
+
+def access_to(config: ClientConfig, *, at_once: int | None = None) -> Access:
+    """Make what several clients can share.
+
+    Args:
+        config: how to read the provider.
+        at_once: requests in flight over all of them, or None for no bound.
+
+    Raises:
+        SettingsError: the address, the proxy, a certificate or the credentials cannot be used.
+    """
+    auth = Auth(config.api_token, token_command=config.token_command, headers=config.headers)
+    return Access(RateLimiter(config.rate_limit, at_once=at_once), auth, network_of(config))
 
 
 def network_of(config: ClientConfig) -> Network:

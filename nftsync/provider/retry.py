@@ -22,8 +22,9 @@ from nftsync.errors import (
     Stopped,
     UnusableAnswer,
 )
-from nftsync.provider.client import Access, ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.provider.give_up import GiveUpRule
+from nftsync.provider.network import Access
 from nftsync.provider.rate_limiter import Slots
 from nftsync.provider.transport import HTTPS_HINT, Response, Transports
 from nftsync.records import Effort

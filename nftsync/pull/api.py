@@ -10,7 +10,7 @@ from uuid import UUID
 
 from nftsync import settings as _settings
 from nftsync.errors import InputError
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.pull.list_files import read_collections_file, read_wallets_file
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.removal_decision import RemovalLimits

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
-from typing import TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from nftsync.errors import Stopped
-from nftsync.provider.client import Access, Client, ClientConfig
+from nftsync.provider.client import Client
+from nftsync.provider.config import ClientConfig
 from nftsync.provider.give_up import GiveUpRule
 from nftsync.pull.reads import AnyRead, AnyTask, Reader, read, subject_of
 from nftsync.pull.turns import Turns
 from nftsync.records import SequenceNumbers
 from nftsync.threads import start_thread
+
+if TYPE_CHECKING:
+    from nftsync.provider.network import Access
 
 _Task = TypeVar("_Task", bound=AnyTask)
 _Read = TypeVar("_Read", bound=AnyRead)

@@ -32,7 +32,7 @@ from typing import TypeAlias
 import msgspec
 
 from nftsync.errors import CutOff, SettingsError
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.provider.credentials import without_our_settings
 from nftsync.provider.give_up import GiveUpRule
 from nftsync.pull.pool import Pool

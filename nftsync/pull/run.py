@@ -11,10 +11,10 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from nftsync.errors import CutOff, SettingsError
-from nftsync.provider.client import Access, ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.provider.give_up import GiveUpRule
 from nftsync.pull.plan import SyncRequest, begin, unread_tokens, unread_wallets
 from nftsync.pull.pool import Pool
@@ -28,6 +28,9 @@ from nftsync.store.database import explained, sync_lock
 from nftsync.store.held_back import HELD_BACK
 from nftsync.store.mirror import BatchSize, Mirror, Transaction
 from nftsync.terminal import interruptible, progress_bar
+
+if TYPE_CHECKING:
+    from nftsync.provider.network import Access
 
 #: So many wallets are worth the fifth of a second that a reading process takes to start.
 WORTH_A_PROCESS = 500

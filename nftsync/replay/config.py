@@ -5,16 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from nftsync.provider.client import Access, ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.provider.routes import Routes
 from nftsync.pull.removal_decision import RemovalLimits
 from nftsync.pull.result import SyncResult
 from nftsync.store.database import BUSY_SECONDS
 from nftsync.text import counted
+
+if TYPE_CHECKING:
+    from nftsync.provider.network import Access
 
 #: Makes a sync of all tracked wallets, until the event is set.
 RunSync: TypeAlias = Callable[[threading.Event], SyncResult]

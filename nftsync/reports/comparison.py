@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from nftsync.errors import StoreError
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.provider.give_up import GiveUpRule
 from nftsync.pull.pool import Pool
 from nftsync.pull.process import Process

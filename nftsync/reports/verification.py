@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from nftsync.errors import NftsyncError, SyncRunning
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.reports.comparison import Comparison, Difference, Unread, compare
 from nftsync.store.database import is_syncing, over_keys
 from nftsync.store.rules import Rule, check_rules

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from nftsync.errors import InputError, NftsyncError, SettingsError, StoreError, SyncRunning
-from nftsync.provider.client import Access
+from nftsync.provider.network import Access, access_to
 from nftsync.provider.routes import merged
 from nftsync.pull.api import client_config, removal_limits
 from nftsync.pull.list_files import read_collections_file, read_wallets_file
@@ -44,7 +44,7 @@ def replay_config(settings: Settings) -> ReplayConfig:
     """
     client = client_config(settings)
     # One limit on requests at once for webhooks and syncs together.
-    access = client.access(at_once=settings.concurrency)
+    access = access_to(client, at_once=settings.concurrency)
     return ReplayConfig(
         client=client,
         access=access,

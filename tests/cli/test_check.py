@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nftsync.provider.client import Client, ClientConfig
+from nftsync.provider.client import Client
+from nftsync.provider.config import ClientConfig
 from nftsync.records import WalletRead
 from nftsync.reports.status import check_database, check_provider, check_secret
 from nftsync.store.mirror import Mirror

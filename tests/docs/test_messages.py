@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from nftsync.errors import CutOff, NftsyncError, StoreError
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.pull.process import Process
 from nftsync.pull.reads import WalletTask
 from nftsync.records import SequenceNumbers

@@ -21,7 +21,7 @@ from nftsync.lake.order import Order
 from nftsync.lake.reading import read_bucket, reads_of
 from nftsync.lake.rows import TABLES, bucket_of, schema_of
 from nftsync.lake.storage import Commit, Lake
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.provider.give_up import GiveUpRule
 from tests.kit.lake_cluster import (
     Cluster,

@@ -12,7 +12,7 @@ from nftsync.errors import NftsyncError
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.run import Where, sync_lake
 from nftsync.lake.storage import Lake
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.pull.plan import SyncRequest
 from nftsync.store.wallets import WalletLine
 from tests.kit.lake_cluster import Cluster

@@ -133,7 +133,7 @@ def test_one_task_that_several_workers_are_given_is_done_once(tmp_path: Path) ->
     from nftsync.lake.order import Order
     from nftsync.lake.reading import read_bucket
     from nftsync.lake.rows import TABLES
-    from nftsync.provider.client import ClientConfig
+    from nftsync.provider.config import ClientConfig
     from nftsync.provider.give_up import GiveUpRule
     from tests.kit.provider import Provider, entry, token, wallet
 

@@ -27,7 +27,8 @@ import httpx
 
 from nftsync.errors import StoreError, SyncRunning
 from nftsync.provider import lists, network, retry, transport  # noqa: F401 - else imported meanwhile
-from nftsync.provider.client import Access, ClientConfig
+from nftsync.provider.config import ClientConfig
+from nftsync.provider.network import Access, access_to
 from nftsync.provider.routes import Route, merged
 from nftsync.provider.webhooks import read_webhook
 from nftsync.pull.plan import SyncRequest
@@ -112,7 +113,7 @@ class Engine:
             stopped, wake = Event(), Event()
             receiver = committer.Committer(self.database, on_stored=wake.set, on_broken=_raise)
             self.committers[process], self.stops[process] = receiver, stopped
-            config = self._config(self.client.access(at_once=2))
+            config = self._config(access_to(self.client, at_once=2))
             replay.follow(self.database, config, stopped, wake, self.figures.update)
             del self.committers[process]
             receiver.close()
@@ -122,7 +123,7 @@ class Engine:
     def start_replay(self) -> None:
         def run(process: Process) -> None:
             stopped = self.stops[process] = Event()
-            replay.replay_once(self.database, self._config(self.client.access()), stopped)
+            replay.replay_once(self.database, self._config(access_to(self.client)), stopped)
 
         self.machine.start("replay", run)
 

@@ -11,7 +11,7 @@ from playwright.sync_api import BrowserContext, expect
 
 import nftsync
 from nftsync import charts, frames
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
 from nftsync.sandbox.server import SandboxServer

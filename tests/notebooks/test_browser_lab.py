@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import BrowserContext, FrameLocator, expect
 
 from nftsync import frames
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
 from nftsync.sandbox.generator import generate

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from nftsync.provider.client import Client, ClientConfig
+from nftsync.provider.client import Client
+from nftsync.provider.config import ClientConfig
 from nftsync.provider.give_up import GiveUpRule
+from nftsync.provider.network import access_to
 from nftsync.provider.rate_limiter import RateLimiter
 from tests.kit.provider import MakeClient, Provider
 
@@ -34,7 +36,7 @@ def make_client(provider: Provider) -> Iterator[MakeClient]:
         ) -> Client:
             given = {"base_url": provider.url, "timeout": 10.0, "first_wait": 0.01, **of}
             config = ClientConfig(**given)
-            access = config.access()
+            access = access_to(config)
             if limiter is not None:
                 access = access._replace(limiter=limiter)
             return stack.enter_context(Client(config, access, urgent=urgent, rule=rule))

@@ -11,8 +11,10 @@ from contextlib import ExitStack
 import pytest
 
 from nftsync.errors import AccessRefused, ReadError, Stopped
-from nftsync.provider.client import Client, ClientConfig
+from nftsync.provider.client import Client
+from nftsync.provider.config import ClientConfig
 from nftsync.provider.give_up import GiveUpRule
+from nftsync.provider.network import access_to
 from nftsync.provider.rate_limiter import RateLimiter, Slots
 from nftsync.records import Effort
 from tests.kit.provider import Peer, balances, reply, wallet
@@ -183,7 +185,7 @@ def test_clients_of_one_access_share_the_token_and_not_the_give_up_rule(provider
     config = ClientConfig(
         base_url=provider.url, token_command=f"sh -c 'echo x >> {runs}; echo t'", rate_limit=1000
     )
-    access = config.access(at_once=2)
+    access = access_to(config, at_once=2)
     rule = GiveUpRule()
     with Client(config, access, rule=rule) as one, Client(config, access, urgent=True) as other:
         for number in range(20):

@@ -18,8 +18,10 @@ import pytest
 
 import nftsync
 from nftsync.errors import AccessRefused, ReadError, SettingsError, UnusableAnswer
-from nftsync.provider.client import Client, ClientConfig
+from nftsync.provider.client import Client
+from nftsync.provider.config import ClientConfig
 from nftsync.provider.credentials import Auth
+from nftsync.provider.network import access_to
 from nftsync.provider.routes import Paging
 from nftsync.records import Effort
 from tests.kit.provider import MakeClient, Peer, balances, entry, head, raw, reply, token, wallet
@@ -410,5 +412,5 @@ def test_a_token_command_knows_no_setting_of_ours_and_ends_with_all_it_started(
 
 def test_the_keys_of_connections_are_written_nowhere(tmp_path, monkeypatch):
     monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "keys"))
-    access = ClientConfig(base_url="https://api.example.com").access()
+    access = access_to(ClientConfig(base_url="https://api.example.com"))
     assert access.network.tls.keylog_filename is None

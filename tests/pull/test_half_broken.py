@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import nftsync
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
 from nftsync.records import WalletRead

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.provider.routes import Paging
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from nftsync.provider.client import Client, ClientConfig
+from nftsync.provider.client import Client
+from nftsync.provider.config import ClientConfig
+from nftsync.provider.network import access_to
 from nftsync.provider.routes import Paging
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.pool import Pool
@@ -85,7 +87,7 @@ def test_a_read_that_waited_for_the_rate_limit_is_newer_than_one_that_went_befor
     lying.on(path_of(SECOND), reply(OLD))
     lying.on(path_of(FIRST), reply(NEW))
     config = ClientConfig(base_url=lying.url)
-    access = config.access(at_once=1)
+    access = access_to(config, at_once=1)
 
     def wait_for(in_line: int) -> None:
         until = time.monotonic() + PATIENCE

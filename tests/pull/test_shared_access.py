@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nftsync.provider.client import Client, ClientConfig
+from nftsync.provider.client import Client
+from nftsync.provider.config import ClientConfig
+from nftsync.provider.network import access_to
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
 from nftsync.records import Effort
@@ -55,7 +57,7 @@ def test_a_large_sync_with_shared_access_reads_by_threads_that_keep_its_bound(
 
     lying.always(answer)
     config = config_of(lying)
-    access = config.access(at_once=3)
+    access = access_to(config, at_once=3)
     result = sync_wallets(database, config, request(MANY), progress=False, access=access)
     assert (result.status, result.wallets.ok) == ("ok", MANY)
     assert len(mirrored(database)) == MANY
@@ -70,7 +72,7 @@ def test_an_urgent_reader_gets_its_answers_while_a_sync_waits_for_every_slot(
     for number in range(10):
         lying.on(f"/v1/tokens/{token(number)}", reply(b'{"id": "%s"}' % token(number).encode()))
     config = ClientConfig(base_url=lying.url, rate_limit=40.0)
-    access = config.access()
+    access = access_to(config)
     stopped = threading.Event()
     urgent = Client(config, access, urgent=True)
     with ThreadPoolExecutor(1) as thread, urgent:
@@ -101,7 +103,7 @@ def test_a_stop_from_another_thread_ends_a_sync_that_the_provider_keeps_waiting(
     for number in range(5):
         lying.on(f"/v1/wallets/{wallet(number)}/nft-balances", one_token_each)
     config = config_of(lying)
-    access = config.access() if shared else None
+    access = access_to(config) if shared else None
     stopped = threading.Event()
     with ThreadPoolExecutor(1) as thread:
         running = thread.submit(
@@ -130,7 +132,7 @@ def test_a_stop_from_another_thread_ends_a_sync_that_the_provider_keeps_waiting(
 def test_a_stop_leaves_other_readers_of_the_access_alone(lying: Provider, database: Path) -> None:
     lying.always(one_token_each)
     config = config_of(lying)
-    access = config.access(at_once=2)
+    access = access_to(config, at_once=2)
     stopped = threading.Event()
     stopped.set()
     result = sync_wallets(

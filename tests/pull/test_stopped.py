@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from nftsync.errors import CutOff
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.pull.pool import Pool
 from nftsync.pull.process import Process
 from nftsync.pull.reads import Read, Reader, Task, WalletTask
@@ -188,7 +188,7 @@ def test_a_reading_process_ends_when_its_parent_is_killed(
 PARENT = """
 import logging, sys
 from contextlib import closing
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.pull.process import Process
 from nftsync.pull.reads import WalletTask
 from nftsync.records import SequenceNumbers

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nftsync.errors import InputError
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
 from nftsync.provider.routes import Route
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult

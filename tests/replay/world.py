@@ -19,7 +19,8 @@ from typing import Any
 import msgspec
 
 import nftsync
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
+from nftsync.provider.network import access_to
 from nftsync.provider.routes import Route, merged
 from nftsync.provider.webhooks import read_webhook
 from nftsync.pull.plan import SyncRequest
@@ -182,7 +183,7 @@ class Place:
 
         return ReplayConfig(
             client=config,
-            access=config.access(),
+            access=access_to(config),
             routes=merged(routes or {}),
             run_sync=run_sync or sync,
             **{"concurrency": 8, **own},

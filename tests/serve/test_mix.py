@@ -18,7 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 import nftsync
 from nftsync import frames
 from nftsync.errors import InputError
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
+from nftsync.provider.network import access_to
 from nftsync.provider.routes import merged
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
@@ -195,7 +196,7 @@ class TheMirrorEndsInTheTruth(RuleBasedStateMachine):
 
     def _replay_config(self) -> ReplayConfig:
         client = ClientConfig(base_url=self.provider.url)
-        access = client.access(at_once=4)
+        access = access_to(client, at_once=4)
 
         def run_sync(stopped: threading.Event) -> SyncResult:
             return sync_wallets(

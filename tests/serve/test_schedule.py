@@ -14,7 +14,8 @@ import msgspec
 
 import nftsync
 from nftsync.errors import InputError, SettingsError, SyncRunning
-from nftsync.provider.client import ClientConfig
+from nftsync.provider.config import ClientConfig
+from nftsync.provider.network import access_to
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
@@ -279,7 +280,7 @@ def test_a_full_sync_counts_as_one_though_webhooks_had_some_wallets_read_meanwhi
                 *(sync_wallets, database, client, request),
                 concurrency=1,
                 progress=False,
-                access=client.access(),
+                access=access_to(client),
             )
             try:
                 wait_until(provider.requests)  # and the sync waits for the answer
