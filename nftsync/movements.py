@@ -215,7 +215,7 @@ class Flow(NamedTuple):
     amount: int
 
 
-def explained(movements: Sequence[Movement[Moment]]) -> list[Flow]:
+def explain_losses(movements: Sequence[Movement[Moment]]) -> list[Flow]:
     """Find gains of other wallets that can explain losses, and use each amount once.
 
     `pairs` names transfers, so it leaves out whatever has a second explanation. This function says

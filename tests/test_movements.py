@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nftsync.movements import Movement, explained, overlap, pairs
+from nftsync.movements import Movement, explain_losses, overlap, pairs
 from tests.kit.explanations import Flow, explanations
 
 
@@ -174,7 +174,7 @@ def test_gains_explain_losses_of_other_wallets_at_overlapping_times_and_each_onc
     movements: list[Movement[int]],
 ) -> None:
     left = [abs(movement.amount or 0) for movement in movements]
-    for loss, gain, amount in explained(movements):
+    for loss, gain, amount in explain_losses(movements):
         lost, gained = movements[loss], movements[gain]
         assert (lost.amount or 0) < 0 < (gained.amount or 0)
         assert amount > 0
@@ -192,7 +192,7 @@ def test_as_much_is_explained_as_can_be_if_each_wallet_moves_once(
 ) -> None:
     alone = [movement._replace(wallet=place) for place, movement in enumerate(movements)]
     amounts = [movement.amount or 0 for movement in alone]
-    assert sum(flow.amount for flow in explained(alone)) == most_explained(alone, amounts)
+    assert sum(flow.amount for flow in explain_losses(alone)) == most_explained(alone, amounts)
 
 
 @settings(max_examples=400)
@@ -201,7 +201,7 @@ def test_no_loss_and_gain_that_could_be_one_transfer_are_left_over(
     movements: list[Movement[int]],
 ) -> None:
     left = [movement.amount or 0 for movement in movements]
-    for loss, gain, amount in explained(movements):
+    for loss, gain, amount in explain_losses(movements):
         left[loss] += amount
         left[gain] -= amount
     assert most_explained(movements, left) == 0
@@ -214,10 +214,10 @@ def test_what_is_named_is_also_explained() -> None:
         Movement("B", -1, 11, 20),
         Movement("C", 1, 0, 21),
     ]
-    assert {(flow.loss, flow.gain) for flow in explained(movements)} == set(pairs(movements))
+    assert {(flow.loss, flow.gain) for flow in explain_losses(movements)} == set(pairs(movements))
 
 
 def test_a_crowd_is_explained_in_little_time() -> None:
     """Each of 20,000 losses overlaps each of 20,000 gains."""
     crowd = [Movement(wallet, 1 - 2 * (wallet % 2), 0, 9 + wallet) for wallet in range(40_000)]
-    assert sum(flow.amount for flow in explained(crowd)) == 20_000
+    assert sum(flow.amount for flow in explain_losses(crowd)) == 20_000

@@ -122,7 +122,7 @@ def sync(
       nftsync lake sync data/lake --resume          after Ctrl-C or a crash
       nftsync lake sync s3://holdings/lake --scheduler tcp://scheduler:8786
     """
-    from nftsync.lake.sync import sync_with
+    from nftsync.lake.run import sync_with
     from nftsync.times import parse_duration
 
     result = sync_with(
@@ -153,7 +153,7 @@ def runs(url: str, *, as_json: bool) -> None:
     """List the runs of a lake, the newest last; those that are let go can no longer be read."""
     import msgspec
 
-    from nftsync.lake.sync import runs_of
+    from nftsync.lake.run import runs_of
 
     found = runs_of(url)
     rows: list[dict[str, Any]] = [msgspec.to_builtins(run) for run in found]
@@ -326,7 +326,7 @@ def removals() -> None:
 @json_option("Print all removals held for review as JSON.")
 def list_(url: str, *, limit: int, wide: bool, as_json: bool) -> None:
     """List the removals that a lake holds for review: what `nftsync lake removals LAKE` does."""
-    from nftsync.lake.held import find_held
+    from nftsync.lake.status import find_held
 
     found = find_held(url)
     approve = review_command(url, "accept")
@@ -359,8 +359,8 @@ def accept(
     asks the provider for nothing and is pinned like a sync. A sync that is at work must end first.
     On a terminal, the command asks for confirmation.
     """
-    from nftsync.lake.held import find_held
     from nftsync.lake.run import Where, approve_in_lake
+    from nftsync.lake.status import find_held
     from nftsync.times import parse_duration
 
     where = Where(scheduler, workers, silence=parse_duration(takeover_after).total_seconds())

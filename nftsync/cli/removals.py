@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nftsync.settings import Settings
-    from nftsync.store.held_back import Held
     from nftsync.store.mirror import Mirror
+    from nftsync.store.removals import Held
 
 
 #: Wallets whose removals are applied in one transaction.
@@ -63,14 +63,14 @@ def removals(settings: Settings, *, limit: int, wide: bool, as_json: bool) -> No
       nftsync removals accept --dry-run
       nftsync removals accept
     """
-    from nftsync.store import held_back
+    from nftsync.store.removals import held, held_rows, share_held
     from nftsync.store.schema import reading
 
     with reading(settings.database) as connection:
-        rows, held = list(held_back.held_rows(connection)), held_back.held(connection)
-        share = held_back.share_held(connection, held)
+        rows, counts = list(held_rows(connection)), held(connection)
+        share = share_held(connection, counts)
     approve = "nftsync removals accept"
-    print_held(rows, held, share, approve, limit=limit, wide=wide, as_json=as_json)
+    print_held(rows, counts, share, approve, limit=limit, wide=wide, as_json=as_json)
 
 
 def print_held(
@@ -149,24 +149,23 @@ def accept(
     WALLET is an id, or a label that only one wallet has. Without WALLET, all that was removed so
     far no longer counts towards the limit. On a terminal, the command asks for confirmation first.
     """
-    from nftsync.store import held_back
-    from nftsync.store.removals import approve_all
+    from nftsync.store import removals as stored
     from nftsync.store.wallets import ids_in
 
     with open_existing(settings.database) as mirror:
         connection = mirror.connection
         wallets = ids_in(connection, named) if named else None
-        held = held_back.held(connection, wallets)
+        held = stored.held(connection, wallets)
         rows: list[dict[str, Any]] = []
         if as_json or dry_run:
-            rows = list(held_back.held_rows(connection, wallets))
+            rows = list(stored.held_rows(connection, wallets))
         if not dry_run:
             if held.since is not None and not confirmed(held, "the database", yes=yes):
                 return 1
-            _apply(mirror, held_back.numbers_held(connection, wallets))
+            _apply(mirror, stored.numbers_held(connection, wallets))
             if wallets is None:
                 with mirror.transaction() as transaction:
-                    approve_all(transaction.connection)
+                    stored.approve_all(transaction.connection)
     print_accepted(held, rows, dry_run=dry_run, as_json=as_json)
     return 0
 

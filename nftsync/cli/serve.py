@@ -143,7 +143,7 @@ def replay(settings: Settings, *, as_json: bool) -> int:
 
     from nftsync.replay.run import replay_once
     from nftsync.serve.schedule import replay_config
-    from nftsync.store.held_back import HELD_BACK
+    from nftsync.store.removals import HELD_BACK
     from nftsync.terminal import interruptible
     from nftsync.text import counted
 

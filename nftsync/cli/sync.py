@@ -125,7 +125,7 @@ def say_what_failed(
         review: the command that lists removals held for review.
     """
     from nftsync.pull.result import of_one_kind
-    from nftsync.store.held_back import HELD_BACK
+    from nftsync.store.removals import HELD_BACK
 
     if result.error is not None:
         say(f"nftsync: {one_line(result.error)}")

@@ -11,25 +11,80 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import dask
-from distributed import Client, LocalCluster, Worker, WorkerPlugin, get_worker
+import msgspec
+from distributed import Client, Future, LocalCluster, Worker, WorkerPlugin, get_worker, wait
 from distributed.client import ClosedClientError
+from distributed.scheduler import KilledWorker
 
 from nftsync.errors import CutOff, SettingsError, StoreError
-from nftsync.lake.sign_in import completed, names_of_own, shared_part
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.give_up import GiveUpRule
 from nftsync.provider.rate_limiter import RateLimiter
+from nftsync.pull.api import client_config
+from nftsync.settings import load
+from nftsync.settings.keys import KEYS
 from nftsync.threads import start_thread
 
 if TYPE_CHECKING:
     from nftsync.provider.network import Access
+
+#: What the driver sends. All else belongs to a machine: credentials, the proxy and certificates.
+_SHARED = (
+    "base_url",
+    "rate_limit",
+    "timeout",
+    "attempts",
+    "first_wait",
+    "max_bytes",
+    "max_entries",
+    "large_bytes",
+    "ignore_fields",
+    "paging",
+)
+_OWN = tuple(name for name in ClientConfig.__struct_fields__ if name not in _SHARED)
+
+
+def shared_part(config: ClientConfig) -> ClientConfig:
+    """Return the part of a configuration that may be sent: it holds no secret."""
+    return ClientConfig(**{name: getattr(config, name) for name in _SHARED})
+
+
+def names_of_own(config: ClientConfig) -> list[str]:
+    """Return the names of the settings that are set here and not sent."""
+    return [key.name for key in KEYS if key.name in _OWN and getattr(config, key.name)]
+
+
+def completed(shared: ClientConfig, required: Sequence[str]) -> ClientConfig:
+    """Return a configuration completed with the settings of this process.
+
+    Args:
+        shared: the part that the driver sent.
+        required: the names of the settings that are set where the driver runs.
+
+    Raises:
+        SettingsError: one of them is not set here, or a setting cannot be used.
+    """
+    own = client_config(load({"base_url": shared.base_url}))
+    missing = [key for key in KEYS if key.name in required and not getattr(own, key.name)]
+    if missing:
+        names = " and ".join(key.name for key in missing)
+        variables = " and ".join(
+            f"{key.variable} (or {key.variable}_FILE)" if key.secret else str(key.variable)
+            for key in missing
+        )
+        raise SettingsError(
+            f"no {names}, which `lake sync` has but sends to no worker: set {variables} in the"
+            " worker's environment, and restart it"
+        )
+    return msgspec.structs.replace(shared, **{name: getattr(own, name) for name in _OWN})
+
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -383,3 +438,65 @@ def paced(
         with suppress(*_GONE):  # the scheduler has gone, and all with it
             within(_END_SECONDS, end)
         sharing.join(_END_SECONDS)  # it may wait for a scheduler that does not answer
+
+
+#: How often a task is given out again whose workers all died.
+_MOST_KILLED = 3
+_LOOK_EVERY = 0.3
+
+
+def each_bucket(
+    client: Client,
+    task: Callable[[int], _T],
+    buckets: Iterable[int],
+    check: Callable[[], object],
+) -> Iterator[tuple[int, _T]]:
+    """Have a task made for each of some buckets, by whichever worker is free.
+
+    Args:
+        client: of the cluster.
+        task: takes a bucket's number; what it raises is raised here.
+        buckets: which.
+        check: called every 0.3 s; what it raises ends all.
+
+    Yields:
+        A bucket's number and what its task returned, as they come.
+
+    Raises:
+        CutOff: workers die of a task again and again.
+    """
+    tasks = {client.submit(task, bucket, pure=False): bucket for bucket in buckets}
+    killed = 0
+    while tasks:
+        check()
+        for future in _done(tasks):
+            bucket = tasks.pop(future)
+            try:
+                result = _result_of(future, check)
+            except KilledWorker as error:
+                killed += 1
+                if killed > _MOST_KILLED:
+                    raise CutOff(f"workers died of bucket {bucket}: {error}") from error
+                tasks[client.submit(task, bucket, pure=False)] = bucket
+                continue
+            yield bucket, result
+
+
+def _result_of(future: Future[_T], check: Callable[[], object]) -> _T:
+    """Return what a task returned; its worker may take long to send it.
+
+    Dask is asked once: a call that it gives up after a time may cancel the next one.
+    """
+    result: futures.Future[_T] = futures.Future()
+    start_thread("dask", lambda: result.set_result(future.result()), result.set_exception)
+    while not futures.wait([result], _LOOK_EVERY).done:
+        check()
+    return result.result()
+
+
+def _done(tasks: Iterable[Future[_T]]) -> set[Future[_T]]:
+    """Those that are done, after a short wait for any."""
+    try:
+        return set(wait(list(tasks), timeout=_LOOK_EVERY, return_when="FIRST_COMPLETED").done)
+    except TimeoutError:
+        return set()

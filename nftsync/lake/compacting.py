@@ -17,8 +17,8 @@ from nftsync.lake.folder import private_files
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.reasons import explained
-from nftsync.lake.repair import repair_lake
 from nftsync.lake.rows import TABLES
+from nftsync.lake.setup import repair_lake
 from nftsync.lake.storage import Commit, Lake, Overtaken, Versions
 from nftsync.terminal import progress_bar
 from nftsync.times import now, shifted

@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from nftsync.lake.creating import create_tables
 from nftsync.lake.folder import private_files
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.reasons import explained
 from nftsync.lake.rows import TABLES, from_database, to_mirror
+from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import ADDED_IN, Commit, Lake, Overtaken, Versions
 from nftsync.store import database as store
 from nftsync.store.mirror import Mirror

@@ -21,8 +21,7 @@ from distributed import Client
 
 from nftsync.errors import CutOff, InputError, SyncRunning
 from nftsync.lake.applying import ApplyReport, apply_bucket
-from nftsync.lake.approving import read_held
-from nftsync.lake.cluster import pace_of_worker, paced
+from nftsync.lake.cluster import each_bucket, pace_of_worker, paced, shared_part
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.merging import (
@@ -34,15 +33,13 @@ from nftsync.lake.merging import (
 )
 from nftsync.lake.order import EVERYBODY, Order, Report, whole_or_refused
 from nftsync.lake.past import PastOfLake
-from nftsync.lake.reading import ReadReport, read_bucket
+from nftsync.lake.reading import ReadReport, read_bucket, read_held
 from nftsync.lake.reasons import explained
 from nftsync.lake.rows import TABLES, bucket_of
-from nftsync.lake.sign_in import shared_part
 from nftsync.lake.storage import Lake, Overtaken, Versions
-from nftsync.lake.tasks import each_bucket
 from nftsync.provider.config import ClientConfig
 from nftsync.pull.plan import SyncRequest
-from nftsync.pull.removal_decision import Decision, decide
+from nftsync.pull.removal_guard import Decision, decide
 from nftsync.pull.result import (
     BalanceCounts,
     Failure,
@@ -51,7 +48,7 @@ from nftsync.pull.result import (
     TokenCounts,
     WalletCounts,
 )
-from nftsync.store.held_back import HELD_BACK
+from nftsync.store.removals import HELD_BACK
 from nftsync.store.runs import Counts
 from nftsync.store.wallets import WalletLine
 from nftsync.terminal import progress_bar

@@ -13,7 +13,7 @@ from nftsync.errors import StoreError
 from nftsync.lake.reasons import STORE_ERRORS
 from nftsync.lake.storage import Commit, Lake, Versions
 from nftsync.provider.config import ClientConfig
-from nftsync.pull.removal_decision import Decision, RemovalLimits
+from nftsync.pull.removal_guard import Decision, RemovalLimits
 
 #: The steps of a run, in their order: the wallets that it reads; what the provider answered; what
 #: tokens it showed; how tokens differ from what a bucket knows; how their names count.

@@ -15,7 +15,7 @@ import msgspec
 
 from nftsync.exact_sum import is_zero
 from nftsync.lake.storage import Lake, Versions
-from nftsync.pull.removal_decision import Change, FirstRead, Part, Rename
+from nftsync.pull.removal_guard import Change, FirstRead, Part, Rename
 from nftsync.records import CONTENT_COLUMNS, Removals
 from nftsync.store import removals
 from nftsync.times import now, shifted

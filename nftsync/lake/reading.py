@@ -23,6 +23,7 @@ import msgspec
 from nftsync.lake.bucket import BALANCES, mirror_of
 from nftsync.lake.order import REPORT, Order, report_of, whole_or_refused
 from nftsync.lake.past import DAY, Known, last_numbers, of_all_buckets
+from nftsync.lake.rows import BUCKET, bucket_of
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.give_up import GiveUpRule
 from nftsync.pull.plan import SyncRequest, begin
@@ -32,6 +33,7 @@ from nftsync.pull.result import Failure
 from nftsync.pull.run import SyncRun
 from nftsync.records import Applied, Removals, SequenceNumbers
 from nftsync.store.mirror import Mirror, Transaction
+from nftsync.store.removals import numbers_held, reads_of_held
 from nftsync.store.wallets import WalletLine, tracked_numbers
 from nftsync.times import now, shifted
 
@@ -241,3 +243,58 @@ class Recorder:
     def close(self) -> None:
         """Drop what was kept."""
         self._file.close()
+
+
+_pack = msgspec.msgpack.encode
+#: Reads that are applied in one transaction.
+_AT_ONCE = 100
+
+
+def read_held(wallets: list[str] | None, order: Order, bucket: int) -> ReadReport:
+    """Hand over the held removals of a bucket as the reads that show them, unless that is done.
+
+    Args:
+        wallets: of these wallets; None: of all.
+        order: the run.
+        bucket: which.
+
+    Raises:
+        StoreError: the lake cannot be read or written.
+    """
+    lake, commit = order.lake, order.commit("read", bucket)
+    if (done := report_of(lake, commit, ReadReport)) is not None:
+        return done
+    own = None
+    if wallets is not None:
+        own = [wallet for wallet in wallets if bucket_of(wallet, order.buckets) == bucket]
+    where = f"{BUCKET} = {bucket} AND held <> 0"
+    any_held = any(
+        batch.num_rows
+        for batch in lake.batches("removals", order.start["removals"], where, ("wallet_id",))
+    )
+    if own == [] or not any_held:
+        return ReadReport(greatest_ticket=order.greatest_ticket)
+    with mirror_of(
+        lake, order.start, bucket, BALANCES, greatest_ticket=order.greatest_ticket
+    ) as mirror:
+        connection = mirror.connection
+        reads = [
+            read
+            for number in numbers_held(connection, own)
+            for _, read in reads_of_held(connection, mirror.numbers, number)
+        ]
+        (balances,) = connection.execute("SELECT count(*) FROM balance_rows").fetchone()
+        packed = [_pack(read) for read in reads]
+        report = ReadReport(
+            wallets=len(reads),
+            changes=balances + 2 * sum(map(weight, reads)),  # each may come and go
+            states=len(reads),
+            greatest_ticket=mirror.numbers.take(),
+            checksum=sum(map(crc32, packed)),
+        )
+    if not reads:
+        return report
+    rows = [(bucket, number // _AT_ONCE, read) for number, read in enumerate(packed)]
+    if lake.stage([(bucket, REPORT, _pack(report)), *rows], commit):
+        return report
+    return report_of(lake, commit, ReadReport) or report  # another worker was sooner

@@ -13,7 +13,7 @@ from nftsync.errors import InputError
 from nftsync.provider.config import ClientConfig
 from nftsync.pull.list_files import read_collections_file, read_wallets_file
 from nftsync.pull.plan import SyncRequest
-from nftsync.pull.removal_decision import RemovalLimits
+from nftsync.pull.removal_guard import RemovalLimits
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.store.wallets import WalletLine, ids_from

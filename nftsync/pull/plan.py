@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from nftsync.errors import InputError
 from nftsync.pull.reads import TokenTask, WalletTask
-from nftsync.pull.removal_decision import RemovalLimits
+from nftsync.pull.removal_guard import RemovalLimits
 from nftsync.store import runs
 from nftsync.store.contracts import names_that_differ, store_file_names
 from nftsync.store.database import over_keys

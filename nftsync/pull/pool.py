@@ -1,9 +1,12 @@
-"""Threads that read: each takes what is due, and a read that waits for its repeat needs none."""
+"""Threads that read: each takes a due repeat or the next task; a wait for a repeat needs none."""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Generator, Sequence
+from heapq import heappop, heappush
+from itertools import count
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from nftsync.errors import Stopped
@@ -11,7 +14,6 @@ from nftsync.provider.client import Client
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.give_up import GiveUpRule
 from nftsync.pull.reads import AnyRead, AnyTask, Reader, read, subject_of
-from nftsync.pull.turns import Turns
 from nftsync.records import SequenceNumbers
 from nftsync.threads import start_thread
 
@@ -56,7 +58,11 @@ class Pool(Reader[_Task, _Read]):
         super().__init__()
         self._rule = rule
         self._client = Client(config, access, urgent=urgent, rule=rule)
-        self._turns: Turns[_Task, _Reading] = Turns(lambda task: read(self._client, numbers, task))
+        self._numbers = numbers
+        self._tasks: deque[_Task] = deque()
+        # With a number: what is due at the same time goes in the order in which it was postponed.
+        self._postponed: list[tuple[float, int, _Reading]] = []
+        self._places = count()
         for number in range(threads):
             start_thread(f"fetch-{number}", self._work, self.end)
 
@@ -69,13 +75,14 @@ class Pool(Reader[_Task, _Read]):
         """Queue tasks, each of an object that is not being read."""
         super().submit(tasks)
         with self._lock:
-            self._turns.add(tasks)
+            self._tasks.extend(tasks)
             self._may_read.notify(len(tasks))
 
     def withdraw(self) -> list[_Task]:
         """Take back the tasks that no thread has begun."""
         with self._lock:
-            tasks = self._turns.withdraw()
+            tasks = list(self._tasks)
+            self._tasks.clear()
             for task in tasks:
                 del self._unread[subject_of(task)]
             return tasks
@@ -88,7 +95,8 @@ class Pool(Reader[_Task, _Read]):
         self._client.stop()
         self.end()
         with self._lock:
-            waiting = self._turns.withdraw_postponed()
+            waiting = [reading for _, _, reading in self._postponed]
+            self._postponed.clear()
             self._unread.clear()
         for reading in waiting:
             try:
@@ -113,22 +121,26 @@ class Pool(Reader[_Task, _Read]):
                 self.end()
             else:
                 with self._lock:
-                    self._turns.postpone(reading, time.monotonic() + wait)
+                    due = time.monotonic() + wait
+                    heappush(self._postponed, (due, next(self._places), reading))
             self._client.let_go()
 
     def _take_turn(self) -> _Reading | None:
-        """Wait for something to read; None: nothing more will be."""
+        """Wait for a read to begin or repeat, a due repeat first; None: nothing more will be."""
         with self._lock:
             while not self._ended:
                 wait = None
                 if not self._is_full():
                     now = time.monotonic()
-                    reading = self._turns.take(now)
-                    due = self._turns.next_due
+                    reading = None
+                    if self._postponed and self._postponed[0][0] <= now:
+                        reading = heappop(self._postponed)[2]
+                    elif self._tasks:
+                        reading = read(self._client, self._numbers, self._tasks.popleft())
                     if reading is not None:
-                        if due is not None:  # so that, while this is read, another sees to the next
+                        if self._postponed:  # while this is read, another sees to the next
                             self._may_read.notify()
                         return reading
-                    wait = None if due is None else due - now
+                    wait = self._postponed[0][0] - now if self._postponed else None
                 self._may_read.wait(wait)
             return None

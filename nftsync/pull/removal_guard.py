@@ -10,27 +10,363 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from tempfile import SpooledTemporaryFile, gettempdir
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
+from nftsync.exact_sum import exact, is_zero
+from nftsync.movements import Movement, explain_losses
 from nftsync.pull.reads import Read, Subject, subject_of, weight
-from nftsync.pull.removal_decision import (
-    Change,
-    Decision,
-    FirstRead,
-    Part,
-    RemovalLimits,
-    Rename,
-    decide,
-)
 from nftsync.records import Applied, Effort, OnRemovals, Removals
 from nftsync.store import removals
 from nftsync.store.database import explained
 from nftsync.store.mirror import Transaction
 from nftsync.times import now
+
+#: Removals from this many wallets count, however little each of them held.
+_MANY_WALLETS = 20
+#: If this many tokens of a contract with different names get one name, it counts as no name.
+_MANY_TOKENS = 20
+
+
+@dataclass(frozen=True)
+class RemovalLimits:
+    """How much may be removed within 24 hours before removals are held for review.
+
+    Attributes:
+        share: the share of the holdings of a group or of the whole database; 1: all of it.
+        rows: this many balances, of fewer than 20 wallets, may always be removed.
+    """
+
+    share: float = 0.5
+    rows: int = 100
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """The removals that are held for review.
+
+    Attributes:
+        all_balances: removed balances of all wallets.
+        groups: removed balances of the wallets in these groups.
+        metadata: removed metadata.
+    """
+
+    all_balances: bool = False
+    groups: frozenset[str] = frozenset()
+    metadata: bool = False
+
+    def holds(self, removals: Removals) -> bool:
+        """Tell whether the removals of a read are held."""
+        balances = self.all_balances or removals.group in self.groups
+        metadata = removals.emptied or removals.renamed
+        return bool((removals.balances and balances) or (metadata and self.metadata))
+
+
+class Change(NamedTuple):
+    """A stored change of a balance."""
+
+    wallet: int
+    group: str | None
+    token: int
+    before: str | None
+    after: str | None
+    at: str
+
+
+class FirstRead(NamedTuple):
+    """A balance that a wallet's first read showed; `at` is when the run of that read started."""
+
+    wallet: int
+    token: int
+    amount: str
+    at: str
+
+
+class Part(NamedTuple):
+    """The wallets of a group that were first read within 24 hours, or the others."""
+
+    group: str | None
+    is_new: bool
+
+
+class Rename(NamedTuple):
+    """A token that had another name 24 hours ago."""
+
+    token: int
+    contract: str | None
+    before: str
+    after: str
+
+
+class History(Protocol):
+    """Changes stored within 24 hours, and current holdings; numbers as in `Removals`."""
+
+    def count_losses(self) -> tuple[int, int]:
+        """Count the changes that lowered an amount, and their wallets; too many do no harm."""
+
+    def changes(self) -> list[Change]:
+        """Return the changes, oldest first, without first reads."""
+
+    def first_reads(self, tokens: Collection[int]) -> Iterable[FirstRead]:
+        """Return what first reads of wallets showed of tokens.
+
+        A database's very first run is left out: it found all wallets at the same time.
+        """
+
+    def last_read(self, wallet: int, at: str | None) -> str | None:
+        """Return the start of the last read before a change; None: unknown, or not read before.
+
+        Args:
+            wallet: the wallet.
+            at: when the change was stored; None: it is not stored yet.
+        """
+
+    def new_wallets(self) -> Collection[int]:
+        """Return the wallets that were first read, with at least one balance."""
+
+    def held(self, more: Counter[Part]) -> Counter[Part]:
+        """Count the balances that each part held: the current ones, plus `more`."""
+
+    def emptied(self) -> set[int]:
+        """Return the tokens whose metadata was emptied."""
+
+    def renames(self, waiting: Mapping[int, tuple[str | None, str, str]]) -> Iterable[Rename]:
+        """Return the tokens with a new name, stored or in a waiting read."""
+
+    def tokens(self) -> int:
+        """Count the tokens."""
+
+    def now(self) -> str:
+        """Return the current time."""
+
+
+def decide(limits: RemovalLimits, history: History, waiting: Collection[Removals]) -> Decision:
+    """Decide on the removals of reads, in view of the last 24 hours.
+
+    Args:
+        limits: how much may be removed.
+        history: the last 24 hours.
+        waiting: the removals of each read.
+    """
+    if limits.share >= 1 or not waiting:
+        return Decision()
+    decision = Decision()
+    rows, wallets = history.count_losses()
+    rows += sum(len(read.balances) for read in waiting)
+    wallets += sum(bool(read.balances) for read in waiting)
+    if any(read.balances for read in waiting) and _are_many(limits, rows, wallets):
+        decision = _decide_on_balances(limits, history, waiting)
+    emptied = {token for read in waiting for token in read.emptied}
+    renamed = {token: names for read in waiting for token, names in read.renamed.items()}
+    if not (emptied or renamed):
+        return decision
+    emptied |= history.emptied() | _common_names(history.renames(renamed))
+    most = max(limits.rows, limits.share * history.tokens())
+    return msgspec.structs.replace(decision, metadata=len(emptied) > most)
+
+
+def _common_names(renames: Iterable[Rename]) -> set[int]:
+    """Find the tokens whose name is one text now, in place of different names of a contract."""
+    names: dict[tuple[str | None, str], dict[int, str]] = {}
+    for rename in renames:
+        names.setdefault((rename.contract, rename.after), {})[rename.token] = rename.before
+    return {
+        token
+        for before in names.values()
+        if len(before) >= _MANY_TOKENS and 2 * len(set(before.values())) > len(before)
+        for token in before
+    }
+
+
+def _are_many(limits: RemovalLimits, rows: int, wallets: int) -> bool:
+    return rows > limits.rows or wallets >= _MANY_WALLETS
+
+
+# Balances --------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Balance:
+    """A balance that changed within 24 hours.
+
+    Attributes:
+        group: the wallet's group.
+        before: the amount 24 hours ago.
+        after: the amount that reads show now.
+        stored: the amount in the database.
+        moved: what transfers added, or took away, by kind of amount.
+    """
+
+    group: str | None
+    before: str | None
+    after: str | None
+    stored: str | None
+    moved: list[int] = field(default_factory=lambda: [0, 0])
+
+    @property
+    def expected(self) -> tuple[int, int]:
+        """Return the amount of 24 hours ago plus the transfers since."""
+        number, listing = _parts(self.before)
+        return number + self.moved[0], listing + self.moved[1]
+
+    @property
+    def is_removed(self) -> bool:
+        """Tell whether less than half of the expected amount is left."""
+        number, listing = self.expected
+        left, still_listed = _parts(self.after)
+        return 2 * left < number or (listing > 0 and not (left or still_listed))
+
+
+def _parts(amount: str | None) -> tuple[int, int]:
+    """Split an amount into a number, and 1 if its text is not a number."""
+    number = exact(amount)
+    return (number or 0, int(amount is not None and number is None))
+
+
+def _is_held(amount: str | None) -> bool:
+    return amount is not None and not is_zero(amount)
+
+
+def _decide_on_balances(
+    limits: RemovalLimits, history: History, waiting: Collection[Removals]
+) -> Decision:
+    changes = history.changes()
+    changed = _changed(changes, waiting)
+    _move(history, changes, waiting, changed)
+    new = history.new_wallets()
+    losses: dict[Part, Counter[Hashable]] = {}
+    more: Counter[Part] = Counter()
+    moved: Counter[Part] = Counter()
+    for (wallet, _), balance in changed.items():
+        part = Part(balance.group, is_new=wallet in new)
+        more[part] += _is_held(balance.before) - _is_held(balance.stored)
+        moved[part] += any(x > 0 for x in balance.expected) - _is_held(balance.before)
+        if balance.is_removed:
+            losses.setdefault(part, Counter())[wallet] += 1
+    for read in waiting:
+        only_now = sum((read.wallet_no, token) not in changed for token in read.balances)
+        if only_now:
+            part = Part(read.group, is_new=read.wallet_no in new)
+            losses.setdefault(part, Counter())[read.wallet_no] += only_now
+    held = history.held(more)
+    held.update(moved)
+
+    parts = held.keys() | losses.keys()
+    groups = {part.group for part in losses if part.group is not None}
+    return Decision(
+        all_balances=_is_too_much(limits, losses, held, parts),
+        groups=frozenset(
+            group
+            for group in groups
+            if _is_too_much(limits, losses, held, [part for part in parts if part.group == group])
+        ),
+    )
+
+
+def _is_too_much(
+    limits: RemovalLimits,
+    losses: Mapping[Part, Counter[Hashable]],
+    held: Counter[Part],
+    parts: Collection[Part],
+) -> bool:
+    """Tell whether parts lost too much, all of them or those without new wallets."""
+    for some in (parts, [part for part in parts if not part.is_new]):
+        lost = [losses[part] for part in some if part in losses]
+        rows = sum(wallets.total() for wallets in lost)
+        if rows > limits.share * sum(held[part] for part in some) and _are_many(
+            limits, rows, sum(map(len, lost))
+        ):
+            return True
+    return False
+
+
+def _changed(
+    changes: Iterable[Change], waiting: Collection[Removals]
+) -> dict[tuple[Hashable, int], _Balance]:
+    """Find the balances that changed within 24 hours, by wallet and token."""
+    changed: dict[tuple[Hashable, int], _Balance] = {}
+    for change in changes:
+        key = change.wallet, change.token
+        balance = changed.get(key)
+        if balance is None:
+            changed[key] = _Balance(change.group, change.before, change.after, change.after)
+        else:
+            balance.after = balance.stored = change.after
+    for read in waiting:
+        for token in read.balances:
+            balance = changed.get((read.wallet_no, token))
+            if balance is not None:
+                balance.after = read.after.get(token)
+        for token, (before, after) in read.gained.items():
+            key = read.wallet_no, token
+            balance = changed.setdefault(key, _Balance(read.group, before, after, before))
+            balance.after = after
+    return changed
+
+
+def _move(
+    history: History,
+    changes: Collection[Change],
+    waiting: Collection[Removals],
+    changed: dict[tuple[Hashable, int], _Balance],
+) -> None:
+    """Note the transfers that explain losses; a balance that only waits is added for that."""
+    lost = {token for (_, token), balance in changed.items() if balance.is_removed}
+    lost.update(token for read in waiting for token in read.balances)
+    first_reads = list(history.first_reads(lost))
+    gained = {first.token for first in first_reads}
+    gained |= {token for read in waiting for token in read.gained}
+    gained |= {change.token for change in changes if _grew(change)}
+    gained &= lost
+    movements: dict[tuple[int, int], list[Movement[str]]] = {}
+    for change in _all_changes(changes, waiting, gained):
+        began = history.last_read(change.wallet, change.at or None)
+        parts = zip(_parts(change.before), _parts(change.after), strict=True)
+        for kind, (old, new) in enumerate(parts):
+            if old != new:
+                movement = Movement(change.wallet, new - old, began, change.at or history.now())
+                movements.setdefault((change.token, kind), []).append(movement)
+        key = change.wallet, change.token
+        if key not in changed:
+            changed[key] = _Balance(change.group, change.before, change.after, change.before)
+    shown: dict[tuple[int, int], list[Movement[str]]] = {}
+    for first in first_reads:
+        for kind, amount in enumerate(_parts(first.amount)):
+            if amount:
+                movement = Movement(first.wallet, amount, None, first.at)
+                shown.setdefault((first.token, kind), []).append(movement)
+    for (token, kind), some in movements.items():
+        gains = shown.get((token, kind), [])
+        for flow in explain_losses([*some, *gains]):
+            loss = some[flow.loss]
+            changed[loss.wallet, token].moved[kind] -= flow.amount
+            if flow.gain < len(some):  # its first read is what the wallet is compared with
+                gain = some[flow.gain]
+                changed[gain.wallet, token].moved[kind] += flow.amount
+
+
+def _all_changes(
+    changes: Iterable[Change], waiting: Iterable[Removals], tokens: Collection[int]
+) -> Iterator[Change]:
+    """Find the changes of tokens; changes in waiting reads have no time yet."""
+    yield from (change for change in changes if change.token in tokens)
+    for read in waiting:
+        lost = zip(read.balances, read.before, strict=True)
+        for token, before in lost:
+            if token in tokens:
+                yield Change(read.wallet_no, read.group, token, before, read.after.get(token), "")
+        for token, (old, new) in read.gained.items():
+            if token in tokens:
+                yield Change(read.wallet_no, read.group, token, old, new, "")
+
+
+def _grew(change: Change) -> bool:
+    before, after = _parts(change.before), _parts(change.after)
+    return after[0] > before[0] or after[1] > before[1]
+
 
 #: Waiting reads take this much memory at most, in bytes, and a file without a name beyond that.
 _IN_MEMORY = 16 * 1024 * 1024

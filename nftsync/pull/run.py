@@ -25,8 +25,8 @@ from nftsync.pull.result import Failure, SyncResult
 from nftsync.records import Applied, WalletRead
 from nftsync.store import removals, runs
 from nftsync.store.database import explained, sync_lock
-from nftsync.store.held_back import HELD_BACK
 from nftsync.store.mirror import BatchSize, Mirror, Transaction
+from nftsync.store.removals import HELD_BACK
 from nftsync.terminal import interruptible, progress_bar
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from nftsync.store.database import (
     is_syncing,
     refuse_what_is_no_file,
 )
-from nftsync.store.held_back import Held, held
 from nftsync.store.present import ahead_of
+from nftsync.store.removals import Held, held
 from nftsync.store.schema import check_schema, is_earlier, reading
 from nftsync.times import now
 from nftsync.version import __version__

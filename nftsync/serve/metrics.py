@@ -16,7 +16,7 @@ from nftsync.errors import NftsyncError
 from nftsync.store import WALLET_STATUSES
 from nftsync.store.checkpoints import log_bytes
 from nftsync.store.database import connect_reader
-from nftsync.store.held_back import held
+from nftsync.store.removals import held
 from nftsync.store.schema import made_at
 
 _ENDED_AS = ("ok", "partial", "failed", "interrupted")

@@ -17,8 +17,7 @@ import msgspec
 from nftsync.exact_sum import exact, is_zero
 from nftsync.records import Applied, Entry, OnRemovals, Result, TokenRead, WalletRead
 from nftsync.store.database import over_keys, write_rows
-from nftsync.store.held_back import HELD_BACK
-from nftsync.store.removals import Gone, HeldRemovals, fell, first_change, summed
+from nftsync.store.removals import HELD_BACK, Gone, HeldRemovals, fell, first_change, summed
 from nftsync.store.tokens import Token, TokenBatch
 
 _EXTEND_STATE = (

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from nftsync.lake.creating import create_tables
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.rows import BUCKET, TABLES, bucket_of, from_mirror, to_mirror
+from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import Commit, Lake
 from nftsync.store.mirror import Mirror
 

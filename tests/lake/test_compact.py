@@ -22,11 +22,11 @@ import pytest
 from nftsync import lake as lakes
 from nftsync.errors import InputError, StoreError, SyncRunning
 from nftsync.lake.compacting import compact_lake
-from nftsync.lake.creating import create_tables
 from nftsync.lake.frames import pinned
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.rows import TABLES, schema_of
+from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import Commit, Lake
 from nftsync.times import now
 from tests.kit.database import Builder, at, wallet_id

@@ -15,11 +15,11 @@ import pytest
 
 import nftsync.lake.driver
 from nftsync.errors import SyncRunning
-from nftsync.lake.creating import create_tables
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.order import Order
 from nftsync.lake.reading import read_bucket, reads_of
 from nftsync.lake.rows import TABLES, bucket_of, schema_of
+from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import Commit, Lake
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.give_up import GiveUpRule

@@ -23,9 +23,9 @@ import pytest
 from nftsync import lake as frames
 from nftsync.errors import StoreError
 from nftsync.lake.cluster import connected
-from nftsync.lake.creating import create_tables
 from nftsync.lake.reasons import reason_of
 from nftsync.lake.rows import schema_of
+from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import Commit, Lake, Overtaken
 from tests.kit.lake_cluster import Cluster, cluster_of, driver, environment, wait_until
 from tests.kit.provider import Provider, balances, entry, reply, token, wallet

@@ -19,9 +19,9 @@ import httpx
 import pytest
 from distributed import Client
 
+from nftsync.lake.cluster import each_bucket
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.storage import Lake
-from nftsync.lake.tasks import each_bucket
 from tests.kit.lake_cluster import cluster_of, dask, driver, staged, wait_until
 from tests.kit.provider import Provider, balances, entry, reply, token, wallet
 from tests.kit.serve_process import free_port

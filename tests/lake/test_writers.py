@@ -10,7 +10,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from nftsync.lake.creating import create_tables
+from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import Commit, Lake
 from tests.kit.lake_cluster import environment
 

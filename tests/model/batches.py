@@ -21,9 +21,9 @@ from typing import Any
 
 from nftsync.provider.webhooks import Unusable
 from nftsync.records import Applied, Entry, OnRemovals, TokenRead, WalletRead
-from nftsync.store.held_back import held_rows, numbers_held
 from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
+from nftsync.store.removals import held_rows, numbers_held
 from nftsync.store.rules import check_rules
 from nftsync.times import shifted
 from tests.model import seeds

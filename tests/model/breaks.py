@@ -29,7 +29,7 @@ _COMMITTER = "nftsync/receiver/committer.py"
 _RUN = "nftsync/pull/run.py"
 _READS = "nftsync/pull/reads.py"
 _RECORDS = "nftsync/records.py"
-_DECISION = "nftsync/pull/removal_decision.py"
+_DECISION = "nftsync/pull/removal_guard.py"
 _MOVEMENTS = "nftsync/movements.py"
 _TRANSPORT = "nftsync/provider/transport.py"
 

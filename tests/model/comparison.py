@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nftsync.records import CONTENT_COLUMNS, Entry
-from nftsync.store.held_back import held_rows
 from nftsync.store.mirror import Mirror
+from nftsync.store.removals import held_rows
 from tests.model.plain_mirror import PlainMirror, fields_of
 
 

@@ -32,15 +32,15 @@ from nftsync.provider.network import Access, access_to
 from nftsync.provider.routes import Route, merged
 from nftsync.provider.webhooks import read_webhook
 from nftsync.pull.plan import SyncRequest
-from nftsync.pull.removal_decision import RemovalLimits
+from nftsync.pull.removal_guard import RemovalLimits
 from nftsync.pull.run import sync_wallets
 from nftsync.receiver import committer
 from nftsync.replay import run as replay
 from nftsync.replay import work
 from nftsync.replay.config import ReplayConfig, Timing
-from nftsync.store.held_back import numbers_held
 from nftsync.store.inbox import Delivery
 from nftsync.store.mirror import Mirror
+from nftsync.store.removals import numbers_held
 from nftsync.store.wallets import WalletLine
 from tests.model import seeds
 from tests.model.provider_world import OURS, WALLETS, Sent, Transport, World

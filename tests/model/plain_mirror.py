@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from nftsync.records import CONTENT_COLUMNS, Content, Entry, TokenRead, WalletRead
-from nftsync.store.held_back import HELD_BACK
+from nftsync.store.removals import HELD_BACK
 from nftsync.times import shifted
 
 #: A token's content by field; of `extra` each key by itself.
