@@ -70,7 +70,10 @@ def _relative(page: Path) -> list[str]:
     return [target for target in LINK.findall(prose(page)) if "://" not in target]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+LINKED = [*PAGES, DOCS / "use" / "notebooks" / "README.md", ROOT / "CHANGELOG.md"]
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_each_relative_link_leads_somewhere(page: Path):
     for target in _relative(page):
         name, _, anchor = unquote(target).partition("#")
