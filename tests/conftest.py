@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -20,6 +20,7 @@ from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from tests.kit.database import Builder, small
 from tests.kit.mirrored_site import Site
+from tests.kit.provider import Provider
 from tests.kit.worlds import Outcome, alone
 
 # How long an example takes says nothing about whether it is right.
@@ -52,6 +53,19 @@ def own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in os.environ:
         if name.startswith(("NFTSYNC_", "SSL_CERT_")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def lying() -> Iterator[Provider]:
+    """A provider that answers as it is told to."""
+    with Provider() as running:
+        yield running
+
+
+@pytest.fixture
+def provider(lying: Provider) -> Any:
+    """The same; folders whose tests need a world of their own put a sandbox in its place."""
+    return lying
 
 
 @pytest.fixture

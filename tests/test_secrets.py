@@ -71,7 +71,7 @@ def assert_all_private_and_silent(folder: Path) -> int:
 
 
 @pytest.fixture
-def canaries(own_settings: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+def canaries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """A folder of one's own, with all secrets set, and a umask that hides nothing."""
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)

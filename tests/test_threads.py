@@ -10,7 +10,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -38,18 +37,12 @@ from nftsync.threads import Failures, start_thread
 from nftsync.wsgi import HttpServer, Listener
 from tests.kit.provider import Provider, silence, wallet
 from tests.kit.serve_process import SECRET, free_port, post, webhook
+from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE
 
 
 class Unforeseen(Exception):
     """What nobody expects."""
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
 
 
 def failing(*_: object, **__: object) -> Any:

@@ -45,7 +45,6 @@ def assert_complete(name: str, rows: Rows) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES[1:])
-@pytest.mark.usefixtures("own_settings")
 def test_a_benchmark_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     benchmark = importlib.import_module(f"benchmarks.{name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -36,12 +36,6 @@ def lines_of(done: Outcome) -> dict[str, str]:
     """The verdict of each thing that was looked at."""
     found = re.findall(r"^(ok|warning|FAILED|skipped) +([^:]+): (.*)$", done.out, re.MULTILINE)
     return {what: f"{verdict}: {message}" for verdict, what, message in found}
-
-
-@pytest.fixture
-def provider() -> Iterator[Provider]:
-    with Provider() as running:
-        yield running
 
 
 def test_all_is_well_and_nothing_is_stored(

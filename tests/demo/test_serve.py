@@ -105,7 +105,7 @@ def test_it_leaves_alone_what_no_demo_has_made(
     if kind == "folder":
         path.mkdir()
     elif kind == "sync":
-        request.getfixturevalue("synced").rename(path)
+        request.getfixturevalue("site").database.rename(path)
     elif kind == "database":
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("CREATE TABLE theirs (a)")

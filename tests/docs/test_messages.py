@@ -35,7 +35,7 @@ Run = Callable[..., list[str]]
 
 
 @pytest.fixture
-def run(own_settings: None, command: Callable[..., Outcome]) -> Run:
+def run(command: Callable[..., Outcome]) -> Run:
     """Run nftsync in an empty folder, and return what it says on stderr when it fails."""
 
     def call(*arguments: str) -> list[str]:

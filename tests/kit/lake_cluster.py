@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.rows import TABLES
 from nftsync.lake.storage import Lake
-from tests.kit.worlds import PATIENCE
+from tests.kit.waiting import wait_until
 
 _DASK = [sys.executable, "-m", "dask"]
 Rows = list[dict[str, Any]]
@@ -102,14 +101,6 @@ def cluster_of(
         yield cluster
     finally:
         cluster.close()
-
-
-def wait_until(true: Callable[[], object]) -> None:
-    """Wait for what is sure to come, however busy the machine is."""
-    until = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < until
-        time.sleep(0.1)
 
 
 def driver(

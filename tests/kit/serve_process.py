@@ -10,9 +10,8 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import httpx
 from nftsync.provider.webhooks import HEADER, sign
 from nftsync.sandbox.server import SandboxServer
 from nftsync.store.schema import open_store
+from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE
 
 SECRET = "a-secret-that-never-shows"
@@ -43,16 +43,6 @@ def environment(**variables: str | None) -> dict[str, str]:
 
 def command(name: str, *arguments: object) -> list[str]:
     return [sys.executable, "-m", "nftsync", name, *map(str, arguments)]
-
-
-def wait_until(condition: Callable[[], object], what: object = "it") -> None:
-    """Wait for what is sure to come."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"never came: {str(what() if callable(what) else what)[:2_000]}")
 
 
 def query(database: Path, statement: str, *parameters: object) -> list[tuple[Any, ...]]:

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self
 
 from nftsync.sandbox.server import SandboxServer
+from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE
 
 SECRET = "s3cret-ключ-🔑"
@@ -105,15 +106,6 @@ def enable(server: SandboxServer, receiver: Receiver, **fields: object) -> None:
     """Let nft webhooks go to a receiver."""
     config = {"url": receiver.url, "enabled": True, "sharedSecret": SECRET, "webhookTypes": ["nft"]}
     server.sandbox.configure(json.dumps(config | fields).encode())
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    """Wait for what is sure to come."""
-    for _ in range(3000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it never came")
 
 
 def finished(server: SandboxServer) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,9 @@ from deltalake import DeltaTable, write_deltalake
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.ledger_table import LedgerTable
 from nftsync.lake.storage import Lake
-from tests.kit.lake_cluster import (
-    Cluster,
-    check_lake,
-    driver,
-    environment,
-    held,
-    rows,
-    versions,
-    wait_until,
-)
+from tests.kit.lake_cluster import Cluster, check_lake, driver, environment, held, rows, versions
 from tests.kit.provider import Provider, balances, entry, reply, token, wallet
+from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE, Outcome
 from tests.lake.test_sync import same_as_sqlite
 
@@ -37,11 +29,6 @@ WALLETS = [wallet(number) for number in range(60)]
 EACH = 5
 LABELS = {WALLETS[0]: "Treasury", WALLETS[1]: "Cold"}
 Command = Callable[..., Outcome]
-
-
-@pytest.fixture(autouse=True)
-def _alone(own_settings: None) -> None:
-    """No settings of this machine."""
 
 
 def lists(provider: Provider, number: int, **fields: Any) -> None:
@@ -111,11 +98,10 @@ def both(tmp_path: Path, provider: Provider, cluster: Cluster, command: Command)
 
 
 @pytest.fixture
-def provider() -> Iterator[Provider]:
-    with Provider() as running:
-        for number in range(len(WALLETS)):
-            lists(running, number)
-        yield running
+def provider(provider: Provider) -> Provider:
+    for number in range(len(WALLETS)):
+        lists(provider, number)
+    return provider
 
 
 def test_a_sync_that_holds_removals_names_the_command_that_lists_them(both: Both) -> None:

@@ -276,7 +276,7 @@ def test_wherever_it_is_killed_the_last_run_is_whole_and_the_next_one_ends(
 
 
 def test_what_was_compacted_is_synced_as_any(
-    own_settings: None, url: str, command: Callable[..., Any], cluster: Cluster
+    url: str, command: Callable[..., Any], cluster: Cluster
 ) -> None:
     compact_lake(url, MONTH, silence=0.2)
     before = lakes.changes(url).compute()

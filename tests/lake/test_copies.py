@@ -36,7 +36,7 @@ def rows(database: Path, name: str) -> list[tuple[object, ...]]:
 
 
 @pytest.fixture
-def past(tmp_path: Path, own_settings: None, command: Callable[..., object]) -> tuple[Path, str]:
+def past(tmp_path: Path, command: Callable[..., object]) -> tuple[Path, str]:
     """A database with history: what came, changed, left, failed, and is held back."""
     database = tmp_path / "past.db"
     with Provider() as provider:
@@ -182,7 +182,6 @@ def test_an_import_keeps_others_away(
 
 def test_a_token_emptied_by_its_id_comes_along_and_a_sync_goes_on(
     tmp_path: Path,
-    own_settings: None,
     command: Callable[..., Outcome],
     cluster: Cluster,
     monkeypatch: pytest.MonkeyPatch,
@@ -246,7 +245,7 @@ def test_in_a_lake_s_database_nothing_is_under_way(
 
 
 def test_a_database_of_an_earlier_version_becomes_a_lake_and_stays_as_it_is(
-    tmp_path: Path, own_settings: None, command: Callable[..., Outcome]
+    tmp_path: Path, command: Callable[..., Outcome]
 ) -> None:
     database, lake = unpacked("0.4.0", tmp_path / "earlier" / "earlier.db"), tmp_path / "lake"
     before = database.read_bytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,22 +23,11 @@ Sync = Callable[..., Outcome]
 Damage = Callable[[Path], object]
 
 
-@pytest.fixture(autouse=True)
-def _alone(own_settings: None) -> None:
-    """No settings of this machine."""
-
-
 @pytest.fixture
-def provider() -> Iterator[Provider]:
-    with Provider() as running:
-        for number, each in enumerate(WALLETS):
-            running.holds(each, entry(token(number), "1"))
-        yield running
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
+def provider(provider: Provider) -> Provider:
+    for number, each in enumerate(WALLETS):
+        provider.holds(each, entry(token(number), "1"))
+    return provider
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,9 @@ from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import Commit, Lake
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.give_up import GiveUpRule
-from tests.kit.lake_cluster import (
-    Cluster,
-    check_lake,
-    cluster_of,
-    driver,
-    held,
-    staged,
-    versions,
-    wait_until,
-)
+from tests.kit.lake_cluster import Cluster, check_lake, cluster_of, driver, held, staged, versions
 from tests.kit.provider import Provider, balances, entry, reply, token, wallet
+from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE, Outcome
 
 BUCKETS = 4
@@ -44,22 +36,11 @@ SLOW_PATH = f"/v1/wallets/{SLOW}/nft-balances"
 Start = Callable[..., Any]
 
 
-@pytest.fixture(autouse=True)
-def _alone(own_settings: None) -> None:
-    """No settings of this machine."""
-
-
 @pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
-@pytest.fixture
-def provider() -> Iterator[Provider]:
-    with Provider() as running:
-        for number, each in enumerate(WALLETS):
-            running.holds(each, entry(token(number), str(number)))
-        yield running
+def provider(provider: Provider) -> Provider:
+    for number, each in enumerate(WALLETS):
+        provider.holds(each, entry(token(number), str(number)))
+    return provider
 
 
 @pytest.fixture

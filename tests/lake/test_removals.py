@@ -25,11 +25,6 @@ def editions(provider: Provider, amount: str = "5", wallets: range = range(60)) 
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
-@pytest.fixture
 def lying() -> Iterator[Provider]:
     with Provider() as provider:
         yield provider

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,9 @@ import pytest
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.rows import bucket_of
 from nftsync.lake.storage import Lake
-from tests.kit.lake_cluster import Cluster, check_lake, driver, held, staged, wait_until
+from tests.kit.lake_cluster import Cluster, check_lake, driver, held, staged
 from tests.kit.provider import Provider, balances, entry, reply, token, wallet
+from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE, Outcome
 
 BUCKETS = 4
@@ -24,16 +25,6 @@ SLOW = f"/v1/wallets/{LATE[-1]}/nft-balances"
 Sync = Callable[..., Outcome]
 
 
-@pytest.fixture(autouse=True)
-def _alone(own_settings: None) -> None:
-    """No settings of this machine."""
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
 def show(provider: Provider, amount: str) -> None:
     """Let each wallet hold one token."""
     for number, each in enumerate(WALLETS):
@@ -41,10 +32,9 @@ def show(provider: Provider, amount: str) -> None:
 
 
 @pytest.fixture
-def provider() -> Iterator[Provider]:
-    with Provider() as running:
-        show(running, "1")
-        yield running
+def provider(provider: Provider) -> Provider:
+    show(provider, "1")
+    return provider
 
 
 @pytest.fixture

@@ -27,8 +27,9 @@ from nftsync.lake.reasons import reason_of
 from nftsync.lake.rows import schema_of
 from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import Commit, Lake, Overtaken
-from tests.kit.lake_cluster import Cluster, cluster_of, driver, environment, wait_until
+from tests.kit.lake_cluster import Cluster, cluster_of, driver, environment
 from tests.kit.provider import Provider, balances, entry, reply, token, wallet
+from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE, Outcome
 
 SECRET = "wJalrXUtnFEMI-K7MDENG-bPxRfiCYEXAMPLEKEY"
@@ -79,7 +80,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 @pytest.fixture(autouse=True)
-def _alone(own_settings: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No settings of this machine, and credentials."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "the-key-id")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
@@ -94,11 +95,10 @@ def on_s3(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 @pytest.fixture
-def provider() -> Iterator[Provider]:
-    with Provider() as running:
-        for (each, held), amount in HELD.items():
-            running.holds(each, entry(held, amount))
-        yield running
+def provider(provider: Provider) -> Provider:
+    for (each, held), amount in HELD.items():
+        provider.holds(each, entry(held, amount))
+    return provider
 
 
 @pytest.fixture

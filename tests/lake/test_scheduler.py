@@ -22,9 +22,10 @@ from distributed import Client
 from nftsync.lake.cluster import each_bucket
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.storage import Lake
-from tests.kit.lake_cluster import cluster_of, dask, driver, staged, wait_until
+from tests.kit.lake_cluster import cluster_of, dask, driver, staged
 from tests.kit.provider import Provider, balances, entry, reply, token, wallet
 from tests.kit.serve_process import free_port
+from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE
 
 #: A process that does not end by itself within so many seconds hangs.
@@ -34,22 +35,11 @@ WALLETS = [wallet(number) for number in range(20)]
 INTERRUPTS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
 
-@pytest.fixture(autouse=True)
-def _alone(own_settings: None) -> None:
-    """No settings of this machine."""
-
-
 @pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
-@pytest.fixture
-def provider() -> Iterator[Provider]:
-    with Provider() as running:
-        for number, each in enumerate(WALLETS):
-            running.holds(each, entry(token(number)))
-        yield running
+def provider(provider: Provider) -> Provider:
+    for number, each in enumerate(WALLETS):
+        provider.holds(each, entry(token(number)))
+    return provider
 
 
 def sync(lake: Path, *more: object, url: str = "http://127.0.0.1:9") -> subprocess.Popen[str]:

@@ -6,7 +6,7 @@ import base64
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -25,16 +25,6 @@ WALLETS = [wallet(number) for number in range(8)]
 PLAIN = {"DASK_DISTRIBUTED__COMM__COMPRESSION": "False"}
 
 
-@pytest.fixture(autouse=True)
-def _alone(own_settings: None) -> None:
-    """No settings of this machine."""
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
 def fill(provider: Provider) -> Provider:
     for number, each in enumerate(WALLETS):
         provider.holds(each, entry(token(number)))
@@ -42,9 +32,8 @@ def fill(provider: Provider) -> Provider:
 
 
 @pytest.fixture
-def provider() -> Iterator[Provider]:
-    with Provider() as running:
-        yield fill(running)
+def provider(provider: Provider) -> Provider:
+    return fill(provider)
 
 
 def sync(

@@ -38,26 +38,10 @@ BUCKETS = 3
 Sync = Callable[..., Outcome]
 
 
-@pytest.fixture(autouse=True)
-def _alone(own_settings: None) -> None:
-    """No settings of this machine."""
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
 @pytest.fixture
 def world() -> Iterator[SandboxServer]:
     with SandboxServer(lambda url: generate(wallets=24, nfts=5, seed=4, image_base=url)) as server:
         yield server
-
-
-@pytest.fixture
-def lying() -> Iterator[Provider]:
-    with Provider() as running:
-        yield running
 
 
 @pytest.fixture

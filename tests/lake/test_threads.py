@@ -19,8 +19,6 @@ from tests.kit.lake_cluster import Cluster
 from tests.kit.provider import Provider, entry, token, wallet
 from tests.kit.worlds import PATIENCE
 
-pytestmark = pytest.mark.usefixtures("own_settings")
-
 
 class Faulty(Lake):
     """A lake whose tables cannot be opened for a reason that nobody expects."""

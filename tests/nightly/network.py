@@ -26,7 +26,8 @@ from nftsync.pull.run import sync_wallets
 from nftsync.store.wallets import WalletLine
 from tests.kit.forward_proxy import AT_ONCE, SPOILED, WITHIN, Fault, Relay
 from tests.kit.provider import Provider, entry, token, wallet
-from tests.kit.serve_process import assert_settled, query, serving, wait_until, webhook
+from tests.kit.serve_process import assert_settled, query, serving, webhook
+from tests.kit.waiting import wait_until
 from tests.kit.worlds import mirrored, replayed
 
 TIMEOUT = 0.3

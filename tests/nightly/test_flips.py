@@ -22,7 +22,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]
 
 @pytest.mark.parametrize("seeds", [range(4), [4, 5, 31]])
 def test_no_damage_ends_in_a_traceback_and_check_finds_what_sqlite_finds(
-    made: tuple[Path, str], tmp_path: Path, own_settings: None, seeds: list[int]
+    made: tuple[Path, str], tmp_path: Path, seeds: list[int]
 ) -> None:
     original, url = made
     damaged = 0

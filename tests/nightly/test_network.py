@@ -12,8 +12,6 @@ from tests.kit.provider import Provider, balances, entry, reply, token, wallet
 from tests.kit.worlds import Outcome
 from tests.nightly.network import run_service, run_syncs, struck
 
-pytestmark = pytest.mark.usefixtures("own_settings")
-
 
 @pytest.mark.parametrize("seed", range(4))
 def test_after_syncs_over_a_faulty_network_the_mirror_is_right(seed: int) -> None:

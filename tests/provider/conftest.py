@@ -17,12 +17,6 @@ from tests.kit.provider import MakeClient, Provider
 
 
 @pytest.fixture
-def provider() -> Iterator[Provider]:
-    with Provider() as running:
-        yield running
-
-
-@pytest.fixture
 def make_client(provider: Provider) -> Iterator[MakeClient]:
     """Make a client of some fields of its config, and of what it shares with others."""
     with ExitStack() as stack:

@@ -41,13 +41,6 @@ def provider() -> Iterator[SandboxServer]:
 
 
 @pytest.fixture
-def lying() -> Iterator[Provider]:
-    """A provider that answers as it is told to."""
-    with Provider() as running:
-        yield running
-
-
-@pytest.fixture
 def sync(lying: Provider, tmp_path: Path) -> Sync:
     """A sync with short timeouts and one attempt, unless a test says otherwise."""
 

@@ -61,7 +61,7 @@ def assert_one_line(done: Outcome, code: int, *words: str) -> None:
     ],
 )
 def test_unusable_input(
-    own_settings: None, command: Command, arguments: list[str], code: int, words: list[str]
+    command: Command, arguments: list[str], code: int, words: list[str]
 ) -> None:
     Path("file").write_text("years of work")
     assert_one_line(command(*arguments), code, *words)
@@ -69,7 +69,7 @@ def test_unusable_input(
 
 
 def test_two_syncs_of_one_database_do_not_run_at_once(
-    provider: SandboxServer, database: Path, own_settings: None, command: Command
+    provider: SandboxServer, database: Path, command: Command
 ) -> None:
     held = provider.world.wallets()[0]
     with sync_lock(database):

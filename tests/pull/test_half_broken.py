@@ -291,7 +291,7 @@ def test_ctrl_c_while_everything_waits_for_its_repeat(lying: Provider, tmp_path:
 
 
 def test_errors_of_one_kind_are_told_once(
-    lying: Provider, database: Path, own_settings: None, command: Callable[..., Outcome]
+    lying: Provider, database: Path, command: Callable[..., Outcome]
 ) -> None:
     lying.always(one_token_each)
     for number in range(6):

@@ -20,8 +20,6 @@ from tests.kit.worlds import mirrored, replayed
 
 Sync = Callable[..., SyncResult]
 
-pytestmark = pytest.mark.usefixtures("own_settings")
-
 
 def path(number: int) -> str:
     return f"/v1/wallets/{wallet(number)}/nft-balances"

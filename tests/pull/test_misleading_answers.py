@@ -35,7 +35,6 @@ from tests.kit.provider import (
 Sync = Callable[..., SyncResult]
 Held = Callable[[], dict[str, dict[str, str]]]
 
-pytestmark = pytest.mark.usefixtures("own_settings")
 
 PATH = f"/v1/wallets/{wallet(1)}/nft-balances"
 TWO = balances(entry(token(1)), entry(token(2)))

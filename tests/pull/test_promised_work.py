@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,12 @@ TABLES = "balance_rows", "balance_change_rows", "tokens", "token_change_rows", "
 
 
 @pytest.fixture
-def provider(own_settings: None) -> Iterator[Provider]:
+def provider(lying: Provider) -> Provider:
     """Twenty wallets with two NFTs each, one of them held by all; each answer has an ETag."""
-    with Provider() as running:
-        for number in range(WALLETS):
-            body = balances(entry(token(number)), entry(token(WALLETS)))
-            running.on(path_of(number), reply(body, etag='"1"'), reply(status=304))
-        yield running
+    for number in range(WALLETS):
+        body = balances(entry(token(number)), entry(token(WALLETS)))
+        lying.on(path_of(number), reply(body, etag='"1"'), reply(status=304))
+    return lying
 
 
 def path_of(number: int) -> str:

@@ -12,7 +12,6 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -25,24 +24,15 @@ from nftsync.pull.process import Process
 from nftsync.pull.reads import Read, Reader, Task, WalletTask
 from nftsync.records import SequenceNumbers
 from tests.kit.provider import Peer, Provider, balances, entry, reply, token, wallet
+from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE, mirrored
 from tests.nightly.stops import ENTRIES, WALLETS, long_lists, readers, run_sync, start_sync
 
-pytestmark = pytest.mark.usefixtures("own_settings")
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
-
 
 @pytest.fixture
-def provider() -> Iterator[Provider]:
-    with Provider() as running:
-        long_lists(running)
-        yield running
+def provider(lying: Provider) -> Provider:
+    long_lists(lying)
+    return lying
 
 
 @pytest.fixture

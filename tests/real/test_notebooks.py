@@ -20,7 +20,7 @@ _MOVED = 12
 
 
 def test_no_cell_shows_that_a_value_is_missing_where_an_id_is_known(
-    tmp_path: Path, own_settings: None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = (line for line in lines("wallets.jsonl.gz") if len(line) < _MOST_BYTES)
     (tmp_path / "world.jsonl").write_bytes(b"".join(islice(small, 1, 1 + _WALLETS)))

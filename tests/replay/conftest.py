@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,6 @@ import pytest
 from nftsync.store.mirror import Mirror
 from tests.kit.provider import Provider
 from tests.replay.world import Place, hold
-
-
-@pytest.fixture
-def provider() -> Iterator[Provider]:
-    with Provider() as running:
-        yield running
 
 
 @pytest.fixture

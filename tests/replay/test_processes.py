@@ -9,8 +9,9 @@ from collections.abc import Callable
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from tests.kit.provider import Peer, Provider, entry, reply, token, uuid, wallet
+from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE, Outcome, listed, mirrored, replayed
-from tests.replay.world import NOTHING, OK, Gate, Place, path_of, wait_until, wallets
+from tests.replay.world import NOTHING, OK, Gate, Place, path_of, wallets
 
 
 def test_two_replays_share_a_backlog(place: Place, provider: Provider) -> None:

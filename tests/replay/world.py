@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +31,7 @@ from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
 from nftsync.times import now, shifted
 from tests.kit.provider import Peer, Provider, Sender, balances, entry, reply, token, uuid, wallet
+from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE
 
 ROOT = str(Path(nftsync.__file__).parents[1])
@@ -89,13 +89,6 @@ def settled(result: ReplayResult) -> int:
 def in_time(after: float) -> str:
     """So many seconds from now; less than nothing is before."""
     return shifted(now(), timedelta(seconds=after))
-
-
-def wait_until(met: Callable[[], object], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.01)
 
 
 class Place:

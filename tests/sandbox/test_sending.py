@@ -16,15 +16,8 @@ from nftsync.provider.webhooks import sign
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.webhooks import RETRY_SECONDS
-from tests.kit.webhook_receiver import (
-    SECRET,
-    UNKNOWN,
-    Received,
-    Receiver,
-    enable,
-    finished,
-    wait_until,
-)
+from tests.kit.waiting import wait_until
+from tests.kit.webhook_receiver import SECRET, UNKNOWN, Received, Receiver, enable, finished
 
 
 @contextmanager

@@ -22,15 +22,8 @@ from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.state import State
 from nftsync.sandbox.world import Holding, World
-from tests.kit.webhook_receiver import (
-    CONFIG,
-    SECRET,
-    UNKNOWN,
-    Received,
-    enable,
-    finished,
-    wait_until,
-)
+from tests.kit.waiting import wait_until
+from tests.kit.webhook_receiver import CONFIG, SECRET, UNKNOWN, Received, enable, finished
 from tests.kit.worlds import PATIENCE
 
 COMMAND = [sys.executable, "-c", "from nftsync.cli import main; main()", "sandbox", "--port", "0"]

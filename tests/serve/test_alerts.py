@@ -18,10 +18,10 @@ from tests.kit.serve_process import (
     query,
     scraped,
     serving,
-    wait_until,
     wait_until_done,
     webhook,
 )
+from tests.kit.waiting import wait_until
 from tests.kit.worlds import listed
 
 RULES = Path(__file__).parents[2] / "docs" / "operate" / "alerts.yml"

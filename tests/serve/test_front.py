@@ -14,16 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.serve_process import (
-    Serve,
-    free_port,
-    id_of,
-    serving,
-    signed,
-    states,
-    wait_until,
-    webhook,
-)
+from tests.kit.serve_process import Serve, free_port, id_of, serving, signed, states, webhook
+from tests.kit.waiting import wait_until
 
 DOCS = Path(__file__).parents[2] / "docs" / "operate" / "operations.md"
 HOST = "hooks.example.com"

@@ -25,10 +25,10 @@ from tests.kit.serve_process import (
     query,
     serving,
     states,
-    wait_until,
     wait_until_done,
     webhook,
 )
+from tests.kit.waiting import wait_until
 from tests.kit.worlds import listed, mirrored, replayed
 
 CONNECTIONS = 8

@@ -30,9 +30,9 @@ from tests.kit.serve_process import (
     post,
     serving,
     states,
-    wait_until,
     webhook,
 )
+from tests.kit.waiting import wait_until
 
 WALLET = "00000000-0000-4000-8000-000000000001"
 KEY = b"k" * 150

@@ -8,15 +8,8 @@ import httpx
 
 from nftsync.provider.webhooks import HEADER, sign
 from nftsync.sandbox.server import SandboxServer
-from tests.kit.serve_process import (
-    SECRET,
-    free_port,
-    scraped,
-    serving,
-    states,
-    wait_until,
-    webhook,
-)
+from tests.kit.serve_process import SECRET, free_port, scraped, serving, states, webhook
+from tests.kit.waiting import wait_until
 
 NOBODY = "00000000-0000-4000-8000-0000000000ff"
 PREVIOUS = "the-secret-before-it"

@@ -31,15 +31,8 @@ from nftsync.sandbox.server import SandboxServer
 from nftsync.serve.serve import ServeConfig, receiving
 from nftsync.store.schema import open_store
 from nftsync.times import now
-from tests.kit.serve_process import (
-    SECRET,
-    assert_settled,
-    configure,
-    query,
-    serving,
-    states,
-    wait_until,
-)
+from tests.kit.serve_process import SECRET, assert_settled, configure, query, serving, states
+from tests.kit.waiting import wait_until
 from tests.kit.worlds import listed, mirrored, replayed
 
 ARRIVING = [None, "duplicate", "reorder", {"delay": 0.05}, "corrupt", "old_secret"]

@@ -34,10 +34,10 @@ from tests.kit.serve_process import (
     configure,
     query,
     serving,
-    wait_until,
     wait_until_done,
     webhook,
 )
+from tests.kit.waiting import wait_until
 from tests.kit.worlds import Outcome, listed, mirrored, replayed
 
 NOWHERE = "http://127.0.0.1:9"

@@ -21,11 +21,11 @@ from tests.kit.serve_process import (
     query,
     serving,
     states,
-    wait_until,
     wait_until_done,
     webhook,
 )
 from tests.kit.serve_process import command as command_line
+from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE, Outcome, listed, mirrored
 
 NOWHERE = "http://127.0.0.1:9"

@@ -24,9 +24,9 @@ from tests.kit.serve_process import (
     serving,
     signed,
     states,
-    wait_until,
     webhook,
 )
+from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE
 
 WALLET = "00000000-0000-4000-8000-000000000001"

@@ -10,14 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.kit.serve_process import (
-    assert_settled,
-    environment,
-    serving,
-    states,
-    wait_until,
-)
+from tests.kit.serve_process import assert_settled, environment, serving, states
 from tests.kit.serve_process import command as command_line
+from tests.kit.waiting import wait_until
 from tests.kit.worlds import Outcome, mirrored, replayed
 
 OLD, NEW = "the-old-secret", "the-new-secret"

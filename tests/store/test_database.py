@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -17,7 +16,8 @@ from nftsync.errors import StoreError
 from nftsync.store.checkpoints import LONG_LOG, Checkpoints, log_bytes
 from nftsync.store.database import connect_reader, connect_writer, log_of
 from nftsync.store.mirror import Mirror
-from tests.kit.worlds import PATIENCE, Outcome
+from tests.kit.waiting import wait_until
+from tests.kit.worlds import Outcome
 
 MEGABYTE = 1024 * 1024
 OPEN_AND_CLOSE = """
@@ -70,13 +70,6 @@ def log_salts(database: Path) -> bytes:
     """What the log's head says, and says anew each time that the log begins anew."""
     real = database.resolve()  # SQLite puts it beside the file, not beside a link
     return real.with_name(f"{real.name}-wal").read_bytes()[16:24]
-
-
-def wait_until(moved: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not moved():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("linked", [False, True])

@@ -1,0 +1,19 @@
+"""Waiting for what is sure to come, with a limit for what never does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tests.kit.worlds import PATIENCE
+
+
+def wait_until(
+    condition: Callable[[], object], what: object = "it", *, every: float = 0.02
+) -> None:
+    """Wait until something is so; `what` names it, or shows the state, if it never is."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"never came: {str(what() if callable(what) else what)[:2_000]}")
+        time.sleep(0.02)
