@@ -17,8 +17,8 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -38,8 +38,8 @@ from tests.kit.lake_cluster import (
     played,
 )
 from tests.kit.worlds import PATIENCE, listed
-from tests.nightly.powercuts import left_by
-from tests.nightly.recorded_disk import Disk, How, can_record, recording
+from tests.nightly.powercuts import left_by, run_command
+from tests.nightly.recorded_disk import Disk, How, recording
 
 __all__ = ["MUTATIONS", "Recorded", "look", "main", "recorded_lake", "run_seed", "syncs_again"]
 
@@ -227,28 +227,14 @@ def main() -> int:
     """The long run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--seed", type=int)
     parser.add_argument("--cuts", type=int, default=200)
     parser.add_argument("--every", type=int, default=10)
     parser.add_argument("--mutation", choices=MUTATIONS, default="")
-    given = parser.parse_args()
-    if not can_record():
-        print("strace is not there or may not be used: nothing can be recorded")
-        return 1
-    if given.seed is None and not given.mutation:
-        for mutation in list(MUTATIONS)[1:]:  # or nothing is proven
-            _, fault = run_seed(0, 300, 1_000, mutation)
-            print(f"if {mutation}: {fault}", flush=True)
-            if fault is None:
-                return 1
-    for seed in range(given.seeds) if given.seed is None else [given.seed]:
-        began = time.monotonic()
-        figures, fault = run_seed(seed, given.cuts, given.every, given.mutation)
-        print(f"seed {seed}: {dict(figures)}, {time.monotonic() - began:.0f} s", flush=True)
-        if fault is not None:
-            print(f"FAULT: {fault}")
-            return 1
-    return 0
+    return run_command(
+        parser,
+        lambda seed, given: run_seed(seed, given.cuts, given.every, given.mutation),
+        {name: partial(run_seed, 0, 300, 1_000, name) for name in list(MUTATIONS)[1:]},
+    )
 
 
 if __name__ == "__main__":

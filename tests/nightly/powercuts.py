@@ -23,6 +23,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -233,28 +235,33 @@ def run_seed(
     return figures, fault
 
 
-def main() -> int:
-    """The long run."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=20)
+def run_command(
+    parser: argparse.ArgumentParser,
+    run: Callable[[int, argparse.Namespace], tuple[Counter[str], str | None]],
+    breaks: Mapping[str, Callable[[], tuple[Counter[str], str | None]]],
+) -> int:
+    """Cut the power in one seed after another, or in one alone.
+
+    Args:
+        parser: has the options of `run`, `--seeds` and `--mutation`.
+        run: runs a seed with these options; its figures, and what it found wrong.
+        breaks: runs that must find something wrong, or nothing is proven.
+    """
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--cuts", type=int, default=2_000)
-    parser.add_argument("--webhooks", type=int, default=400)
-    parser.add_argument("--mutation", choices=MUTATIONS, default="")
     given = parser.parse_args()
     if not can_record():
         print("strace is not there or may not be used: nothing can be recorded")
         return 1
     if given.seed is None and not given.mutation:
-        for mutation in list(MUTATIONS)[1:3]:  # or nothing is proven
-            _, fault = run_seed(0, 150, 500, mutation)
+        for mutation, run_broken in breaks.items():
+            _, fault = run_broken()
             print(f"if {mutation}: {fault}", flush=True)
             if fault is None:
                 return 1
     total: Counter[str] = Counter()
     for seed in range(given.seeds) if given.seed is None else [given.seed]:
         began = time.monotonic()
-        figures, fault = run_seed(seed, given.webhooks, given.cuts, given.mutation)
+        figures, fault = run(seed, given)
         total += figures
         print(f"seed {seed}: {dict(figures)}, {time.monotonic() - began:.0f} s", flush=True)
         if fault is not None:
@@ -262,6 +269,20 @@ def main() -> int:
             return 1
     print(f"all held: {dict(total)}")
     return 0
+
+
+def main() -> int:
+    """The long run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--cuts", type=int, default=2_000)
+    parser.add_argument("--webhooks", type=int, default=400)
+    parser.add_argument("--mutation", choices=MUTATIONS, default="")
+    return run_command(
+        parser,
+        lambda seed, given: run_seed(seed, given.webhooks, given.cuts, given.mutation),
+        {name: partial(run_seed, 0, 150, 500, name) for name in list(MUTATIONS)[1:3]},
+    )
 
 
 if __name__ == "__main__":
