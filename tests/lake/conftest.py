@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.kit.lake_cluster import Cluster, cluster_of
+from tests.kit.worlds import Outcome
+
+BUCKETS = 3
+Sync = Callable[..., Outcome]
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +24,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
     return tmp_path / "lake"
+
+
+@pytest.fixture
+def sync(cluster: Cluster, lake: Path, command: Callable[..., Outcome]) -> Sync:
+    """The command on the cluster."""
+
+    def run(url: str, wallets: list[str] | None = None, *more: object) -> Outcome:
+        if wallets is not None:
+            (lake.parent / "wallets.txt").write_text("\n".join(wallets))
+            more = (*more, "--wallets-file", lake.parent / "wallets.txt")
+        if not lake.exists():
+            more = (*more, "--buckets", BUCKETS)
+        where = ("--base-url", url, "--scheduler", cluster.address, "--retries", 1)
+        return command("lake", "sync", lake, *where, "--json", *more)
+
+    return run

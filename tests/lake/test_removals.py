@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.kit.lake_cluster import Cluster, check_lake, held, rows
+from tests.kit.lake_cluster import check_lake, held, rows
 from tests.kit.provider import Provider, entry, token, wallet
-from tests.kit.worlds import Outcome
-
-Sync = Callable[..., Outcome]
+from tests.lake.conftest import Sync
 
 WALLETS = [wallet(number) for number in range(60)]
 EDITIONS = 20
@@ -22,26 +19,6 @@ def editions(provider: Provider, amount: str = "5", wallets: range = range(60)) 
     for number in wallets:
         tokens = (token((number + 4 * place) % EDITIONS) for place in range(5))
         provider.holds(WALLETS[number], *(entry(one, amount) for one in tokens))
-
-
-@pytest.fixture
-def lying() -> Iterator[Provider]:
-    with Provider() as provider:
-        yield provider
-
-
-@pytest.fixture
-def sync(cluster: Cluster, lake: Path, command: Callable[..., Outcome]) -> Sync:
-    """The command on the cluster."""
-
-    def run(url: str, wallets: list[str] | None = None, *more: object) -> Outcome:
-        if wallets is not None:
-            (lake.parent / "wallets.txt").write_text("\n".join(wallets))
-            more = (*more, "--wallets-file", lake.parent / "wallets.txt", "--buckets", 4)
-        where = ("--base-url", url, "--scheduler", cluster.address, "--retries", 1)
-        return command("lake", "sync", lake, *where, "--json", *more)
-
-    return run
 
 
 @pytest.fixture

@@ -33,31 +33,13 @@ from tests.kit.lake_cluster import (
 )
 from tests.kit.provider import Provider, Sender, balances, entry, reply, token, wallet
 from tests.kit.worlds import PATIENCE, Outcome, listed, mirrored
-
-BUCKETS = 3
-Sync = Callable[..., Outcome]
+from tests.lake.conftest import BUCKETS, Sync
 
 
 @pytest.fixture
 def world() -> Iterator[SandboxServer]:
     with SandboxServer(lambda url: generate(wallets=24, nfts=5, seed=4, image_base=url)) as server:
         yield server
-
-
-@pytest.fixture
-def sync(cluster: Cluster, lake: Path, command: Callable[..., Outcome]) -> Sync:
-    """The command on the cluster."""
-
-    def run(url: str, wallets: list[str] | None = None, *more: object) -> Outcome:
-        if wallets is not None:
-            (lake.parent / "wallets.txt").write_text("\n".join(wallets))
-            more = (*more, "--wallets-file", lake.parent / "wallets.txt")
-        if not lake.exists():
-            more = (*more, "--buckets", BUCKETS)
-        where = ("--base-url", url, "--scheduler", cluster.address, "--retries", 1)
-        return command("lake", "sync", lake, *where, "--json", *more)
-
-    return run
 
 
 def content(lake: Path) -> dict[str, tuple[Any, ...]]:

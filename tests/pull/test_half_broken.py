@@ -225,39 +225,27 @@ def test_a_provider_that_is_down_as_a_whole_gets_one_round(lying: Provider, data
     assert (result.requests, result.retries) == (34, 22)
 
 
+@pytest.mark.parametrize(
+    ("status", "wallets", "asked"),
+    [(500, 2_100, 2_000), (429, 9, 1)],
+    ids=["after 2,000 failures in a row each holds its slot", "a 429 holds all back"],
+)
 def test_a_provider_that_answers_nobody_is_not_asked_at_full_speed(
-    lying: Provider, database: Path
+    lying: Provider, database: Path, status: int, wallets: int, asked: int
 ) -> None:
-    """After 2,000 failures in a row each holds its slot for a while."""
-    lying.always(reply(status=500))
+    lying.always(reply(status=status))
     stopped = threading.Event()
     with ThreadPoolExecutor(1) as thread:
         running = thread.submit(
-            run, lying, database, range(2_100), concurrency=1, first_wait=100.0, stopped=stopped
+            run, lying, database, range(wallets), concurrency=1, first_wait=100.0, stopped=stopped
         )
         try:
-            lying.wait_for(2_000)
+            lying.wait_for(asked)
             time.sleep(0.5)
         finally:
             stopped.set()
         assert running.result().status == "interrupted"
-    assert attempts(lying).total() == 2_000
-
-
-def test_a_429_holds_all_back(lying: Provider, database: Path) -> None:
-    lying.always(reply(status=429))
-    stopped = threading.Event()
-    with ThreadPoolExecutor(1) as thread:
-        running = thread.submit(
-            run, lying, database, range(9), concurrency=1, first_wait=100.0, stopped=stopped
-        )
-        try:
-            lying.wait_for(1)
-            time.sleep(0.3)
-        finally:
-            stopped.set()
-        assert running.result().status == "interrupted"
-    assert attempts(lying).total() == 1
+    assert attempts(lying).total() == asked
 
 
 def test_ctrl_c_while_everything_waits_for_its_repeat(lying: Provider, tmp_path: Path) -> None:
