@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -201,11 +202,12 @@ def run_seed(
         SandboxServer(
             lambda url: generate(wallets=WALLETS, nfts=3, seed=seed, image_base=url)
         ) as provider,
-        cluster_of(Path(name), 1) as cluster,
+        ExitStack() as stack,
     ):
         folder = Path(name).resolve() / "recorded"
         recorded = recorded_lake(folder, provider, seed, mutation)
         disk = recorded.disk
+        cluster: Cluster | None = None
         figures += Counter(recordings=1, syncs=len(disk.syncs))
         for number in range(cuts):
             # Half of them where a promise has just been made.
@@ -215,6 +217,7 @@ def run_seed(
             run, fault = look(recorded, at, how, rng, folder / "left")
             figures += Counter({"cuts": 1, how: 1, f"run {run} shown": 1})
             if fault is None and number % every == every - 1:
+                cluster = cluster or stack.enter_context(cluster_of(Path(name), 1))
                 resume = ["--resume"] * rng.randrange(2)
                 fault = syncs_again(folder / "left", provider, cluster, *resume)
                 figures["synced"] += 1
