@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync import exact_sum
-from nftsync.export.tables import write_parquet
+from nftsync.export.formats import write_rows
 
 UINT256 = 2**256 - 1
 
@@ -115,7 +115,7 @@ def test_duckdb_sums_exactly_what_a_file_holds(
     path = tmp_path_factory.getbasetemp() / "amounts.parquet"
     with path.open("wb") as file:
         rows = [[(amount,) for amount in amounts]] if amounts else []
-        write_parquet(file, {"amount": "amount"}, rows)
+        write_rows(file, {"amount": "amount"}, rows)
     with duckdb.connect() as connection:
         found = connection.execute(f"SELECT {IN_DUCKDB}::VARCHAR FROM '{path}'").fetchone()
     assert found == (total(amounts),)

@@ -16,7 +16,8 @@ from nftsync.store.filters import Filters
 
 #: The least and the greatest number that SQLite can give a change.
 _LEAST, GREATEST = -(2**63), 2**63 - 1
-_TYPES = {
+#: The columns of the log.
+CHANGE_TYPES = {
     "change_id": INTEGER,
     "wallet_no": INTEGER,
     "token_no": INTEGER,
@@ -49,18 +50,25 @@ def change_log(
     return source.columns(
         f"SELECT {', '.join(names)} FROM balance_change_rows"
         f" WHERE change_id BETWEEN ? AND ? AND {condition} ORDER BY change_id",
-        [_TYPES[name] for name in names],
+        [CHANGE_TYPES[name] for name in names],
         (first, last, *parameters),
     )
 
 
-def span_of(source: Source, filters: Filters) -> tuple[int, int]:
-    """Return the numbers of the first and the last change of a span of time."""
-    first, last = _LEAST, GREATEST
-    if filters.since is not None:
-        first = source.first_change("balance_change_rows", filters.since, later=False)
-    if filters.until is not None:
-        last = source.first_change("balance_change_rows", filters.until, later=True) - 1
+def change_span(
+    source: Source, since: str | None, until: str | None, *, after: bool = False
+) -> tuple[int, int]:
+    """Return the numbers of the first and the last change of a span of time.
+
+    Args:
+        source: where to read.
+        since: the first time in the stored form; None is the beginning.
+        until: the last time; None is now.
+        after: whether changes of the first time itself are left out.
+    """
+    log = "balance_change_rows"
+    first = _LEAST if since is None else source.first_change(log, since, later=after)
+    last = GREATEST if until is None else source.first_change(log, until, later=True) - 1
     return first, last
 
 
@@ -142,7 +150,7 @@ def balances_at(source: Source, moment: str, filters: Filters) -> Balances:
         "token_no",
         "new_amount",
         "observed_at",
-        last=source.first_change("balance_change_rows", moment, later=True) - 1,
+        last=change_span(source, None, moment)[1],
         filters=Filters(wallet_ids=filters.wallet_ids),
     )
     return _replay(wallet.to_numpy(), token.to_numpy(), Amounts(amount), moments(observed))

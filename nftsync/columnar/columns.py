@@ -180,22 +180,24 @@ def rows_of(
     """
     for start in range(0, len(frame), step):
         part = frame.iloc[start : start + step]
-        values = [_values(part[_IN_FRAME.get(name, name)]) for name in columns]
+        values = [values_of(part[_IN_FRAME.get(name, name)]) for name in columns]
         yield list(zip(*values, strict=True))
 
 
-def _values(column: pd.Series[Any]) -> list[Any]:
+def values_of(column: pd.Series[Any]) -> list[Any]:
+    """Return a column's values; None where one is missing.
+
+    Times are text in the stored form, durations seconds, all else is as pandas gives it.
+    """
     if column.dtype.kind == "M":
-        return stored_times(column)
-    values: list[Any] = pa.array(column, from_pandas=True).to_pylist()
-    return values
-
-
-def stored_times(column: pd.Series[Any]) -> list[str | None]:
-    """Write a frame's column of times in the stored form."""
-    if column.dt.tz is None:
-        return time_texts(column.to_numpy(dtype="M8[us]"), zone="")
-    return time_texts(column.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy(dtype="M8[us]"))
+        if column.dt.tz is None:
+            return time_texts(column.to_numpy(dtype="M8[us]"), zone="")
+        utc = column.dt.tz_convert("UTC").dt.tz_localize(None)
+        return time_texts(utc.to_numpy(dtype="M8[us]"))
+    if column.dtype.kind == "m":
+        column = column.dt.total_seconds()
+    pairs = zip(column.tolist(), column.isna().tolist(), strict=True)
+    return [None if missing else value for value, missing in pairs]
 
 
 #: Names, and the columns of the ids that they name, of which the first that is there counts.

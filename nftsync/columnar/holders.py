@@ -12,9 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nftsync.columnar.amounts import AmountKind, Exact, amount_columns
-from nftsync.columnar.columns import coded, first_of_each, frame_of, run_starts, text
+from nftsync.columnar.columns import (
+    coded,
+    distinct_in_each,
+    first_of_each,
+    frame_of,
+    run_starts,
+    text,
+)
 from nftsync.columnar.contracts import contract_groups
-from nftsync.columnar.given import contract_names, text_column
+from nftsync.columnar.given import ADDRESSES, contract_names, groups_of, text_column
 from nftsync.columnar.source import Numbers
 from nftsync.errors import InputError
 
@@ -32,6 +39,32 @@ _MEASURES = (
 _TOP = 10
 #: Of a group with one holder.
 _ALONE = {"top1_share": 1.0, "top10_share": 1.0, "hhi": 1.0, "gini": 0.0, "nakamoto": 1}
+
+
+def concentrated(frame: pd.DataFrame, by: str, amounts: AmountKind) -> pd.DataFrame:
+    """Return what `frames.concentration` does of holdings that count.
+
+    Raises:
+        InputError: a column is unusable, or the amounts do not fit the `amounts` asked for.
+    """
+    group_of, names = groups_of(frame, by)
+    count = len(names)
+    groups: dict[str, Any] = {by: names}
+    if by in ADDRESSES:
+        addresses = text_column(frame, by).take(pa.array(first_of_each(group_of)))
+        called = contract_names(frame, first_of_each(group_of), addresses)
+        groups |= {name: text(column) for name, column in called.items()}
+    held = frame["amount"].to_numpy()
+    known = pd.notna(held)
+    holder, _ = coded(text_column(frame, "wallet_id"))
+    token, _ = coded(text_column(frame, "token_id"))
+    columns: dict[str, Any] = {
+        "tokens": distinct_in_each(group_of, token, count),
+        "holders": distinct_in_each(group_of, holder, count),
+        **_measures(*_totals(group_of[known], holder[known], held[known]), count),
+        "unknown_amounts": np.bincount(group_of[~known], minlength=count),
+    }
+    return ranked(frame_of({**groups, **columns}), by, amounts)
 
 
 def ranked(found: pd.DataFrame, by: str, amounts: AmountKind) -> pd.DataFrame:

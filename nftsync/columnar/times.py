@@ -44,6 +44,21 @@ def stored_time(source: Source, value: Moment, edge: Edge) -> str:
     return known_time(source.cursor, parse_time(value, edge))
 
 
+def stored_span(
+    source: Source, start: Moment | None, end: Moment | None, edge: Edge = "start"
+) -> tuple[str | None, str | None]:
+    """Bring both ends of a span into the stored form; `edge` is what a day means as its start.
+
+    Raises:
+        InputError: one names no time, or one that is still to come; or `start` is after `end`.
+    """
+    first = None if start is None else stored_time(source, start, edge)
+    last = None if end is None else stored_time(source, end, "end")
+    if first is not None and last is not None and first > last:
+        raise InputError(f"start ({first}) is after end ({last}); give the earlier time first")
+    return first, last
+
+
 def shown(value: object) -> str:
     """How an error names what a caller gave: text cut short, short values as is, else the kind."""
     if isinstance(value, str):

@@ -48,8 +48,10 @@ class Tokens:
         """Tell which are of a contract, and False after the last, for a position of -1."""
         return np.append(names_contract(self.content["contract_address"], contract), False)
 
-    def named(self, rows: pa.Array) -> dict[str, Any]:
-        """A frame's columns that tell which token it is, by position."""
+    def named(self, tokens: Numbers) -> dict[str, Any]:
+        """A frame's columns that tell which token it is, by number; missing where it is none."""
+        place = positions(self.numbers, tokens)
+        rows = pa.array(place, mask=place < 0)
         columns = {"token_id": self.token_ids, **{name: self.content[name] for name in NAMING}}
         return {name: text(column.take(rows)) for name, column in columns.items()}
 

@@ -20,17 +20,19 @@ class WalletNames:
     ids: pa.Array
     labels: pa.Array
 
-    def id_column(self, wallets: Numbers) -> Any:
-        """A frame's column of ids; missing where a number is no wallet's."""
-        return self._column(self.ids, wallets)
+    def named(self, wallets: Numbers, side: str = "") -> dict[str, Any]:
+        """A frame's columns that tell which wallet it is; missing where a number is no wallet's.
 
-    def label_column(self, wallets: Numbers) -> Any:
-        """A frame's column of labels; missing where a wallet has none."""
-        return self._column(self.labels, wallets)
-
-    def _column(self, values: pa.Array, wallets: Numbers) -> Any:
+        Args:
+            wallets: numbers of wallets.
+            side: of several wallets in a row, which; the names of the columns begin with it.
+        """
         place = positions(self.numbers, wallets)
-        return text(values.take(pa.array(place, mask=place < 0)))
+        rows = pa.array(place, mask=place < 0)
+        id_name, label_name = ("wallet_id", "wallet_label")
+        if side:
+            id_name, label_name = f"{side}_wallet_id", f"{side}_label"
+        return {id_name: text(self.ids.take(rows)), label_name: text(self.labels.take(rows))}
 
 
 def wallet_names(source: Source, wanted: Numbers) -> WalletNames:

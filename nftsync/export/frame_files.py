@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import csv
-import io
 import json
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias
+from typing import Any, BinaryIO
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nftsync.columnar.amounts import Amounts, Exact, amount_columns
-from nftsync.columnar.columns import ROWS_STEP, stored_times, text
+from nftsync.columnar.columns import ROWS_STEP, text, values_of
 from nftsync.errors import InputError, StoreError
-from nftsync.export.workbook import MOST_DIGITS, CellKind, check_fits, sheet_name, workbook
-from nftsync.text import neutralized
-from nftsync.version import __version__
+from nftsync.export.formats import EXACT, CellKind, Rows, note, write_csv, write_parquet
+from nftsync.export.workbook import MOST_DIGITS, check_fits, sheet_name, workbook
 from nftsync.whole_files import whole_file
 
 
@@ -67,7 +62,10 @@ def save(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Path:
         raise InputError(f"a {type(frame).__name__} is no DataFrame; {instead}")
     path = path.resolve()
     with whole_file(path, replace=True) as partial, partial.open("wb") as file:
-        write(frame, file)
+        try:
+            write(frame if write is _write_parquet else _with_index(frame), file)
+        except UnicodeEncodeError as error:
+            raise InputError(_HALF) from error
     return path
 
 
@@ -123,48 +121,40 @@ def _with_index(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _write_csv(frame: pd.DataFrame, file: BinaryIO) -> None:
-    """Write UTF-8 as in RFC 4180."""
-    frame = _with_index(frame)
-    out = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-    try:
-        writer = csv.writer(out)
-        writer.writerow([neutralized(str(name)) for name in frame.columns])
-        for start in range(0, len(frame), ROWS_STEP):
-            part = frame.iloc[start : start + ROWS_STEP]
-            cells = [_cells(part.iloc[:, place]) for place in range(part.shape[1])]
-            writer.writerows(zip(*cells, strict=True))
-    except UnicodeEncodeError as error:
-        raise InputError(_HALF) from error
-    finally:
-        out.detach()
+    write_csv(file, _kinds(frame), _chunks(frame))
 
 
 def _write_workbook(frame: pd.DataFrame, file: BinaryIO) -> None:
     """Write one sheet, of the file's name."""
-    frame = _with_index(frame)
     path = Path(file.name)
     name = sheet_name(path.stem)
     check_fits(name, *frame.shape)
-    kinds = [_cell_kind(frame.iloc[:, place]) for place in range(frame.shape[1])]
-    columns = [(str(name), kind) for name, kind in zip(frame.columns, kinds, strict=True)]
+    columns = [
+        (heading, "amount" if kind == "integer" and not _is_short(frame.iloc[:, place]) else kind)
+        for place, (heading, kind) in enumerate(_kinds(frame))
+    ]
+    with workbook(file, path.parent) as book:
+        book.write(book.add(name), columns, _chunks(frame))
 
-    def chunks() -> Iterator[list[tuple[Any, ...]]]:
-        for start in range(0, len(frame), ROWS_STEP):
-            part = frame.iloc[start : start + ROWS_STEP]
-            cells = [_sheet_cells(kind, part.iloc[:, p]) for p, kind in enumerate(kinds)]
-            yield list(zip(*cells, strict=True))
 
-    try:
-        with workbook(file, path.parent) as book:
-            book.write(book.add(name), columns, chunks())
-    except UnicodeEncodeError as error:
-        raise InputError(_HALF) from error
+def _chunks(frame: pd.DataFrame) -> Iterator[Rows]:
+    for start in range(0, len(frame), ROWS_STEP):
+        part = frame.iloc[start : start + ROWS_STEP]
+        columns = [values_of(part.iloc[:, place]) for place in range(part.shape[1])]
+        yield list(zip(*columns, strict=True))
+
+
+def _kinds(frame: pd.DataFrame) -> list[tuple[str, CellKind]]:
+    return [
+        (str(name), _cell_kind(frame.iloc[:, place])) for place, name in enumerate(frame.columns)
+    ]
 
 
 _CELL_KINDS: dict[str, CellKind] = {
     "boolean": "flag",
     "floating": "real",
     "bytes": "bytes",
+    "integer": "integer",
 }
 
 
@@ -172,64 +162,18 @@ def _cell_kind(column: pd.Series[Any]) -> CellKind:
     if column.dtype.kind in "Mm":
         return "time" if column.dtype.kind == "M" else "duration"
     values = column.astype(object) if isinstance(column.dtype, pd.CategoricalDtype) else column
-    found = pd.api.types.infer_dtype(values, skipna=True)
-    if found == "integer":
-        short = 10**MOST_DIGITS
-        fits = all(gone or abs(value) < short for value, gone in _values_of(values))
-        return "integer" if fits else "amount"
-    return _CELL_KINDS.get(found, "text")
+    return _CELL_KINDS.get(pd.api.types.infer_dtype(values, skipna=True), "text")
 
 
-def _sheet_cells(kind: CellKind, column: pd.Series[Any]) -> list[Any]:
-    """Values as a sheet takes them; None where one is missing."""
-    if kind == "time":
-        return stored_times(column)
-    if kind == "duration":
-        column = column.dt.total_seconds() / 86_400
-    as_text = kind in {"text", "amount"}
-    return [
-        None if gone else str(value) if as_text else value for value, gone in _values_of(column)
-    ]
+def _is_short(column: pd.Series[Any]) -> bool:
+    """Whether Excel keeps all digits of a column of integers."""
+    return all(value is None or abs(value) < 10**MOST_DIGITS for value in values_of(column))
 
 
-def _cells(column: pd.Series[Any]) -> list[Any]:
-    if column.dtype.kind == "M":
-        return stored_times(column)
-    if column.dtype.kind == "m":
-        column = column.dt.total_seconds()
-    missing = column.isna().tolist()
-    return [
-        None if gone else _cell(value) for value, gone in zip(column.tolist(), missing, strict=True)
-    ]
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, bool | np.bool_):
-        return int(value)
-    if isinstance(value, bytes):
-        value = base64.b64encode(value).decode("ascii")
-    if isinstance(value, int):
-        return value
-    if isinstance(value, float) and np.isfinite(value):
-        return repr(float(value))
-    return neutralized(str(value))
-
-
-#: `amount`: as the provider sent it. `integer`: a column of Python integers.
-_Kind: TypeAlias = Literal["amount", "integer"]
-#: The metadata of a field that holds exact integers, and of one that holds categories of text:
-#: all of these in their order, and whether that means anything (JSON).
-_KIND, _CATEGORIES = b"nftsync.kind", b"nftsync.categories"
-_COMMENTS: dict[_Kind, str] = {
-    "amount": "exact decimal text as sent; uint256 fits no machine type",
-    "integer": "exact integers as decimal text; uint256 fits no machine type",
-}
+#: The metadata of a field that holds categories of text: all of these in their order, and whether
+#: that means anything (JSON).
+_CATEGORIES = b"nftsync.categories"
 _UNREADABLE = (pa.ArrowException, ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
-
-
-def note(kind: _Kind) -> dict[bytes, bytes]:
-    """The metadata of a field that holds this."""
-    return {_KIND: kind.encode(), b"comment": _COMMENTS[kind].encode()}
 
 
 def _write_parquet(frame: pd.DataFrame, file: BinaryIO) -> None:
@@ -249,7 +193,7 @@ def _write_parquet(frame: pd.DataFrame, file: BinaryIO) -> None:
                     plain[str(name)] = column
             if column.dtype == object and _are_integers(str(name), column):
                 notes[str(name)] = note("integer")
-                digits = [None if gone else str(int(value)) for value, gone in _values_of(column)]
+                digits = [None if value is None else str(int(value)) for value in values_of(column)]
                 plain[str(name)] = text(pa.array(digits, pa.large_string()))
         table = pa.Table.from_pandas(frame.assign(**plain))
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -258,13 +202,8 @@ def _write_parquet(frame: pd.DataFrame, file: BinaryIO) -> None:
         field.with_metadata({**(field.metadata or {}), **notes.get(field.name, {})})
         for field in table.schema
     ]
-    metadata = {**table.schema.metadata, b"nftsync": __version__.encode()}
-    pq.write_table(table.cast(pa.schema(fields, metadata)), file, compression="zstd")
-
-
-def _values_of(column: pd.Series[Any]) -> Iterator[tuple[Any, bool]]:
-    """Each value, and whether it is missing."""
-    return zip(column.tolist(), column.isna().tolist(), strict=True)
+    schema = pa.schema(fields, table.schema.metadata)
+    write_parquet(file, schema, [table.cast(schema)])
 
 
 def _are_integers(name: str, column: pd.Series[Any]) -> bool:
@@ -296,7 +235,7 @@ def _frame_from(table: pa.Table) -> pd.DataFrame:
         field = table.schema.field(name) if name in table.schema.names else None
         noted = (field.metadata if field is not None else None) or {}
         try:
-            if noted.get(_KIND) == b"amount":
+            if noted.get(EXACT) == b"amount":
                 amounts = Amounts(pa.array(column, pa.large_string(), from_pandas=True))
                 exact[str(name)] = amounts.exact()
                 columns |= {name: None, f"{name}_text": amounts.text()}
@@ -316,8 +255,8 @@ def _frame_from(table: pa.Table) -> pd.DataFrame:
 
 def _restored(column: pd.Series[Any], noted: dict[bytes, bytes]) -> pd.Series[Any]:
     """The column that a field is in a frame, by its notes."""
-    if noted.get(_KIND) == b"integer":
-        integers = [None if gone else _integer(value) for value, gone in _values_of(column)]
+    if noted.get(EXACT) == b"integer":
+        integers = [None if value is None else _integer(value) for value in values_of(column)]
         return pd.Series(integers, index=column.index, dtype=object)
     if _CATEGORIES in noted:
         known = json.loads(noted[_CATEGORIES])

@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-import base64
-import csv
 import hashlib
-import io
 import sqlite3
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from nftsync.columnar.columns import rows_of
 from nftsync.columnar.holdings import read_holdings, why_nothing
 from nftsync.columnar.source import reading as reading_columns
 from nftsync.columnar.tokens import read_token_frame
-from nftsync.errors import NftsyncWarning, StoreError
-from nftsync.export.frame_files import note
+from nftsync.errors import NftsyncWarning
+from nftsync.export.formats import Rows, write_csv, write_rows
 from nftsync.export.workbook import Sheet, check_fits, workbook
 from nftsync.store.catalog import TABLES, ColumnKind, columns_of
 from nftsync.store.filters import Filters
 from nftsync.store.present import known_time
 from nftsync.store.schema import reading
 from nftsync.terminal import progress_bar
-from nftsync.text import counted, neutralized
+from nftsync.text import counted
 from nftsync.times import now
 from nftsync.version import __version__
 from nftsync.whole_files import create_private, whole_directory
 
 ExportFormat: TypeAlias = Literal["parquet", "csv", "xlsx"]
-
-#: Rows, each a tuple of the values of its table's columns.
-Rows: TypeAlias = Sequence[tuple[Any, ...]]
 
 #: Rows of a chunk. Bodies may be large (a webhook's up to 256 KiB), and a chunk is in memory.
 _CHUNK = 50_000
@@ -221,7 +212,10 @@ _Tables: TypeAlias = Iterable[tuple[str, dict[str, ColumnKind], _Counted]]
 def _written(path: Path, kinds: dict[str, ColumnKind], rows: _Counted) -> ExportedFile:
     create_private(path)
     with path.open("wb") as file:
-        (write_parquet if path.suffix == ".parquet" else write_csv)(file, kinds, rows)
+        if path.suffix == ".parquet":
+            write_rows(file, kinds, rows)
+        else:
+            write_csv(file, kinds.items(), rows)
     return ExportedFile(
         name=path.name,
         rows=rows.count,
@@ -290,78 +284,3 @@ def _about(manifest: Manifest, sheets: Iterable[Sheet]) -> list[str]:
         ),
         "; ".join(f"{sheet.name}: {counted(sheet.rows, 'row')}" for sheet in sheets),
     ]
-
-
-_TIME = pa.timestamp("us", "UTC")
-_TYPES: dict[ColumnKind, pa.DataType] = {
-    "text": pa.string(),
-    "amount": pa.string(),
-    "time": _TIME,
-    "integer": pa.int64(),
-    "flag": pa.bool_(),
-    "real": pa.float64(),
-    "bytes": pa.binary(),
-}
-
-
-def write_parquet(
-    file: BinaryIO, columns: Mapping[str, ColumnKind], chunks: Iterable[Rows]
-) -> None:
-    """Write rows, as the tables have them, with declared types; a chunk becomes a row group."""
-    fields = [
-        pa.field(name, _TYPES[kind], metadata=note("amount") if kind == "amount" else None)
-        for name, kind in columns.items()
-    ]
-    about = {b"nftsync": __version__.encode(), b"pandas": _for_pandas(columns)}
-    schema = pa.schema(fields, about)
-    writer = pq.ParquetWriter(file, schema, compression="zstd")
-    try:
-        for rows in chunks:
-            values = zip(columns.values(), zip(*rows, strict=True), strict=True)
-            arrays = [_array(*each) for each in values]
-            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-        writer.close()
-    finally:
-        writer.is_open = False  # or it tries again when it is collected, and complains
-
-
-def _for_pandas(columns: Mapping[str, ColumnKind]) -> bytes:
-    """What makes pandas read integers that may be missing as such, and not as floats."""
-    integers = {name: "Int64" for name, kind in columns.items() if kind == "integer"}
-    alike = pd.DataFrame({name: pd.array([], kind) for name, kind in integers.items()})
-    noted: bytes = pa.Schema.from_pandas(alike, preserve_index=False).metadata[b"pandas"]
-    return noted
-
-
-def _array(kind: ColumnKind, values: tuple[Any, ...]) -> pa.Array:
-    if kind == "time":
-        try:
-            return pa.array(values, pa.string()).cast(_TIME)
-        except pa.ArrowInvalid as error:
-            raise StoreError(
-                f"the database holds a time that nftsync did not write: {error}"
-            ) from None
-    if kind == "flag":
-        return pa.array([None if value is None else value != 0 for value in values], pa.bool_())
-    return pa.array(values, _TYPES[kind])
-
-
-def write_csv(file: BinaryIO, columns: Mapping[str, ColumnKind], chunks: Iterable[Rows]) -> None:
-    """Write rows as CSV (UTF-8, RFC 4180): missing values are empty, flags 0 or 1, bytes base64."""
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-    try:
-        writer = csv.writer(text)
-        writer.writerow(map(neutralized, columns))
-        for rows in chunks:
-            values = zip(columns.values(), zip(*rows, strict=True), strict=True)
-            writer.writerows(zip(*(_cells(*each) for each in values), strict=True))
-    finally:
-        text.detach()
-
-
-def _cells(kind: ColumnKind, values: tuple[Any, ...]) -> Sequence[Any]:
-    if kind == "bytes":
-        values = tuple(x if x is None else base64.b64encode(x).decode() for x in values)
-    elif kind not in {"text", "amount"}:
-        return values
-    return [None if value is None else neutralized(value) for value in values]

@@ -8,18 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
 
 from nftsync.errors import InputError
-from nftsync.store.catalog import ColumnKind
+from nftsync.export.formats import CellKind, Rows
 
 if TYPE_CHECKING:
     from xlsxwriter import Workbook
     from xlsxwriter.worksheet import Worksheet
 
 
-#: What the cells of a column hold. `duration` is a number of days.
-CellKind: TypeAlias = ColumnKind | Literal["duration"]
 #: Digits of a number that Excel keeps; it makes zeros of the others.
 MOST_DIGITS = 15
 # Excel's own limits (Microsoft, "Excel specifications and limits").
@@ -31,6 +29,8 @@ _NOT_IN_NAME = str.maketrans("[]:*?/\\", "_______")
 _FIRST_DAY = datetime(1900, 3, 1)  # noqa: DTZ001 - cells have no zone
 _WIDTHS = {"time": 25, "duration": 14}
 _WIDEST = 48
+#: Kinds whose values are shown as text.
+_TEXTS = {"text", "amount"}
 #: Rows by whose texts a column's width is chosen.
 _MEASURED = 200
 _Write: TypeAlias = Callable[[int, int, Any], object]
@@ -114,7 +114,7 @@ class Book:
         self,
         sheet: Worksheet,
         columns: Sequence[tuple[str, CellKind]],
-        chunks: Iterable[Sequence[Sequence[Any]]],
+        chunks: Iterable[Rows],
         *,
         above: Sequence[str] = (),
     ) -> Sheet:
@@ -123,8 +123,7 @@ class Book:
         Args:
             sheet: a new one.
             columns: their headings, and what their cells hold.
-            chunks: rows of values as the tables have them (times as text in the stored form), of a
-                `duration` days; None is left blank.
+            chunks: rows of values; None is left blank.
             above: lines over the table, the first a title.
 
         Raises:
@@ -144,7 +143,7 @@ class Book:
         for rows in chunks:
             check_fits(name, row + len(rows), len(columns))
             if row == top:
-                _widen(widths, rows)
+                _widen(widths, [kind for _, kind in columns], rows)
             for values in rows:
                 row += 1
                 for place, value in enumerate(values):
@@ -171,22 +170,22 @@ class Book:
 
     def _writer(self, sheet: Worksheet, kind: CellKind) -> _Write:
         def text(row: int, column: int, value: Any) -> None:
-            sheet.write_string(row, column, self._fitted(value), self._text)
+            sheet.write_string(row, column, self._fitted(str(value)), self._text)
 
         def amount(row: int, column: int, value: Any) -> None:
-            sheet.write_string(row, column, self._fitted(value), self._digits)
+            sheet.write_string(row, column, self._fitted(str(value)), self._digits)
 
         def integer(row: int, column: int, value: Any) -> None:
             if abs(value) < 10**MOST_DIGITS:
                 sheet.write_number(row, column, value, self._integer)
             else:
-                amount(row, column, str(value))
+                amount(row, column, value)
 
         def real(row: int, column: int, value: Any) -> None:
             if math.isfinite(value):
                 sheet.write_number(row, column, value)
             else:
-                text(row, column, str(value))
+                text(row, column, value)
 
         def flag(row: int, column: int, value: Any) -> None:
             sheet.write_boolean(row, column, bool(value))
@@ -203,10 +202,11 @@ class Book:
                 sheet.write_datetime(row, column, moment, shown)
 
         def duration(row: int, column: int, value: Any) -> None:
-            if value < 0:  # Excel would show nothing but hashes
-                text(row, column, f"{value} days")
+            days = value / 86_400
+            if days < 0:  # Excel would show nothing but hashes
+                text(row, column, f"{days} days")
             else:
-                sheet.write_number(row, column, value, self._duration)
+                sheet.write_number(row, column, days, self._duration)
 
         writers: dict[CellKind, _Write] = {
             "text": text, "amount": amount, "integer": integer, "real": real, "flag": flag,
@@ -258,8 +258,8 @@ def _moment(text: str) -> datetime | None:
     return moment if moment.tzinfo is None and moment >= _FIRST_DAY else None
 
 
-def _widen(widths: list[int], rows: Sequence[Sequence[Any]]) -> None:
+def _widen(widths: list[int], kinds: Sequence[CellKind], rows: Rows) -> None:
     for values in rows[:_MEASURED]:
         for place, value in enumerate(values):
-            if isinstance(value, str):
-                widths[place] = max(widths[place], min(len(value), _WIDEST) + 1)
+            if isinstance(value, str) or (value is not None and kinds[place] in _TEXTS):
+                widths[place] = max(widths[place], min(len(str(value)), _WIDEST) + 1)

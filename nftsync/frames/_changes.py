@@ -7,13 +7,12 @@ from typing import SupportsIndex
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from nftsync.columnar.amounts import AmountKind, Amounts, amount_columns
-from nftsync.columnar.balances import GREATEST, change_log, span_of
+from nftsync.columnar.balances import GREATEST, change_log, change_span
 from nftsync.columnar.columns import frame_of, integers, text
 from nftsync.columnar.filters import filters_of
-from nftsync.columnar.source import Store, positions, reading
+from nftsync.columnar.source import Store, reading
 from nftsync.columnar.times import Moment, moments, times
 from nftsync.columnar.tokens import NAMING, read_tokens
 from nftsync.columnar.wallets import wallet_names
@@ -63,7 +62,7 @@ def changes(
         filters = filters_of(
             source, wallet=wallet, group=group, contract=contract, since=since, until=until
         )
-        first, last = span_of(source, filters)
+        first, last = change_span(source, filters.since, filters.until)
         change, wallet_no, token_no, old, new, observed, baseline, run, webhook = change_log(
             source,
             "change_id",
@@ -82,7 +81,6 @@ def changes(
         wallets, token_numbers = wallet_no.to_numpy(), token_no.to_numpy()
         names = wallet_names(source, wallets)
         tokens = read_tokens(source, NAMING, wanted=np.unique(token_numbers))
-    place = positions(tokens.numbers, token_numbers)
     old_amounts, new_amounts = Amounts(old), Amounts(new)
     exact = amount_columns(
         {"old_amount": old_amounts.exact(), "new_amount": new_amounts.exact()}, amounts
@@ -90,9 +88,8 @@ def changes(
     return frame_of(
         {
             "change_id": change.to_numpy().copy(),
-            "wallet_id": names.id_column(wallets),
-            "wallet_label": names.label_column(wallets),
-            **tokens.named(pa.array(place, mask=place < 0)),
+            **names.named(wallets),
+            **tokens.named(token_numbers),
             "old_amount": exact["old_amount"],
             "old_amount_text": old_amounts.text(),
             "new_amount": exact["new_amount"],

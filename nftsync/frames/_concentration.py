@@ -5,23 +5,14 @@ Source: provider's document, sections NFT token balance and Token.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from nftsync.columnar.amounts import AmountKind
-from nftsync.columnar.columns import coded, distinct_in_each, first_of_each, frame_of, text
 from nftsync.columnar.given import (
-    ADDRESSES,
     Given,
-    contract_names,
     given_holdings,
-    groups_of,
-    text_column,
 )
-from nftsync.columnar.holders import _measures, _totals, check_grouping, ranked
+from nftsync.columnar.holders import check_grouping, concentrated
 from nftsync.store.wallets import GroupNames, WalletIds
 
 
@@ -93,21 +84,4 @@ def concentration(
         needs=needs,
         wants=("collection",),
     )
-    group_of, names = groups_of(frame, by)
-    count = len(names)
-    groups: dict[str, Any] = {by: names}
-    if by in ADDRESSES:
-        addresses = text_column(frame, by).take(pa.array(first_of_each(group_of)))
-        called = contract_names(frame, first_of_each(group_of), addresses)
-        groups |= {name: text(column) for name, column in called.items()}
-    held = frame["amount"].to_numpy()
-    known = pd.notna(held)
-    holder, _ = coded(text_column(frame, "wallet_id"))
-    token, _ = coded(text_column(frame, "token_id"))
-    columns: dict[str, Any] = {
-        "tokens": distinct_in_each(group_of, token, count),
-        "holders": distinct_in_each(group_of, holder, count),
-        **_measures(*_totals(group_of[known], holder[known], held[known]), count),
-        "unknown_amounts": np.bincount(group_of[~known], minlength=count),
-    }
-    return ranked(frame_of({**groups, **columns}), by, amounts)
+    return concentrated(frame, by, amounts)

@@ -10,12 +10,11 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.columnar.amounts import AmountKind, Amounts, amount_columns
-from nftsync.columnar.balances import GREATEST, change_log
+from nftsync.columnar.balances import change_log, change_span
 from nftsync.columnar.columns import TEXT, frame_of, text
-from nftsync.columnar.contracts import names_contract
 from nftsync.columnar.filters import filters_of, wallet_numbers
 from nftsync.columnar.source import Numbers, Source, Store, positions, reading
-from nftsync.columnar.times import Moment, Times, moments, stored_time, times
+from nftsync.columnar.times import Moment, Times, moments, stored_span, times
 from nftsync.columnar.tokens import NAMING, Tokens, read_tokens
 from nftsync.columnar.wallets import WalletNames, wallet_names
 from nftsync.errors import InputError
@@ -59,13 +58,6 @@ class Window:
         """The positions of the rows that are kept, by time of change, wallet and token."""
         order: Numbers = np.lexsort((self.tokens, self.wallets, self.changed_at))
         return order[kept[order]]
-
-
-def _changes_between(source: Source, start: str, end: str | None) -> tuple[int, int]:
-    """Find the first and the last change after one time and until another; None is now."""
-    log = "balance_change_rows"
-    first = source.first_change(log, start, later=True)
-    return first, GREATEST if end is None else source.first_change(log, end, later=True) - 1
 
 
 def _read_window(source: Source, changes: tuple[int, int]) -> Window:
@@ -190,8 +182,9 @@ def diff(
         raise InputError("diff needs the time to compare with: diff(db, start)")
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
-        earlier, later = _times(source, start, end)
-        changes = _changes_between(source, earlier, later)
+        # A day is its end, as both times mean states.
+        earlier, later = stored_span(source, start, end, "end")
+        changes = change_span(source, earlier, later, after=True)
         window = _read_window(source, changes)
         kind = _kinds(window)
         counterparty = _counterparties(source, window, changes)
@@ -201,20 +194,11 @@ def diff(
         wanted = np.unique(window.tokens[kept])
         tokens = read_tokens(source, NAMING, wanted=wanted, as_of=later)
         if filters.contract is not None:
-            same = names_contract(tokens.content["contract_address"], filters.contract)
-            kept &= np.append(same, False)[positions(tokens.numbers, window.tokens)]
+            place = positions(tokens.numbers, window.tokens)
+            kept &= tokens.of_contract(filters.contract)[place]
         rows = window.in_order(kept)
         names = wallet_names(source, np.append(window.wallets[rows], counterparty[rows]))
     return _frame(window.rows(rows), kind[rows], counterparty[rows], tokens, names, amounts)
-
-
-def _times(source: Source, start: Moment, end: Moment | None) -> tuple[str, str | None]:
-    """Bring both times into the stored form; a day is its end, as both times mean states."""
-    earlier = stored_time(source, start, "end")
-    later = None if end is None else stored_time(source, end, "end")
-    if later is not None and earlier > later:
-        raise InputError(f"start ({earlier}) is after end ({later}); give the earlier time first")
-    return earlier, later
 
 
 def _kinds(window: Window) -> npt.NDArray[np.str_]:
@@ -239,16 +223,14 @@ def _frame(
     exact = amount_columns(held, amounts)
     return frame_of(
         {
-            "wallet_id": names.id_column(window.wallets),
-            "wallet_label": names.label_column(window.wallets),
-            **tokens.named(pa.array(positions(tokens.numbers, window.tokens))),
+            **names.named(window.wallets),
+            **tokens.named(window.tokens),
             "before": exact["before"],
             "before_text": window.before.text(),
             "after": exact["after"],
             "after_text": window.after.text(),
             "kind": text(pa.array(kind, TEXT)),
-            "counterparty_wallet_id": names.id_column(counterparty),
-            "counterparty_label": names.label_column(counterparty),
+            **names.named(counterparty, "counterparty"),
             "changed_at": times(window.changed_at),
         }
     )

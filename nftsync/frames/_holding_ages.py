@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import pyarrow as pa
 
 from nftsync.columnar.amounts import AmountKind, Amounts, amount_columns
-from nftsync.columnar.balances import GREATEST, Balances, balances_at, read_balances
+from nftsync.columnar.balances import Balances, balances_at, change_span, read_balances
 from nftsync.columnar.columns import INTEGER, TEXT, frame_of
 from nftsync.columnar.filters import filters_of, wallet_numbers
 from nftsync.columnar.source import Source, Store, positions, reading
@@ -74,10 +73,9 @@ def holding_ages(
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
         moment = None if at is None else stored_time(source, at, "end")
         if moment is None:
-            balances, last = read_balances(source, filters), GREATEST
+            balances = read_balances(source, filters)
         else:
             balances = balances_at(source, moment, filters)
-            last = source.first_change("balance_change_rows", moment, later=True) - 1
         kept = balances.amounts.nonzero()
         kept &= ~np.isin(balances.wallets, wallet_numbers(source, exclude))
         tokens = read_tokens(source, NAMING, wanted=np.unique(balances.tokens), as_of=moment)
@@ -85,24 +83,24 @@ def holding_ages(
             token = positions(tokens.numbers, balances.tokens)
             kept &= tokens.of_contract(filters.contract)[token]
         balances = balances.chosen(kept)
-        censored = _censored(source, balances, last)
+        censored = _censored(source, balances, moment)
         names = wallet_names(source, balances.wallets)
     return _frame(balances, censored, tokens, names, now() if moment is None else moment, amounts)
 
 
-def _censored(source: Source, balances: Balances, last: int) -> npt.NDArray[np.bool_]:
+def _censored(source: Source, balances: Balances, at: str | None) -> npt.NDArray[np.bool_]:
     """Whether each holding's stretch began with the wallet's first read: no later change began one.
 
     Args:
         source: where to read.
         balances: holdings.
-        last: the number of the last change that counts.
+        at: the last time that counts; None is now.
     """
     wallet, token, old, new = source.columns(
         "SELECT wallet_no, token_no, old_amount, new_amount FROM balance_change_rows"
         " WHERE NOT baseline AND change_id <= ?",
         [INTEGER, INTEGER, TEXT, TEXT],
-        (last,),
+        change_span(source, None, at)[1:],
     )
     begins = Amounts(new).nonzero() & ~Amounts(old).nonzero()
     wallets, tokens = wallet.to_numpy()[begins], token.to_numpy()[begins]
@@ -118,13 +116,11 @@ def _frame(
     at: str,
     amounts: AmountKind,
 ) -> pd.DataFrame:
-    token = pa.array(positions(tokens.numbers, balances.tokens))
     passed = ages(balances.held_since, at)
     return frame_of(
         {
-            "wallet_id": names.id_column(balances.wallets),
-            "wallet_label": names.label_column(balances.wallets),
-            **tokens.named(token),
+            **names.named(balances.wallets),
+            **tokens.named(balances.tokens),
             **amount_columns({"amount": balances.amounts.exact()}, amounts),
             "held_since": times(balances.held_since),
             "age": passed,

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.columnar.amounts import AmountKind, Amounts, Exact, amount_columns
-from nftsync.columnar.balances import GREATEST, change_log
+from nftsync.columnar.balances import change_log, change_span
 from nftsync.columnar.columns import TEXT, coded, frame_of, run_starts, text
 from nftsync.columnar.contracts import contract_columns, contract_groups
 from nftsync.columnar.filters import filters_of, wallet_numbers
@@ -25,7 +25,7 @@ from nftsync.columnar.times import (
     microseconds_of,
     moments,
     shown,
-    stored_time,
+    stored_span,
     ticks_of,
     times,
 )
@@ -153,12 +153,7 @@ def holdings_over_time(
         raise InputError(f"cannot group by {shown(by)}; {instead}give one of {', '.join(BY)}")
     period = None if every is None else microseconds_of(every)
     with reading(db) as source:
-        begins = None if start is None else stored_time(source, start, "start")
-        until = None if end is None else stored_time(source, end, "end")
-        if begins is not None and until is not None and begins > until:
-            raise InputError(
-                f"start ({begins}) is after end ({until}); give the earlier time first"
-            )
+        begins, until = stored_span(source, start, end)
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
         left_out = wallet_numbers(source, exclude)
         wallets, tokens, steps = _read_steps(source, until, filters, left_out)
@@ -183,9 +178,6 @@ def _read_steps(
     source: Source, until: str | None, filters: Filters, left_out: Numbers
 ) -> tuple[Numbers, Numbers, Steps]:
     """The wallet, the token and what came of each change, all of one group."""
-    last = GREATEST
-    if until is not None:
-        last = source.first_change("balance_change_rows", until, later=True) - 1
     wallet, token, old, new, observed, baseline = change_log(
         source,
         "wallet_no",
@@ -194,7 +186,7 @@ def _read_steps(
         "new_amount",
         "observed_at",
         "baseline",
-        last=last,
+        last=change_span(source, None, until)[1],
         filters=filters,
     )
     both = Amounts(pa.concat_arrays([old, new]))

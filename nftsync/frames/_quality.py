@@ -237,7 +237,7 @@ def quality(
     cut_off = pd.Series(np.where(value.len() > _SHOWN, "…", ""), found.index, dtype="str")
     return frame_of(
         {
-            **tokens.named(pa.array(found["row"])),
+            **tokens.named(tokens.numbers[found["row"]]),
             "field": found["field"].astype("str").array,
             "reason": found["reason"].array,
             "value": (value[:_SHOWN] + cut_off).array,

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nftsync.columnar.amounts import AmountKind, Amounts, Exact, amount_columns
+from nftsync.columnar.balances import CHANGE_TYPES, change_span
 from nftsync.columnar.columns import INTEGER, TEXT, frame_of, run_starts, text
-from nftsync.columnar.contracts import names_contract
 from nftsync.columnar.filters import filters_of, wallet_numbers
 from nftsync.columnar.source import Numbers, Source, Store, positions, reading
-from nftsync.columnar.times import Moment, Times, moments, stored_time, times
+from nftsync.columnar.times import Moment, Times, moments, stored_span, times
 from nftsync.columnar.tokens import NAMING, read_tokens
 from nftsync.columnar.wallets import wallet_names
-from nftsync.errors import InputError, NftsyncWarning
+from nftsync.errors import NftsyncWarning
 from nftsync.movements import Movement, pairs
 from nftsync.store.wallets import GroupNames, WalletIds
 from nftsync.text import counted
@@ -63,15 +63,7 @@ class Movements:
         return np.where(self.partners < 0, self.at, np.minimum(self.at, self.at[self.partners]))
 
 
-_COLUMNS = {
-    "change_id": INTEGER,
-    "wallet_no": INTEGER,
-    "token_no": INTEGER,
-    "old_amount": TEXT,
-    "new_amount": TEXT,
-    "observed_at": TEXT,
-    "webhook_id": TEXT,
-}
+_COLUMNS = [name for name in CHANGE_TYPES if name not in {"baseline", "run_id"}]
 
 
 def read_movements(source: Source, tokens: Numbers | None) -> Movements:
@@ -86,7 +78,7 @@ def read_movements(source: Source, tokens: Numbers | None) -> Movements:
     change, wallet, token, old, new, observed, webhook = source.columns(
         f"SELECT {', '.join(_COLUMNS)} FROM balance_change_rows"
         f"{where or ' WHERE true'} AND baseline = 0 ORDER BY change_id",
-        list(_COLUMNS.values()),
+        [CHANGE_TYPES[name] for name in _COLUMNS],
         parameters,
     )
     amounts = Amounts(pa.concat_arrays([old, new]))
@@ -253,10 +245,9 @@ def transfers(
             kept &= sides.any_of(wallet_numbers(source, filters.wallet_ids))
         token_numbers = movements.tokens[rows]
         tokens = read_tokens(source, NAMING, wanted=np.unique(token_numbers[kept]))
-        place = positions(tokens.numbers, token_numbers)
         if filters.contract is not None:
-            same = names_contract(tokens.content["contract_address"], filters.contract)
-            kept &= np.append(same, False)[place]
+            place = positions(tokens.numbers, token_numbers)
+            kept &= tokens.of_contract(filters.contract)[place]
         unclear = kept & (sides.givers < 0) & (sides.takers < 0)
         if unclear.any():
             left_out = counted(int(np.count_nonzero(unclear)), "change")
@@ -267,7 +258,7 @@ def transfers(
                 stacklevel=2,
             )
         kept &= ~unclear
-        rows, sides, place = rows[kept], sides.rows(kept), place[kept]
+        rows, sides = rows[kept], sides.rows(kept)
         names = wallet_names(source, np.concatenate([sides.givers, sides.takers]))
     sizes = movements.sizes[rows]
     known = pd.notna(sizes)
@@ -276,12 +267,10 @@ def transfers(
         {
             "observed_at": times(movements.at[rows]),
             "observed_after": times(sides.after),
-            **tokens.named(pa.array(place)),
+            **tokens.named(movements.tokens[rows]),
             **amount_columns({"amount": Exact.of(sizes)}, amounts),
-            "from_wallet_id": names.id_column(sides.givers),
-            "from_label": names.label_column(sides.givers),
-            "to_wallet_id": names.id_column(sides.takers),
-            "to_label": names.label_column(sides.takers),
+            **names.named(sides.givers, "from"),
+            **names.named(sides.takers, "to"),
             "kind": text(sides.kinds()),
             "webhook_id": text(sides.webhooks),
         }
@@ -293,10 +282,7 @@ def _within(source: Source, start: Moment | None, end: Moment | None) -> tuple[M
 
     Of the two sides of a transfer, the one that was observed first is its row.
     """
-    first = None if start is None else stored_time(source, start, "start")
-    last = None if end is None else stored_time(source, end, "end")
-    if first is not None and last is not None and first > last:
-        raise InputError(f"start ({first}) is after end ({last}); give the earlier time first")
+    first, last = stored_span(source, start, end)
     movements = read_movements(source, _changed_tokens(source, first, last))
     position = np.arange(len(movements.at))
     paired = movements.partners >= 0
@@ -317,17 +303,11 @@ def _changed_tokens(source: Source, first: str | None, last: str | None) -> Numb
     """The numbers of the tokens with a change in a span; None: of all."""
     if first is None and last is None:
         return None
-    log = "balance_change_rows"
-    bounds = [-(2**63), 2**63 - 1]
-    if first is not None:
-        bounds[0] = source.first_change(log, first, later=False)
-    if last is not None:
-        bounds[1] = source.first_change(log, last, later=True) - 1
     (tokens,) = source.columns(
         "SELECT DISTINCT token_no FROM balance_change_rows"
         " WHERE change_id BETWEEN ? AND ? AND baseline = 0",
         [INTEGER],
-        tuple(bounds),
+        change_span(source, first, last),
     )
     return np.asarray(tokens.to_numpy())
 

@@ -66,8 +66,13 @@ def find_evidence(path: Path | str, wallet: str, at: str) -> Evidence:
         InputError: no such wallet is known, or several are called so; or the time is still to come.
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    from nftsync.columnar.columns import rows_of  # pandas is slow to import
+    import numpy as np  # which is slow to import, and so is pandas
+
+    from nftsync.columnar.balances import read_confirmations
+    from nftsync.columnar.columns import rows_of
     from nftsync.columnar.holdings import read_holdings
+    from nftsync.columnar.source import reading as reading_columns
+    from nftsync.columnar.times import time_texts
 
     with reading(path) as connection:
         (wallet_id,) = ids_in(connection, wallet)
@@ -82,10 +87,11 @@ def find_evidence(path: Path | str, wallet: str, at: str) -> Evidence:
         number, label = known_as
         at = known_time(connection, at)
         known, reads, unproven = _states_around(connection, number, at)
-        holdings = read_holdings(connection, Filters(wallet_ids=[wallet_id]), as_of=at)
-        certainty, before, after = _confirmations(connection, number, at)
-    if not known:
-        certainty = "unknown"
+        with reading_columns(connection) as source:
+            holdings = read_holdings(source, Filters(wallet_ids=[wallet_id]), as_of=at)
+            around = read_confirmations(source, at, np.array([number]), everything=False)
+    (before,), (after,) = time_texts(around.before), time_texts(around.after)
+    certainty: Certainty = around.certainty[0].as_py() if known else "unknown"
     return Evidence(
         wallet_id=wallet_id,
         label=label,
@@ -133,22 +139,6 @@ def _states_around(
         (number, at, stored_at),
     ).fetchone()
     return then is not None, reads, int(changes)
-
-
-def _confirmations(
-    connection: sqlite3.Connection, number: int, at: str
-) -> tuple[Certainty, str | None, str | None]:
-    """How certain a time is, and the reads before and after it, by the rule of the frames."""
-    import numpy as np
-
-    from nftsync.columnar.balances import read_confirmations
-    from nftsync.columnar.source import reading as reading_frames
-    from nftsync.columnar.times import time_texts
-
-    with reading_frames(connection) as source:
-        around = read_confirmations(source, at, np.array([number]), everything=False)
-    (before,), (after,) = time_texts(around.before), time_texts(around.after)
-    return around.certainty[0].as_py(), before, after
 
 
 def _statement(

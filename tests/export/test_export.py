@@ -32,8 +32,10 @@ from xlsxwriter.worksheet import Worksheet
 
 from nftsync import __version__, frames
 from nftsync.errors import InputError, NftsyncWarning, StoreError
+from nftsync.export import formats
 from nftsync.export import tables as export
-from nftsync.export.tables import ExportFormat, write_csv, write_export, write_parquet
+from nftsync.export.formats import write_csv, write_rows
+from nftsync.export.tables import ExportFormat, write_export
 from nftsync.store.catalog import TABLES
 from nftsync.text import neutralized
 from nftsync.times import format_time, now
@@ -188,9 +190,9 @@ def test_all_files_are_of_one_moment_whatever_is_written_between_them(
             "INSERT INTO sync_runs (kind, status, started_at) VALUES ('sync', 'ok', ?)",
             now(),
         )
-        write_parquet(*arguments)
+        write_rows(*arguments)
 
-    monkeypatch.setattr(export, "write_parquet", committing)
+    monkeypatch.setattr(export, "write_rows", committing)
     manifest = write_export(site.database, tmp_path / "out")
     assert {file.name.partition(".")[0]: file.rows for file in manifest.files} == before
     assert len(table_rows(site.database, "resources")) == len(TABLES)
@@ -361,13 +363,13 @@ def test_no_cell_begins_with_a_formula_and_only_quotes_are_added(text: str) -> N
 def test_both_formats_keep_each_value(rows: list[tuple[Any, ...]]) -> None:
     columns = {"a": "text", "b": "amount", "c": "time", "d": "integer", "e": "bytes"}
     file = io.BytesIO()
-    write_parquet(file, columns, [rows])
+    write_rows(file, columns, [rows])
     read = pq.read_table(pa.BufferReader(file.getvalue())).to_pylist()
     assert [
         (*map(r.get, "ab"), r["c"] and format_time(r["c"]), r["d"], r["e"]) for r in read
     ] == rows
     file = io.BytesIO()
-    write_csv(file, columns, [rows])
+    write_csv(file, columns.items(), [rows])
     cells = list(csv.reader(io.StringIO(file.getvalue().decode(), newline="")))
     assert cells == [
         list(columns),
@@ -445,7 +447,7 @@ def test_what_goes_wrong_is_one_error_and_leaves_nothing_behind(
         def interrupt(*_: object) -> None:
             raise KeyboardInterrupt
 
-        patched.setattr(export, "neutralized", interrupt)
+        patched.setattr(formats, "neutralized", interrupt)
         patched.setattr(pq.ParquetWriter, "write_table", interrupt)
         patched.setattr(Worksheet, "write_string", interrupt)
         with pytest.raises(KeyboardInterrupt):

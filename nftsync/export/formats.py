@@ -1,0 +1,141 @@
+"""The one writer of CSV and the one of Parquet; that of Excel is `workbook`."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, BinaryIO, Literal, TypeAlias
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nftsync.errors import StoreError
+from nftsync.store.catalog import ColumnKind
+from nftsync.text import neutralized
+from nftsync.version import __version__
+
+#: Rows of values: times as stored text, durations as seconds; None where one is missing.
+Rows: TypeAlias = Sequence[tuple[Any, ...]]
+
+#: What the cells of a column hold.
+CellKind: TypeAlias = ColumnKind | Literal["duration"]
+
+#: Kinds of which no value can be a formula.
+_PLAIN = {"time", "integer"}
+
+
+def write_csv(
+    file: BinaryIO, columns: Collection[tuple[str, CellKind]], chunks: Iterable[Rows]
+) -> None:
+    """Write rows as CSV (UTF-8, RFC 4180).
+
+    Missing values are empty, flags 0 or 1, bytes base64; what a spreadsheet would run as a formula
+    gets a single quote in front.
+    """
+    headings, kinds = zip(*columns, strict=True) if columns else ((), ())
+    out = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+    try:
+        writer = csv.writer(out)
+        writer.writerow(map(neutralized, headings))
+        for rows in chunks:
+            values = zip(kinds, zip(*rows, strict=True), strict=True)
+            cells = (each if kind in _PLAIN else map(_cell, each) for kind, each in values)
+            writer.writerows(zip(*cells, strict=True))
+    finally:
+        out.detach()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool | np.bool_):
+        return int(value)
+    if isinstance(value, bytes):
+        value = base64.b64encode(value).decode("ascii")
+    if value is None or isinstance(value, int):
+        return value
+    if isinstance(value, float) and np.isfinite(value):
+        return repr(float(value))
+    return neutralized(str(value))
+
+
+#: `amount`: as the provider sent it. `integer`: a column of Python integers.
+ExactKind: TypeAlias = Literal["amount", "integer"]
+
+#: The metadata of a field that holds exact integers.
+EXACT = b"nftsync.kind"
+_COMMENTS: dict[ExactKind, str] = {
+    "amount": "exact decimal text as sent; uint256 fits no machine type",
+    "integer": "exact integers as decimal text; uint256 fits no machine type",
+}
+
+
+def note(kind: ExactKind) -> dict[bytes, bytes]:
+    """The metadata of a field that holds this."""
+    return {EXACT: kind.encode(), b"comment": _COMMENTS[kind].encode()}
+
+
+def write_parquet(file: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    """Write tables one after the other, each as row groups of its own."""
+    about = {**(schema.metadata or {}), b"nftsync": __version__.encode()}
+    writer = pq.ParquetWriter(file, schema.with_metadata(about), compression="zstd")
+    try:
+        for table in tables:
+            writer.write_table(table)
+        writer.close()
+    finally:
+        writer.is_open = False  # or it tries again when it is collected, and complains
+
+
+_TIME = pa.timestamp("us", "UTC")
+_TYPES: dict[ColumnKind, pa.DataType] = {
+    "text": pa.string(),
+    "amount": pa.string(),
+    "time": _TIME,
+    "integer": pa.int64(),
+    "flag": pa.bool_(),
+    "real": pa.float64(),
+    "bytes": pa.binary(),
+}
+
+
+def write_rows(file: BinaryIO, columns: Mapping[str, ColumnKind], chunks: Iterable[Rows]) -> None:
+    """Write rows to Parquet, with declared types; a chunk becomes a row group.
+
+    Raises:
+        StoreError: a time is none.
+    """
+    fields = [
+        pa.field(name, _TYPES[kind], metadata=note("amount") if kind == "amount" else None)
+        for name, kind in columns.items()
+    ]
+    schema = pa.schema(fields, {b"pandas": _for_pandas(columns)})
+
+    def table(rows: Rows) -> pa.Table:
+        values = zip(columns.values(), zip(*rows, strict=True), strict=True)
+        return pa.Table.from_arrays([_array(*each) for each in values], schema=schema)
+
+    write_parquet(file, schema, map(table, chunks))
+
+
+def _for_pandas(columns: Mapping[str, ColumnKind]) -> bytes:
+    """What makes pandas read integers that may be missing as such, and not as floats."""
+    integers = {name: "Int64" for name, kind in columns.items() if kind == "integer"}
+    alike = pd.DataFrame({name: pd.array([], kind) for name, kind in integers.items()})
+    noted: bytes = pa.Schema.from_pandas(alike, preserve_index=False).metadata[b"pandas"]
+    return noted
+
+
+def _array(kind: ColumnKind, values: tuple[Any, ...]) -> pa.Array:
+    if kind == "time":
+        try:
+            return pa.array(values, pa.string()).cast(_TIME)
+        except pa.ArrowInvalid as error:
+            raise StoreError(
+                f"the database holds a time that nftsync did not write: {error}"
+            ) from None
+    if kind == "flag":
+        return pa.array([None if value is None else value != 0 for value in values], pa.bool_())
+    return pa.array(values, _TYPES[kind])
