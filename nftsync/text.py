@@ -47,6 +47,19 @@ def size(number: int) -> str:
     return f"{shown:,.1f} TB"
 
 
+#: Units of time, the longest first: seconds, word, symbol.
+_UNITS = ((86_400, "day", "d"), (3_600, "hour", "h"), (60, "minute", "min"), (1, "second", "s"))
+
+
+def lasting(seconds: float, *, symbols: bool = False) -> str:
+    """A length of time in its largest whole unit: `3 minutes`, or `3 min` with symbols."""
+    for size_of_one, word, symbol in _UNITS:
+        if seconds >= size_of_one:
+            number = int(seconds // size_of_one)
+            return f"{number} {symbol}" if symbols else counted(number, word)
+    return "less than 1 s" if symbols else "less than a second"
+
+
 def visible(text: str) -> str:
     """Show what must not reach a screen as escapes, so that it acts on nothing."""
     return _UNSAFE.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

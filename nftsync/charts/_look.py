@@ -15,8 +15,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 from nftsync.errors import InputError, NftsyncError
-from nftsync.store.contracts import is_hex_address, short_address
-from nftsync.text import without_controls
+from nftsync.text import short_id, without_controls
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -110,9 +109,7 @@ def _key(text: str) -> str:
 
 def _short(text: str) -> str:
     """Chain addresses and UUIDs by their two ends, which is how people tell them apart."""
-    if is_hex_address(text):
-        return short_address(text)
-    return f"{text[:8]}…{text[-4:]}" if _ID.fullmatch(text) else text
+    return short_id(text) if _ID.fullmatch(text) else text
 
 
 #: Points of a chart over time; more cannot be told apart on any screen.

@@ -23,16 +23,13 @@ from nftsync.cli.common import (
     with_settings,
 )
 from nftsync.cli.tables import TableColumn, print_table, wide_option
-from nftsync.text import counted
+from nftsync.text import counted, lasting
 
 if TYPE_CHECKING:
     from nftsync.reports.status import Check, StalestWallet, Status
     from nftsync.reports.verification import Verification
     from nftsync.settings import Settings
 
-
-#: Units of an age in words.
-_AGES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 #: A check is run by someone who waits; a provider that is down says so at the second try.
 _ATTEMPTS = 2
@@ -124,7 +121,7 @@ def _by_state(counts: Mapping[str, int]) -> str:
 
 
 def _run(run: Mapping[str, Any] | None, at: str) -> str:
-    from nftsync.reports.status import age_seconds
+    from nftsync.store.freshness import age_seconds
 
     if run is None:
         return "never"
@@ -135,13 +132,7 @@ def _run(run: Mapping[str, Any] | None, at: str) -> str:
 
 
 def _ago(seconds: float | None) -> str:
-    """An age in its largest whole unit: `3 min ago`."""
-    if seconds is None:
-        return "never"
-    for size, unit in _AGES:
-        if seconds >= size:
-            return f"{seconds // size:.0f} {unit} ago"
-    return "less than 1 s ago"
+    return "never" if seconds is None else f"{lasting(seconds, symbols=True)} ago"
 
 
 @click.command()

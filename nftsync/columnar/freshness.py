@@ -12,6 +12,7 @@ from nftsync.columnar.columns import INTEGER, TEXT, Readable, integers, text
 from nftsync.columnar.source import Parameters, Source
 from nftsync.columnar.times import ages, moments, times
 from nftsync.store.filters import Filters
+from nftsync.store.freshness import webhooks_by_state
 from nftsync.text import visible
 from nftsync.times import now
 
@@ -166,15 +167,7 @@ def _names(source: Source, where: str, parameters: Parameters, *, most: int) -> 
 
 
 def _webhooks(source: Source) -> Iterator[_Line]:
-    states = ", ".join("?" * len(_WAITING))
-    counted = {
-        state: (count, at)
-        for state, count, at in source.rows(
-            "SELECT state, count(*), min(received_at) FROM webhooks"
-            f" WHERE state IN ({states}) GROUP BY state",
-            tuple(_WAITING),
-        )
-    }
+    counted = webhooks_by_state(source.cursor, tuple(_WAITING))
     for state, telling in _WAITING.items():
         count, at = counted.get(state, (0, None))
         detail = _telling(source, state, telling) if count and telling else ""

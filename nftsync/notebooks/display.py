@@ -18,7 +18,7 @@ import click
 from nftsync.errors import NftsyncError, NftsyncWarning
 from nftsync.notebooks.database import provider_address
 from nftsync.notebooks.gallery_cards import addresses, configured_images
-from nftsync.text import MISSING, counted, visible, without_controls
+from nftsync.text import MISSING, lasting, visible, without_controls
 from nftsync.times import parse_time
 
 if TYPE_CHECKING:
@@ -110,9 +110,7 @@ def show_table(frame: pd.DataFrame, most: int = 10, *, none: str = "None.") -> N
         return
     head = frame.head(most)
     lengths = head.select_dtypes("timedelta")
-    rows = brief(
-        head.assign(**{name: lengths[name].map(lasting) for name in lengths}), width=_WIDTH
-    )
+    rows = brief(head.assign(**{name: lengths[name].map(_age) for name in lengths}), width=_WIDTH)
     named = [ids for names, ids in IDS_NAMED.items() if names in rows.columns]
     rows = rows.drop(columns=chain(*named), errors="ignore")
     shown = [_texts(rows[name]) for name in rows.columns]
@@ -192,21 +190,11 @@ def _text(value: Any) -> str:
     return without_controls(str(value)) or MISSING
 
 
-#: From the longest: seconds, and what so many are called.
-_AGES = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
-
-
-def lasting(age: pd.Timedelta) -> str:
-    """How long something is, in its largest whole unit: `3 minutes`; a `–` where nobody knows."""
+def _age(length: pd.Timedelta) -> str:
+    """A length of time as people say it; a `–` if it is unknown."""
     import pandas as pd
 
-    if pd.isna(age):
-        return MISSING
-    seconds = int(age.total_seconds())
-    for size, unit in _AGES:
-        if seconds >= size:
-            return counted(seconds // size, unit)
-    return "less than a second"
+    return MISSING if pd.isna(length) else lasting(length.total_seconds())
 
 
 def show_figures(figures: Mapping[str, object], *, none: str = "None.") -> None:
@@ -244,7 +232,7 @@ def headline(db: Path, holdings: pd.DataFrame) -> dict[str, object]:
         "NFTs": held["token_id"].nunique(),
         "collections": held["contract"].nunique(),
         "wallets that hold them": held["wallet_id"].nunique(),
-        "all wallets read within": lasting(oldest),
+        "all wallets read within": _age(oldest),
     } | _trouble(fresh["count"])
 
 

@@ -33,6 +33,7 @@ from nftsync.notebooks.gallery_cards import (
 )
 from nftsync.provider.images import origin
 from nftsync.store.contracts import short_address
+from nftsync.text import short_id
 from nftsync.whole_files import whole_file
 
 _TITLE = "NFTs"
@@ -306,24 +307,20 @@ def _row(cards: Cards, nft: int) -> str:
         column = cards.columns.get(name)
         return None if column is None else column[nft]
 
-    contract = value("contract")
+    contract, wallet = value("contract"), value("wallet")
     cells = (
         _picture(value("image"), value("problem")),
         _own(clean(value("name") or _unnamed(value("chain")), _MOST_NAME)),
         _own(_edition(value("edition"), value("editions"))),
         _own(clean(value("amount") or "", _MOST_NAME)),
         _own(value("collection") or (contract and short_address(contract))),
-        _own(value("label") or _short(value("wallet"))),
+        _own(value("label") or (wallet and short_id(wallet))),
     )
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
 def _unnamed(chain: str | None) -> str:
-    return "Unnamed" if chain is None else f"Unnamed {_short(chain)}"
-
-
-def _short(name: str | None) -> str | None:
-    return name if name is None or len(name) <= 20 else f"{name[:8]}…{name[-6:]}"
+    return "Unnamed" if chain is None else f"Unnamed {short_id(chain)}"
 
 
 def _picture(url: str | None, problem: str | None) -> str:

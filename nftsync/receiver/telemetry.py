@@ -15,13 +15,9 @@ from nftsync.errors import NftsyncError
 from nftsync.receiver.committer import Outcome
 from nftsync.store import STATES
 from nftsync.store.database import connect_reader
+from nftsync.store.freshness import UNFINISHED_STATES, age_seconds, webhooks_by_state
+from nftsync.times import now
 from nftsync.wsgi import HttpServer, Listener
-
-# `done` is left out: it grows for ever, and so would the time to count it.
-_WAITING_STATES = tuple(state for state in STATES if state != "done")
-_COUNTS = f"""
-    SELECT state, count(*), 86400 * (julianday('now') - julianday(min(received_at)))
-    FROM webhooks WHERE state IN {_WAITING_STATES} GROUP BY state"""
 
 
 class Backlog(Collector):
@@ -51,14 +47,14 @@ class Backlog(Collector):
         with suppress(NftsyncError, sqlite3.Error):
             with closing(connect_reader(self._database)) as connection:
                 connection.execute("PRAGMA busy_timeout = 1000")
-                rows = connection.execute(_COUNTS).fetchall()
-            found = {state: (count, seconds) for state, count, seconds in rows}
-            for state in _WAITING_STATES:
-                count, seconds = found.get(state, (0, 0.0))
+                webhooks = webhooks_by_state(connection, UNFINISHED_STATES)
+            at = now()
+            for state in UNFINISHED_STATES:
+                count, since = webhooks.get(state, (0, at))
                 waiting.add_metric([state], count)
-                oldest.add_metric([state], max(0.0, seconds))
+                oldest.add_metric([state], age_seconds(since, at))
                 if state == "pending":
-                    age.add_metric([], max(0.0, seconds))
+                    age.add_metric([], age_seconds(since, at))
         yield from (waiting, oldest, age)
 
 

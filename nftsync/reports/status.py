@@ -7,7 +7,6 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote, urlsplit
@@ -26,6 +25,7 @@ from nftsync.store.database import (
     is_syncing,
     refuse_what_is_no_file,
 )
+from nftsync.store.freshness import age_seconds, webhooks_by_state
 from nftsync.store.present import ahead_of
 from nftsync.store.removals import Held, held
 from nftsync.store.schema import check_schema, is_earlier, reading
@@ -87,12 +87,6 @@ class StalestWallet(NamedTuple):
     age_s: float | None
 
 
-def age_seconds(moment: str, at: str) -> float:
-    """Seconds from one stored time to another; 0 where the clock went back."""
-    age = datetime.fromisoformat(at) - datetime.fromisoformat(moment)
-    return max(0.0, age.total_seconds())
-
-
 def read_status(path: Path, at: str) -> tuple[Status, StalestWallet | None]:
     """Read how a database stands, all of one moment.
 
@@ -108,10 +102,8 @@ def read_status(path: Path, at: str) -> tuple[Status, StalestWallet | None]:
     """
     with reading(path) as connection:
         stalest = _stalest(connection, at)
-        inbox = connection.execute(
-            "SELECT state, count(*), min(received_at) FROM webhooks GROUP BY state ORDER BY state"
-        ).fetchall()
-        pending = next((since for state, _, since in inbox if state == "pending"), None)
+        inbox = webhooks_by_state(connection)
+        pending = inbox.get("pending")
         status = Status(
             version=__version__,
             database=str(path),
@@ -125,8 +117,8 @@ def read_status(path: Path, at: str) -> tuple[Status, StalestWallet | None]:
             last_sync=_last_run(connection, "sync"),
             last_replay=_last_run(connection, "replay"),
             oldest_wallet_age_s=None if stalest is None else stalest.age_s,
-            inbox={state: count for state, count, _ in inbox},
-            oldest_pending_age_s=None if pending is None else age_seconds(pending, at),
+            inbox={state: count for state, (count, _) in inbox.items()},
+            oldest_pending_age_s=pending and age_seconds(pending[1], at),
             removals_held=held(connection),
             warning=ahead_of(connection, at),
         )

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -16,8 +16,10 @@ from nftsync.errors import NftsyncError
 from nftsync.store import WALLET_STATUSES
 from nftsync.store.checkpoints import log_bytes
 from nftsync.store.database import connect_reader
+from nftsync.store.freshness import age_seconds
 from nftsync.store.removals import held
 from nftsync.store.schema import made_at
+from nftsync.times import now, shifted
 
 _ENDED_AS = ("ok", "partial", "failed", "interrupted")
 
@@ -67,7 +69,7 @@ class Freshness(Collector):
         with suppress(NftsyncError, sqlite3.Error), closing(connect_reader(self._database)) as db:
             db.execute("PRAGMA busy_timeout = 1000")
             db.execute("BEGIN DEFERRED")
-            moment = datetime.now(UTC)
+            moment = now()
             found += [*_wallets(db, moment), *_syncs(db), *self._count_changes(db), _held(db)]
             found.append(_last_webhook(db, moment))
             if self._every is not None:
@@ -95,7 +97,7 @@ class Freshness(Collector):
         )
 
 
-def _wallets(connection: sqlite3.Connection, moment: datetime) -> Iterator[Metric]:
+def _wallets(connection: sqlite3.Connection, moment: str) -> Iterator[Metric]:
     wallets = GaugeMetricFamily("nftsync_wallets", "Tracked wallets, by status.", labels=["status"])
     counts = dict(connection.execute(_WALLETS).fetchall())
     for status in WALLET_STATUSES:
@@ -104,7 +106,7 @@ def _wallets(connection: sqlite3.Connection, moment: datetime) -> Iterator[Metri
     yield _gauge(
         "nftsync_stalest_wallet_age_seconds",
         "Time since the least recently read tracked wallet was read.",
-        _age(_time(connection, _STALEST), moment),
+        _age(connection, _STALEST, moment),
     )
 
 
@@ -129,18 +131,17 @@ def _syncs(connection: sqlite3.Connection) -> Iterator[Metric]:
     )
 
 
-def _overdue(connection: sqlite3.Connection, moment: datetime, every: timedelta) -> Metric:
+def _overdue(connection: sqlite3.Connection, moment: str, every: timedelta) -> Metric:
     made = connection.execute(_MADE_SYNC).fetchone()
     if made is None:
-        began = made_at(connection)
-        due = moment if began is None else datetime.fromisoformat(began)
+        due = made_at(connection) or moment
     else:
-        started, ended = map(datetime.fromisoformat, made[:2])
-        due = max(started + every, ended)  # also where one takes longer than that
+        started, ended = made[:2]
+        due = max(shifted(started, every), ended)  # also where one takes longer than that
     return _gauge(
         "nftsync_sync_overdue_seconds",
         "For how long a full sync has been due that none has come to an end since.",
-        max(0.0, (moment - due).total_seconds()),
+        age_seconds(due, moment),
     )
 
 
@@ -153,11 +154,11 @@ def _held(connection: sqlite3.Connection) -> Metric:
     )
 
 
-def _last_webhook(connection: sqlite3.Connection, moment: datetime) -> Metric:
+def _last_webhook(connection: sqlite3.Connection, moment: str) -> Metric:
     return _gauge(
         "nftsync_last_webhook_age_seconds",
         "Time since the last new webhook was received.",
-        _age(_time(connection, _WEBHOOK.format("DESC")), moment),
+        _age(connection, _WEBHOOK.format("DESC"), moment),
     )
 
 
@@ -178,7 +179,6 @@ def _unix(at: str | None) -> float | None:
     return None if at is None else datetime.fromisoformat(at).timestamp()
 
 
-def _age(at: str | None, moment: datetime) -> float | None:
-    if at is None:
-        return None
-    return max(0.0, (moment - datetime.fromisoformat(at)).total_seconds())
+def _age(connection: sqlite3.Connection, query: str, moment: str) -> float | None:
+    at = _time(connection, query)
+    return None if at is None else age_seconds(at, moment)
