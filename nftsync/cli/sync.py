@@ -86,7 +86,7 @@ def sync(
     """
     from nftsync.pull.api import sync_with
     from nftsync.pull.plan import SyncRequest
-    from nftsync.store.present import ahead_of
+    from nftsync.store.history import ahead_of
     from nftsync.store.schema import reading
     from nftsync.store.wallets import WalletLine, labels_and_statuses
     from nftsync.times import now, parse_duration

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from nftsync.errors import InputError, StoreError
 from nftsync.store.database import connect_reader, explained
-from nftsync.store.present import first_row
+from nftsync.store.history import first_row
 from nftsync.store.schema import upgraded
 
 #: Rows that are Python objects at once: few enough to stay in the processor's cache.
@@ -105,7 +105,7 @@ class Source:
         return f" WHERE {number} {IN_JSON}", (as_json(wanted),)
 
     def first_change(self, table: str, moment: str, *, later: bool, key: str = "change_id") -> int:
-        """Find where in a log a time begins, as `store.present` does."""
+        """Find where in a log a time begins, as `store.history` does."""
         return first_row(self.cursor, table, moment, later=later, key=key)
 
 

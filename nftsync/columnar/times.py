@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from nftsync.columnar.source import Numbers, Source
 from nftsync.errors import InputError, StoreError
-from nftsync.store.present import known_time
+from nftsync.store.history import known_time
 from nftsync.text import quoted
 from nftsync.times import Edge, parse_duration, parse_time
 

@@ -21,7 +21,7 @@ from nftsync.export.formats import Rows, write_csv, write_rows
 from nftsync.export.workbook import Sheet, check_fits, workbook
 from nftsync.store.catalog import TABLES, ColumnKind, columns_of
 from nftsync.store.filters import Filters
-from nftsync.store.present import known_time
+from nftsync.store.history import known_time
 from nftsync.store.schema import reading
 from nftsync.terminal import progress_bar
 from nftsync.text import counted

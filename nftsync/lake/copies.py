@@ -19,8 +19,8 @@ from nftsync.lake.rows import TABLES, from_database, to_mirror
 from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import ADDED_IN, Commit, Lake, Overtaken, Versions
 from nftsync.store import database as store
+from nftsync.store.history import last_observed
 from nftsync.store.mirror import Mirror
-from nftsync.store.present import last_observed
 from nftsync.store.runs import Counts, end_all_work
 from nftsync.store.schema import reading
 from nftsync.terminal import progress_bar

@@ -11,7 +11,7 @@ import msgspec
 from nftsync.errors import InputError
 from nftsync.store.catalog import AS_OF_COLUMNS, TABLES
 from nftsync.store.filters import Filters
-from nftsync.store.present import known_time
+from nftsync.store.history import known_time
 from nftsync.store.schema import reading
 from nftsync.store.wallets import ids_in
 

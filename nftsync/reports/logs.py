@@ -17,7 +17,7 @@ from nftsync.errors import InputError
 from nftsync.store.catalog import TABLES
 from nftsync.store.database import explained, over_keys
 from nftsync.store.filters import Filters, find_filters
-from nftsync.store.present import first_row, known_time
+from nftsync.store.history import first_row, known_time
 from nftsync.store.schema import opened
 
 #: How long a feed that waits sleeps between two looks.

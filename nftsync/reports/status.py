@@ -26,7 +26,7 @@ from nftsync.store.database import (
     refuse_what_is_no_file,
 )
 from nftsync.store.freshness import age_seconds, webhooks_by_state
-from nftsync.store.present import ahead_of
+from nftsync.store.history import ahead_of
 from nftsync.store.removals import Held, held
 from nftsync.store.schema import check_schema, is_earlier, reading
 from nftsync.times import now

@@ -1,4 +1,4 @@
-"""Times in a database: where one begins in a log, and how far its writer's clock has come."""
+"""The history of a database: where a time begins in a log, and the latest time stored."""
 
 from __future__ import annotations
 
