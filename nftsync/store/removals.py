@@ -28,6 +28,7 @@ from nftsync.records import (
     WalletRead,
 )
 from nftsync.store.database import over_keys, write_rows
+from nftsync.store.history import first_row
 from nftsync.text import counted
 from nftsync.times import shifted
 
@@ -186,9 +187,8 @@ def first_change(
 ) -> int:
     """Find the first change of the last 24 hours: the state before it is what reads compare with.
 
-    Changes that were approved are older. The feed's times never decrease, so they are searched by
-    bisection. If the writer's clock was ahead, they say nothing until the clock has caught up; then
-    the times of the runs decide.
+    Changes that were approved are older. If the writer's clock was ahead, the feed's times say
+    nothing until the clock has caught up; then the times of the runs decide.
 
     Args:
         connection: any connection.
@@ -196,18 +196,12 @@ def first_change(
         feed: which changes.
     """
     since, ahead = shifted(at, -_DAY), shifted(at, _DAY)
-    low, high, approved = connection.execute(
-        f"SELECT (SELECT coalesce(min(change_id), 0) FROM {feed}),"
-        f" (SELECT coalesce(max(change_id), -1) + 1 FROM {feed}),"
-        f" (SELECT approved_{feed.removesuffix('_rows')} FROM mirror_state)"
+    last, approved = connection.execute(
+        f"SELECT (SELECT coalesce(max(change_id), -1) + 1 FROM {feed}),"
+        f" approved_{feed.removesuffix('_rows')} FROM mirror_state"
     ).fetchone()
-    low = max(low, approved + 1)
+    low = max(first_row(connection, feed, since, later=True), approved + 1)
     time_of = f"SELECT observed_at FROM {feed} WHERE change_id >= ? ORDER BY change_id LIMIT 1"
-    last = high
-    while low < high:
-        middle = (low + high) // 2
-        (observed_at,) = connection.execute(time_of, (middle,)).fetchone()
-        low, high = (low, middle) if observed_at > since else (middle + 1, high)
     row = connection.execute(time_of, (low,)).fetchone()
     if row is None or row[0] <= ahead:
         return int(low)

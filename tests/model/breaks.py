@@ -467,8 +467,8 @@ BREAKS = [
     Break(
         _REMOVALS,
         "an approval changes nothing for what comes later",
-        "low = max(low, approved + 1)",
-        "low = max(low, 0)",
+        "low = max(first_row(connection, feed, since, later=True), approved + 1)",
+        "low = first_row(connection, feed, since, later=True)",
     ),
     Break(
         _DECISION,
