@@ -16,8 +16,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple, Self
+from http.server import BaseHTTPRequestHandler
+from typing import NamedTuple, Self
+
+from tests.kit.servers import ThreadServer, carry
 
 HOST = "provider.test"
 
@@ -53,9 +55,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_response(200)
             self.end_headers()
             near = self.connection
-            back = threading.Thread(target=_carry, args=(far, near), daemon=True)
+            back = threading.Thread(target=carry, args=(far, near), daemon=True)
             back.start()
-            _carry(near, far)
+            carry(near, far)
             back.join(10)
 
     def do_GET(self) -> None:
@@ -78,16 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
 
-def _carry(source: socket.socket, target: socket.socket) -> None:
-    with suppress(OSError):
-        while data := source.recv(65536):
-            target.sendall(data)
-    for end in (source, target):
-        with suppress(OSError):
-            end.shutdown(socket.SHUT_RDWR)
-
-
-class ForwardProxy(ThreadingHTTPServer):
+class ForwardProxy(ThreadServer):
     """The proxy.
 
     Attributes:
@@ -96,10 +89,8 @@ class ForwardProxy(ThreadingHTTPServer):
         refuse_with: a status that it answers everything with, or None.
     """
 
-    daemon_threads = True
-
     def __init__(self, certificate: str | None = None) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.asked: list[str] = []
         self.credentials: str | None = None
         self.refuse_with: int | None = None
@@ -109,22 +100,11 @@ class ForwardProxy(ThreadingHTTPServer):
             tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             tls.load_cert_chain(certificate)
             self.socket = tls.wrap_socket(self.socket, server_side=True)
-        self.address = f"{scheme}://127.0.0.1:{self.server_address[1]}"
+        self.address = f"{scheme}://127.0.0.1:{self.port}"
 
     def with_credentials(self, credentials: str) -> str:
         """Its URL, with a user and a password."""
         return self.address.replace("://", f"://{credentials}@")
-
-    def handle_error(self, *_: Any) -> None:
-        """Whoever breaks off, does."""
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
 
 
 class Fault(NamedTuple):
@@ -211,7 +191,7 @@ class Relay:
                 return
             host, _, port = self._far.partition(":")
             with socket.create_connection((host, int(port))) as far:
-                asking = threading.Thread(target=_carry, args=(near, far), daemon=True)
+                asking = threading.Thread(target=carry, args=(near, far), daemon=True)
                 asking.start()
                 with suppress(OSError):
                     self._answers(far, near, fault, asking)

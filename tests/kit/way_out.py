@@ -7,10 +7,9 @@ asks, it cannot pass by here.
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from socketserver import StreamRequestHandler, ThreadingTCPServer
+from socketserver import StreamRequestHandler
+
+from tests.kit.servers import ThreadServer
 
 #: What Chromium asks of its own accord: for updates, accounts, and how to fill a form.
 _OWN = re.compile(
@@ -18,15 +17,13 @@ _OWN = re.compile(
 )
 
 
-class WayOut(ThreadingTCPServer):
+class WayOut(ThreadServer):
     """The proxy; `wanted` has the first line of each request but Chromium's own."""
-
-    daemon_threads = True
 
     def __init__(self) -> None:
         self.wanted: list[str] = []
-        super().__init__(("127.0.0.1", 0), _Refuse)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        super().__init__(_Refuse)
+        self.url = f"http://127.0.0.1:{self.port}"
 
 
 class _Refuse(StreamRequestHandler):
@@ -37,14 +34,3 @@ class _Refuse(StreamRequestHandler):
         if line and not _OWN.match(line):
             self.server.wanted.append(line)
         self.wfile.write(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-
-
-@contextmanager
-def way_out() -> Iterator[WayOut]:
-    """The proxy, for the length of a block."""
-    with WayOut() as proxy:
-        thread = threading.Thread(target=proxy.serve_forever, daemon=True)
-        thread.start()
-        yield proxy
-        proxy.shutdown()
-        thread.join()

@@ -6,10 +6,11 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any, NamedTuple
 
 from nftsync.sandbox.server import SandboxServer
+from tests.kit.servers import ThreadServer
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE
 
@@ -63,18 +64,16 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-class Receiver(ThreadingHTTPServer):
+class Receiver(ThreadServer):
     """Answers 200 unless `answer`, called with what came and its number from 0, says otherwise."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.got: list[Received] = []
         self.answer: Callable[[Received, int], int] = lambda _received, _number: 200
         #: "head" or "body": sends the rest of it byte by byte, for ever.
         self.drips = ""
-        self.url = f"http://127.0.0.1:{self.server_port}/webhooks"
+        self.url = f"http://127.0.0.1:{self.port}/webhooks"
         self._came = threading.Condition()
 
     def wait_for(self, count: int) -> list[Received]:
@@ -89,17 +88,9 @@ class Receiver(ThreadingHTTPServer):
             self._came.notify_all()
             return len(self.got) - 1
 
-    def handle_error(self, *_: Any) -> None:
-        """The other side was killed, or has had enough."""
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.drips = ""
-        self.shutdown()
-        self.server_close()
+        super().__exit__()
 
 
 def enable(server: SandboxServer, receiver: Receiver, **fields: object) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from nftsync.lake.storage import Lake
 from tests.kit.lake_cluster import cluster_of, dask, driver, staged
 from tests.kit.provider import Provider, balances, entry, reply, token, wallet
 from tests.kit.serve_process import free_port
+from tests.kit.servers import ThreadServer
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE
 
@@ -152,11 +153,8 @@ def web_server(_folder: Path, _files: Any) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        yield f"tcp://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+    with ThreadServer(Handler) as server:
+        yield f"tcp://127.0.0.1:{server.port}"
 
 
 @contextmanager

@@ -7,31 +7,23 @@ import socket
 import socketserver
 import threading
 from contextlib import suppress
-from typing import Self
+
+from tests.kit.servers import ThreadServer, carry
 
 
 class _Handler(socketserver.BaseRequestHandler):
     server: Wiretap
 
     def handle(self) -> None:
-        with suppress(OSError), socket.create_connection(self.server.target) as target:
-            back = threading.Thread(target=self._carry, args=(target, self.request), daemon=True)
+        here, record = self.request, self.server.open_record
+        with suppress(OSError), socket.create_connection(self.server.target) as there:
+            back = threading.Thread(target=carry, args=(there, here, record().extend), daemon=True)
             back.start()
-            self._carry(self.request, target)
+            carry(here, there, record().extend)
             back.join()
 
-    def _carry(self, source: socket.socket, target: socket.socket) -> None:
-        record = self.server.open_record()
-        with suppress(OSError):
-            while data := source.recv(65536):
-                record += data
-                target.sendall(data)
-        for end in (source, target):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
 
-
-class Wiretap(socketserver.ThreadingTCPServer):
+class Wiretap(ThreadServer):
     """The proxy.
 
     Attributes:
@@ -39,13 +31,10 @@ class Wiretap(socketserver.ThreadingTCPServer):
         address: its own, as Dask writes addresses.
     """
 
-    daemon_threads = True
-    request_queue_size = 128
-
     def __init__(self, target: tuple[str, int]) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.target = target
-        self.address = f"tcp://127.0.0.1:{self.server_address[1]}"
+        self.address = f"tcp://127.0.0.1:{self.port}"
         self._records: list[bytearray] = []  # one for each direction of a connection
         self._lock = threading.Lock()
 
@@ -64,14 +53,6 @@ class Wiretap(socketserver.ThreadingTCPServer):
         """Return how often a text passed, in plain or base64."""
         with self._lock:
             return sum(bytes(r).count(form) for r in self._records for form in forms_of(text))
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
 
 
 def forms_of(text: str) -> set[bytes]:

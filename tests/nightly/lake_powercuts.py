@@ -46,24 +46,27 @@ __all__ = ["MUTATIONS", "Recorded", "look", "main", "recorded_lake", "run_seed",
 
 BUCKETS, WALLETS, RUNS = 2, 8, 3
 _OK = re.compile(rb'"run_id": (\d+),\s+"status": "ok"')
-#: Syncs several times; between two runs the provider moves tokens, as it is asked to.
+#: Syncs several times on one worker; between two runs the provider moves tokens, as it is asked to.
 _RUNS = """
 import json, sys, urllib.request
+from distributed import LocalCluster
 from nftsync.lake import folder, ledger_table, storage
 {mutation}
 from nftsync.cli import main
 def run():
     runs, url, moves, *words = sys.argv[1:]
-    for number in range(int(runs)):
-        try:
-            main(["lake", "sync", *words])
-        except SystemExit as ended:
-            assert not ended.code, ended.code
-        sys.stdout.flush()
-        for move in json.loads(moves)[number]:
-            urllib.request.urlopen(urllib.request.Request(
-                url + "/sandbox/" + move[0], json.dumps(move[1]).encode(),
-                {{"content-type": "application/json"}}))
+    own = {{"dashboard_address": "127.0.0.1:0", "preload": ["nftsync.lake.cluster"]}}
+    with LocalCluster(n_workers=1, threads_per_worker=1, **own) as cluster:
+        for number in range(int(runs)):
+            try:
+                main(["lake", "sync", "--scheduler", cluster.scheduler_address, *words])
+            except SystemExit as ended:
+                assert not ended.code, ended.code
+            sys.stdout.flush()
+            for move in json.loads(moves)[number]:
+                urllib.request.urlopen(urllib.request.Request(
+                    url + "/sandbox/" + move[0], json.dumps(move[1]).encode(),
+                    {{"content-type": "application/json"}}))
 if __name__ == "__main__":
     run()
 """
@@ -128,7 +131,7 @@ def recorded_lake(folder: Path, provider: SandboxServer, seed: int, mutation: st
     (folder / "runs.py").write_text(_RUNS.format(mutation=MUTATIONS[mutation]))
     lake = folder / "data" / "lake"
     words = [lake, "--base-url", provider.url, "--wallets-file", folder / "wallets.txt"]
-    words += ["--workers", 1, "--buckets", BUCKETS, "--allow-removals", "--json"]
+    words += ["--buckets", BUCKETS, "--allow-removals", "--json"]
     call = [sys.executable, folder / "runs.py", RUNS, provider.url]
     call += [json.dumps(_moves(provider, rng)), *words]
     subprocess.run(

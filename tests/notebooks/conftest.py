@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, BrowserContext
 from nftsync.demo.provider import address_file
 from nftsync.store.schema import open_store
 from tests.kit.browser import PATIENCE, Record, open_chromium
-from tests.kit.way_out import WayOut, way_out
+from tests.kit.way_out import WayOut
 from tests.notebooks.worlds import free_port
 
 
@@ -36,7 +36,7 @@ def copied(demo: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def outside() -> Iterator[WayOut]:
     """What notes all that the browser wants from other machines."""
-    with way_out() as outside:
+    with WayOut() as outside:
         yield outside
 
 
