@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -31,29 +33,46 @@ def show(provider: Provider, amount: str) -> None:
         provider.holds(each, entry(token(number), amount))
 
 
-@pytest.fixture
-def provider(provider: Provider) -> Provider:
-    show(provider, "1")
-    return provider
+class Past(NamedTuple):
+    """A run that Ctrl-C ended; one bucket of it was not read, and the provider has moved on."""
+
+    provider: Provider
+    lake: Path
+    said: str
 
 
-@pytest.fixture
-def interrupted(lake: Path, provider: Provider) -> str:
-    """What a run that Ctrl-C ended said; one bucket of it was not read."""
+@pytest.fixture(scope="module")
+def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
+    lake = tmp_path_factory.mktemp("past") / "lake"
     (lake.parent / "wallets.txt").write_text("\n".join(WALLETS))
-    provider.on(SLOW, lambda peer: peer.wait(PATIENCE) or reply(balances())(peer))
-    process = driver(
-        *(lake, "--base-url", provider.url, "--wallets-file", lake.parent / "wallets.txt"),
-        *("--workers", 2, "--buckets", BUCKETS),
-        folder=lake.parent,
-    )
-    wait_until(lambda: provider.requests(SLOW) and staged(lake) == BUCKETS - 1)
-    os.killpg(process.pid, signal.SIGINT)  # its workers as well, as a terminal does it
-    out, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, json.loads(out)["status"]) == (130, "interrupted"), err
-    provider.on(SLOW)
-    show(provider, "2")
-    return err
+    with Provider() as provider:
+        show(provider, "1")
+        provider.on(SLOW, lambda peer: peer.wait(PATIENCE) or reply(balances())(peer))
+        process = driver(
+            *(lake, "--base-url", provider.url, "--wallets-file", lake.parent / "wallets.txt"),
+            *("--workers", 2, "--buckets", BUCKETS),
+            folder=lake.parent,
+        )
+        wait_until(lambda: provider.requests(SLOW) and staged(lake) == BUCKETS - 1)
+        os.killpg(process.pid, signal.SIGINT)  # its workers as well, as a terminal does it
+        out, err = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, json.loads(out)["status"]) == (130, "interrupted"), err
+        provider.on(SLOW)
+        show(provider, "2")
+        yield Past(provider, lake, err)
+
+
+@pytest.fixture
+def provider(past: Past) -> Provider:
+    return past.provider
+
+
+@pytest.fixture
+def interrupted(past: Past, lake: Path) -> str:
+    """What the run said of a lake that each test has a copy of."""
+    shutil.copytree(past.lake, lake)
+    (lake.parent / "wallets.txt").write_text("\n".join(WALLETS))
+    return past.said.replace(str(past.lake), str(lake))
 
 
 @pytest.fixture
