@@ -83,7 +83,7 @@ def test_readme_and_the_first_page_of_the_users_group(one_day: None, runner: Run
 
 def test_the_sandbox_of_the_page_of_commands(runner: Runner):
     shown = [runner.run(block) for block in blocks(ROOT / "docs" / "use" / "commands.md")]
-    assert len(shown) == 2
+    assert len(shown) == 3
 
 
 def test_settings(runner: Runner):
