@@ -187,23 +187,14 @@ def _synced(base: str, wallets: list[str], folder: Path) -> set[str]:
 def _replayed(base: str, wallets: list[str], folder: Path) -> set[str]:
     """Return the modules that run from the receiver's port to the rows, the second time."""
     from benchmarks.webhooks import SECRET, webhook
-    from nftsync.provider.client import ClientConfig
-    from nftsync.provider.routes import merged
+    from nftsync import settings
     from nftsync.provider.webhooks import HEADER, sign
-    from nftsync.pull.result import SyncResult
     from nftsync.receiver.app import close_app, create_app
-    from nftsync.replay.config import ReplayConfig
     from nftsync.replay.run import replay_once
+    from nftsync.serve.schedule import replay_config
     from nftsync.wsgi import HttpServer
 
-    client = ClientConfig(base_url=base)
-
-    def no_sync(_: threading.Event) -> SyncResult:
-        raise AssertionError("two webhooks need no sync")
-
-    config = ReplayConfig(
-        client=client, access=client.access(), routes=merged({}), run_sync=no_sync
-    )
+    config = replay_config(settings.load({"base_url": base}, environ={}, directory=folder))
     database = folder / "replay.db"
     for wallet in wallets[:2]:
         tracer = Tracer()
