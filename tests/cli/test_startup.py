@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -75,3 +76,8 @@ def test_help_says_of_each_command_what_the_command_says() -> None:
             command = nftsync.get_command(context, name)
             assert command is not None
             assert f"  {name:<14}  {command.get_short_help_str(1000)}\n" in f"{listed}\n"
+
+
+def test_no_module_takes_the_place_of_a_public_function() -> None:
+    for name in ("SyncResult", "database", "gallery", "sync"):
+        assert find_spec(f"nftsync.{name}") is None
