@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from distributed import Client
@@ -41,15 +41,11 @@ from nftsync.provider.config import ClientConfig
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.removal_guard import Decision, decide
 from nftsync.pull.result import (
-    BalanceCounts,
     Failure,
     Resumed,
     SyncResult,
-    TokenCounts,
-    WalletCounts,
 )
 from nftsync.store.removals import HELD_BACK
-from nftsync.store.runs import Counts
 from nftsync.store.wallets import WalletLine
 from nftsync.terminal import progress_bar
 from nftsync.threads import Failures
@@ -135,9 +131,9 @@ class Driver:
         reports = self._read_all(order)
         reasons = [each.reason for each in reports if each.reason is not None]
         if reasons:
-            return self._end("failed", reports, error=reasons[0])
+            return self._end(reports, error=reasons[0])
         if not sum(each.wallets for each in reports):
-            self._end("failed", reports, error="there was nothing to read")
+            self._end(reports, error="there was nothing to read")
             raise InputError("no wallets to read: give --wallets-file")
         return self._write_all(order, reports)
 
@@ -168,7 +164,7 @@ class Driver:
         try:
             return work()
         except _Interrupted:
-            return self._end("interrupted", [])
+            return self._end([], interrupted=True)
         except CancelledError as error:
             what = "resume the run: `nftsync lake sync --resume`"
             if self._run.kind != "sync":
@@ -328,16 +324,16 @@ class Driver:
         held = [Failure(wallet, HELD_BACK) for each in applied for wallet in each.held]
         first = set().union(*(each.shown_by for each in merged))
         changed = sum(each.changed + len(first.intersection(each.showed)) for each in applied)
-        return self._end(None, reports, held=held, changed=changed)
+        return self._end(reports, held=held, changed=changed)
 
     def _end(
         self,
-        status: Any,
         reports: list[ReadReport],
         *,
         error: str | None = None,
+        interrupted: bool = False,
         held: Sequence[Failure] = (),
-        changed: int = 0,
+        changed: int | None = None,
     ) -> SyncResult:
         run, counts = self._run, self._run.counts
         failures = {each.wallet_id: each for report in reports for each in report.failures}
@@ -347,20 +343,25 @@ class Driver:
         counts.retries = sum(each.retries for each in reports)
         counts.wallets_failed = len(failures)
         counts.wallets_ok = total - len(failures)
-        counts.wallets_unchanged = max(0, counts.wallets_ok - changed) if status is None else 0
+        counts.wallets_unchanged = 0 if changed is None else max(0, counts.wallets_ok - changed)
         counts.seconds = round(time.monotonic() - self._began, 3)
-        if status is None:
-            status = "ok"
-            if failures:
-                status = "partial" if counts.wallets_ok else "failed"
-        run.status, run.error, run.finished_at, run.wallets_total = status, error, now(), total
+        resumed = self._taken_over(reports) if self._resumed and reports else None
+        result = SyncResult.of(
+            run.run_id,
+            counts,
+            list(failures.values()),
+            error,
+            interrupted=interrupted,
+            resumed=resumed,
+        )
+        run.status, run.error, run.finished_at = result.status, error, now()
+        run.wallets_total = total
         if run.versions is not None:
             self._lake.sync_to_disk(run.start, run.versions)
         self._ledger.save(run)
-        if status != "interrupted":
+        if not interrupted:
             self._lake.drop_staged(run.run_id)
-        resumed = self._taken_over(reports) if self._resumed and reports else None
-        return _result_of(run, list(failures.values()), resumed)
+        return result
 
     def _taken_over(self, reports: list[ReadReport]) -> Resumed:
         """What an earlier driver of this run had read."""
@@ -371,20 +372,3 @@ class Driver:
         oldest = min(each.read_at for each in before)
         age = (datetime.now(UTC) - datetime.fromisoformat(oldest)).total_seconds()
         return Resumed(wallets, oldest, max(0.0, round(age, 3)))
-
-
-def _result_of(run: LakeRun, failures: list[Failure], resumed: Resumed | None) -> SyncResult:
-    c: Counts = run.counts
-    return SyncResult(
-        run.run_id,
-        run.status,  # type: ignore[arg-type]
-        WalletCounts(run.wallets_total, c.wallets_ok, c.wallets_unchanged, c.wallets_failed),
-        TokenCounts(c.tokens_added, c.tokens_changed),
-        BalanceCounts(c.balances_added, c.balances_changed, c.balances_removed),
-        c.requests,
-        c.retries,
-        c.seconds,
-        failures,
-        run.error,
-        resumed,
-    )

@@ -7,7 +7,6 @@ often they are made. So the provider is asked once, whatever dies afterwards.
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -173,7 +172,7 @@ def _read(
         raise TypeError("a run that reads is told how")
     run = begin(mirror, SyncRequest(wallets=plan))
     with closing(pool_of(order.config, mirror.numbers, order.concurrency)) as pool:
-        result = SyncRun(mirror, pool, run, recorder, [stopped], False).run()
+        result = SyncRun(mirror, pool, run, recorder.apply, None, [stopped], False).run()
     (balances,) = mirror.connection.execute("SELECT count(*) FROM balance_rows").fetchone()
     known = of_all_buckets(mirror.connection, last, recorder.waiting)
     if not any(order.start.values()):
@@ -196,7 +195,7 @@ def _read(
 
 
 class Recorder:
-    """Takes the place of a sync's removal guard: keeps each read, and its removals."""
+    """Keeps each read of a bucket and its removals, on which the driver decides."""
 
     def __init__(self) -> None:
         self._file = TemporaryFile()  # noqa: SIM115 - `close` closes it
@@ -206,17 +205,6 @@ class Recorder:
         self.entries = 0
         self.reads = 0
         self.checksum = 0
-
-    def __len__(self) -> int:
-        return 0  # nothing waits to be applied
-
-    def decide(self, connection: sqlite3.Connection) -> None:
-        """Decide nothing: all buckets are to be read first."""
-
-    def release(self, transaction: Transaction, run_id: int, entries: int) -> list[Applied]:
-        """Nothing waits."""
-        del transaction, run_id, entries
-        return []
 
     def apply(self, transaction: Transaction, run_id: int, reads: Sequence[Read]) -> list[Applied]:
         """Apply reads to what the next ones are compared with, and keep them."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from nftsync.store.runs import Run, RunStatus
+from nftsync.store.runs import Counts, RunStatus
 from nftsync.text import counted
 
 #: How many failures Jupyter shows.
@@ -114,12 +114,36 @@ class SyncResult(_Named, frozen=True):
 
     @classmethod
     def of(
-        cls, run: Run, status: RunStatus, failures: list[Failure], error: str | None
+        cls,
+        run_id: int,
+        c: Counts,
+        failures: list[Failure],
+        error: str | None,
+        *,
+        interrupted: bool = False,
+        resumed: Resumed | None = None,
     ) -> SyncResult:
-        """Put a run's counts into the form that users see."""
-        c = run.counts
+        """Build the result of a run of a database or of a lake, with its status.
+
+        Args:
+            run_id: the run.
+            c: its counts.
+            failures: what was not read, and why.
+            error: why the run stopped early; None: it did not, or it was interrupted.
+            interrupted: it was stopped by Ctrl-C or SIGTERM.
+            resumed: what a resumed run of a lake took over.
+        """
+        status: RunStatus = "ok"
+        if error is not None:
+            status = "failed"
+        elif interrupted:
+            status = "interrupted"
+        elif c.wallets_failed and not c.wallets_ok:
+            status = "failed"
+        elif failures:
+            status = "partial"
         return cls(
-            run.run_id,
+            run_id,
             status,
             WalletCounts(
                 c.wallets_ok + c.wallets_failed, c.wallets_ok, c.wallets_unchanged, c.wallets_failed
@@ -131,6 +155,7 @@ class SyncResult(_Named, frozen=True):
             c.seconds,
             failures,
             error,
+            resumed,
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from nftsync.errors import CutOff, SettingsError
 from nftsync.provider.config import ClientConfig
@@ -83,49 +81,43 @@ def sync_wallets(
         else:
             reader = Pool(config, mirror.numbers, concurrency, access, rule=GiveUpRule())
         held.enter_context(closing(reader))
-        guard = None
+        guard, apply = None, _apply_all
         if not request.allow_removals:
             guard = held.enter_context(closing(RemovalGuard(request.limits)))
+            apply = guard.apply
         interruptions = [signalled] if stopped is None else [signalled, stopped]
-        result = SyncRun(mirror, reader, run, guard, interruptions, progress).run()
+        result = SyncRun(mirror, reader, run, apply, guard, interruptions, progress).run()
         mirror.files.check()  # or what was fetched is where nobody finds it
         return result
 
 
-class Guard(Protocol):
-    """What reads that have removals go through."""
-
-    def apply(self, transaction: Transaction, run_id: int, reads: Sequence[Read]) -> list[Applied]:
-        """Apply reads, but keep those."""
-
-    def __len__(self) -> int:
-        """How many wait."""
-
-    def decide(self, connection: sqlite3.Connection) -> None:
-        """Decide on all waiting reads."""
-
-    def release(self, transaction: Transaction, run_id: int, entries: int) -> list[Applied]:
-        """Apply the next reads that were decided on."""
+def _apply_all(transaction: Transaction, run_id: int, reads: Sequence[Read]) -> list[Applied]:
+    """Apply reads, whatever they remove."""
+    return transaction.apply(reads, run_id=run_id)
 
 
 @dataclass
 class SyncRun:
-    """Feeds a reader with a run's tasks, writes what it brings, and keeps the run's ledger."""
+    """Feeds a reader with a run's tasks, writes what it brings, and keeps the run's ledger.
+
+    `_apply` applies reads; with `_guard`, it stages those that have removals. `_unfinished` decides
+    whether the run is complete: the submitted tasks without an outcome, and how often a read of
+    each was stale.
+    """
 
     _mirror: Mirror
     _reader: Reader[Task, Read]
     _run: runs.Run
-    _guard: Guard | None
+    _apply: Callable[[Transaction, int, Sequence[Read]], list[Applied]]
+    _guard: RemovalGuard | None
     _interruptions: Sequence[threading.Event]
     _progress: bool | None
     _error: str | None = None
-    _resumable: bool = False
-    _unwritten: int = 0
+    _unfinished: dict[Subject, int] = field(default_factory=dict)
     _waited: bool = False
     _well: int = 0
     _given_up: list[Task] = field(default_factory=list)
     _failures: dict[Subject, Failure] = field(default_factory=dict)
-    _stale: Counter[Subject] = field(default_factory=Counter)
     _batch: BatchSize = field(default_factory=BatchSize)
 
     def __post_init__(self) -> None:
@@ -147,21 +139,22 @@ class SyncRun:
             SettingsError: no token is to be had.
             StoreError: the database cannot be written; what was committed stays.
         """
+        cut_off = False
         try:
             self._read()
         except SettingsError as error:  # no token is to be had, so no more can be read
             if not self._interrupted:
                 self._error = str(error)
-                self._finish(interrupted=False)
+                self._finish()
                 raise
         except CutOff as error:
-            self._error, self._resumable = str(error), True
+            self._error, cut_off = str(error), True
         interrupted = self._interrupted
         if self._over:
             self._reader.stop()
             while not self._reader.idle:
                 self._take()
-        return self._finish(interrupted=interrupted)
+        return self._finish(interrupted=interrupted, cut_off=cut_off)
 
     def _read(self) -> None:
         connection = self._mirror.connection
@@ -188,8 +181,8 @@ class SyncRun:
                 self._feed(iter(self._given_up), lambda _: None)
             while not self._over and self._release():
                 self._feed(iter(()), lambda _: None)
-        if self._unwritten and not self._over:
-            raise CutOff(f"{self._unwritten:,} {what} were not read; run again with --resume")
+        if self._unfinished and not self._over:
+            raise CutOff(f"{len(self._unfinished):,} {what} were not read; run again with --resume")
 
     def _less_read_meanwhile(
         self, tasks: Iterator[Task], planned: int, tell: Callable[[int], object]
@@ -214,14 +207,15 @@ class SyncRun:
 
     def _submit(self, tasks: Sequence[Task]) -> None:
         self._reader.submit(tasks)
-        self._unwritten += len(tasks)
+        for task in tasks:
+            self._unfinished.setdefault(subject_of(task), 0)
 
     def _take(self) -> int:
         """Write what has been read; return how many objects are done with."""
         began = time.monotonic()
         reads = self._reader.take(self._batch.entries, timeout=_TIMEOUT)
         self._waited = time.monotonic() - began > _IDLE
-        again = self._write(lambda transaction: self._apply(transaction, reads)) if reads else 0
+        again = self._write(lambda t: self._apply(t, self._run.run_id, reads)) if reads else 0
         self._error = self._error or self._reader.reason
         return len(reads) - again
 
@@ -235,11 +229,6 @@ class SyncRun:
             self._write(lambda transaction: release(transaction, run_id, self._batch.entries))
         return True
 
-    def _apply(self, transaction: Transaction, reads: Sequence[Read]) -> list[Applied]:
-        if self._guard is None:
-            return transaction.apply(reads, run_id=self._run.run_id)
-        return self._guard.apply(transaction, self._run.run_id, reads)
-
     def _write(self, apply: Callable[[Transaction], list[Applied]]) -> int:
         """Apply reads, and submit those that are stale once more; return how many those are."""
         with self._mirror.transaction() as transaction:
@@ -251,7 +240,6 @@ class SyncRun:
             counts.seconds = self._seconds()
             runs.save_counts(transaction.connection, self._run.run_id, counts)
         self._run.counts = counts
-        self._unwritten -= sum(each.result != "staged" for each in applied)
         self._batch.learn(sum(weight(x.read) for x in applied), self._mirror.lock_seconds)
         for each in applied:
             self._note(each)
@@ -263,8 +251,10 @@ class SyncRun:
     def _give_up(self, applied: Applied) -> Applied:
         """Let a read that is stale too often fail; otherwise it is made again."""
         subject = subject_of(applied.read)
-        self._stale[subject] += 1
-        return applied if self._stale[subject] <= _MOST_STALE else applied._replace(result="failed")
+        self._unfinished[subject] += 1
+        if self._unfinished[subject] <= _MOST_STALE:
+            return applied
+        return applied._replace(result="failed")
 
     def _recount(self, counts: runs.Counts, all_applied: Sequence[Applied]) -> None:
         """Count what was tried once more as what it came to now, and its request as a repeat."""
@@ -281,6 +271,7 @@ class SyncRun:
         read = applied.read
         if applied.result in {"stale", "staged"}:
             return
+        self._unfinished.pop(subject_of(read), None)
         before = self._failures.pop(subject_of(read), None)
         if applied.result in {"failed", "incomplete", "held"}:
             self._note_failure(read, HELD_BACK if applied.result == "held" else None)
@@ -305,26 +296,16 @@ class SyncRun:
     def _seconds(self) -> float:
         return round(time.monotonic() - self._began, 3)
 
-    def _finish(self, *, interrupted: bool) -> SyncResult:
-        counts = self._run.counts
+    def _finish(self, *, interrupted: bool = False, cut_off: bool = False) -> SyncResult:
+        run, counts = self._run, self._run.counts
         counts.seconds = self._seconds()
-        status: runs.RunStatus = "ok"
-        if self._error is not None:
-            status = "failed"
-        elif interrupted:
-            status, self._resumable = "interrupted", True
-        elif counts.wallets_failed and not counts.wallets_ok:
-            status = "failed"
-        elif self._failures:
-            status = "partial"
+        failures = list(self._failures.values())
+        result = SyncResult.of(run.run_id, counts, failures, self._error, interrupted=interrupted)
         with self._mirror.transaction() as transaction:
             if self._guard is None:
                 removals.approve_all(transaction.connection)
+            resumable = cut_off or result.status == "interrupted"
             runs.finish_run(
-                transaction.connection,
-                self._run,
-                status,
-                self._error,
-                resumable=self._resumable,
+                transaction.connection, run, result.status, self._error, resumable=resumable
             )
-        return SyncResult.of(self._run, status, list(self._failures.values()), self._error)
+        return result

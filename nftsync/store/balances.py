@@ -8,7 +8,7 @@ it loses both; and a read whose view of a token lost against a later one leaves 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -73,22 +73,21 @@ class Batch:
     def apply(self, reads: Sequence[WalletRead | TokenRead]) -> list[Applied]:
         """Apply reads of different objects, in the order in which they started."""
         self._load(reads)
-        results = {
-            id(read): self._apply_token(read)
-            if isinstance(read, TokenRead)
-            else self._apply_wallet(read)
-            for read in reads
-            if read.outcome != "unchanged"
-        }
+        applied = [None if read.outcome == "unchanged" else self._apply(read) for read in reads]
         self._write()
-        results |= self._apply_unchanged(
+        unchanged = self._apply_unchanged(
             [r for r in reads if isinstance(r, WalletRead) and r.outcome == "unchanged"]
         )
         greatest = max((read.sequence for read in reads), default=0)
         self._connection.execute(
             "UPDATE mirror_state SET greatest_ticket = ?1 WHERE greatest_ticket < ?1", (greatest,)
         )
-        return [results[id(read)] for read in reads]
+        return [next(unchanged) if each is None else each for each in applied]
+
+    def _apply(self, read: WalletRead | TokenRead) -> Applied:
+        if isinstance(read, TokenRead):
+            return self._apply_token(read)
+        return self._apply_wallet(read)
 
     # Looking up ------------------------------------------------------------------------------
 
@@ -314,13 +313,13 @@ class Batch:
             )
         )
 
-    def _apply_unchanged(self, reads: list[WalletRead]) -> dict[int, Applied]:
+    def _apply_unchanged(self, reads: list[WalletRead]) -> Iterator[Applied]:
         """Apply answers that were the very ones already applied, where that still holds."""
         if not reads:
-            return {}
+            return iter(())
         if self._tokens.stale:  # this batch has taken digests away since they were looked up
             self._load_wallets([read.wallet_id for read in reads])
-        results: dict[int, Applied] = {}
+        results: list[Applied] = []
         rows, states = [], []
         for read in reads:
             wallet = self._wallets[read.wallet_id]
@@ -329,9 +328,9 @@ class Batch:
                 or wallet.digest is None
                 or wallet.digest != read.digest
             ):
-                results[id(read)] = Applied(read, "stale")
+                results.append(Applied(read, "stale"))
                 continue
-            results[id(read)] = Applied(read, "unchanged")
+            results.append(Applied(read, "unchanged"))
             rows.append((read.sequence, read.started_at, read.etag, wallet.no))
             states.append((read.started_at, wallet.state_id))
         statements: dict[str, list[tuple[Any, ...]]] = {
@@ -341,7 +340,7 @@ class Batch:
         }
         write_rows(self._connection, statements)
         self._on_record.clear([row[-1] for row in rows])
-        return results
+        return iter(results)
 
     # Writing ---------------------------------------------------------------------------------
 

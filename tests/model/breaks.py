@@ -29,7 +29,7 @@ _COMMITTER = "nftsync/receiver/committer.py"
 _RUN = "nftsync/pull/run.py"
 _READS = "nftsync/pull/reads.py"
 _RECORDS = "nftsync/records.py"
-_DECISION = "nftsync/pull/removal_guard.py"
+_GUARD = "nftsync/pull/removal_guard.py"
 _MOVEMENTS = "nftsync/movements.py"
 _TRANSPORT = "nftsync/provider/transport.py"
 
@@ -393,7 +393,7 @@ BREAKS = [
     Break(
         _RUN,
         "a run that lost reads is ok",
-        "if self._unwritten and not self._over:",
+        "if self._unfinished and not self._over:",
         "if False:",
     ),
     Break(
@@ -402,7 +402,7 @@ BREAKS = [
         'if x.result == "stale" and not self._over]',
         "if False]",
     ),
-    Break(_RUN, "failures are no failure", "elif self._failures:", "elif False:"),
+    Break("nftsync/pull/result.py", "failures are no failure", "elif failures:", "elif False:"),
     Break(
         _RECORDS,
         "a read keeps the number of its first attempt",
@@ -471,55 +471,55 @@ BREAKS = [
         "low = first_row(connection, feed, since, later=True)",
     ),
     Break(
-        _DECISION,
+        _GUARD,
         "the guard never holds",
         "return bool((removals.balances and balances) or (metadata and self.metadata))",
         "return False",
     ),
     Break(
-        _DECISION,
+        _GUARD,
         "gains explain nothing",
         "changed[loss.wallet, token].moved[kind] -= flow.amount",
         "changed[loss.wallet, token].moved[kind] -= 0",
     ),
     Break(
-        _DECISION,
+        _GUARD,
         "what was gained need not stay",
         "changed[gain.wallet, token].moved[kind] += flow.amount",
         "changed[gain.wallet, token].moved[kind] += 0",
     ),
     Break(
-        _DECISION,
+        _GUARD,
         "what came within the day dilutes",
         "more[part] += _is_held(balance.before) - _is_held(balance.stored)",
         "more[part] += 0",
     ),
     Break(
-        _DECISION,
+        _GUARD,
         "new wallets hide a loss of the others",
         "    for some in (parts, [part for part in parts if not part.is_new]):",
         "    for some in (parts,):",
     ),
     Break(
-        _DECISION,
+        _GUARD,
         "new wallets are guarded only once they are a day old",
         "    for some in (parts, [part for part in parts if not part.is_new]):",
         "    for some in ([part for part in parts if not part.is_new],):",
     ),
     Break(
-        _DECISION,
+        _GUARD,
         "first reads are no gains",
         "        gains = shown.get((token, kind), [])\n",
         "        gains = []\n",
     ),
     Break(
-        _DECISION,
+        _GUARD,
         "one name for all tokens is no removal",
         "emptied |= history.emptied() | _common_names(history.renames(renamed))",
         "emptied |= history.emptied()",
     ),
     Break(
-        _DECISION,
+        _GUARD,
         "one name for all tokens is one although they always had it",
         " and 2 * len(set(before.values())) > len(before)",
         "",
