@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 import time
-from array import array
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -197,7 +196,7 @@ class Removals(NamedTuple):
     """The removals of a read, by the numbers of the tokens, and what its wallet gained.
 
     Attributes:
-        wallet_no: the wallet's number; 0 where the token was read by its id.
+        wallet_id: the wallet; blank where the token was read by its id.
         group: the wallet's group, if it has one.
         balances: tokens that are no longer listed, or whose amount fell below half.
         before: the amount of each of them so far.
@@ -207,14 +206,14 @@ class Removals(NamedTuple):
         renamed: tokens that get another name: their contract, and the name before and after.
     """
 
-    wallet_no: int
+    wallet_id: str
     group: str | None
-    balances: array[int]
+    balances: list[str]
     before: list[str]
-    after: dict[int, str]
-    gained: dict[int, tuple[str | None, str]]
-    emptied: array[int]
-    renamed: dict[int, tuple[str | None, str, str]]
+    after: dict[str, str]
+    gained: dict[str, tuple[str | None, str]]
+    emptied: list[str]
+    renamed: dict[str, tuple[str | None, str, str]]
 
 
 class Applied(NamedTuple):

@@ -2,86 +2,43 @@
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
-from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from nftsync.exact_sum import is_zero
 from nftsync.lake.storage import Lake, Versions
-from nftsync.pull.removal_guard import Change, FirstRead, Part, Rename
 from nftsync.records import CONTENT_COLUMNS, Removals
 from nftsync.store import removals
+from nftsync.store.database import over_keys
+from nftsync.store.removals import Change, FirstRead, Part, Rename
 from nftsync.times import now, shifted
 
 DAY = timedelta(hours=24)
 _METADATA = set(CONTENT_COLUMNS[removals.NAME : CONTENT_COLUMNS.index("extra")])
 
 
-class Waiting(NamedTuple):
-    """`Removals` as they are sent, and when the wallet was last read before."""
-
-    wallet: int
-    group: str | None
-    last_read: str | None
-    balances: list[int]
-    before: list[str]
-    after: dict[int, str]
-    gained: dict[int, tuple[str | None, str]]
-    emptied: list[int]
-    renamed: dict[int, tuple[str | None, str, str]]
-
-
-class NewChange(NamedTuple):
-    """A change that a read of this run made, and when the wallet was last read before."""
-
-    wallet: int
-    group: str | None
-    token: int
-    before: str | None
-    after: str | None
-    is_first_read: bool
-    last_read: str | None
-
-
 class Known(msgspec.Struct, kw_only=True):
-    """What a bucket reports to the removal guard, by numbers that are the same in all buckets.
+    """What a bucket reports to the removal guard.
 
     Attributes:
         waiting: the removals of reads.
         changes: what the other reads of this run changed.
+        first_reads: what first reads of this run showed.
+        last_reads: when the wallets of all these were last read before.
         listed: how many balances the tracked wallets of each group have.
     """
 
-    waiting: list[Waiting] = []
-    changes: list[NewChange] = []
+    waiting: list[Removals] = []
+    changes: list[Change] = []
+    first_reads: list[Change] = []
+    last_reads: dict[str, str | None] = {}
     listed: list[tuple[str | None, int]] = []
-
-
-def _number_of(key: str) -> int:
-    """Return a number for an id, the same everywhere."""
-    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest()) >> 1
-
-
-class _Numbers:
-    """The numbers that wallets or tokens have everywhere, by those of a mirror."""
-
-    def __init__(self, connection: sqlite3.Connection, table: str, number: str, key: str) -> None:
-        self._execute = connection.execute
-        self._query = f"SELECT {key} FROM {table} WHERE {number} = ?"
-        self._known: dict[int, int] = {}
-
-    def __call__(self, number: int) -> int:
-        if number not in self._known:
-            row = self._execute(self._query, (number,)).fetchone()
-            self._known[number] = _number_of(row[0]) if row else 0
-        return self._known[number]
 
 
 def last_numbers(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -93,53 +50,35 @@ def last_numbers(connection: sqlite3.Connection) -> tuple[int, int]:
     return int(change), int(state)
 
 
-def of_all_buckets(
-    connection: sqlite3.Connection, last: tuple[int, int], waiting: Iterable[Removals]
+def report_known(
+    connection: sqlite3.Connection, last: tuple[int, int], waiting: list[Removals]
 ) -> Known:
-    """Return what a bucket reports, by numbers that are the same in all buckets.
+    """Return what a bucket reports.
 
     Args:
         connection: the bucket's, after it was read.
         last: its last change and state, before.
         waiting: the removals of its reads.
     """
-    wallet = _Numbers(connection, "wallets", "wallet_no", "wallet_id")
-    token = _Numbers(connection, "tokens", "token_no", "token_id")
-    changes = connection.execute(
-        "SELECT c.wallet_no, w.wallet_group, c.token_no, c.old_amount, c.new_amount, c.baseline,"
-        " (SELECT max(last_read_at) FROM wallet_state_rows s"
-        " WHERE s.wallet_no = c.wallet_no AND s.state_id <= ?2)"
-        " FROM balance_change_rows c JOIN wallets w USING (wallet_no) WHERE c.change_id > ?1",
-        last,
+    changes = removals.changes_since(connection, last[0] + 1)
+    first_reads = removals.changes_since(connection, last[0] + 1, baseline=True)
+    wallets = {change.wallet for change in changes} | {read.wallet_id for read in waiting}
+    last_reads = over_keys(
+        connection,
+        "SELECT wallet_id, max(last_read_at) FROM json_each(?1) JOIN wallets ON wallet_id = value"
+        " JOIN wallet_state_rows USING (wallet_no) WHERE wallet_state_rows.state_id <= ?2"
+        " GROUP BY wallet_id",
+        wallets,
+        last[1],
     )
+    listed = removals.listed(connection, last[0] + 1)
     return Known(
-        waiting=_sent(connection, wallet, token, waiting),
-        changes=[
-            NewChange(wallet(number), group, token(of), before, after, bool(first), last_read)
-            for number, group, of, before, after, first, last_read in changes
-        ],
-        listed=[(group, n) for (group, _), n in removals.listed(connection, last[0] + 1).items()],
+        waiting=waiting,
+        changes=[change._replace(at="") for change in changes],
+        first_reads=first_reads,
+        last_reads=dict(last_reads),
+        listed=[(part.group, count) for part, count in listed.items()],
     )
-
-
-def _sent(
-    connection: sqlite3.Connection, wallet: _Numbers, token: _Numbers, waiting: Iterable[Removals]
-) -> list[Waiting]:
-    last_read = "SELECT max(last_read_at) FROM wallet_state_rows WHERE wallet_no = ?"
-    return [
-        Waiting(
-            wallet(x.wallet_no),
-            x.group,
-            connection.execute(last_read, (x.wallet_no,)).fetchone()[0],
-            list(map(token, x.balances)),
-            x.before,
-            {token(number): amount for number, amount in x.after.items()},
-            {token(number): amounts for number, amounts in x.gained.items()},
-            list(map(token, x.emptied)),
-            {token(number): names for number, names in x.renamed.items()},
-        )
-        for x in waiting
-    ]
 
 
 class PastOfLake:
@@ -171,29 +110,18 @@ class PastOfLake:
         self._since = max(shifted(self._now, -DAY), approved_at)
         self._runs = runs
         self._listed: Counter[str | None] = Counter()
-        self._last_reads: dict[int, str | None] = {}
+        self._last_reads: dict[str, str | None] = {}
         self._started_at = started_at
-        self._new: list[NewChange] = []
+        self._new: list[Change] = []
+        self._new_first_reads: list[Change] = []
         self.waiting: list[Removals] = []
         for known in buckets:
             for group, count in known.listed:
                 self._listed[group] += count
             self._new += known.changes
-            self._last_reads.update((new.wallet, new.last_read) for new in known.changes)
-            for sent in known.waiting:
-                self._last_reads[sent.wallet] = sent.last_read
-                self.waiting.append(
-                    Removals(
-                        sent.wallet,
-                        sent.group,
-                        array("q", sent.balances),
-                        sent.before,
-                        sent.after,
-                        sent.gained,
-                        array("q", sent.emptied),
-                        sent.renamed,
-                    )
-                )
+            self._new_first_reads += known.first_reads
+            self._last_reads |= known.last_reads
+            self.waiting += known.waiting
         self._changes: list[Change] | None = None
 
     def _rows(self, name: str, where: str, *columns: str) -> Iterator[tuple[Any, ...]]:
@@ -213,34 +141,30 @@ class PastOfLake:
             columns = "change_id", "wallet_id", "token_id", "old_amount", "new_amount"
             rows = self._rows("balance_changes", "baseline = 0", *columns, "observed_at")
             self._changes = [
-                Change(_number_of(wallet), self._groups.get(wallet), _number_of(token), *amounts)
+                Change(wallet, self._groups.get(wallet), token, *amounts)
                 for _, wallet, token, *amounts in sorted(rows)
             ]
-            self._changes += [
-                Change(new.wallet, new.group, new.token, new.before, new.after, self._now)
-                for new in self._new
-                if not new.is_first_read
-            ]
+            self._changes += self._new
         return self._changes
 
-    def first_reads(self, tokens: Collection[int]) -> Iterator[FirstRead]:
+    def first_reads(self, tokens: Collection[str]) -> Iterator[FirstRead]:
         """Return what first reads showed of tokens, except in the lake's first run."""
         first = min(self._runs, default=0)
         columns = "wallet_id", "token_id", "new_amount", "run_id"
         for wallet, token, amount, run in self._rows(
             "balance_changes", f"baseline = 1 AND run_id > {first}", *columns
         ):
-            if run in self._runs and (number := _number_of(token)) in tokens:
-                yield FirstRead(_number_of(wallet), number, amount, self._runs[run])
-        for new in self._new:
-            if new.is_first_read and new.after is not None and new.token in tokens:
+            if run in self._runs and token in tokens:
+                yield FirstRead(wallet, token, amount, self._runs[run])
+        for new in self._new_first_reads:
+            if new.after is not None and new.token in tokens:
                 yield FirstRead(new.wallet, new.token, new.after, self._started_at)
 
-    def last_read(self, wallet: int, at: str | None) -> str | None:
+    def last_read(self, wallet: str, at: str) -> str | None:
         """Return the last read of a wallet before this run; before stored changes it is unknown."""
-        return self._last_reads.get(wallet) if at in {None, self._now} else None
+        return None if at else self._last_reads.get(wallet)
 
-    def new_wallets(self) -> Collection[int]:
+    def new_wallets(self) -> Collection[str]:
         """Return the wallets that were first read, with at least one balance."""
         return self._new_wallets.keys()
 
@@ -259,39 +183,38 @@ class PastOfLake:
         return dict(self._rows("wallets", "true", "wallet_id", "wallet_group"))
 
     @cached_property
-    def _new_wallets(self) -> dict[int, tuple[str | None, int]]:
+    def _new_wallets(self) -> dict[str, tuple[str | None, int]]:
         """The group of each new wallet, and how many balances its first read showed."""
         first_reads = [
-            (_number_of(wallet), self._groups.get(wallet), amount)
+            (wallet, self._groups.get(wallet), amount)
             for wallet, amount in self._rows(
                 "balance_changes", "baseline = 1", "wallet_id", "new_amount"
             )
         ]
-        first_reads += [(x.wallet, x.group, x.after) for x in self._new if x.is_first_read]
-        wallets: dict[int, tuple[str | None, int]] = {}
+        first_reads += [(x.wallet, x.group, x.after) for x in self._new_first_reads]
+        wallets: dict[str, tuple[str | None, int]] = {}
         for wallet, group, amount in first_reads:
             _, count = wallets.get(wallet, (group, 0))
             wallets[wallet] = group, count + (amount is not None and not is_zero(amount))
         return wallets
 
-    def emptied(self) -> set[int]:
+    def emptied(self) -> set[str]:
         """Return the tokens whose metadata was emptied."""
-        before: dict[int, dict[str, Any]] = {}
-        after: dict[int, dict[str, Any]] = {}
+        before: dict[str, dict[str, Any]] = {}
+        after: dict[str, dict[str, Any]] = {}
         rows = self._rows("token_changes", "true", "change_id", "token_id", "before", "after")
         for _, token, old, new in sorted(rows):
-            number = _number_of(token)
             old, new = msgspec.json.decode(old), msgspec.json.decode(new)
-            before[number] = old | before.get(number, {})
-            after[number] = after.get(number, {}) | new
+            before[token] = old | before.get(token, {})
+            after[token] = after.get(token, {}) | new
         return {
-            number
-            for number, columns in before.items()
+            token
+            for token, columns in before.items()
             if any(columns[name] is not None for name in _METADATA & columns.keys())
-            and all(after[number][name] is None for name in _METADATA & columns.keys())
+            and all(after[token][name] is None for name in _METADATA & columns.keys())
         }
 
-    def renames(self, waiting: Mapping[int, tuple[str | None, str, str]]) -> Iterator[Rename]:
+    def renames(self, waiting: Mapping[str, tuple[str | None, str, str]]) -> Iterator[Rename]:
         """Return those that wait; of a lake's earlier ones the contract is not at hand."""
         return (Rename(token, *names) for token, names in waiting.items())
 

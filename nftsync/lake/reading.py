@@ -21,7 +21,7 @@ import msgspec
 
 from nftsync.lake.bucket import BALANCES, mirror_of
 from nftsync.lake.order import REPORT, Order, report_of, whole_or_refused
-from nftsync.lake.past import DAY, Known, last_numbers, of_all_buckets
+from nftsync.lake.past import DAY, Known, last_numbers, report_known
 from nftsync.lake.rows import BUCKET, bucket_of
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.give_up import GiveUpRule
@@ -167,16 +167,16 @@ def _read(
     last = last_numbers(mirror.connection)
     read_at = now()
     if plan == [] or (plan is None and not tracked_numbers(mirror.connection)):
-        return ReadReport(known=of_all_buckets(mirror.connection, last, []), driver=order.driver)
+        return ReadReport(known=report_known(mirror.connection, last, []), driver=order.driver)
     if order.config is None:
         raise TypeError("a run that reads is told how")
     run = begin(mirror, SyncRequest(wallets=plan))
     with closing(pool_of(order.config, mirror.numbers, order.concurrency)) as pool:
         result = SyncRun(mirror, pool, run, recorder.apply, None, [stopped], False).run()
     (balances,) = mirror.connection.execute("SELECT count(*) FROM balance_rows").fetchone()
-    known = of_all_buckets(mirror.connection, last, recorder.waiting)
+    known = report_known(mirror.connection, last, recorder.waiting)
     if not any(order.start.values()):
-        known.changes = []  # the first run finds all wallets at the same time
+        known.changes = known.first_reads = []  # the first run finds all wallets at the same time
     return ReadReport(
         wallets=len(run.plan),
         failures=result.failures,

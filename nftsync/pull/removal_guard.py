@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from tempfile import SpooledTemporaryFile, gettempdir
 from typing import NamedTuple, Protocol
@@ -21,9 +21,9 @@ from nftsync.exact_sum import exact, is_zero
 from nftsync.movements import Movement, explain_losses
 from nftsync.pull.reads import Read, Subject, subject_of, weight
 from nftsync.records import Applied, Effort, OnRemovals, Removals
-from nftsync.store import removals
 from nftsync.store.database import explained
 from nftsync.store.mirror import Transaction
+from nftsync.store.removals import Change, FirstRead, HeldBalances, LastDay, Part, Rename
 from nftsync.times import now
 
 #: Removals from this many wallets count, however little each of them held.
@@ -65,44 +65,8 @@ class Decision(msgspec.Struct, frozen=True):
         return bool((removals.balances and balances) or (metadata and self.metadata))
 
 
-class Change(NamedTuple):
-    """A stored change of a balance."""
-
-    wallet: int
-    group: str | None
-    token: int
-    before: str | None
-    after: str | None
-    at: str
-
-
-class FirstRead(NamedTuple):
-    """A balance that a wallet's first read showed; `at` is when the run of that read started."""
-
-    wallet: int
-    token: int
-    amount: str
-    at: str
-
-
-class Part(NamedTuple):
-    """The wallets of a group that were first read within 24 hours, or the others."""
-
-    group: str | None
-    is_new: bool
-
-
-class Rename(NamedTuple):
-    """A token that had another name 24 hours ago."""
-
-    token: int
-    contract: str | None
-    before: str
-    after: str
-
-
 class History(Protocol):
-    """Changes stored within 24 hours, and current holdings; numbers as in `Removals`."""
+    """Changes stored within 24 hours, and current holdings, of a database or of a lake."""
 
     def count_losses(self) -> tuple[int, int]:
         """Count the changes that lowered an amount, and their wallets; too many do no harm."""
@@ -110,30 +74,30 @@ class History(Protocol):
     def changes(self) -> list[Change]:
         """Return the changes, oldest first, without first reads."""
 
-    def first_reads(self, tokens: Collection[int]) -> Iterable[FirstRead]:
+    def first_reads(self, tokens: Collection[str]) -> Iterable[FirstRead]:
         """Return what first reads of wallets showed of tokens.
 
         A database's very first run is left out: it found all wallets at the same time.
         """
 
-    def last_read(self, wallet: int, at: str | None) -> str | None:
+    def last_read(self, wallet: str, at: str) -> str | None:
         """Return the start of the last read before a change; None: unknown, or not read before.
 
         Args:
             wallet: the wallet.
-            at: when the change was stored; None: it is not stored yet.
+            at: when the change was stored; blank: it is not stored yet.
         """
 
-    def new_wallets(self) -> Collection[int]:
+    def new_wallets(self) -> Collection[str]:
         """Return the wallets that were first read, with at least one balance."""
 
     def held(self, more: Counter[Part]) -> Counter[Part]:
         """Count the balances that each part held: the current ones, plus `more`."""
 
-    def emptied(self) -> set[int]:
+    def emptied(self) -> set[str]:
         """Return the tokens whose metadata was emptied."""
 
-    def renames(self, waiting: Mapping[int, tuple[str | None, str, str]]) -> Iterable[Rename]:
+    def renames(self, waiting: Mapping[str, tuple[str | None, str, str]]) -> Iterable[Rename]:
         """Return the tokens with a new name, stored or in a waiting read."""
 
     def tokens(self) -> int:
@@ -168,9 +132,9 @@ def decide(limits: RemovalLimits, history: History, waiting: Collection[Removals
     return msgspec.structs.replace(decision, metadata=len(emptied) > most)
 
 
-def _common_names(renames: Iterable[Rename]) -> set[int]:
+def _common_names(renames: Iterable[Rename]) -> set[str]:
     """Find the tokens whose name is one text now, in place of different names of a contract."""
-    names: dict[tuple[str | None, str], dict[int, str]] = {}
+    names: dict[tuple[str | None, str], dict[str, str]] = {}
     for rename in renames:
         names.setdefault((rename.contract, rename.after), {})[rename.token] = rename.before
     return {
@@ -247,10 +211,10 @@ def _decide_on_balances(
         if balance.is_removed:
             losses.setdefault(part, Counter())[wallet] += 1
     for read in waiting:
-        only_now = sum((read.wallet_no, token) not in changed for token in read.balances)
+        only_now = sum((read.wallet_id, token) not in changed for token in read.balances)
         if only_now:
-            part = Part(read.group, is_new=read.wallet_no in new)
-            losses.setdefault(part, Counter())[read.wallet_no] += only_now
+            part = Part(read.group, is_new=read.wallet_id in new)
+            losses.setdefault(part, Counter())[read.wallet_id] += only_now
     held = history.held(more)
     held.update(moved)
 
@@ -285,9 +249,9 @@ def _is_too_much(
 
 def _changed(
     changes: Iterable[Change], waiting: Collection[Removals]
-) -> dict[tuple[Hashable, int], _Balance]:
+) -> dict[tuple[Hashable, str], _Balance]:
     """Find the balances that changed within 24 hours, by wallet and token."""
-    changed: dict[tuple[Hashable, int], _Balance] = {}
+    changed: dict[tuple[Hashable, str], _Balance] = {}
     for change in changes:
         key = change.wallet, change.token
         balance = changed.get(key)
@@ -297,11 +261,11 @@ def _changed(
             balance.after = balance.stored = change.after
     for read in waiting:
         for token in read.balances:
-            balance = changed.get((read.wallet_no, token))
+            balance = changed.get((read.wallet_id, token))
             if balance is not None:
                 balance.after = read.after.get(token)
         for token, (before, after) in read.gained.items():
-            key = read.wallet_no, token
+            key = read.wallet_id, token
             balance = changed.setdefault(key, _Balance(read.group, before, after, before))
             balance.after = after
     return changed
@@ -311,7 +275,7 @@ def _move(
     history: History,
     changes: Collection[Change],
     waiting: Collection[Removals],
-    changed: dict[tuple[Hashable, int], _Balance],
+    changed: dict[tuple[Hashable, str], _Balance],
 ) -> None:
     """Note the transfers that explain losses; a balance that only waits is added for that."""
     lost = {token for (_, token), balance in changed.items() if balance.is_removed}
@@ -321,9 +285,9 @@ def _move(
     gained |= {token for read in waiting for token in read.gained}
     gained |= {change.token for change in changes if _grew(change)}
     gained &= lost
-    movements: dict[tuple[int, int], list[Movement[str]]] = {}
+    movements: dict[tuple[str, int], list[Movement[str]]] = {}
     for change in _all_changes(changes, waiting, gained):
-        began = history.last_read(change.wallet, change.at or None)
+        began = history.last_read(change.wallet, change.at)
         parts = zip(_parts(change.before), _parts(change.after), strict=True)
         for kind, (old, new) in enumerate(parts):
             if old != new:
@@ -332,7 +296,7 @@ def _move(
         key = change.wallet, change.token
         if key not in changed:
             changed[key] = _Balance(change.group, change.before, change.after, change.before)
-    shown: dict[tuple[int, int], list[Movement[str]]] = {}
+    shown: dict[tuple[str, int], list[Movement[str]]] = {}
     for first in first_reads:
         for kind, amount in enumerate(_parts(first.amount)):
             if amount:
@@ -349,7 +313,7 @@ def _move(
 
 
 def _all_changes(
-    changes: Iterable[Change], waiting: Iterable[Removals], tokens: Collection[int]
+    changes: Iterable[Change], waiting: Iterable[Removals], tokens: Collection[str]
 ) -> Iterator[Change]:
     """Find the changes of tokens; changes in waiting reads have no time yet."""
     yield from (change for change in changes if change.token in tokens)
@@ -357,10 +321,10 @@ def _all_changes(
         lost = zip(read.balances, read.before, strict=True)
         for token, before in lost:
             if token in tokens:
-                yield Change(read.wallet_no, read.group, token, before, read.after.get(token), "")
+                yield Change(read.wallet_id, read.group, token, before, read.after.get(token), "")
         for token, (old, new) in read.gained.items():
             if token in tokens:
-                yield Change(read.wallet_no, read.group, token, old, new, "")
+                yield Change(read.wallet_id, read.group, token, old, new, "")
 
 
 def _grew(change: Change) -> bool:
@@ -370,8 +334,6 @@ def _grew(change: Change) -> bool:
 
 #: Waiting reads take this much memory at most, in bytes, and a file without a name beyond that.
 _IN_MEMORY = 16 * 1024 * 1024
-#: For so long, in seconds, the number of balances held 24 hours ago is not counted again.
-_COUNTED_FOR = 600.0
 
 
 _decoder: msgspec.msgpack.Decoder[Read] = msgspec.msgpack.Decoder(Read)
@@ -404,8 +366,7 @@ class RemovalGuard:
         self._end = 0
         self._since = 0.0
         self.decision = Decision()
-        self._held: Counter[Part] = Counter()
-        self._counted_at = -_COUNTED_FOR
+        self._balances = HeldBalances()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -452,7 +413,7 @@ class RemovalGuard:
         Args:
             connection: in no transaction, as counting balances may take a second.
         """
-        history = _Stored(connection, now(), self._count_held)
+        history = LastDay(connection, now(), self._balances)
         waiting = [waiting.removals for waiting in self._waiting.values()]
         self.decision = decide(self._limits, history, waiting)
 
@@ -488,89 +449,3 @@ class RemovalGuard:
     def close(self) -> None:
         """Drop all waiting reads, for good."""
         self._file.close()
-
-    def _count_held(
-        self, connection: sqlite3.Connection, first: int, more: Counter[Part]
-    ) -> Counter[Part]:
-        if time.monotonic() - self._counted_at >= _COUNTED_FOR:
-            listed = removals.listed(connection, first)
-            self._held = Counter({Part(*key): count for key, count in listed.items()})
-            self._held.update(more)
-            self._counted_at = time.monotonic()
-        return self._held.copy()
-
-
-class _Stored:
-    """The last 24 hours as a database has them."""
-
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        at: str,
-        count_held: Callable[[sqlite3.Connection, int, Counter[Part]], Counter[Part]],
-    ) -> None:
-        self._connection = connection
-        self._at = at
-        self._count_held = count_held
-        self._first = removals.first_change(connection, at)
-        self._last_reads: dict[tuple[int, str | None], str | None] = {}
-
-    def count_losses(self) -> tuple[int, int]:
-        return removals.count_losses(self._connection, self._first)
-
-    def changes(self) -> list[Change]:
-        rows = self._connection.execute(
-            "SELECT c.wallet_no, w.wallet_group, c.token_no, c.old_amount, c.new_amount,"
-            " c.observed_at FROM balance_change_rows c JOIN wallets w USING (wallet_no)"
-            " WHERE c.change_id >= ? AND NOT c.baseline ORDER BY c.change_id",
-            (self._first,),
-        )
-        return [Change(*row) for row in rows]
-
-    def first_reads(self, tokens: Collection[int]) -> Iterator[FirstRead]:
-        rows = self._connection.execute(
-            "SELECT c.wallet_no, c.token_no, c.new_amount, coalesce(r.started_at, c.observed_at)"
-            " AS at FROM balance_change_rows c LEFT JOIN sync_runs r USING (run_id)"
-            " WHERE c.change_id >= ? AND c.baseline AND c.new_amount IS NOT NULL AND at >"
-            " (SELECT first_read_at FROM wallet_state_rows ORDER BY state_id LIMIT 1)",
-            (self._first,),
-        )
-        return (FirstRead(*row) for row in rows if row[1] in tokens)
-
-    def last_read(self, wallet: int, at: str | None) -> str | None:
-        if (wallet, at) not in self._last_reads:
-            row = self._connection.execute(
-                "SELECT last_read_at FROM wallet_state_rows WHERE wallet_no = ?1"
-                " AND (?2 IS NULL OR observed_at < ?2) ORDER BY state_id DESC LIMIT 1",
-                (wallet, at),
-            ).fetchone()
-            self._last_reads[wallet, at] = row and row[0]
-        return self._last_reads[wallet, at]
-
-    def new_wallets(self) -> set[int]:
-        return removals.new_wallets(self._connection, self._first)
-
-    def held(self, more: Counter[Part]) -> Counter[Part]:
-        return self._count_held(self._connection, self._first, more)
-
-    def emptied(self) -> set[int]:
-        return removals.emptied_since(self._connection, self._first_of_tokens)
-
-    def renames(self, waiting: Mapping[int, tuple[str | None, str, str]]) -> Iterator[Rename]:
-        for rename in removals.renamed_since(self._connection, self._first_of_tokens):
-            if rename[0] not in waiting:
-                yield Rename(*rename)
-        for token, names in waiting.items():
-            yield Rename(token, *names)
-
-    @property
-    def _first_of_tokens(self) -> int:
-        return removals.first_change(self._connection, self._at, "token_change_rows")
-
-    def tokens(self) -> int:
-        query = "SELECT coalesce(max(token_no), 0) FROM tokens"
-        (number,) = self._connection.execute(query).fetchone()
-        return int(number)
-
-    def now(self) -> str:
-        return self._at

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from nftsync.exact_sum import exact, is_zero
-from nftsync.records import Applied, Entry, OnRemovals, Result, TokenRead, WalletRead
+from nftsync.records import Applied, Entry, OnRemovals, Removals, Result, TokenRead, WalletRead
 from nftsync.store.database import over_keys, write_rows
 from nftsync.store.removals import HELD_BACK, Gone, HeldRemovals, fell, first_change, summed
 from nftsync.store.tokens import Token, TokenBatch
@@ -144,7 +144,7 @@ class Batch:
             self._failures.append((read.error, wallet.no, read.sequence))
             return Applied(read, "failed")
         gone = self._gone(read, wallet)
-        removals = summed(wallet.no, wallet.group, gone, self._gained(read, wallet) if gone else {})
+        removals = self._summed(read, wallet, gone)
         if removals is not None and self._on_removals == "stage":
             return Applied(read, "staged", removals=removals)
         asked = read
@@ -181,7 +181,7 @@ class Batch:
 
     def _apply_token(self, read: TokenRead) -> Applied:
         gone = self._gone_of_tokens(read)
-        removals = summed(0, None, gone, {})
+        removals = summed(("", None), gone, self._tokens.ids_of(gone), {})
         number = self._tokens.number_of(read.token_id)
         if removals is not None and self._on_removals != "apply":
             if self._on_removals == "stage":
@@ -236,16 +236,24 @@ class Batch:
     def _first_of_day(self) -> int:
         return first_change(self._connection, self._clock)
 
-    def _gained(self, read: WalletRead, wallet: _Wallet) -> dict[int, tuple[str | None, str]]:
+    def _summed(
+        self, read: WalletRead, wallet: _Wallet, gone: Mapping[int, Gone]
+    ) -> Removals | None:
+        if not gone:
+            return None
+        of, ids = (read.wallet_id, wallet.group), self._tokens.ids_of(gone)
+        return summed(of, gone, ids, self._gained(read, wallet))
+
+    def _gained(self, read: WalletRead, wallet: _Wallet) -> dict[str, tuple[str | None, str]]:
         """The known tokens that a wallet has got since its last read, or got more of."""
         held = self._held.get(wallet.no, {})
-        gained: dict[int, tuple[str | None, str]] = {}
+        gained: dict[str, tuple[str | None, str]] = {}
         for token_id, amount, _ in read.entries:
             no = self._tokens.number_of(token_id)
             before = held.get(no, (None,))[0]
             is_now = exact(amount)
             if no and before != amount and (is_now is None or is_now > (exact(before) or 0)):
-                gained[no] = before, amount
+                gained[token_id] = before, amount
         return gained
 
     def _less(self, read: WalletRead, gone: Mapping[int, Gone]) -> WalletRead:

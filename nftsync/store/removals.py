@@ -8,9 +8,9 @@ them, because a provider with a fault may give all tokens the same one.
 from __future__ import annotations
 
 import sqlite3
-from array import array
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from sys import intern
 from typing import Any, Literal, NamedTuple
@@ -33,6 +33,8 @@ from nftsync.text import counted
 from nftsync.times import shifted
 
 _DAY = timedelta(hours=24)
+#: For so long, in seconds, the number of balances held 24 hours ago is not counted again.
+_COUNTED_FOR = 600.0
 #: The place of the name in a token's content.
 NAME = CONTENT_COLUMNS.index("name")
 _METADATA = slice(NAME, CONTENT_COLUMNS.index("extra"))
@@ -58,24 +60,30 @@ class Gone(NamedTuple):
 
 
 def summed(
-    wallet_no: int,
-    group: str | None,
+    wallet: tuple[str, str | None],
     gone: Mapping[int, Gone],
-    gained: Mapping[int, tuple[str | None, str]],
+    ids: Mapping[int, str],
+    gained: dict[str, tuple[str | None, str]],
 ) -> Removals | None:
-    """Sum up what a read removes, and what its wallet gained; None if it removes nothing."""
+    """Sum up what a read removes, and what its wallet gained; None if it removes nothing.
+
+    Args:
+        wallet: its id and group; a blank id for a token that was read by its id.
+        gone: its removals, by the token's number.
+        ids: the ids of these tokens.
+        gained: the amounts before and after of tokens of which the wallet has got more.
+    """
     if not gone:
         return None
-    lost = [(number, each) for number, each in gone.items() if each.before is not None]
+    lost = [(ids[number], each) for number, each in gone.items() if each.before is not None]
     return Removals(
-        wallet_no,
-        group,
-        balances=array("q", [number for number, _ in lost]),
+        *wallet,
+        balances=[token for token, _ in lost],
         before=[intern(each.before or "") for _, each in lost],
-        after={number: each.after for number, each in lost if each.after is not None},
-        gained=dict(gained),
-        emptied=array("q", [number for number, each in gone.items() if each.emptied]),
-        renamed={number: each.names for number, each in gone.items() if each.names},
+        after={token: each.after for token, each in lost if each.after is not None},
+        gained=gained,
+        emptied=[ids[number] for number, each in gone.items() if each.emptied],
+        renamed={ids[number]: each.names for number, each in gone.items() if each.names},
     )
 
 
@@ -214,70 +222,203 @@ def first_change(
     return int(last if first is None else first)
 
 
-def count_losses(connection: sqlite3.Connection, first: int) -> tuple[int, int]:
-    """Count the changes since a change that may lower an amount, and their wallets: no fewer."""
-    rows, wallets = connection.execute(
-        "SELECT count(*), count(DISTINCT wallet_no) FROM balance_change_rows"
-        " WHERE change_id >= ? AND NOT baseline AND old_amount IS NOT NULL"
-        " AND (new_amount IS NULL OR (length(new_amount), new_amount)"
-        " < (length(old_amount), old_amount) OR new_amount GLOB '*[^0-9]*'"
-        " OR new_amount GLOB '0?*' OR length(new_amount) > 100)",
-        (first,),
-    ).fetchone()
-    return int(rows), int(wallets)
+class Part(NamedTuple):
+    """The wallets of a group that were first read within 24 hours, or the others."""
+
+    group: str | None
+    is_new: bool
+
+
+class Change(NamedTuple):
+    """A change of a balance; `at` is when it was stored, blank: it is not."""
+
+    wallet: str
+    group: str | None
+    token: str
+    before: str | None
+    after: str | None
+    at: str
+
+
+class FirstRead(NamedTuple):
+    """A balance that a wallet's first read showed; `at` is when the run of that read started."""
+
+    wallet: str
+    token: str
+    amount: str
+    at: str
+
+
+class Rename(NamedTuple):
+    """A token that had another name 24 hours ago."""
+
+    token: str
+    contract: str | None
+    before: str
+    after: str
 
 
 _NEW_WALLETS = "SELECT wallet_no FROM balance_change_rows WHERE change_id >= ? AND baseline"
 
 
-def new_wallets(connection: sqlite3.Connection, first: int) -> set[int]:
-    """Find the wallets whose first read, since a change, showed a balance."""
-    return {number for (number,) in connection.execute(_NEW_WALLETS, (first,))}
-
-
-def listed(connection: sqlite3.Connection, first: int) -> Counter[tuple[str | None, bool]]:
-    """Count the balances other than 0 of the tracked wallets of each group.
-
-    Returns:
-        By group, and by whether the wallets are those that `new_wallets` finds.
-    """
+def listed(connection: sqlite3.Connection, first: int) -> Counter[Part]:
+    """Count the balances other than 0 of the tracked wallets, given the first change of the day."""
     rows = connection.execute(
         f"SELECT w.wallet_group, w.wallet_no IN ({_NEW_WALLETS}) AS is_new, count(*)"
         " FROM balance_rows b JOIN wallets w USING (wallet_no)"
         " WHERE w.tracked AND b.held_since IS NOT NULL GROUP BY 1, 2",
         (first,),
     )
-    return Counter({(group, bool(is_new)): count for group, is_new, count in rows})
+    return Counter({Part(group, bool(is_new)): count for group, is_new, count in rows})
 
 
-def emptied_since(connection: sqlite3.Connection, first: int) -> set[int]:
-    """Find the tokens whose metadata was emptied since a change of content, and still is."""
-    had = " OR ".join(f"c.before ->> '{column}' IS NOT NULL" for column in _METADATA_COLUMNS)
-    none = " AND ".join(f"t.{column} IS NULL" for column in _METADATA_COLUMNS)
-    rows = connection.execute(
-        "SELECT DISTINCT c.token_no FROM token_change_rows c JOIN tokens t USING (token_no)"
-        f" WHERE c.change_id >= ? AND {none} AND ({had})",
-        (first,),
-    )
-    return {number for (number,) in rows}
+class HeldBalances:
+    """How many balances were held 24 hours ago, counted again every ten minutes."""
+
+    def __init__(self) -> None:
+        """Begin with no count."""
+        self._held: Counter[Part] = Counter()
+        self._counted_at = -_COUNTED_FOR
+
+    def count(
+        self, connection: sqlite3.Connection, first: int, more: Counter[Part]
+    ) -> Counter[Part]:
+        """Count them: the current balances, and `more`."""
+        if time.monotonic() - self._counted_at >= _COUNTED_FOR:
+            self._held = listed(connection, first)
+            self._held.update(more)
+            self._counted_at = time.monotonic()
+        return self._held.copy()
 
 
-def renamed_since(
-    connection: sqlite3.Connection, first: int
-) -> Iterator[tuple[int, str | None, str, str]]:
-    """Find the tokens that have another name than before a change of content.
+class LastDay:
+    """The last 24 hours of a database: its changes, and current holdings."""
 
-    Yields:
-        The token, its contract, its name before and its name now.
+    def __init__(self, connection: sqlite3.Connection, at: str, balances: HeldBalances) -> None:
+        """Find where they begin.
+
+        Args:
+            connection: in no transaction, as counting balances may take a second.
+            at: the current time.
+            balances: the number of balances, which outlasts this view.
+        """
+        self._connection = connection
+        self._at = at
+        self._balances = balances
+        self._first = first_change(connection, at)
+        self._last_reads: dict[tuple[str, str], str | None] = {}
+
+    def count_losses(self) -> tuple[int, int]:
+        """Count the changes that may lower an amount, and their wallets: no fewer."""
+        rows, wallets = self._connection.execute(
+            "SELECT count(*), count(DISTINCT wallet_no) FROM balance_change_rows"
+            " WHERE change_id >= ? AND NOT baseline AND old_amount IS NOT NULL"
+            " AND (new_amount IS NULL OR (length(new_amount), new_amount)"
+            " < (length(old_amount), old_amount) OR new_amount GLOB '*[^0-9]*'"
+            " OR new_amount GLOB '0?*' OR length(new_amount) > 100)",
+            (self._first,),
+        ).fetchone()
+        return int(rows), int(wallets)
+
+    def changes(self) -> list[Change]:
+        """Return the changes, oldest first, without first reads."""
+        return changes_since(self._connection, self._first)
+
+    def first_reads(self, tokens: Collection[str]) -> Iterator[FirstRead]:
+        """Return what first reads showed of tokens, except in the database's first run."""
+        rows = over_keys(
+            self._connection,
+            "SELECT w.wallet_id, t.token_id, c.new_amount, coalesce(r.started_at, c.observed_at)"
+            " AS at FROM balance_change_rows c JOIN wallets w USING (wallet_no)"
+            " JOIN tokens t USING (token_no) LEFT JOIN sync_runs r ON r.run_id = c.run_id"
+            " WHERE c.change_id >= ?2 AND c.baseline AND c.new_amount IS NOT NULL"
+            " AND t.token_id IN (SELECT value FROM json_each(?1)) AND at >"
+            " (SELECT first_read_at FROM wallet_state_rows ORDER BY state_id LIMIT 1)",
+            tokens,
+            self._first,
+        )
+        return (FirstRead(*row) for row in rows)
+
+    def last_read(self, wallet: str, at: str) -> str | None:
+        """Return the start of a wallet's last read before a change; None: it was not read."""
+        if (wallet, at) not in self._last_reads:
+            row = self._connection.execute(
+                "SELECT last_read_at FROM wallet_state_rows WHERE wallet_no ="
+                " (SELECT wallet_no FROM wallets WHERE wallet_id = ?1)"
+                " AND (?2 = '' OR observed_at < ?2) ORDER BY state_id DESC LIMIT 1",
+                (wallet, at),
+            ).fetchone()
+            self._last_reads[wallet, at] = row and row[0]
+        return self._last_reads[wallet, at]
+
+    def new_wallets(self) -> set[str]:
+        """Return the wallets whose first read showed a balance."""
+        rows = self._connection.execute(
+            f"SELECT wallet_id FROM wallets WHERE wallet_no IN ({_NEW_WALLETS})", (self._first,)
+        )
+        return {wallet for (wallet,) in rows}
+
+    def held(self, more: Counter[Part]) -> Counter[Part]:
+        """Count the balances that each part held: the current ones, plus `more`."""
+        return self._balances.count(self._connection, self._first, more)
+
+    def emptied(self) -> set[str]:
+        """Return the tokens whose metadata was emptied, and still is."""
+        had = " OR ".join(f"c.before ->> '{column}' IS NOT NULL" for column in _METADATA_COLUMNS)
+        none = " AND ".join(f"t.{column} IS NULL" for column in _METADATA_COLUMNS)
+        rows = self._connection.execute(
+            "SELECT DISTINCT t.token_id FROM token_change_rows c JOIN tokens t USING (token_no)"
+            f" WHERE c.change_id >= ? AND {none} AND ({had})",
+            (self._first_of_tokens,),
+        )
+        return {token for (token,) in rows}
+
+    def renames(self, waiting: Mapping[str, tuple[str | None, str, str]]) -> Iterator[Rename]:
+        """Return the tokens with a new name, stored or in a waiting read."""
+        rows = self._connection.execute(
+            "SELECT t.token_id, t.contract, c.before ->> 'name' AS old, t.name"
+            " FROM token_change_rows c JOIN tokens t USING (token_no) WHERE c.change_id IN"
+            " (SELECT min(change_id) FROM token_change_rows WHERE change_id >= ?"
+            " AND json_type(before, '$.name') IS NOT NULL GROUP BY token_no)"
+            " AND old <> t.name",
+            (self._first_of_tokens,),
+        )
+        yield from (Rename(*row) for row in rows if row[0] not in waiting)
+        yield from (Rename(token, *names) for token, names in waiting.items())
+
+    @property
+    def _first_of_tokens(self) -> int:
+        return first_change(self._connection, self._at, "token_change_rows")
+
+    def tokens(self) -> int:
+        """Count the tokens."""
+        query = "SELECT coalesce(max(token_no), 0) FROM tokens"
+        (number,) = self._connection.execute(query).fetchone()
+        return int(number)
+
+    def now(self) -> str:
+        """Return the current time."""
+        return self._at
+
+
+def changes_since(
+    connection: sqlite3.Connection, first: int, *, baseline: bool = False
+) -> list[Change]:
+    """Find changes, oldest first: those of first reads, or the others.
+
+    Args:
+        connection: any connection.
+        first: the first change.
+        baseline: those of first reads.
     """
-    return connection.execute(
-        "SELECT c.token_no, t.contract, c.before ->> 'name' AS old, t.name"
-        " FROM token_change_rows c JOIN tokens t USING (token_no) WHERE c.change_id IN"
-        " (SELECT min(change_id) FROM token_change_rows WHERE change_id >= ?"
-        " AND json_type(before, '$.name') IS NOT NULL GROUP BY token_no)"
-        " AND old <> t.name",
-        (first,),
+    rows = connection.execute(
+        "SELECT w.wallet_id, w.wallet_group, t.token_id, c.old_amount, c.new_amount, c.observed_at"
+        " FROM balance_change_rows c JOIN wallets w USING (wallet_no)"
+        " JOIN tokens t USING (token_no) WHERE c.change_id >= ? AND c.baseline = ?"
+        " ORDER BY c.change_id",
+        (first, baseline),
     )
+    return [Change(*row) for row in rows]
 
 
 def approve_all(connection: sqlite3.Connection) -> None:

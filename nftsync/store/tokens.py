@@ -9,7 +9,7 @@ newer wins.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -206,6 +206,20 @@ class TokenBatch:
         """A token's number; 0: it is not known so far."""
         token = self._tokens.get(token_id)
         return 0 if token is None else token.no
+
+    def ids_of(self, numbers: Collection[int]) -> dict[int, str]:
+        """The ids of tokens by their numbers: of stored ones, and of new ones of this batch."""
+        if not numbers:
+            return {}
+        rows = over_keys(
+            self._connection,
+            "SELECT token_no, token_id FROM json_each(?) JOIN tokens ON token_no = value",
+            numbers,
+        )
+        ids: dict[int, str] = dict(rows)
+        if len(ids) < len(numbers):
+            ids |= {no: token_id for no, token_id, *_ in self.new}
+        return ids
 
     def removed_by(
         self, read: WalletRead | TokenRead
