@@ -5,7 +5,8 @@ Each function takes what the measures in `nftsync.frames` take and returns a
 and on a dark page and need no internet. Text from data shows as it is and acts on nothing. Where
 there is nothing to draw yet, the figure says what would fill it.
 
-Plotly comes with `pip install 'nftsync[notebook]'` and is loaded when a chart is drawn.
+Plotly comes with `pip install 'nftsync[notebook]'` and is loaded when a chart is drawn. A database
+that is missing, is not nftsync's or cannot be read is a StoreError.
 """
 
 from __future__ import annotations

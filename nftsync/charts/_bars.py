@@ -223,7 +223,6 @@ def holdings_by_collection(
     Raises:
         InputError: an option or the frame cannot be used.
         NftsyncError: plotly is not installed.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     title = "Holdings by collection"
     number, known = _look.number_of(top, MOST_ROWS), _look.given_names(names)
@@ -277,7 +276,6 @@ def holding_ages(
     Raises:
         InputError: an option or the frame cannot be used.
         NftsyncError: plotly is not installed.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     frame = _given_ages(db, at, exclude)
     if frame.empty:

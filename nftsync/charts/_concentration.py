@@ -50,7 +50,6 @@ def holders(
     Raises:
         InputError: an option or the frame cannot be used.
         NftsyncError: plotly is not installed.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     title = "Largest holders"
     number, known = _look.number_of(top, MOST_ROWS), _look.given_names(names)
@@ -131,7 +130,6 @@ def concentration(
     Raises:
         InputError: an option or the frame cannot be used.
         NftsyncError: plotly is not installed.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     number, known = _look.number_of(top, len(_look.LOOKS)), _look.given_names(names)
     if not isinstance(by, str):
@@ -213,7 +211,6 @@ def overlap(
     Raises:
         InputError: an option or the frame cannot be used.
         NftsyncError: plotly is not installed.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     number, known = _look.number_of(top, _MOST), _look.given_names(names)
     needs = ("wallet_id", "contract_address", "amount")

@@ -132,7 +132,6 @@ def holdings_over_time(
     Raises:
         InputError: an option cannot be used.
         NftsyncError: plotly is not installed.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     number, known = _look.number_of(top, len(_look.LOOKS) - 1), _look.given_names(names)
     chosen = None if by is None else _look.choice(by, "by", _BY)
@@ -275,7 +274,6 @@ def arrivals_and_departures(
         InputError: an option or the frame cannot be used, or `every` gives more than 2,000
             periods.
         NftsyncError: plotly is not installed.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     given = None if every is None else microseconds_of(every)
     log = _given_movements(db, exclude, since)

@@ -65,7 +65,6 @@ def webhook_lag(db: Given = None) -> go.Figure:
     Raises:
         InputError: the frame lacks a column, or `db` is neither a path nor a connection.
         NftsyncError: plotly is not installed.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     frame = _given(db, ("created_at_utc", "received_at", "finished_at", "state"))
     if frame.empty:
@@ -113,7 +112,6 @@ def webhook_backlog(db: Given = None) -> go.Figure:
     Raises:
         InputError: the frame lacks a column, or `db` is neither a path nor a connection.
         NftsyncError: plotly is not installed.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     frame = _given(db, ("received_at", "finished_at", "state"))
     if frame.empty:

@@ -27,8 +27,8 @@ from nftsync.cli.tables import TableColumn, print_table, wide_option, wrapped
 if TYPE_CHECKING:
     import pandas as pd
 
+    from nftsync.reports.change_feed import ChangeFeed
     from nftsync.reports.evidence import Evidence
-    from nftsync.reports.logs import ChangeFeed
     from nftsync.settings import Settings
 
 
@@ -232,7 +232,7 @@ def changes(
       nftsync changes --after 4711 --json
       nftsync changes --follow | while read -r change; do notify "$change"; done
     """
-    from nftsync.reports.logs import POLL_SECONDS, ChangeFeed
+    from nftsync.reports.change_feed import POLL_SECONDS, ChangeFeed
     from nftsync.times import parse_time
 
     if follow and until is not None:

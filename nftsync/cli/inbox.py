@@ -95,7 +95,7 @@ def list_webhooks(settings: Settings, **which: Any) -> None:
 def _list(
     database: Path, *, state: str | None, limit: int | None, wide: bool, as_json: bool
 ) -> None:
-    from nftsync.reports.logs import InboxView
+    from nftsync.reports.change_feed import InboxView
 
     most = None if not limit else min(limit, 2**63 - 1)
     if limit is None and not as_json:
@@ -122,7 +122,7 @@ def show(settings: Settings, webhook_id: str, *, as_json: bool) -> None:
 
     ID is the webhook's UUID, or for a quarantined one `q-` and the SHA-256 of its body.
     """
-    from nftsync.reports.logs import InboxView
+    from nftsync.reports.change_feed import InboxView
     from nftsync.store.requeue import normalize_webhook_id
 
     known = normalize_webhook_id(webhook_id)

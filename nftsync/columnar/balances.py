@@ -73,7 +73,7 @@ def change_span(
 
 
 @dataclass(frozen=True)
-class Balances:
+class BalanceColumns:
     """A row per wallet and token that it lists, by number.
 
     Attributes:
@@ -90,11 +90,11 @@ class Balances:
     held_since: Times
     updated_at: Times
 
-    def chosen(self, rows: npt.NDArray[np.bool_]) -> Balances:
+    def chosen(self, rows: npt.NDArray[np.bool_]) -> BalanceColumns:
         """The rows of a mask."""
         if rows.all():
             return self
-        return Balances(
+        return BalanceColumns(
             self.wallets[rows],
             self.tokens[rows],
             self.amounts.chosen(rows),
@@ -110,7 +110,7 @@ _BOTH_TIMES = (
 )
 
 
-def read_balances(source: Source, filters: Filters) -> Balances:
+def read_balances(source: Source, filters: Filters) -> BalanceColumns:
     """Read balances.
 
     Args:
@@ -125,7 +125,7 @@ def read_balances(source: Source, filters: Filters) -> Balances:
         parameters,
     )
     since, updated = _two_times(both)
-    return Balances(wallet.to_numpy(), token.to_numpy(), Amounts(amount), since, updated)
+    return BalanceColumns(wallet.to_numpy(), token.to_numpy(), Amounts(amount), since, updated)
 
 
 def _two_times(both: pa.Array) -> tuple[Times, Times]:
@@ -136,7 +136,7 @@ def _two_times(both: pa.Array) -> tuple[Times, Times]:
     return moments(pa.array(since, TEXT))[codes], moments(pa.array(updated, TEXT))[codes]
 
 
-def balances_at(source: Source, moment: str, filters: Filters) -> Balances:
+def balances_at(source: Source, moment: str, filters: Filters) -> BalanceColumns:
     """Replay the change log up to a time, that time included.
 
     Args:
@@ -156,10 +156,10 @@ def balances_at(source: Source, moment: str, filters: Filters) -> Balances:
     return _replay(wallet.to_numpy(), token.to_numpy(), Amounts(amount), moments(observed))
 
 
-def _replay(wallet: Numbers, token: Numbers, amounts: Amounts, observed: Times) -> Balances:
+def _replay(wallet: Numbers, token: Numbers, amounts: Amounts, observed: Times) -> BalanceColumns:
     """Keep the last of the changes of each wallet and token, which come in order."""
     if not len(wallet):
-        return Balances(wallet, token, amounts, observed, observed)
+        return BalanceColumns(wallet, token, amounts, observed, observed)
     order = np.argsort(wallet * (token.max() + 1) + token, kind="stable")
     wallet, token = wallet[order], token[order]
     held = amounts.nonzero()[order]
@@ -171,7 +171,7 @@ def _replay(wallet: Numbers, token: Numbers, amounts: Amounts, observed: Times) 
     last = np.append(next_differs, True) & (amounts.codes[order] >= 0)
     rows = order[last]
     since = np.where(held[last], observed[order[began[last]]], np.datetime64("NaT", "us"))
-    return Balances(wallet[last], token[last], amounts.chosen(rows), since, observed[rows])
+    return BalanceColumns(wallet[last], token[last], amounts.chosen(rows), since, observed[rows])
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from nftsync.columnar.amounts import AmountKind, amount_columns
 from nftsync.columnar.balances import (
-    Balances,
+    BalanceColumns,
     Confirmations,
     balances_at,
     read_balances,
@@ -99,7 +99,7 @@ def _read_wallets(source: Source, ids: list[str] | None) -> tuple[Numbers, dict[
 
 
 def _joined(
-    balances: Balances,
+    balances: BalanceColumns,
     holders: Numbers,
     about: dict[str, pa.Array],
     tokens: Tokens,

@@ -21,8 +21,9 @@ Filters select rows; with several, a row has to match each:
   a collection that no other has. With `as_of` or `at`, the contract that a token had then.
 - `since`, `until`: the first and the last time, both included.
 
-A label, a group or a contract that the database has not is an InputError. Measures of holdings take
-filters only of a database: of a frame, select the rows.
+A database that is missing, is not nftsync's or cannot be read is a StoreError. A label, a group or
+a contract that the database has not is an InputError. Measures of holdings take filters only of a
+database: of a frame, select the rows.
 
 Amounts are exact, and missing where the text is not 1 to 100 ASCII digits. A frame's columns of
 them are `Int64` where the sum of them all fits 63 bits, so that no sum of some can wrap; else they

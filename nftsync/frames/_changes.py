@@ -55,7 +55,6 @@ def changes(
         InputError: there is no such time, wallet label, group or contract; `after` is no integer;
             `since` is after `until`; the amounts do not fit the `amounts` that was asked for; or
             `db` is neither a path nor a connection.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     following = 0 if after is None else _following(after)
     with reading(db) as source:

@@ -71,7 +71,6 @@ def concentration(
         InputError: the frame has no such column or an unusable one, `by` is the name of a column
             that is returned, the amounts do not fit the `amounts` that was asked for, an excluded
             wallet is none, or a filter is, or is one of a frame.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     check_grouping(by)
     needs = ("wallet_id", "token_id", "amount", by)

@@ -176,7 +176,6 @@ def diff(
         InputError: `start` is missing, after `end` or in the future; there is no such time, wallet
             label, group or contract; the amounts do not fit the `amounts` that you asked for; or
             `db` is neither a path nor a connection.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     if start is None:
         raise InputError("diff needs the time to compare with: diff(db, start)")

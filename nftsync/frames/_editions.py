@@ -139,7 +139,6 @@ def editions(
         InputError: the frame lacks a column or has an unusable one, the amounts do not fit the
             `amounts` that was asked for, an excluded wallet is none, or a filter is, or is one of a
             frame.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     held = given_holdings(
         holdings,

@@ -91,7 +91,6 @@ def find(db: Store = None, text: str = "", *, limit: int = 50) -> pd.DataFrame:
 
     Raises:
         InputError: there is no text or no such limit, or `db` is neither a path nor a connection.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     wanted = without_controls(text)[:_LONGEST].strip() if isinstance(text, str) else ""
     if not wanted:

@@ -39,7 +39,6 @@ def freshness(
     Raises:
         InputError: there is no such wallet label or group, or `db` is neither a path nor a
             connection.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from nftsync.columnar.amounts import AmountKind, Amounts, amount_columns
-from nftsync.columnar.balances import Balances, balances_at, change_span, read_balances
+from nftsync.columnar.balances import BalanceColumns, balances_at, change_span, read_balances
 from nftsync.columnar.columns import INTEGER, TEXT, frame_of
 from nftsync.columnar.filters import filters_of, wallet_numbers
 from nftsync.columnar.source import Source, Store, positions, reading
@@ -67,7 +67,6 @@ def holding_ages(
     Raises:
         InputError: there is no such time, wallet label, group or contract; the amounts do not fit
             the `amounts` that was asked for; or `db` is neither a path nor a connection.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
@@ -88,7 +87,7 @@ def holding_ages(
     return _frame(balances, censored, tokens, names, now() if moment is None else moment, amounts)
 
 
-def _censored(source: Source, balances: Balances, at: str | None) -> npt.NDArray[np.bool_]:
+def _censored(source: Source, balances: BalanceColumns, at: str | None) -> npt.NDArray[np.bool_]:
     """Whether each holding's stretch began with the wallet's first read: no later change began one.
 
     Args:
@@ -109,7 +108,7 @@ def _censored(source: Source, balances: Balances, at: str | None) -> npt.NDArray
 
 
 def _frame(
-    balances: Balances,
+    balances: BalanceColumns,
     censored: npt.NDArray[np.bool_],
     tokens: Tokens,
     names: WalletNames,

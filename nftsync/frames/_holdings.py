@@ -56,7 +56,6 @@ def holdings(
     Raises:
         InputError: there is no such wallet label, group, contract or time; the amounts do not fit
             the `amounts` that was asked for; or `db` is neither a path nor a connection.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)

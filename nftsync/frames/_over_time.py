@@ -145,7 +145,6 @@ def holdings_over_time(
         InputError: a time, `by`, `every`, a wallet label, group or contract is none, `start` is
             after `end`, the periods and groups are too many, the amounts do not fit the `amounts`
             that was asked for, or `db` is neither a path nor a connection.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     if by is not None and by not in BY:
         near = get_close_matches(by, BY, n=1) if isinstance(by, str) else []

@@ -52,7 +52,6 @@ def overlap(
     Raises:
         InputError: the frame lacks a column or has an unusable one, an excluded wallet is none, or
             a filter is, or is one of a frame.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     needs = ("wallet_id", "contract_address", "amount")
     frame = given_holdings(

@@ -211,7 +211,6 @@ def quality(
     Raises:
         InputError: a required field is none, `base_url` is no URL, there is no such contract, or
             `db` is neither a path nor a connection.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     needed = _checked(required)
     if base_url is not None:

@@ -35,7 +35,6 @@ def wallets(
     Raises:
         InputError: there is no such wallet label or group, or `db` is neither a path nor a
             connection.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     with reading(db) as source:
         return read_table(source, "wallets", filters_of(source, wallet=wallet, group=group))
@@ -65,7 +64,6 @@ def wallet_states(
     Raises:
         InputError: there is no such wallet label, group or time; or `db` is neither a path nor a
             connection.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group, since=since, until=until)
@@ -90,7 +88,6 @@ def runs(
     Raises:
         InputError: a time is none, `since` is after `until`, or `db` is neither a path nor a
             connection.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     with reading(db) as source:
         return read_table(source, "sync_runs", filters_of(source, since=since, until=until))
@@ -117,7 +114,6 @@ def webhooks(
     Raises:
         InputError: a time is none, `since` is after `until`, or `db` is neither a path nor a
             connection.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     with reading(db) as source:
         return read_table(source, "webhooks", filters_of(source, since=since, until=until))
@@ -145,7 +141,6 @@ def token_changes(
     Raises:
         InputError: there is no such time or contract, `since` is after `until`, or `db` is neither
             a path nor a connection.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     with reading(db) as source:
         filters = filters_of(source, since=since, until=until, contract=contract)
@@ -176,7 +171,6 @@ def collections(
     Raises:
         InputError: there is no such contract, the amounts do not fit the `amounts` that was asked
             for, or `db` is neither a path nor a connection.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     with reading(db) as source:
         numbers, (addresses, first_seen, updated) = source.numbered(

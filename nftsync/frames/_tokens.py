@@ -30,6 +30,5 @@ def tokens(
     Raises:
         InputError: `as_of` is no time, there is no such contract, or `db` is neither a path nor a
             connection.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     return read_token_frame(db, as_of, contract=contract)

@@ -231,7 +231,6 @@ def transfers(
         InputError: `start` is after `end`; a time is in the future; there is no such time, wallet
             label, group or contract; the amounts do not fit the `amounts` that you asked for; or
             `db` is neither a path nor a connection.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
 
     Warns:
         NftsyncWarning: changes are left out because an amount is unusable.

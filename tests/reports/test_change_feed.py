@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from nftsync import frames
-from nftsync.reports.logs import ChangeFeed
+from nftsync.reports.change_feed import ChangeFeed
 from nftsync.store.catalog import TABLES
 from nftsync.store.contracts import label_contract
 from nftsync.store.mirror import Mirror

@@ -1,4 +1,4 @@
-"""The change log and the inbox of an open database, read a page at a time and without pandas.
+"""Change feed and inbox of an open database, read a page at a time and without pandas.
 
 No transaction is open while a page is worked on, however long that takes: an open one would keep
 the write-ahead log from being emptied.
