@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from nftsync import settings as nftsync_settings
 from nftsync.errors import InputError, ReadError, SettingsError
-from nftsync.provider.bodies import Gunzip
-from nftsync.provider.client import Client
+from nftsync.provider.client import Client, finish
 from nftsync.provider.config import ClientConfig
+from nftsync.provider.transport import Gunzip
 from nftsync.pull.list_files import read_collections_file, read_wallets_file
 from nftsync.records import Effort
 from nftsync.settings.keys import KEYS
@@ -204,7 +204,7 @@ def test_any_answer_is_a_list_or_a_failed_read(
     head = "\r\n".join(lines).encode("utf-8", "surrogatepass")
     provider.always(raw(head + body))
     try:
-        found = client.balances(wallet(1), Effort()).result()
+        found = finish(client.balances(wallet(1), Effort()))
     except ReadError as error:
         one_line(error)
     else:

@@ -24,7 +24,7 @@ from nftsync.errors import NftsyncError, NoConnection
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.network import access_to, network_of
 from nftsync.provider.routes import Routes, merged
-from nftsync.provider.transport import Transports
+from nftsync.provider.transport import LargeAnswers, Transports
 from nftsync.replay.config import ReplayConfig
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.sender import Sender
@@ -204,7 +204,9 @@ def test_without_the_watch_over_deadlines_no_attempt_goes_on_and_none_begins() -
         provider.always(silence())
         network = network_of(ClientConfig(base_url=provider.url))
         stopped = threading.Event()
-        with closing(Transports(network, 1.5e10, 1_000, 1_000, stopped)) as transports:
+        with closing(
+            Transports(network, 1.5e10, 1_000, LargeAnswers(1_000), stopped)
+        ) as transports:
 
             def send() -> None:
                 transports.send(httpx.Request("GET", provider.url + "/x"), lambda: None)

@@ -1,75 +1,47 @@
-"""How to read a provider, and its calls, politely repeated and strictly read.
+"""The calls of a provider's API, politely repeated and strictly read.
 
-Source: provider's document, section Endpoints. What it calls "not shown" is a field of
-`ClientConfig`: the credentials, the paging, the rate.
+Each is a generator of the seconds to wait before each repeat; `yield from` gives its result. So
+many reads can wait while few threads read.
+
+Source: provider's document, section Endpoints.
 """
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
+import time
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import msgspec
 
-from nftsync.errors import InputError, Stopped
-from nftsync.provider.bodies import NoRoom
+from nftsync.errors import InputError
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.give_up import GiveUpRule
 from nftsync.provider.rate_limiter import Slots
-from nftsync.provider.wire import check_object, decode_token
+from nftsync.provider.wire import WalletList, check_object, decode_token
 from nftsync.records import Content, Effort, normalize_uuid
 
 if TYPE_CHECKING:
-    from nftsync.provider.lists import Balances
     from nftsync.provider.network import Access
-
 
 _T = TypeVar("_T")
 
 _PATH = re.compile(r"/[!-~]*")
-#: How often, and how many first waits each time, a large answer waits until others are done with.
-_MOST_WAITS = 200
-_WAIT_FOR_ROOM = 2.0, 6.0
 
 
-class Call(Generic[_T]):
-    """A read under way, made by whoever iterates it: up to its result, or to the next wait.
+def finish(reading: Generator[float, None, _T]) -> _T:
+    """Make a read, and wait before each repeat, in this thread.
 
-    Iterating gives the seconds to wait before each repeat; `yield from` gives the result. So many
-    reads can wait while few threads read. Who reads just one object asks for the `result`.
+    Raises:
+        ReadError: it failed for good.
+        Stopped: the client was stopped.
     """
-
-    def __init__(
-        self,
-        steps: Generator[float, None, _T],
-        sleep: Callable[[float], None],
-        let_go: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Begin nothing yet; `sleep` is how `result` waits, `let_go` is `Client.let_go`."""
-        self._steps = steps
-        self._sleep = sleep
-        self._let_go = let_go
-
-    def __iter__(self) -> Generator[float, None, _T]:
-        return self._steps
-
-    def result(self) -> _T:
-        """Make the read, and wait in this thread.
-
-        Raises:
-            ReadError: it failed for good.
-            Stopped: the client was stopped.
-        """
-        while True:
-            try:
-                wait = next(self._steps)
-            except StopIteration as done:
-                return cast(_T, done.value)
-            finally:
-                self._let_go()
-            self._sleep(wait)
+    while True:
+        try:
+            time.sleep(next(reading))
+        except StopIteration as done:
+            return cast(_T, done.value)
 
 
 class Client:
@@ -98,9 +70,10 @@ class Client:
         Raises:
             SettingsError: the client cannot be made so.
         """
-        # Slow to import. Not left to the threads: who runs out of descriptors imports nothing.
-        from nftsync.provider.lists import Lists
+        # They load httpx, which takes long, and who never asks needs none. Not left to the
+        # threads: who runs out of descriptors imports nothing.
         from nftsync.provider.network import access_to
+        from nftsync.provider.pages import WalletPages
         from nftsync.provider.retry import Exchange
 
         access = access or access_to(config)
@@ -109,8 +82,7 @@ class Client:
             rule.stops(self._slots.stopped)
         self._auth = access.auth
         self._exchange = Exchange(config, access, self._slots, rule or GiveUpRule())
-        self._lists = Lists(self._exchange, config)
-        self._first_wait = config.first_wait
+        self._pages = WalletPages(self._exchange, config)
         self.proxy = None if access.network.proxy is None else str(access.network.proxy)
 
     def __enter__(self) -> Self:
@@ -137,10 +109,9 @@ class Client:
         self._slots.stopped.set()
         self._exchange.transports.cut()
 
-    def let_go(self) -> None:
-        """Say that this thread has handed on what it last read, so that others find room for it."""
-        self._exchange.transports.let_go()
-        self._lists.let_go()
+    def release(self) -> None:
+        """Note that this thread has handed on what it last read, so that others have room."""
+        self._exchange.large.release()
 
     def close(self) -> None:
         """Close all connections."""
@@ -153,7 +124,7 @@ class Client:
         *,
         etag: str | None = None,
         known_digest: str | None = None,
-    ) -> Call[Balances]:
+    ) -> Generator[float, None, WalletList]:
         """Read a wallet's balances (provider's document, GET .../nft-balances).
 
         Args:
@@ -163,20 +134,17 @@ class Client:
             known_digest: that answer's digest; the same body is not decoded again.
         """
         path = f"/v1/wallets/{normalize_uuid(wallet_id, 'wallet id')}/nft-balances"
-        return self._call(effort, lambda: self._lists.read(path, effort, etag, known_digest))
+        return self._pages.read(path, effort, etag, known_digest)
 
-    def token(self, token_id: str, effort: Effort) -> Call[Content]:
+    def token(self, token_id: str, effort: Effort) -> Generator[float, None, Content]:
         """Read a single token (provider's document, GET /v1/tokens/{tokenId})."""
         token_id = normalize_uuid(token_id, "token id")
         path = f"/v1/tokens/{token_id}"
-        return self._call(
-            effort,
-            lambda: self._exchange.call(
-                "GET", path, effort, lambda response: decode_token(response.body, token_id)
-            ),
+        return self._exchange.call(
+            "GET", path, effort, lambda response: decode_token(response.body, token_id)
         )
 
-    def object(self, path: str, effort: Effort) -> Call[bytes]:
+    def object(self, path: str, effort: Effort) -> Generator[float, None, bytes]:
         """Read any object (provider's document, Follow-up read of a webhook's object).
 
         Args:
@@ -192,11 +160,8 @@ class Client:
         """
         if _PATH.fullmatch(path) is None:
             raise InputError(f"{path[:80]!r} is no encoded path: nothing was asked for")
-        return self._call(
-            effort,
-            lambda: self._exchange.call(
-                "GET", path, effort, lambda response: check_object(response.body)
-            ),
+        return self._exchange.call(
+            "GET", path, effort, lambda response: check_object(response.body)
         )
 
     def configure_webhooks(self, changes: Mapping[str, Any]) -> None:
@@ -210,28 +175,4 @@ class Client:
         """
         path = "/api/organization/v1/current-organization/webhook-config"
         body = msgspec.json.encode(changes)
-        effort = Effort()
-        self._call(
-            effort, lambda: self._exchange.call("PATCH", path, effort, lambda _: None, body=body)
-        ).result()
-
-    def _call(self, effort: Effort, begin: Callable[[], Generator[float, None, _T]]) -> Call[_T]:
-        reads = _once_there_is_room(effort, begin, self._first_wait)
-        return Call(reads, self._slots.sleep, self.let_go)
-
-
-def _once_there_is_room(
-    effort: Effort, begin: Callable[[], Generator[float, None, _T]], first_wait: float
-) -> Generator[float, None, _T]:
-    """Make a read; one of a large answer waits, and takes no attempts, while others are held."""
-    for _ in range(_MOST_WAITS):
-        try:
-            return (yield from begin())
-        except NoRoom as error:
-            failed = error.with_traceback(None)
-        try:
-            yield first_wait * random.uniform(*_WAIT_FOR_ROOM)  # noqa: S311
-        except Stopped:
-            break
-        effort.retries += 1
-    raise failed
+        finish(self._exchange.call("PATCH", path, Effort(), lambda _: None, body=body))

@@ -26,7 +26,7 @@ from nftsync.provider.config import ClientConfig
 from nftsync.provider.give_up import GiveUpRule
 from nftsync.provider.network import Access
 from nftsync.provider.rate_limiter import Slots
-from nftsync.provider.transport import HTTPS_HINT, Response, Transports
+from nftsync.provider.transport import HTTPS_HINT, LargeAnswers, Response, Transports
 from nftsync.records import Effort
 from nftsync.version import __version__
 
@@ -40,6 +40,8 @@ _MOST_DOUBLED = 30  # times; beyond that it is longer than the longest wait, or 
 _ALL_FAIL = 2_000
 #: Seconds; what is longer is no limit, and more than the clock's functions take.
 _LONGEST_TIMEOUT = 86_400.0
+#: A path that is sent as it is; in any other, httpx encodes what a URL may not hold.
+_PLAIN_PATH = re.compile(r"[/\w-]+", re.ASCII)
 
 
 class _WaitTooLong(ReadError):
@@ -54,6 +56,7 @@ class Exchange:
     """Sends requests to one base address from any number of threads.
 
     Attributes:
+        large: bounds the large answers that are held at once.
         transports: their connections.
     """
 
@@ -65,7 +68,12 @@ class Exchange:
         # The paths of the provider's document begin with it.
         twice = re.search(r"/v1(/|$)", self._base_url)
         self._twice = "; base_url has a /v1, which paths begin with: leave it out" if twice else ""
+        # Made once, as each of them takes longer than the rest of a request of ours.
+        self._base = httpx.URL(self._base_url)
+        self._base_path = self._base.raw_path.rstrip(b"/")
         self._host = network.base_url.netloc.decode("ascii")
+        self._headers: tuple[httpx.Headers, int] | None = None
+        self._no_body = httpx.ByteStream(b"")
         self._proxy = network.proxy
         self._auth = access.auth
         self._slots = slots
@@ -75,13 +83,9 @@ class Exchange:
         self._attempts = config.attempts
         self._failed_in_a_row = 0
         self._dated: tuple[Mapping[str, str], datetime] | None = None
-        self.transports = Transports(
-            network,
-            min(config.timeout, _LONGEST_TIMEOUT),
-            config.max_bytes,
-            config.large_bytes,
-            slots.stopped,
-        )
+        self.large = LargeAnswers(config.large_bytes)
+        timeout = min(config.timeout, _LONGEST_TIMEOUT)
+        self.transports = Transports(network, timeout, config.max_bytes, self.large, slots.stopped)
 
     @property
     def clock_ahead(self) -> float | None:
@@ -104,7 +108,7 @@ class Exchange:
         *,
         etag: str | None = None,
         body: bytes | None = None,
-        numbered: bool = True,
+        is_first: bool = True,
     ) -> Generator[float, None, _T]:
         """Send a request until an attempt gives a response that `read` can use, or none is left.
 
@@ -118,14 +122,15 @@ class Exchange:
             read: makes the result of a response.
             etag: sent as `If-None-Match`; `read` then sees 304 responses too.
             body: a JSON body.
-            numbered: whether the read takes its number from this request.
+            is_first: whether the read begins with this request: takes its number from it, and
+                holds nothing yet. It is no further page.
 
         Raises:
             ReadError: it failed for good.
             Stopped: the client was stopped.
         """
-        sending = effort.sending if numbered else _ignore
-        send = partial(self._send, effort, sending, method, self._base_url + path, etag, body)
+        sending = effort.sending if is_first else _ignore
+        send = partial(self._send, effort, sending, method, path, etag, body)
         before = effort.requests
         attempt = 0
         try:
@@ -135,10 +140,13 @@ class Exchange:
                     return self._attempt(send, read, conditional=etag is not None)
                 except ReadError as error:
                     failed = error.with_traceback(None)  # a read that waits keeps no frames
+                if is_first:
+                    self.large.release()
                 if failed.passing and attempt < self._attempts:
                     wait = self._hold(self._wait_after(attempt), failed.status)
                     try:
-                        yield wait
+                        if wait:
+                            yield wait
                         continue
                     except Stopped:
                         pass
@@ -181,13 +189,14 @@ class Exchange:
         """Hold the thread up where a repeat alone would not slow us down; return what is left.
 
         A 429 is about all that we ask for, and so is a provider that answers nobody: were only the
-        objects to wait, the next ones would be asked for just as fast.
+        objects to wait, the next ones would be asked for just as fast. And a thread that waits
+        with many pages begins no other read.
 
         Raises:
             Stopped: the client was stopped.
         """
         held = 0.0
-        if status == 429:
+        if status == 429 or self.large.held:
             held = wait
         elif self._failed_in_a_row >= _ALL_FAIL:
             held = min(wait, self._first_wait + self._jitter())
@@ -211,19 +220,24 @@ class Exchange:
         effort: Effort,
         sending: Callable[[], None],
         method: str,
-        url: str,
+        path: str,
         etag: str | None,
         body: bytes | None,
     ) -> tuple[Response, int]:
         """Send it once; the response, and the generation of the token that it was asked with."""
         with self._slots:
             effort.requests += 1
-            headers, generation = self._headers(etag, body)
+            headers, generation = self._headers_with_token()
             if self._first_generation is None:
                 self._first_generation = generation
-            stream = httpx.ByteStream(body or b"")
+            request = self._request(method, path, headers)
+            if body is not None:
+                request.headers["content-type"] = "application/json"
+                request.headers["content-length"] = str(len(body))
+                request.stream = httpx.ByteStream(body)
+            if etag is not None:
+                request.headers["if-none-match"] = etag
             try:
-                request = httpx.Request(method, url, headers=headers, stream=stream)
                 return self.transports.send(request, sending), generation
             except NoConnection as error:
                 if not error.connected:
@@ -233,18 +247,25 @@ class Exchange:
                 self._rule.answered(error.status or 200)
                 raise
 
-    def _headers(self, etag: str | None, body: bytes | None) -> tuple[httpx.Headers, int]:
+    def _request(self, method: str, path: str, headers: httpx.Headers) -> httpx.Request:
+        """Make a request without a body; httpx copies the headers."""
+        url, extensions = self._base, {"target": self._base_path + path.encode("ascii")}
+        if self._proxy is not None or not _PLAIN_PATH.fullmatch(path):
+            url, extensions = httpx.URL(self._base_url + path), {}
+        return httpx.Request(
+            method, url, headers=headers, stream=self._no_body, extensions=extensions
+        )
+
+    def _headers_with_token(self) -> tuple[httpx.Headers, int]:
+        """The headers of every request, and the generation of the token in them."""
         credentials, generation = self._auth.headers()
-        headers = httpx.Headers({"host": self._host, "accept": "application/json"})
-        headers["user-agent"] = f"nftsync/{__version__}"
-        headers.update(credentials)  # one takes the place of ours and doesn't stand beside
-        headers["accept-encoding"] = "gzip"
-        if body is not None:
-            headers["content-type"] = "application/json"
-            headers["content-length"] = str(len(body))
-        if etag is not None:
-            headers["if-none-match"] = etag
-        return headers, generation
+        if self._headers is None or self._headers[1] != generation:
+            headers = httpx.Headers({"host": self._host, "accept": "application/json"})
+            headers["user-agent"] = f"nftsync/{__version__}"
+            headers.update(credentials)  # one takes the place of ours and doesn't stand beside
+            headers["accept-encoding"] = "gzip"
+            self._headers = headers, generation
+        return self._headers
 
     def _check(self, response: Response) -> None:
         """Pass a 200 (or another success without content of interest); refuse all else.

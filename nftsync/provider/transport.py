@@ -14,15 +14,14 @@ import ssl
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 import httpx
 
-from nftsync.errors import NoConnection, ProxyFailed, Stopped, UnusableAnswer
-from nftsync.provider.bodies import Room, gunzip, pass_over
+from nftsync.errors import NoConnection, ProxyFailed, ReadError, Stopped, UnusableAnswer
 from nftsync.provider.network import Network
 from nftsync.provider.wire import CutShort
 from nftsync.threads import start_thread
@@ -38,6 +37,11 @@ _CONNECTED = (".connect_tcp.complete", ".start_tls.complete")
 _NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"}
 #: What OpenSSL says of a certificate whose issuer is unknown.
 _UNKNOWN_ISSUER = {18, 19, 20, 21}
+#: Of the body of a response that is no success, so much is read to keep the connection.
+_REFUSAL_BYTES = 64 * 1024
+#: So many threads hold a large answer at once, and so long, in seconds, another one waits.
+_MOST_LARGE = 2
+_LONGEST_WAIT_FOR_A_PLACE = 10.0
 HTTPS_HINT = "; base_url says http: does the server expect https?"
 
 
@@ -46,13 +50,50 @@ class Response(NamedTuple):
 
     Attributes:
         status: the HTTP status.
-        headers: whatever the case of their names; the values of a repeated one joined by commas.
+        headers: by their names in lower case; the values of a repeated one joined by commas.
         body: decompressed; of a response that is no success, nothing.
     """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+class LargeAnswers:
+    """Lets few threads of a client hold a large answer at once.
+
+    Else as many wallets as are read at once could each be as large as just one may be; and what is
+    decoded takes some times as much memory as the bytes.
+    """
+
+    def __init__(self, large_bytes: int) -> None:
+        self._large_bytes = large_bytes
+        self._places = threading.Semaphore(_MOST_LARGE)
+        self._thread = threading.local()
+
+    @property
+    def held(self) -> bool:
+        """Whether this thread holds one."""
+        return getattr(self._thread, "held", False)
+
+    def hold(self, size: int) -> None:
+        """Note how many bytes this thread's answer has by now; take a place once it is large.
+
+        Raises:
+            ReadError: others hold all places; another try may find one.
+        """
+        if size > self._large_bytes and not self.held:
+            if not self._places.acquire(timeout=_LONGEST_WAIT_FOR_A_PLACE):
+                error = ReadError("too many large answers came at once, and this one was not kept")
+                error.passing = True
+                raise error
+            self._thread.held = True
+
+    def release(self) -> None:
+        """Note that this thread has handed on its answer."""
+        if self.held:
+            self._thread.held = False
+            self._places.release()
 
 
 class Transports:
@@ -63,7 +104,7 @@ class Transports:
         network: Network,
         timeout: float,
         max_bytes: int,
-        large_bytes: int,
+        large: LargeAnswers,
         stopped: threading.Event,
     ) -> None:
         """Prepare to connect.
@@ -72,7 +113,7 @@ class Transports:
             network: the proxy and the certificates.
             timeout: seconds for a whole attempt, connecting included.
             max_bytes: the greatest body, decompressed, that is read.
-            large_bytes: a larger one is one of few that are held at once.
+            large: bounds how many large ones are held at once.
             stopped: once it is set, no request is sent.
         """
         self._timeout = timeout
@@ -81,8 +122,8 @@ class Transports:
         self._links: list[_Link] = []
         self._failure: Exception | None = None
         self._closed = threading.Event()
-        room, answered = Room(large_bytes), threading.Event()
-        self._connect = partial(_Link, network, timeout, max_bytes, room, stopped, answered)
+        answered = threading.Event()
+        self._connect = partial(_Link, network, timeout, max_bytes, large, stopped, answered)
 
     def send(self, request: httpx.Request, sending: Callable[[], None]) -> Response:
         """Send a request and read the whole response.
@@ -95,7 +136,7 @@ class Transports:
         Raises:
             NoConnection: no whole response came in time.
             CutShort: what came whole ends within its compression.
-            NoRoom: the body is large, and others that are hold the room for them.
+            ReadError: the body is large, and too many that are come at once.
             UnusableAnswer: the body is too large or cannot be decompressed.
             Stopped: the stop event was set.
             Exception: what ended the thread that watches the deadlines.
@@ -111,12 +152,6 @@ class Transports:
         if self._failure is not None:
             raise self._failure
         return link.send(request, sending)
-
-    def let_go(self) -> None:
-        """Let go of this thread's last body, which it holds until its next request else."""
-        link: _Link | None = getattr(self._local, "link", None)
-        if link is not None:
-            link.let_go()
 
     def cut(self) -> None:
         """End the attempts under way."""
@@ -151,7 +186,7 @@ class _Link:
         network: Network,
         timeout: float,
         max_bytes: int,
-        room: Room,
+        large: LargeAnswers,
         stopped: threading.Event,
         answered: threading.Event,
     ) -> None:
@@ -169,8 +204,7 @@ class _Link:
         self._http = self._connect()
         self._timeout = timeout
         self._max_bytes = max_bytes
-        self._room = room
-        self._held = 0
+        self._large = large
         self._stopped = stopped
         self._answered = answered  # over any connection
         self._lock = threading.Lock()
@@ -186,13 +220,8 @@ class _Link:
             "trace": self._trace,
         }
 
-    def let_go(self) -> None:
-        self._room.give_back(self._held)
-        self._held = 0
-
     def send(self, request: httpx.Request, sending: Callable[[], None]) -> Response:
-        self.let_go()
-        request.extensions = self._extensions
+        request.extensions.update(self._extensions)
         self._sending = sending
         with self._lock:
             self._deadline = time.monotonic() + self._timeout
@@ -220,7 +249,7 @@ class _Link:
                 self._deadline = math.inf
         if self._is_cut and response.is_success:  # what came may end where it was cut
             raise self._explained(None)
-        return Response(response.status_code, response.headers, body)
+        return Response(response.status_code, _plain(response.headers), body)
 
     def cut(self, now: float) -> float:
         """End the attempt under way if its deadline is over; else the deadline."""
@@ -293,24 +322,84 @@ class _Link:
     def _read(self, response: httpx.Response) -> bytes:
         if not response.is_success:
             with suppress(httpx.TransportError):  # the status says all that matters
-                pass_over(response.iter_raw())
+                _pass_over(response.iter_raw())
             return b""
-        gzip = gunzip(response.headers.get("content-encoding", ""))
+        gzip = _gunzip(response.headers.get("content-encoding", ""))
         chunks: list[bytes] = []
+        size = 0
         for raw in response.iter_raw():
             # Bounded, as 64 KiB may hold 64 MiB.
-            left = self._max_bytes - self._held
+            left = self._max_bytes - size
             chunk = raw if gzip is None else gzip.unpack(raw, left + 1)
             if len(chunk) > left:
                 raise UnusableAnswer(
                     f"the body is larger than {self._max_bytes:,} bytes and was not read further",
                     status=response.status_code,
                 )
-            self._held = self._room.take(self._held, len(chunk))
+            size += len(chunk)
+            self._large.hold(size)
             chunks.append(chunk)
         if chunks and gzip is not None and not gzip.is_whole and not self._is_cut:
             raise CutShort("the compressed body is cut short")
         return b"".join(chunks)
+
+
+def _plain(headers: httpx.Headers) -> dict[str, str]:
+    """Return headers as a dict, which is looked into several times faster."""
+    plain: dict[str, str] = {}
+    for raw_name, raw_value in headers.raw:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("utf-8", "replace")
+        plain[name] = f"{plain[name]}, {value}" if name in plain else value
+    return plain
+
+
+class Gunzip:
+    """Unpacks gzip: any number of members, one behind the other (RFC 1952, section 2.2)."""
+
+    def __init__(self) -> None:
+        self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+
+    @property
+    def is_whole(self) -> bool:
+        """A member has just ended, so what came may be all."""
+        return self._member.eof
+
+    def unpack(self, packed: bytes, most: int) -> bytes:
+        """Unpack so many bytes at most; what is behind them is lost.
+
+        Raises:
+            zlib.error: it is no gzip.
+        """
+        parts: list[bytes] = []
+        while packed and most > 0:
+            if self._member.eof:
+                self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            parts.append(self._member.decompress(packed, most))
+            most -= len(parts[-1])
+            packed = self._member.unused_data
+        return b"".join(parts)
+
+
+def _gunzip(content_encoding: str) -> Gunzip | None:
+    """What unpacks a body, where that is needed.
+
+    Raises:
+        UnusableAnswer: the body is packed in a way that was not asked for, or more than once.
+    """
+    codings = [coding.strip().lower() for coding in content_encoding.split(",")]
+    codings = [coding for coding in codings if coding not in {"", "identity", "utf-8"}]
+    if not codings:
+        return None
+    if codings not in (["gzip"], ["x-gzip"]):
+        raise UnusableAnswer(f"the body has the content encoding {content_encoding[:80]!r}")
+    return Gunzip()
+
+
+def _pass_over(chunks: Iterator[bytes]) -> None:
+    """Read on to the next response, unless that is too far off; then the connection is closed."""
+    size = 0
+    while size <= _REFUSAL_BYTES and (chunk := next(chunks, None)) is not None:
+        size += len(chunk)
 
 
 def _tls_problem(error: Exception, setting: str) -> str | None:

@@ -98,18 +98,25 @@ _NULL = msgspec.Raw(b"null")
 _WRONG = object()
 
 
-class WalletPage(NamedTuple):
-    """One page of a wallet's balances.
+class WalletList(NamedTuple):
+    """A wallet's balances as they were sent, or a page of them.
 
     Attributes:
-        entries: the page's entries as they came, ids lower case.
-        doubt: a top-level field that nobody declared known, as a message names it, or None.
+        entries: as they came, ids lower case.
+        doubt: what in the answer says that the list may be a part, as a message names it: a
+            top-level field that nobody declared known, or a header that tells of more.
         cursor: the value of the cursor field, or None where it is absent or null.
+        digest: SHA-256 of the body, or of all pages; set once the list is whole, as are:
+        etag: the validator that came with it.
+        unchanged: the response was the known one, and its entries are left out.
     """
 
     entries: list[Entry]
-    doubt: str | None
-    cursor: str | None
+    doubt: str | None = None
+    cursor: str | None = None
+    digest: str = ""
+    etag: str | None = None
+    unchanged: bool = False
 
 
 def decode_wallet(
@@ -118,7 +125,7 @@ def decode_wallet(
     known_fields: Collection[str] = (),
     cursor_field: str | None = None,
     most: int | None = None,
-) -> WalletPage:
+) -> WalletList:
     """Read one page of a wallet's balances.
 
     Args:
@@ -138,7 +145,7 @@ def decode_wallet(
         try:
             balances = _strict_balances.decode(body).nft_token_balances
             _refuse_repeated_keys(body, len(balances))
-            return WalletPage(_entries(balances, _strict_content), None, None)
+            return WalletList(_entries(balances, _strict_content))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, _NeedsLooseReadError):
             pass  # what is wrong, if anything, is found out below
     text = _checked(body)
@@ -151,7 +158,7 @@ def decode_wallet(
     cursor = (
         None if cursor_field is None else _cursor(fields.get(cursor_field, _NULL), cursor_field)
     )
-    return WalletPage(_entries(loose.nft_token_balances, _loose_content), doubt, cursor)
+    return WalletList(_entries(loose.nft_token_balances, _loose_content), doubt, cursor)
 
 
 def _refuse_repeated_keys(body: bytes, entries: int) -> None:

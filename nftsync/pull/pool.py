@@ -123,7 +123,7 @@ class Pool(Reader[_Task, _Read]):
                 with self._lock:
                     due = time.monotonic() + wait
                     heappush(self._postponed, (due, next(self._places), reading))
-            self._client.let_go()
+            self._client.release()
 
     def _take_turn(self) -> _Reading | None:
         """Wait for a read to begin or repeat, a due repeat first; None: nothing more will be."""

@@ -12,10 +12,11 @@ import msgspec
 
 from nftsync.errors import ReadError
 from nftsync.provider.client import Client
+from nftsync.provider.wire import WalletList
 from nftsync.records import (
-    Effort,
     NumberedEffort,
     ObjectRead,
+    Outcome,
     SequenceNumbers,
     TokenRead,
     WalletRead,
@@ -88,43 +89,66 @@ def read(
         Stopped: the client was stopped.
     """
     effort = NumberedEffort(numbers=numbers)
-    fields: dict[str, Any] = {"outcome": "ok"}
     try:
         if isinstance(task, WalletTask):
-            fields |= yield from _wallet_fields(client, task, effort)
-        elif isinstance(task, TokenTask):
-            fields["content"] = yield from client.token(task.token_id, effort)
-        else:
-            fields["body"] = (yield from client.object(task.path, effort)).decode()
+            answer = yield from client.balances(
+                task.wallet_id, effort, etag=task.etag, known_digest=task.digest
+            )
+            return _wallet_read(task, answer, effort)
+        if isinstance(task, TokenTask):
+            content = yield from client.token(task.token_id, effort)
+            return TokenRead(
+                token_id=task.token_id, outcome="ok", content=content, **_request_of(effort)
+            )
+        body = yield from client.object(task.path, effort)
+        return ObjectRead(
+            resource_type=task.resource_type,
+            resource_id=task.resource_id,
+            outcome="ok",
+            body=body.decode(),
+            **_request_of(effort),
+        )
     except ReadError as error:
-        fields |= {"outcome": "failed", "error": str(error), "status": error.status}
-        fields |= {"provider_down": error.provider_down, "passing": error.passing}
-    fields |= {"sequence": effort.sequence, "started_at": effort.started_at}
-    fields["effort"] = effort.counts()
+        failed = _request_of(effort) | {
+            "outcome": "failed",
+            "error": str(error),
+            "status": error.status,
+            "provider_down": error.provider_down,
+            "passing": error.passing,
+        }
     if isinstance(task, WalletTask):
-        return WalletRead(wallet_id=task.wallet_id, **fields)
+        return WalletRead(wallet_id=task.wallet_id, **failed)
     if isinstance(task, TokenTask):
-        return TokenRead(token_id=task.token_id, **fields)
-    return ObjectRead(resource_type=task.resource_type, resource_id=task.resource_id, **fields)
+        return TokenRead(token_id=task.token_id, **failed)
+    return ObjectRead(resource_type=task.resource_type, resource_id=task.resource_id, **failed)
 
 
-def _wallet_fields(
-    client: Client, task: WalletTask, effort: Effort
-) -> Generator[float, None, dict[str, Any]]:
-    found = yield from client.balances(
-        task.wallet_id, effort, etag=task.etag, known_digest=task.digest
-    )
-    fields: dict[str, Any] = {"digest": found.digest, "etag": found.etag}
-    if found.entries is None:
-        return fields | {"outcome": "unchanged"}
-    fields["entries"] = found.entries
-    if found.doubt is not None:
-        fields["outcome"] = "incomplete"
-        fields["error"] = (
-            f"the answer has {found.doubt} and may be one page of several: nothing was taken as "
+def _request_of(effort: NumberedEffort) -> dict[str, Any]:
+    return {
+        "sequence": effort.sequence,
+        "started_at": effort.started_at,
+        "effort": effort.counts(),
+    }
+
+
+def _wallet_read(task: WalletTask, answer: WalletList, effort: NumberedEffort) -> WalletRead:
+    outcome: Outcome = "unchanged" if answer.unchanged else "ok"
+    error = None
+    if answer.doubt is not None:
+        outcome = "incomplete"
+        error = (
+            f"the answer has {answer.doubt} and may be one page of several: nothing was taken as "
             "removed; list it in ignore_fields, or set [paging]"
         )
-    return fields
+    return WalletRead(
+        wallet_id=task.wallet_id,
+        outcome=outcome,
+        error=error,
+        entries=answer.entries,
+        digest=answer.digest,
+        etag=answer.etag,
+        **_request_of(effort),
+    )
 
 
 _Task = TypeVar("_Task", bound=AnyTask)

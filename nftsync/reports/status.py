@@ -8,13 +8,14 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
 from nftsync.errors import AccessRefused, NftsyncError, NoConnection, ProxyFailed, ReadError
 from nftsync.exact_sum import NOT_EXACT
+from nftsync.provider.client import Client, finish
 from nftsync.records import Effort
 from nftsync.store.catalog import TABLES
 from nftsync.store.database import (
@@ -31,9 +32,6 @@ from nftsync.store.removals import Held, held
 from nftsync.store.schema import check_schema, is_earlier, reading
 from nftsync.times import now
 from nftsync.version import __version__
-
-if TYPE_CHECKING:
-    from nftsync.provider.client import Client
 
 
 class Status(msgspec.Struct, kw_only=True):
@@ -290,11 +288,11 @@ def check_provider(client: Client, base_url: str, wallet_id: str | None) -> Iter
         yield Check("skipped", "API", "no wallet to read; name one: nftsync check WALLET")
         return
     try:
-        answer = client.balances(wallet_id, Effort()).result()
+        answer = finish(client.balances(wallet_id, Effort()))
     except NftsyncError as error:
         yield Check("FAILED", "API", f"wallet {wallet_id}: {error}{_advice(error)}")
         return
-    count = len(answer.entries or ())
+    count = len(answer.entries)
     yield Check("ok", "API", f"wallet {wallet_id} was read: {count:,} balances")
     if answer.doubt is not None:
         problem = (

@@ -419,8 +419,8 @@ BREAKS = [
     Break(
         _READS,
         "half a list is a list",
-        'fields["outcome"] = "incomplete"',
-        'fields["outcome"] = "ok"',
+        'outcome = "incomplete"',
+        'outcome = "ok"',
     ),
     Break(
         _BALANCES,

@@ -26,7 +26,7 @@ from typing import Any
 import httpx
 
 from nftsync.errors import StoreError, SyncRunning
-from nftsync.provider import lists, network, retry, transport  # noqa: F401 - else imported meanwhile
+from nftsync.provider import network, pages, retry, transport  # noqa: F401 - else imported meanwhile
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.network import Access, access_to
 from nftsync.provider.routes import Route, merged

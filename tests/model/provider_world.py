@@ -202,7 +202,7 @@ class Transport(httpx.BaseTransport):
             later = {"retry-after": "1"} if status == 429 else {}
             return httpx.Response(status, headers=later, stream=httpx.ByteStream(b""))
         etag = request.headers.get("if-none-match")
-        answer = world.answer(request.url.path, etag, number)
+        answer = world.answer(request.extensions["target"].decode(), etag, number)
         world.answered(number, older)
         self._wait(machine.rng.random() * 0.05)
         if luck > 0.98:  # it came to nobody

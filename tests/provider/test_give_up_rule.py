@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from nftsync.errors import ReadError, Stopped
-from nftsync.provider.client import Client
+from nftsync.provider.client import Client, finish
 from nftsync.provider.give_up import GiveUpRule
 from nftsync.provider.rate_limiter import RateLimiter
 from nftsync.records import Effort
@@ -56,7 +56,7 @@ def test_a_client_reports_what_its_requests_met(provider, make_client):
     def fails(times: int = 1) -> None:
         for number in range(times):
             with pytest.raises(ReadError):
-                client.token(token(number), Effort()).result()
+                finish(client.token(token(number), Effort()))
 
     provider.always(reply(status=404))
     fails()
@@ -73,7 +73,7 @@ def test_an_answer_too_large_to_be_read_is_an_answer(provider, make_client):
     tell(rule, *["x"] * 49)
     provider.always(reply(b"x" * 100_000))
     with pytest.raises(ReadError):
-        client.balances(wallet(1), Effort()).result()
+        finish(client.balances(wallet(1), Effort()))
     assert tell(rule, "x") == [False]
 
 
@@ -82,7 +82,7 @@ def test_a_401_that_a_new_token_mends_is_no_refusal(provider, make_client):
     client = make_client(token_command="echo x", rule=rule)
     for number in range(25):
         provider.always(reply(status=401), reply(balances()))
-        client.balances(wallet(number), Effort()).result()
+        finish(client.balances(wallet(number), Effort()))
     assert len(provider.requests()) == 50
     assert rule.reason is None
 
@@ -105,11 +105,11 @@ def test_a_run_that_gave_up_stops_all_its_clients_and_no_other(provider, make_cl
     provider.always(reply(balances()))
     limiter.pause(PATIENCE)
     with ThreadPoolExecutor(1) as thread:
-        waiting = thread.submit(one.balances(wallet(1), Effort()).result)
+        waiting = thread.submit(finish, one.balances(wallet(1), Effort()))
         rule.unanswered("no TLS", final=True)
         assert isinstance(waiting.exception(), Stopped)
     for client in (later, make_client(rule=rule)):
         with pytest.raises(Stopped):
-            client.balances(wallet(1), Effort()).result()
-    other.balances(wallet(1), Effort()).result()
+            finish(client.balances(wallet(1), Effort()))
+    finish(other.balances(wallet(1), Effort()))
     assert len(provider.requests()) == 1

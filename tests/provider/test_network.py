@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from nftsync.errors import NoConnection, ProxyFailed, ReadError, SettingsError
+from nftsync.provider.client import finish
 from nftsync.provider.webhooks import read_webhook
 from nftsync.records import Effort
 from nftsync.sandbox.generator import generate
@@ -126,7 +127,7 @@ def test_over_tls_the_proxy_sees_a_tunnel_that_is_kept_and_no_request(
         ca_file=certificates.ca,
     )
     for number in range(3):
-        assert client.balances(wallet(number), Effort()).result().entries
+        assert finish(client.balances(wallet(number), Effort())).entries
     assert proxy.asked == [f"CONNECT {HOST}:{secure.port}"]
     assert "proxy-authorization" not in secure.requests()[0].headers
 
@@ -139,7 +140,7 @@ def test_behind_a_proxy_each_read_meets_a_certificate_that_nobody_trusts(
     client = make_client(base_url=named(secure), proxy=proxy.address, attempts=3)
     for _ in range(3):
         with pytest.raises(NoConnection, match="certificate verify failed"):
-            client.balances(wallet(1), Effort()).result()
+            finish(client.balances(wallet(1), Effort()))
     assert len(proxy.asked) == 3
 
 
@@ -174,7 +175,7 @@ def test_a_proxy_that_refuses_is_named_without_its_password_and_asked_once(
     given = proxy.with_credentials("me:wrong")
     client = make_client(base_url=url, proxy=given, proxy_source="file x", timeout=5.0)
     with pytest.raises(ProxyFailed) as caught:
-        client.balances(wallet(1), Effort()).result()
+        finish(client.balances(wallet(1), Effort()))
     assert str(caught.value).startswith(f"the proxy {proxy.address} (from file x) refused: 407")
     assert caught.value.provider_down
     assert "wrong" not in repr(caught.value.__context__)
@@ -187,7 +188,7 @@ def test_a_proxy_that_is_not_there_is_named_and_tried_again(make_client, run):
     client = make_client(proxy=f"127.0.0.1:{port}", attempts=3, proxy_source="environment X")
     effort = Effort()
     with pytest.raises(NoConnection) as caught:
-        client.balances(wallet(1), effort).result()
+        finish(client.balances(wallet(1), effort))
     where = f"http://127.0.0.1:{port} (from environment X)"
     assert str(caught.value).startswith(f"no connection to the proxy {where}: ")
     assert effort == Effort(3, 2)
@@ -200,7 +201,7 @@ def test_a_gateway_that_the_proxy_cannot_reach_is_tried_again(proxy, make_client
     proxy.credentials, proxy.refuse_with = None, 502
     client = make_client(base_url="https://x.test", proxy=proxy.address, attempts=2)
     with pytest.raises(ProxyFailed, match="refused: 502"):
-        client.balances(wallet(1), Effort()).result()
+        finish(client.balances(wallet(1), Effort()))
     assert len(proxy.asked) == 2
 
 
@@ -229,7 +230,7 @@ def test_a_proxy_over_tls_and_a_provider_over_tls_within(secure, certificates, m
         client = make_client(
             base_url=named(secure), proxy=proxy.address, ca_file=certificates.ca, attempts=1
         )
-        assert client.balances(wallet(1), Effort()).result().entries
+        assert finish(client.balances(wallet(1), Effort())).entries
         assert proxy.asked == [f"CONNECT {HOST}:{secure.port}"]
 
 
@@ -239,7 +240,7 @@ def test_a_proxy_over_tls_and_a_provider_over_tls_within(secure, certificates, m
 def test_a_certificate_of_nobody_that_is_trusted_is_refused_at_once(secure, make_client):
     effort = Effort()
     with pytest.raises(NoConnection) as caught:
-        make_client(base_url=secure.url).balances(wallet(1), effort).result()
+        finish(make_client(base_url=secure.url).balances(wallet(1), effort))
     assert str(caught.value).startswith(f"no connection to {secure.url}: certificate verify failed")
     assert "set ca_file" in str(caught.value)
     assert effort == Effort(1, 0)
@@ -251,7 +252,7 @@ def test_a_certificate_of_another_host_is_refused_at_once(certificates, make_cli
     with Provider(certificate=certificates.client) as other:
         client = make_client(base_url=other.url, ca_file=certificates.ca)
         with pytest.raises(NoConnection, match=r"certificate verify failed: .*; check base_url"):
-            client.balances(wallet(1), effort).result()
+            finish(client.balances(wallet(1), effort))
     assert effort == Effort(1, 0)
 
 
@@ -273,7 +274,7 @@ def test_once_the_provider_has_answered_a_handshake_that_fails_is_repeated(
         client = make_client(base_url=provider.url, ca_file=certificates.ca)
         for effort in (Effort(1, 0), Effort(2, 1)):
             counted = Effort()
-            assert client.balances(wallet(1), counted).result().entries
+            assert finish(client.balances(wallet(1), counted)).entries
             assert counted == effort
 
 
@@ -294,7 +295,7 @@ def test_a_proxy_that_does_not_speak_tls_is_named(proxy, provider, make_client):
     url = proxy.address.replace("http:", "https:")
     effort = Effort()
     with pytest.raises(ProxyFailed) as caught:
-        make_client(proxy=url).balances(wallet(1), effort).result()
+        finish(make_client(proxy=url).balances(wallet(1), effort))
     assert str(caught.value) == (
         f"no connection to the proxy {url} (from the caller): the server does not speak TLS at this"
         " port; use http:// in the proxy's URL, or the right port"
@@ -307,13 +308,13 @@ def test_plain_http_where_the_server_may_expect_tls_is_hinted_at(secure, provide
     provider.always(reply(status=400))
     for url in (secure.url.replace("https:", "http:"), provider.url):
         with pytest.raises(ReadError) as caught:
-            make_client(base_url=url, attempts=2).balances(wallet(1), Effort()).result()
+            finish(make_client(base_url=url, attempts=2).balances(wallet(1), Effort()))
         assert hint in str(caught.value)
     client = make_client(attempts=1)
     provider.always(reply(GOOD), raw(then="close"))
-    client.balances(wallet(1), Effort()).result()
+    finish(client.balances(wallet(1), Effort()))
     with pytest.raises(NoConnection, match="^the connection broke: ") as broken:
-        client.balances(wallet(1), Effort()).result()
+        finish(client.balances(wallet(1), Effort()))
     assert hint not in str(broken.value)
 
 
@@ -337,10 +338,10 @@ def test_a_response_over_tls_may_drip_and_its_connection_is_kept(secure, certifi
     secure.always(parts, reply(GOOD), stalls)
     client = make_client(base_url=secure.url, ca_file=certificates.ca, timeout=2.0, attempts=1)
     for number in range(2):
-        assert client.balances(wallet(number), Effort()).result().entries
+        assert finish(client.balances(wallet(number), Effort())).entries
     assert secure.connections == 1
     with pytest.raises(NoConnection, match=r"^no whole answer within 2 s$"):
-        client.balances(wallet(1), Effort()).result()
+        finish(client.balances(wallet(1), Effort()))
 
 
 def test_a_handshake_that_takes_too_long_is_no_connection(make_client):
@@ -348,7 +349,7 @@ def test_a_handshake_that_takes_too_long_is_no_connection(make_client):
         url = f"https://127.0.0.1:{mute.getsockname()[1]}"
         client = make_client(base_url=url, timeout=0.6, attempts=1)
         with pytest.raises(NoConnection, match=r"^no connection to \S+: .*timed out"):
-            client.balances(wallet(1), Effort()).result()
+            finish(client.balances(wallet(1), Effort()))
 
 
 def test_a_client_certificate_is_shown(certificates, make_client):
@@ -362,9 +363,9 @@ def test_a_client_certificate_is_shown(certificates, make_client):
         given = {"base_url": strict.url, "ca_file": certificates.ca, "attempts": 1}
         for certificate, key in (alone, (certificates.client, None)):
             client = make_client(**given, client_certificate=certificate, client_key=key)
-            assert client.balances(wallet(1), Effort()).result().entries
+            assert finish(client.balances(wallet(1), Effort())).entries
         with pytest.raises(NoConnection):
-            make_client(**given).balances(wallet(1), Effort()).result()
+            finish(make_client(**given).balances(wallet(1), Effort()))
 
 
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "NFTSYNC_CA_FILE", "NFTSYNC_CLIENT_CERTIFICATE"])
@@ -431,6 +432,6 @@ def test_an_answer_that_came_before_it_was_asked_for_is_never_taken(provider, ma
     provider.always(twice, reply(GOOD))
     client = make_client(attempts=1)
     for number in range(2):
-        assert client.balances(wallet(number), Effort()).result().entries
+        assert finish(client.balances(wallet(number), Effort())).entries
         assert came.wait(10)
     assert provider.connections == 2

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync.errors import InputError, UnusableAnswer
-from nftsync.provider.client import Call, Client
+from nftsync.provider.client import Client, finish
 from nftsync.provider.wire import CutShort, check_object
 from nftsync.pull.reads import AnyTask, ObjectTask, TokenTask, WalletTask, read
 from nftsync.records import Effort, ObjectRead, SequenceNumbers, TokenRead, WalletRead
@@ -26,7 +25,7 @@ TASKS: list[AnyTask] = [
 
 
 def read_one(client: Client, task: AnyTask) -> WalletRead | TokenRead | ObjectRead:
-    return Call(read(client, SequenceNumbers(0, 6), task), time.sleep).result()
+    return finish(read(client, SequenceNumbers(0, 6), task))
 
 
 def test_an_object_is_kept_as_it_was_sent(provider, make_client):
@@ -53,7 +52,7 @@ def test_what_is_no_object_fails_the_read_and_not_the_provider(provider, make_cl
     ):
         provider.always(answer)
         with pytest.raises(UnusableAnswer, match=message):
-            make_client(attempts=2).object(PATH, Effort()).result()
+            finish(make_client(attempts=2).object(PATH, Effort()))
         found = read_one(make_client(attempts=2), TASKS[2])
         assert (found.outcome, found.body, found.provider_down) == ("failed", None, False)
         assert found.error
@@ -89,7 +88,7 @@ def test_an_object_cut_anywhere_is_cut_short(value, data):
 def test_a_path_that_is_not_encoded_is_never_sent(provider, make_client):
     for path in ("", "v1", "http://h/x", "/a b", "/a\r\nX: y", "/\u00e9", "/a\0", "/a\n"):
         with pytest.raises(InputError, match="is no encoded path"):
-            make_client().object(path, Effort()).result()
+            finish(make_client().object(path, Effort()))
     assert provider.requests() == []
 
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from nftsync.errors import AccessRefused, ReadError, Stopped
-from nftsync.provider.client import Client
+from nftsync.provider.client import Client, finish
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.give_up import GiveUpRule
 from nftsync.provider.network import access_to
@@ -109,9 +109,7 @@ def test_no_more_than_that_are_in_flight_at_once(provider, make_client, at_once)
 
     provider.always(answer)
     with ThreadPoolExecutor(12) as threads:
-        list(
-            threads.map(lambda n: clients[n % 2].balances(wallet(n), Effort()).result(), range(60))
-        )
+        list(threads.map(lambda n: finish(clients[n % 2].balances(wallet(n), Effort())), range(60)))
     assert most <= at_once
     assert len(provider.requests()) == 60
 
@@ -123,9 +121,9 @@ def test_a_slot_is_free_while_a_request_waits_for_its_next_try(provider, make_cl
     retrying = make_client(limiter=limiter, first_wait=60.0)
     other = make_client(limiter=limiter)
     with ThreadPoolExecutor(1) as threads:
-        waits = threads.submit(retrying.balances(wallet(1), Effort()).result)
+        waits = threads.submit(finish, retrying.balances(wallet(1), Effort()))
         provider.wait_for(1)
-        assert other.balances(wallet(2), Effort()).result().entries == []
+        assert finish(other.balances(wallet(2), Effort())).entries == []
         retrying.stop()
         assert isinstance(waits.exception(30), Stopped)
 
@@ -137,9 +135,9 @@ def test_a_failed_request_gives_its_slot_back_and_a_new_token_takes_no_second_on
     client = make_client(limiter=RateLimiter(at_once=1), token_command="echo x")
     for _ in range(3):
         with pytest.raises(ReadError):
-            client.balances(wallet(1), Effort()).result()
+            finish(client.balances(wallet(1), Effort()))
     provider.always(reply(status=401), GOOD)
-    assert client.balances(wallet(1), Effort()).result().entries == []
+    assert finish(client.balances(wallet(1), Effort())).entries == []
 
 
 @pytest.mark.parametrize("pause", [False, True])
@@ -190,8 +188,8 @@ def test_clients_of_one_access_share_the_token_and_not_the_give_up_rule(provider
     with Client(config, access, rule=rule) as one, Client(config, access, urgent=True) as other:
         for number in range(20):
             with pytest.raises(AccessRefused):
-                one.balances(wallet(number), Effort()).result()
+                finish(one.balances(wallet(number), Effort()))
         with pytest.raises(AccessRefused):
-            other.balances(wallet(2), Effort()).result()
+            finish(other.balances(wallet(2), Effort()))
         assert runs.read_text() == "x\n"
         assert rule.reason is not None

@@ -18,11 +18,12 @@ import pytest
 
 import nftsync
 from nftsync.errors import AccessRefused, ReadError, SettingsError, UnusableAnswer
-from nftsync.provider.client import Client
+from nftsync.provider.client import Client, finish
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.credentials import Auth
 from nftsync.provider.network import access_to
 from nftsync.provider.routes import Paging
+from nftsync.provider.wire import WalletList
 from nftsync.records import Effort
 from tests.kit.provider import MakeClient, Peer, balances, entry, head, raw, reply, token, wallet
 from tests.kit.worlds import PATIENCE
@@ -70,7 +71,7 @@ def everything_known_of(error: BaseException) -> str:
 
 def test_a_read_asks_for_json_in_the_name_of_nftsync(provider, make_client):
     provider.holds(wallet(1))
-    make_client().balances(wallet(1), Effort()).result()
+    finish(make_client().balances(wallet(1), Effort()))
     (seen,) = provider.requests()
     assert (seen.method, seen.path, seen.query) == (
         "GET",
@@ -86,7 +87,7 @@ def test_a_read_asks_for_json_in_the_name_of_nftsync(provider, make_client):
 
 def test_the_provider_may_live_below_a_path(provider, make_client):
     provider.always(reply(EMPTY))
-    make_client(base_url=provider.url + "/api/").balances(wallet(1).upper(), Effort()).result()
+    finish(make_client(base_url=provider.url + "/api/").balances(wallet(1).upper(), Effort()))
     assert provider.requests()[0].path == f"/api/v1/wallets/{wallet(1)}/nft-balances"
 
 
@@ -97,13 +98,13 @@ def test_each_thread_keeps_one_connection_a_refusal_too(provider, make_client):
     client = make_client()
     provider.always(reply(b"x" * 60_000, 404), reply(b"<html>", 503), reply(EMPTY))
     with pytest.raises(ReadError):
-        client.balances(wallet(0), Effort()).result()
+        finish(client.balances(wallet(0), Effort()))
     together = threading.Barrier(4)
 
     def read(number: int) -> None:
         together.wait(PATIENCE)
         for _ in range(10):
-            client.balances(wallet(number), Effort()).result()
+            finish(client.balances(wallet(number), Effort()))
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(read, range(1, 5)))
@@ -126,9 +127,9 @@ def test_a_connection_that_the_provider_has_closed_is_replaced_without_a_retry(
 
     provider.always(answer_and_close, reply(EMPTY))
     client, effort = make_client(), Effort()
-    client.balances(wallet(1), effort).result()
+    finish(client.balances(wallet(1), effort))
     assert closed.wait(PATIENCE)
-    client.balances(wallet(1), effort).result()
+    finish(client.balances(wallet(1), effort))
     assert (provider.connections, effort.requests, effort.retries) == (2, 2, 0)
 
 
@@ -142,7 +143,7 @@ def test_headers_are_sent_on_every_request_and_a_token_takes_the_place_of_one(
     headers = {"X-Api-Key": SECRET, "AUTHORIZATION": "Basic eA=="}
     for given, sent in (({}, "Basic eA=="), ({"api_token": SECRET}, f"Bearer {SECRET}")):
         client = make_client(headers=headers, **given)
-        client.token(token(1), Effort()).result()
+        finish(client.token(token(1), Effort()))
         client.configure_webhooks({"enabled": True})
         for seen in provider.requests()[-2:]:
             assert seen.headers["x-api-key"] == SECRET
@@ -162,7 +163,7 @@ def test_the_token_command_runs_once_at_the_start_and_once_after_a_401_for_16_th
     def read(number: int) -> Effort:
         together.wait(PATIENCE)
         effort = Effort()
-        client.balances(wallet(number), effort).result()
+        finish(client.balances(wallet(number), effort))
         return effort
 
     with ThreadPoolExecutor(16) as threads:
@@ -182,7 +183,7 @@ def test_a_new_token_that_is_refused_too_fails_the_read(provider, make_client, t
     command, effort = Counting(tmp_path), Effort()
     provider.always(reply(status=401))
     with pytest.raises(AccessRefused, match="401"):
-        make_client(token_command=command.line).balances(wallet(1), effort).result()
+        finish(make_client(token_command=command.line).balances(wallet(1), effort))
     assert (command.count, effort) == (2, Effort(2, 1))
 
 
@@ -225,7 +226,7 @@ def test_a_token_command_that_fails_says_so_and_shows_none_of_its_output(
 ):
     client = make_client(token_command=command)
     with pytest.raises(SettingsError) as caught:
-        client.balances(wallet(1), Effort()).result()
+        finish(client.balances(wallet(1), Effort()))
     assert re.match(rf"token_command \(NFTSYNC_TOKEN_COMMAND\) {message}", str(caught.value))
     assert SECRET not in everything_known_of(caught.value)
     assert provider.requests() == []
@@ -249,7 +250,7 @@ def test_no_secret_is_in_an_error_or_a_repr(provider, make_client):
         client = make_client(api_token=SECRET, headers={"X-Key": SECRET}, attempts=2)
         provider.always(fault)
         with pytest.raises(ReadError) as caught:
-            client.balances(wallet(1), Effort()).result()
+            finish(client.balances(wallet(1), Effort()))
         assert SECRET in str(provider.requests()[-1].headers)
         assert SECRET not in everything_known_of(caught.value)
         assert SECRET not in repr(client)
@@ -263,12 +264,12 @@ def test_if_none_match_is_sent_only_where_the_answer_is_known(provider, make_cli
         reply(EMPTY, etag='"v1"'), reply(EMPTY, etag='"v1"'), reply(status=304), reply(EMPTY)
     )
     client = make_client()
-    known = client.balances(wallet(1), Effort()).result()
+    known = finish(client.balances(wallet(1), Effort()))
     assert (known.entries, known.etag) == ([], '"v1"')
-    assert client.balances(wallet(1), Effort(), etag='"v1"').result().entries == []
-    again = client.balances(wallet(1), Effort(), etag='"v1"', known_digest=known.digest).result()
-    assert (again.entries, again.digest) == (None, known.digest)
-    client.balances(wallet(1), Effort(), known_digest=known.digest).result()
+    assert finish(client.balances(wallet(1), Effort(), etag='"v1"')).entries == []
+    again = finish(client.balances(wallet(1), Effort(), etag='"v1"', known_digest=known.digest))
+    assert (again.unchanged, again.entries, again.digest) == (True, [], known.digest)
+    finish(client.balances(wallet(1), Effort(), known_digest=known.digest))
     sent = [seen.headers.get("if-none-match") for seen in provider.requests()]
     assert sent == [None, None, '"v1"', None]
 
@@ -276,14 +277,13 @@ def test_if_none_match_is_sent_only_where_the_answer_is_known(provider, make_cli
 def test_the_same_body_is_known_by_its_digest(provider, make_client):
     provider.holds(wallet(1), entry(token(1)))
     client = make_client()
-    first = client.balances(wallet(1), Effort()).result()
-    assert first.entries is not None
-    assert client.balances(wallet(1), Effort(), known_digest=first.digest).result() == (
-        None, first.digest, None, None,
-    )  # fmt: skip
+    first = finish(client.balances(wallet(1), Effort()))
+    assert not first.unchanged
+    again = finish(client.balances(wallet(1), Effort(), known_digest=first.digest))
+    assert again == WalletList([], digest=first.digest, unchanged=True)
     provider.holds(wallet(1), entry(token(1), "2"))
-    changed = client.balances(wallet(1), Effort(), known_digest=first.digest).result()
-    assert changed.entries is not None
+    changed = finish(client.balances(wallet(1), Effort(), known_digest=first.digest))
+    assert not changed.unchanged
     assert changed.digest != first.digest
 
 
@@ -291,14 +291,14 @@ def test_a_304_that_was_not_asked_for_is_unusable(provider, make_client):
     provider.always(reply(status=304))
     for arguments in ({}, {"etag": '"v1"'}, {"known_digest": "d"}):
         with pytest.raises(UnusableAnswer, match="304: not modified"):
-            make_client().balances(wallet(1), Effort(), **arguments).result()
+            finish(make_client().balances(wallet(1), Effort(), **arguments))
 
 
 def test_a_validator_that_cannot_be_sent_back_is_forgotten(provider, make_client):
     client = make_client()
     for etag in ("\u00e9", "", "x" * 9_000):
         provider.always(reply(EMPTY, etag=etag))
-        assert client.balances(wallet(1), Effort()).result().etag is None
+        assert finish(client.balances(wallet(1), Effort())).etag is None
 
 
 # Pages ------------------------------------------------------------------------------------------
@@ -324,29 +324,29 @@ def paging_client(make_client: MakeClient) -> Iterator[Client]:
 def test_a_cursor_is_sent_as_it_came(provider, paging_client):
     cursor = "a+b/c=&d?#\u00e9 %20\n"
     provider.always(reply(balances(next=cursor)), reply(EMPTY))
-    paging_client.balances(wallet(1), Effort()).result()
+    finish(paging_client.balances(wallet(1), Effort()))
     assert provider.requests()[1].query == "after=a%2Bb%2Fc%3D%26d%3F%23%C3%A9+%2520%0A"
 
 
 def test_pages_are_never_asked_for_conditionally_but_known_by_their_digest(provider, paging_client):
     provider.always(paged(balances(entry(token(1)), next=1), balances(entry(token(2)))))
-    first = paging_client.balances(wallet(1), Effort()).result()
-    again = paging_client.balances(
-        wallet(1), Effort(), etag='"v1"', known_digest=first.digest
-    ).result()
-    assert first.entries is not None
-    assert (again.entries, again.etag, again.digest) == (None, None, first.digest)
+    first = finish(paging_client.balances(wallet(1), Effort()))
+    again = finish(
+        paging_client.balances(wallet(1), Effort(), etag='"v1"', known_digest=first.digest)
+    )
+    assert not first.unchanged
+    assert again == WalletList([], digest=first.digest, unchanged=True)
     assert all("if-none-match" not in seen.headers for seen in provider.requests())
 
 
 def test_a_cursor_that_comes_again_or_is_too_long_fails_the_read(provider, paging_client):
     provider.always(paged(balances(next=1), balances(next=2), balances(next=1)))
     with pytest.raises(UnusableAnswer, match=r"^\$\.next: the cursor '1' comes again$"):
-        paging_client.balances(wallet(1), Effort()).result()
+        finish(paging_client.balances(wallet(1), Effort()))
     assert len(provider.requests()) == 3
     provider.always(reply(balances(next="x" * 10_000)))
     with pytest.raises(UnusableAnswer, match=r"^\$\.next: the cursor is too long"):
-        paging_client.balances(wallet(1), Effort()).result()
+        finish(paging_client.balances(wallet(1), Effort()))
     assert len(provider.requests()) == 4
 
 
@@ -356,7 +356,7 @@ def test_a_page_that_fails_is_asked_for_again_and_not_the_first(provider, make_c
     )
     provider.always(lambda peer: reply(next(answers))(peer))
     effort = Effort()
-    found = make_client(paging=PAGING).balances(wallet(1), effort).result()
+    found = finish(make_client(paging=PAGING).balances(wallet(1), effort))
     assert [x[0] for x in found.entries or []] == [token(1), token(2)]
     queries = [seen.query for seen in provider.requests()]
     assert queries == ["", "after=1", "after=1", "after=2", "after=2"]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync.errors import UnusableAnswer
-from nftsync.provider.wire import CutShort, WalletPage, decode_token, decode_wallet, each_token_once
+from nftsync.provider.wire import CutShort, WalletList, decode_token, decode_wallet, each_token_once
 from nftsync.records import CONTENT_COLUMNS, Content
 
 ID = "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed"
@@ -75,7 +75,7 @@ def test_the_whole_of_the_document_lands_in_its_columns():
     body = wallet_body(json.dumps(record), tokenId=f'"{ID.upper()}"')
     assert decode_wallet(body).entries == [(ID, "1", expected)]
     assert decode_token(json.dumps(record).encode(), ID) == expected
-    assert decode_wallet(b'{"nftTokenBalances": []}') == WalletPage([], None, None)
+    assert decode_wallet(b'{"nftTokenBalances": []}') == WalletList([])
 
 
 @pytest.mark.parametrize(
@@ -231,17 +231,17 @@ def test_an_unknown_top_level_field_is_named_until_it_is_known():
     assert decode_wallet(body, known_fields=["total"]).doubt == named("'next'")
     assert decode_wallet(body, known_fields=["total", "next"]).doubt is None
     known = decode_wallet(body, known_fields=["total"], cursor_field="next")
-    assert known == WalletPage([], None, None)
+    assert known == WalletList([])
     # Those of an entry do not make the list a part.
     page = decode_wallet(wallet_body('{"id": null}', frozen="true"))
-    assert page == WalletPage([(ID, "1", (None,) * len(CONTENT_COLUMNS))], None, None)
+    assert page == WalletList([(ID, "1", (None,) * len(CONTENT_COLUMNS))])
 
 
 def test_a_cursor_is_a_text_or_a_whole_number_and_nothing_else():
     body = '{"nftTokenBalances": [], "next": %s}'
     for value, cursor in (('"abc"', "abc"), (str(2**80), str(2**80)), (r'"\ud800"', "\ufffd")):
         page = decode_wallet((body % value).encode(), cursor_field="next")
-        assert page == WalletPage([], None, cursor)
+        assert page == WalletList([], cursor=cursor)
     for value in ("1.5", "true", "[]", '""', "9" * 5_000):
         said = refusal((body % value).encode(), cursor_field="next")
         assert said.startswith("$.next: expected a cursor")

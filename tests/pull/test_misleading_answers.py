@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import sqlite3
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,11 +13,14 @@ from typing import Any
 
 import pytest
 
+from nftsync.errors import ReadError
+from nftsync.provider.client import Client, finish
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.routes import Paging
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
+from nftsync.records import Effort
 from nftsync.store.wallets import WalletLine
 from nftsync.times import format_time
 from tests.kit.provider import (
@@ -268,7 +272,35 @@ def test_large_answers_wait_for_each_other_and_all_come(
         lying.on(f"/v1/wallets/{each}/nft-balances", slow)
     result = bounded(wallets, paging=paging, large_bytes=300)
     assert (result.status, len(held())) == ("ok", 40)
-    assert result.requests == len(lying.requests()) == 40 + result.retries > 40
+    assert result.requests == len(lying.requests()) == 40
+
+
+@pytest.mark.parametrize("paging", [None, PAGES])
+def test_a_large_answer_that_finds_no_place_costs_an_attempt(
+    lying: Provider,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    paging: Paging | None,
+) -> None:
+    monkeypatch.setattr("nftsync.provider.transport._LONGEST_WAIT_FOR_A_PLACE", 0.05)
+    body = balances(*(entry(token(n)) for n in range(3)))
+    lying.always(reply(body))
+    config = ClientConfig(
+        base_url=lying.url, attempts=2, first_wait=0.01, large_bytes=300, paging=paging
+    )
+    with Client(config) as client, ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as two:
+        for number, thread in enumerate((one, two)):
+            assert thread.submit(finish, client.balances(wallet(number), Effort())).result().entries
+        effort = Effort()
+        with pytest.raises(ReadError, match="too many large answers came at once") as raised:
+            finish(client.balances(wallet(3), effort))
+        assert (effort.requests, effort.retries, raised.value.passing) == (2, 1, True)
+        two.submit(client.release).result()
+        assert len(finish(client.balances(wallet(3), Effort())).entries) == 3
+        with pytest.raises(ReadError, match="too many large answers"):
+            two.submit(finish, client.balances(wallet(4), Effort())).result()
+        one.submit(client.release).result()
+        assert two.submit(finish, client.balances(wallet(4), Effort())).result().entries
 
 
 # Tokens and packing -----------------------------------------------------------------------------

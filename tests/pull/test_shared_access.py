@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nftsync.provider.client import Client
+from nftsync.provider.client import Client, finish
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.network import access_to
 from nftsync.pull.plan import SyncRequest
@@ -85,7 +85,7 @@ def test_an_urgent_reader_gets_its_answers_while_a_sync_waits_for_every_slot(
                 while access.limiter.waiting < 8:
                     time.sleep(0.001)
                 before = len(lying.requests())
-                urgent.token(token(number), Effort()).result()
+                finish(urgent.token(token(number), Effort()))
                 paths = [seen.path for seen in lying.requests()[before:]]
                 # A busy machine lets some go first, but never all eight in line before it.
                 assert f"/v1/tokens/{token(number)}" in paths[:8]
@@ -141,6 +141,6 @@ def test_a_stop_leaves_other_readers_of_the_access_alone(lying: Provider, databa
     assert (result.status, result.wallets.ok) == ("interrupted", 0)
     with Client(config, access) as other, ThreadPoolExecutor(2) as threads:
         reads = threads.map(
-            lambda number: other.balances(wallet(number), Effort()).result(), range(8)
+            lambda number: finish(other.balances(wallet(number), Effort())), range(8)
         )
         assert all(read.entries for read in reads)
