@@ -18,8 +18,8 @@ from nftsync.sandbox.server import SandboxServer
 from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
 from nftsync.times import now
+from tests.kit.serve_process import query, webhook
 from tests.kit.worlds import Outcome, listed, mirrored, replayed
-from tests.nightly.flips import query, webhook
 
 Command = Callable[..., Outcome]
 

@@ -32,8 +32,6 @@ from nftsync.sandbox.world import World
 from tests.kit.lake_cluster import Cluster, check_lake, cluster_of, driver, held, played
 from tests.kit.worlds import PATIENCE, listed
 
-__all__ = ["run_seed"]
-
 WALLETS, NFTS, BUCKETS = 60, 4, 4
 #: Seconds that a driver needs to come to its end, about.
 _LONGEST = 10.0

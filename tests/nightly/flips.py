@@ -32,9 +32,7 @@ from nftsync.sandbox.server import SandboxServer
 from nftsync.store.inbox import Delivery, store
 from nftsync.store.schema import open_store
 from nftsync.times import now
-from tests.kit.serve_process import query, webhook
-
-__all__ = ["flip", "made_database", "main", "meet", "query", "webhook"]
+from tests.kit.serve_process import webhook
 
 COMMANDS = (
     *(("check",), ("status",), ("holdings",), ("changes",), ("wallets",), ("collections",)),

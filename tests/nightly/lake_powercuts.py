@@ -42,8 +42,6 @@ from tests.kit.worlds import PATIENCE, listed
 from tests.nightly.powercuts import left_by, run_command
 from tests.nightly.recorded_disk import Disk, How, recording
 
-__all__ = ["MUTATIONS", "Recorded", "look", "main", "recorded_lake", "run_seed", "syncs_again"]
-
 BUCKETS, WALLETS, RUNS = 2, 8, 3
 _OK = re.compile(rb'"run_id": (\d+),\s+"status": "ok"')
 #: Syncs several times on one worker; between two runs the provider moves tokens, as it is asked to.

@@ -43,7 +43,6 @@ from tests.nightly.recorded_disk import Disk, How, can_record, recording
 #: What a cut stopped is under way still; the next sync or replay sees to it.
 _UNDER_WAY = "nothing is under way that nobody works on"
 
-__all__ = ["MUTATIONS", "left_by", "look", "main", "recorded", "recorded_serve", "run_seed"]
 
 #: The log is moved into the database often enough to be cut off while it is.
 _LAUNCH = """

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-__all__ = ["Disk", "How", "Reply", "can_record", "recording"]
-
 _CALLS = (
     "openat,pwrite64,write,lseek,fsync,fdatasync,ftruncate,unlink,unlinkat,rename,link,linkat,mkdir,"
     "recvfrom,sendto"

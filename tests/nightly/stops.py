@@ -27,8 +27,6 @@ from pathlib import Path
 from tests.kit.provider import Provider, entry, token, wallet
 from tests.kit.worlds import PATIENCE, mirrored
 
-__all__ = ["WALLETS", "long_lists", "run_sync", "start_sync"]
-
 #: Enough for a reading process, whose frames of some 400 entries take about 200 kB each.
 WALLETS, ENTRIES, TEXT = 520, 100, 450
 #: Seconds, at most, between two signals.
