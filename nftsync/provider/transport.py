@@ -31,7 +31,7 @@ _LONGEST_IDLE = 30.0
 #: Seconds for each of connecting and the TLS handshake. Some servers without TLS leave a handshake
 #: unanswered, and whoever mixed up the port should not wait for the whole timeout, even though one
 #: handshake that gets lost is tried once more.
-_LONGEST_CONNECT = 4.0
+_LONGEST_CONNECT = 3.5
 _CONNECTED = (".connect_tcp.complete", ".start_tls.complete")
 #: What OpenSSL says of a peer that answers a TLS handshake with something else, such as HTTP.
 _NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"}
