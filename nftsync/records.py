@@ -32,6 +32,10 @@ CONTENT_COLUMNS = (
     "extra",
 )
 
+#: The place of the name among them, and the places of all metadata.
+NAME = CONTENT_COLUMNS.index("name")
+METADATA = slice(NAME, CONTENT_COLUMNS.index("extra"))
+
 #: A token's content, one value per entry of CONTENT_COLUMNS; None where the answer shows nothing.
 Content: TypeAlias = tuple[str | int | None, ...]
 

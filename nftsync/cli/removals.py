@@ -150,6 +150,7 @@ def accept(
     far no longer counts towards the limit. On a terminal, the command asks for confirmation first.
     """
     from nftsync.store import removals as stored
+    from nftsync.store.history import approve_all
     from nftsync.store.wallets import ids_in
 
     with open_existing(settings.database) as mirror:
@@ -165,7 +166,7 @@ def accept(
             _apply(mirror, stored.numbers_held(connection, wallets))
             if wallets is None:
                 with mirror.transaction() as transaction:
-                    stored.approve_all(transaction.connection)
+                    approve_all(transaction.connection)
     print_accepted(held, rows, dry_run=dry_run, as_json=as_json)
     return 0
 

@@ -16,13 +16,14 @@ import pyarrow as pa
 
 from nftsync.lake.bucket import BALANCES, mirror_of
 from nftsync.lake.order import Order, Report, hand_over, report_of
-from nftsync.lake.past import DAY, last_numbers
+from nftsync.lake.past import last_numbers
 from nftsync.lake.reading import plan_of, reads_of
 from nftsync.lake.rows import TABLES, bucket_of, from_mirror
 from nftsync.pull.removal_guard import RemovalGuard
 from nftsync.records import Applied, WalletRead
 from nftsync.store import removals
 from nftsync.store.database import over_keys
+from nftsync.store.history import DAY
 from nftsync.store.mirror import Mirror
 from nftsync.store.runs import Counts
 from nftsync.store.wallets import forget_answers, register

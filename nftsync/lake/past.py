@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
@@ -13,14 +12,12 @@ import msgspec
 
 from nftsync.exact_sum import is_zero
 from nftsync.lake.storage import Lake, Versions
-from nftsync.records import CONTENT_COLUMNS, Removals
-from nftsync.store import removals
+from nftsync.records import CONTENT_COLUMNS, METADATA, Removals
 from nftsync.store.database import over_keys
-from nftsync.store.removals import Change, FirstRead, Part, Rename
+from nftsync.store.history import DAY, Change, FirstRead, Part, Rename, changes_since, count_listed
 from nftsync.times import now, shifted
 
-DAY = timedelta(hours=24)
-_METADATA = set(CONTENT_COLUMNS[removals.NAME : CONTENT_COLUMNS.index("extra")])
+_METADATA = set(CONTENT_COLUMNS[METADATA])
 
 
 class Known(msgspec.Struct, kw_only=True):
@@ -60,8 +57,8 @@ def report_known(
         last: its last change and state, before.
         waiting: the removals of its reads.
     """
-    changes = removals.changes_since(connection, last[0] + 1)
-    first_reads = removals.changes_since(connection, last[0] + 1, baseline=True)
+    changes = changes_since(connection, last[0] + 1)
+    first_reads = changes_since(connection, last[0] + 1, baseline=True)
     wallets = {change.wallet for change in changes} | {read.wallet_id for read in waiting}
     last_reads = over_keys(
         connection,
@@ -71,7 +68,7 @@ def report_known(
         wallets,
         last[1],
     )
-    listed = removals.listed(connection, last[0] + 1)
+    listed = count_listed(connection, last[0] + 1)
     return Known(
         waiting=waiting,
         changes=[change._replace(at="") for change in changes],
@@ -106,8 +103,8 @@ class PastOfLake:
         """
         self._lake = lake
         self._start = start
-        self._now = now()
-        self._since = max(shifted(self._now, -DAY), approved_at)
+        self.at = now()
+        self._since = max(shifted(self.at, -DAY), approved_at)
         self._runs = runs
         self._listed: Counter[str | None] = Counter()
         self._last_reads: dict[str, str | None] = {}
@@ -221,7 +218,3 @@ class PastOfLake:
     def tokens(self) -> int:
         """Count the tokens."""
         return self._lake.count("tokens", self._start)
-
-    def now(self) -> str:
-        """Return the current time."""
-        return self._now

@@ -21,7 +21,7 @@ import msgspec
 
 from nftsync.lake.bucket import BALANCES, mirror_of
 from nftsync.lake.order import REPORT, Order, report_of, whole_or_refused
-from nftsync.lake.past import DAY, Known, last_numbers, report_known
+from nftsync.lake.past import Known, last_numbers, report_known
 from nftsync.lake.rows import BUCKET, bucket_of
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.give_up import GiveUpRule
@@ -31,6 +31,7 @@ from nftsync.pull.reads import Read, Task, weight
 from nftsync.pull.result import Failure
 from nftsync.pull.run import SyncRun
 from nftsync.records import Applied, Removals, SequenceNumbers
+from nftsync.store.history import DAY
 from nftsync.store.mirror import Mirror, Transaction
 from nftsync.store.removals import numbers_held, reads_of_held
 from nftsync.store.wallets import WalletLine, tracked_numbers

@@ -22,8 +22,8 @@ from nftsync.movements import Movement, explain_losses
 from nftsync.pull.reads import Read, Subject, subject_of, weight
 from nftsync.records import Applied, Effort, OnRemovals, Removals
 from nftsync.store.database import explained
+from nftsync.store.history import Change, FirstRead, LastDay, Part, Rename
 from nftsync.store.mirror import Transaction
-from nftsync.store.removals import Change, FirstRead, HeldBalances, LastDay, Part, Rename
 from nftsync.times import now
 
 #: Removals from this many wallets count, however little each of them held.
@@ -66,7 +66,13 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class History(Protocol):
-    """Changes stored within 24 hours, and current holdings, of a database or of a lake."""
+    """Changes stored within 24 hours, and current holdings, of a database or of a lake.
+
+    Attributes:
+        at: the current time.
+    """
+
+    at: str
 
     def count_losses(self) -> tuple[int, int]:
         """Count the changes that lowered an amount, and their wallets; too many do no harm."""
@@ -102,9 +108,6 @@ class History(Protocol):
 
     def tokens(self) -> int:
         """Count the tokens."""
-
-    def now(self) -> str:
-        """Return the current time."""
 
 
 def decide(limits: RemovalLimits, history: History, waiting: Collection[Removals]) -> Decision:
@@ -291,7 +294,7 @@ def _move(
         parts = zip(_parts(change.before), _parts(change.after), strict=True)
         for kind, (old, new) in enumerate(parts):
             if old != new:
-                movement = Movement(change.wallet, new - old, began, change.at or history.now())
+                movement = Movement(change.wallet, new - old, began, change.at or history.at)
                 movements.setdefault((change.token, kind), []).append(movement)
         key = change.wallet, change.token
         if key not in changed:
@@ -366,7 +369,7 @@ class RemovalGuard:
         self._end = 0
         self._since = 0.0
         self.decision = Decision()
-        self._balances = HeldBalances()
+        self._last_day = LastDay()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -413,9 +416,9 @@ class RemovalGuard:
         Args:
             connection: in no transaction, as counting balances may take a second.
         """
-        history = LastDay(connection, now(), self._balances)
+        self._last_day.begin(connection, now())
         waiting = [waiting.removals for waiting in self._waiting.values()]
-        self.decision = decide(self._limits, history, waiting)
+        self.decision = decide(self._limits, self._last_day, waiting)
 
     def release(self, transaction: Transaction, run_id: int, entries: int) -> list[Applied]:
         """Apply the next reads that were decided on: as a whole, or without removals: `held`.

@@ -21,8 +21,9 @@ from nftsync.pull.reads import Read, Reader, Subject, Task, afresh, subject_of, 
 from nftsync.pull.removal_guard import RemovalGuard
 from nftsync.pull.result import Failure, SyncResult
 from nftsync.records import Applied, WalletRead
-from nftsync.store import removals, runs
+from nftsync.store import runs
 from nftsync.store.database import explained, sync_lock
+from nftsync.store.history import approve_all
 from nftsync.store.mirror import BatchSize, Mirror, Transaction
 from nftsync.store.removals import HELD_BACK
 from nftsync.terminal import interruptible, progress_bar
@@ -114,7 +115,6 @@ class SyncRun:
     _progress: bool | None
     _error: str | None = None
     _unfinished: dict[Subject, int] = field(default_factory=dict)
-    _waited: bool = False
     _well: int = 0
     _given_up: list[Task] = field(default_factory=list)
     _failures: dict[Subject, Failure] = field(default_factory=dict)
@@ -214,8 +214,8 @@ class SyncRun:
         """Write what has been read; return how many objects are done with."""
         began = time.monotonic()
         reads = self._reader.take(self._batch.entries, timeout=_TIMEOUT)
-        self._waited = time.monotonic() - began > _IDLE
-        again = self._write(lambda t: self._apply(t, self._run.run_id, reads)) if reads else 0
+        most = _INDEX_BESIDE if time.monotonic() - began > _IDLE else 0
+        again = self._write(lambda t: self._apply(t, self._run.run_id, reads), most) if reads else 0
         self._error = self._error or self._reader.reason
         return len(reads) - again
 
@@ -229,12 +229,17 @@ class SyncRun:
             self._write(lambda transaction: release(transaction, run_id, self._batch.entries))
         return True
 
-    def _write(self, apply: Callable[[Transaction], list[Applied]]) -> int:
-        """Apply reads, and submit those that are stale once more; return how many those are."""
+    def _write(self, apply: Callable[[Transaction], list[Applied]], index: int = 0) -> int:
+        """Apply reads, and submit those that are stale once more; return how many those are.
+
+        Args:
+            apply: how.
+            index: how many new tokens go into the full-text index with them, at most.
+        """
         with self._mirror.transaction() as transaction:
             applied = [self._give_up(x) if x.result == "stale" else x for x in apply(transaction)]
-            if self._waited:
-                transaction.index_tokens(_INDEX_BESIDE)
+            if index:
+                transaction.index_tokens(index)
             counts = self._run.counts.with_applied(applied)
             self._recount(counts, applied)
             counts.seconds = self._seconds()
@@ -303,7 +308,7 @@ class SyncRun:
         result = SyncResult.of(run.run_id, counts, failures, self._error, interrupted=interrupted)
         with self._mirror.transaction() as transaction:
             if self._guard is None:
-                removals.approve_all(transaction.connection)
+                approve_all(transaction.connection)
             resumable = cut_off or result.status == "interrupted"
             runs.finish_run(
                 transaction.connection, run, result.status, self._error, resumable=resumable

@@ -17,7 +17,8 @@ import msgspec
 from nftsync.exact_sum import exact, is_zero
 from nftsync.records import Applied, Entry, OnRemovals, Removals, Result, TokenRead, WalletRead
 from nftsync.store.database import over_keys, write_rows
-from nftsync.store.removals import HELD_BACK, Gone, HeldRemovals, fell, first_change, summed
+from nftsync.store.history import first_change
+from nftsync.store.removals import HELD_BACK, Gone, HeldRemovals, fell, summed
 from nftsync.store.tokens import Token, TokenBatch
 
 _EXTEND_STATE = (

@@ -1,10 +1,16 @@
-"""The history of a database: where a time begins in a log, and the latest time stored."""
+"""The history of a database: where a time begins in a log, the latest time, the last 24 hours."""
 
 from __future__ import annotations
 
 import sqlite3
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
+from typing import Literal, NamedTuple
 
+from nftsync.records import CONTENT_COLUMNS, METADATA
+from nftsync.store.database import over_keys
 from nftsync.times import begun, shifted
 
 #: The last times in the logs, in which they never decrease.
@@ -103,4 +109,248 @@ def ahead_of(database: sqlite3.Connection | sqlite3.Cursor, clock: str) -> str |
         " then all changes are stored as of that one moment, and --as-of shows none of them for an"
         " earlier one; what is held now is right. If this clock is right, begin afresh with another"
         " --database, and keep this one for what was before"
+    )
+
+
+# The last 24 hours -----------------------------------------------------------------------------
+
+
+#: What a removal is compared with is as old as this.
+DAY = timedelta(hours=24)
+#: For so long, in seconds, the number of balances held 24 hours ago is not counted again.
+_COUNTED_FOR = 600.0
+_METADATA_COLUMNS = CONTENT_COLUMNS[METADATA]
+
+Feed = Literal["balance_change_rows", "token_change_rows"]
+
+
+def first_change(
+    connection: sqlite3.Connection, at: str, feed: Feed = "balance_change_rows"
+) -> int:
+    """Find the first change of the last 24 hours: the state before it is what reads compare with.
+
+    Changes that were approved are older. If the writer's clock was ahead, the feed's times say
+    nothing until the clock has caught up; then the times of the runs decide.
+
+    Args:
+        connection: any connection.
+        at: the current time.
+        feed: which changes.
+    """
+    since, ahead = shifted(at, -DAY), shifted(at, DAY)
+    last, approved = connection.execute(
+        f"SELECT (SELECT coalesce(max(change_id), -1) + 1 FROM {feed}),"
+        f" approved_{feed.removesuffix('_rows')} FROM mirror_state"
+    ).fetchone()
+    low = max(first_row(connection, feed, since, later=True), approved + 1)
+    time_of = f"SELECT observed_at FROM {feed} WHERE change_id >= ? ORDER BY change_id LIMIT 1"
+    row = connection.execute(time_of, (low,)).fetchone()
+    if row is None or row[0] <= ahead:
+        return int(low)
+    (first,) = connection.execute(
+        f"SELECT min(c.change_id) FROM {feed} c LEFT JOIN sync_runs r USING (run_id)"
+        " WHERE c.change_id >= ? AND (r.run_id IS NULL"
+        " OR (r.started_at <= ? AND coalesce(r.finished_at, ?) > ?))",
+        (low, ahead, at, since),
+    ).fetchone()
+    return int(last if first is None else first)
+
+
+class Part(NamedTuple):
+    """The wallets of a group that were first read within 24 hours, or the others."""
+
+    group: str | None
+    is_new: bool
+
+
+class Change(NamedTuple):
+    """A change of a balance; `at` is when it was stored, blank: it is not."""
+
+    wallet: str
+    group: str | None
+    token: str
+    before: str | None
+    after: str | None
+    at: str
+
+
+class FirstRead(NamedTuple):
+    """A balance that a wallet's first read showed; `at` is when the run of that read started."""
+
+    wallet: str
+    token: str
+    amount: str
+    at: str
+
+
+class Rename(NamedTuple):
+    """A token that had another name 24 hours ago."""
+
+    token: str
+    contract: str | None
+    before: str
+    after: str
+
+
+_NEW_WALLETS = "SELECT wallet_no FROM balance_change_rows WHERE change_id >= ? AND baseline"
+
+
+def count_listed(connection: sqlite3.Connection, first: int) -> Counter[Part]:
+    """Count the balances other than 0 of the tracked wallets, given the first change of the day."""
+    rows = connection.execute(
+        f"SELECT w.wallet_group, w.wallet_no IN ({_NEW_WALLETS}) AS is_new, count(*)"
+        " FROM balance_rows b JOIN wallets w USING (wallet_no)"
+        " WHERE w.tracked AND b.held_since IS NOT NULL GROUP BY 1, 2",
+        (first,),
+    )
+    return Counter({Part(group, bool(is_new)): count for group, is_new, count in rows})
+
+
+class LastDay:
+    """The last 24 hours of a database: its changes, and current holdings.
+
+    How many balances were held 24 hours ago is counted again every ten minutes.
+
+    Attributes:
+        at: the current time.
+    """
+
+    _connection: sqlite3.Connection
+    at: str
+
+    def __init__(self) -> None:
+        self._held: Counter[Part] = Counter()
+        self._counted_at = -_COUNTED_FOR
+
+    def begin(self, connection: sqlite3.Connection, at: str) -> None:
+        """Find where they begin.
+
+        Args:
+            connection: in no transaction, as counting balances may take a second.
+            at: the current time.
+        """
+        self._connection = connection
+        self.at = at
+        self._first = first_change(connection, at)
+        self._last_reads: dict[tuple[str, str], str | None] = {}
+
+    def count_losses(self) -> tuple[int, int]:
+        """Count the changes that may lower an amount, and their wallets: no fewer."""
+        rows, wallets = self._connection.execute(
+            "SELECT count(*), count(DISTINCT wallet_no) FROM balance_change_rows"
+            " WHERE change_id >= ? AND NOT baseline AND old_amount IS NOT NULL"
+            " AND (new_amount IS NULL OR (length(new_amount), new_amount)"
+            " < (length(old_amount), old_amount) OR new_amount GLOB '*[^0-9]*'"
+            " OR new_amount GLOB '0?*' OR length(new_amount) > 100)",
+            (self._first,),
+        ).fetchone()
+        return int(rows), int(wallets)
+
+    def changes(self) -> list[Change]:
+        """Return the changes, oldest first, without first reads."""
+        return changes_since(self._connection, self._first)
+
+    def first_reads(self, tokens: Collection[str]) -> Iterator[FirstRead]:
+        """Return what first reads showed of tokens, except in the database's first run."""
+        rows = over_keys(
+            self._connection,
+            "SELECT w.wallet_id, t.token_id, c.new_amount, coalesce(r.started_at, c.observed_at)"
+            " AS at FROM balance_change_rows c JOIN wallets w USING (wallet_no)"
+            " JOIN tokens t USING (token_no) LEFT JOIN sync_runs r ON r.run_id = c.run_id"
+            " WHERE c.change_id >= ?2 AND c.baseline AND c.new_amount IS NOT NULL"
+            " AND t.token_id IN (SELECT value FROM json_each(?1)) AND at >"
+            " (SELECT first_read_at FROM wallet_state_rows ORDER BY state_id LIMIT 1)",
+            tokens,
+            self._first,
+        )
+        return (FirstRead(*row) for row in rows)
+
+    def last_read(self, wallet: str, at: str) -> str | None:
+        """Return the start of a wallet's last read before a change; None: it was not read."""
+        if (wallet, at) not in self._last_reads:
+            row = self._connection.execute(
+                "SELECT last_read_at FROM wallet_state_rows WHERE wallet_no ="
+                " (SELECT wallet_no FROM wallets WHERE wallet_id = ?1)"
+                " AND (?2 = '' OR observed_at < ?2) ORDER BY state_id DESC LIMIT 1",
+                (wallet, at),
+            ).fetchone()
+            self._last_reads[wallet, at] = row and row[0]
+        return self._last_reads[wallet, at]
+
+    def new_wallets(self) -> set[str]:
+        """Return the wallets whose first read showed a balance."""
+        rows = self._connection.execute(
+            f"SELECT wallet_id FROM wallets WHERE wallet_no IN ({_NEW_WALLETS})", (self._first,)
+        )
+        return {wallet for (wallet,) in rows}
+
+    def held(self, more: Counter[Part]) -> Counter[Part]:
+        """Count the balances that each part held: the current ones, plus `more`."""
+        if time.monotonic() - self._counted_at >= _COUNTED_FOR:
+            self._held = count_listed(self._connection, self._first)
+            self._held.update(more)
+            self._counted_at = time.monotonic()
+        return self._held.copy()
+
+    def emptied(self) -> set[str]:
+        """Return the tokens whose metadata was emptied, and still is."""
+        had = " OR ".join(f"c.before ->> '{column}' IS NOT NULL" for column in _METADATA_COLUMNS)
+        none = " AND ".join(f"t.{column} IS NULL" for column in _METADATA_COLUMNS)
+        rows = self._connection.execute(
+            "SELECT DISTINCT t.token_id FROM token_change_rows c JOIN tokens t USING (token_no)"
+            f" WHERE c.change_id >= ? AND {none} AND ({had})",
+            (self._first_of_tokens,),
+        )
+        return {token for (token,) in rows}
+
+    def renames(self, waiting: Mapping[str, tuple[str | None, str, str]]) -> Iterator[Rename]:
+        """Return the tokens with a new name, stored or in a waiting read."""
+        rows = self._connection.execute(
+            "SELECT t.token_id, t.contract, c.before ->> 'name' AS old, t.name"
+            " FROM token_change_rows c JOIN tokens t USING (token_no) WHERE c.change_id IN"
+            " (SELECT min(change_id) FROM token_change_rows WHERE change_id >= ?"
+            " AND json_type(before, '$.name') IS NOT NULL GROUP BY token_no)"
+            " AND old <> t.name",
+            (self._first_of_tokens,),
+        )
+        yield from (Rename(*row) for row in rows if row[0] not in waiting)
+        yield from (Rename(token, *names) for token, names in waiting.items())
+
+    @property
+    def _first_of_tokens(self) -> int:
+        return first_change(self._connection, self.at, "token_change_rows")
+
+    def tokens(self) -> int:
+        """Count the tokens."""
+        query = "SELECT coalesce(max(token_no), 0) FROM tokens"
+        (number,) = self._connection.execute(query).fetchone()
+        return int(number)
+
+
+def changes_since(
+    connection: sqlite3.Connection, first: int, *, baseline: bool = False
+) -> list[Change]:
+    """Find changes, oldest first: those of first reads, or the others.
+
+    Args:
+        connection: any connection.
+        first: the first change.
+        baseline: those of first reads.
+    """
+    rows = connection.execute(
+        "SELECT w.wallet_id, w.wallet_group, t.token_id, c.old_amount, c.new_amount, c.observed_at"
+        " FROM balance_change_rows c JOIN wallets w USING (wallet_no)"
+        " JOIN tokens t USING (token_no) WHERE c.change_id >= ? AND c.baseline = ?"
+        " ORDER BY c.change_id",
+        (first, baseline),
+    )
+    return [Change(*row) for row in rows]
+
+
+def approve_all(connection: sqlite3.Connection) -> None:
+    """Let nothing that was removed so far count against later removals."""
+    connection.execute(
+        "UPDATE mirror_state SET"
+        " approved_balance_change = (SELECT coalesce(max(change_id), 0) FROM balance_change_rows),"
+        " approved_token_change = (SELECT coalesce(max(change_id), 0) FROM token_change_rows)"
     )

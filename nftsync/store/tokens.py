@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from nftsync.records import CONTENT_COLUMNS, Applied, Content, TokenRead, WalletRead
+from nftsync.records import CONTENT_COLUMNS, NAME, Applied, Content, TokenRead, WalletRead
 from nftsync.store.contracts import contract_key, count_names
 from nftsync.store.database import over_keys, write_rows
-from nftsync.store.removals import NAME, has_metadata
+from nftsync.store.removals import has_metadata
 
 #: A source's fields: a column's name, or `extra/NAME` and `metadata/NAME`, with the JSON value.
 Fields: TypeAlias = dict[str, msgspec.Raw]

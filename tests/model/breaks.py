@@ -17,6 +17,7 @@ class Break(NamedTuple):
 _BALANCES = "nftsync/store/balances.py"
 _TOKENS = "nftsync/store/tokens.py"
 _REMOVALS = "nftsync/store/removals.py"
+_HISTORY = "nftsync/store/history.py"
 _MIRROR = "nftsync/store/mirror.py"
 _RUNS = "nftsync/store/runs.py"
 _QUEUE = "nftsync/store/queue.py"
@@ -453,19 +454,19 @@ BREAKS = [
         "        return False\n",
     ),
     Break(
-        _REMOVALS,
+        _HISTORY,
         "removals of all days count",
-        "since, ahead = shifted(at, -_DAY), shifted(at, _DAY)",
-        'since, ahead = "", shifted(at, _DAY)',
+        "since, ahead = shifted(at, -DAY), shifted(at, DAY)",
+        'since, ahead = "", shifted(at, DAY)',
     ),
     Break(
-        _REMOVALS,
+        _HISTORY,
         "a clock that was ahead counts removals for years",
         "if row is None or row[0] <= ahead:",
         "if True:",
     ),
     Break(
-        _REMOVALS,
+        _HISTORY,
         "an approval changes nothing for what comes later",
         "low = max(first_row(connection, feed, since, later=True), approved + 1)",
         "low = first_row(connection, feed, since, later=True)",

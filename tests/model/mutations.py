@@ -48,6 +48,7 @@ _ROOMS = {
     "store/inbox": ["receiver/test_inbox_store.py", "receiver", "cli/test_inbox.py"],
     "store/requeue": ["cli/test_inbox_requeue.py", "cli/test_inbox.py"],
     "store/removals": ["pull/test_removal_guard.py", "pull/test_removals.py", "store", "pull"],
+    "store/history": ["pull/test_removal_guard.py", "pull/test_removals.py", "store", "pull"],
     "store/balances": [
         *(*_RULES, "store", "pull/test_removals.py", "pull", "replay"),
         *("export", "reports", "cli"),
