@@ -21,8 +21,8 @@ import httpx
 import pytest
 
 from nftsync.errors import NftsyncError, NoConnection
+from nftsync.provider.access import access_to, network_of
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.network import access_to, network_of
 from nftsync.provider.routes import Routes, merged
 from nftsync.provider.transport import LargeAnswers, Transports
 from nftsync.replay.config import ReplayConfig

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from nftsync.demo.provider import PORT, begin_provider, create, held
 from nftsync.demo.year import named, picture, play_year, with_metadata
 from nftsync.errors import StoreError
+from nftsync.provider.access import access_to
 from nftsync.provider.client import Client
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.network import access_to
 from nftsync.provider.routes import merged
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult

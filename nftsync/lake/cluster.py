@@ -25,15 +25,14 @@ from distributed.scheduler import KilledWorker
 
 from nftsync.errors import CutOff, SettingsError, StoreError
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.give_up import GiveUpRule
-from nftsync.provider.rate_limiter import RateLimiter
+from nftsync.provider.limits import GiveUpRule, RateLimiter
 from nftsync.pull.api import client_config
 from nftsync.settings import load
 from nftsync.settings.keys import KEYS
 from nftsync.threads import start_thread
 
 if TYPE_CHECKING:
-    from nftsync.provider.network import Access
+    from nftsync.provider.access import Access
 
 #: What the driver sends. All else belongs to a machine: credentials, the proxy and certificates.
 _SHARED = (
@@ -295,7 +294,7 @@ class Pace(WorkerPlugin):
             SettingsError: the address, the proxy, a certificate or the credentials cannot be used.
             StoreError: nobody has told this worker how fast it may ask.
         """
-        from nftsync.provider.network import access_to  # loads httpx, which only workers need
+        from nftsync.provider.access import access_to  # loads httpx, which only workers need
 
         if not self._told.wait(_TOLD_WITHIN):
             raise StoreError("this worker's driver is gone")

@@ -24,7 +24,7 @@ from nftsync.lake.order import REPORT, Order, report_of, whole_or_refused
 from nftsync.lake.past import Known, last_numbers, report_known
 from nftsync.lake.rows import BUCKET, bucket_of
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.give_up import GiveUpRule
+from nftsync.provider.limits import GiveUpRule
 from nftsync.pull.plan import SyncRequest, begin
 from nftsync.pull.pool import Pool
 from nftsync.pull.reads import Read, Task, weight
@@ -38,7 +38,7 @@ from nftsync.store.wallets import WalletLine, tracked_numbers
 from nftsync.times import now, shifted
 
 if TYPE_CHECKING:
-    from nftsync.provider.network import Access
+    from nftsync.provider.access import Access
 
 _pack = msgspec.msgpack.encode
 _unpack_read: msgspec.msgpack.Decoder[Read] = msgspec.msgpack.Decoder(Read)

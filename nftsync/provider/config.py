@@ -5,6 +5,8 @@ What the provider's document does not show is a field: the credentials, the pagi
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 from nftsync.provider.routes import Paging
@@ -55,3 +57,8 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"ClientConfig(base_url={self.base_url!r}, ...)"
+
+
+def without_our_settings() -> dict[str, str]:
+    """The environment for programs that have no use for our settings, secrets among them."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("NFTSYNC_")}

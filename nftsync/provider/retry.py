@@ -22,10 +22,9 @@ from nftsync.errors import (
     Stopped,
     UnusableAnswer,
 )
+from nftsync.provider.access import Access
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.give_up import GiveUpRule
-from nftsync.provider.network import Access
-from nftsync.provider.rate_limiter import Slots
+from nftsync.provider.limits import GiveUpRule, Slots
 from nftsync.provider.transport import HTTPS_HINT, LargeAnswers, Response, Transports
 from nftsync.records import Effort
 from nftsync.version import __version__

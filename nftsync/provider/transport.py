@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from nftsync.errors import NoConnection, ProxyFailed, ReadError, Stopped, UnusableAnswer
-from nftsync.provider.network import Network
+from nftsync.provider.access import Network
 from nftsync.provider.wire import CutShort
 from nftsync.threads import start_thread
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 from nftsync.errors import Stopped
 from nftsync.provider.client import Client
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.give_up import GiveUpRule
+from nftsync.provider.limits import GiveUpRule
 from nftsync.pull.reads import AnyRead, AnyTask, Reader, read, subject_of
 from nftsync.records import SequenceNumbers
 from nftsync.threads import start_thread
 
 if TYPE_CHECKING:
-    from nftsync.provider.network import Access
+    from nftsync.provider.access import Access
 
 _Task = TypeVar("_Task", bound=AnyTask)
 _Read = TypeVar("_Read", bound=AnyRead)

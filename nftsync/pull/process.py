@@ -32,9 +32,8 @@ from typing import TypeAlias
 import msgspec
 
 from nftsync.errors import CutOff, SettingsError
-from nftsync.provider.config import ClientConfig
-from nftsync.provider.credentials import without_our_settings
-from nftsync.provider.give_up import GiveUpRule
+from nftsync.provider.config import ClientConfig, without_our_settings
+from nftsync.provider.limits import GiveUpRule
 from nftsync.pull.pool import Pool
 from nftsync.pull.reads import Read, Reader, Task
 from nftsync.records import SequenceNumbers

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from nftsync.errors import CutOff, SettingsError
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.give_up import GiveUpRule
+from nftsync.provider.limits import GiveUpRule
 from nftsync.pull.plan import SyncRequest, begin, unread_tokens, unread_wallets
 from nftsync.pull.pool import Pool
 from nftsync.pull.process import Process
@@ -29,7 +29,7 @@ from nftsync.store.removals import HELD_BACK
 from nftsync.terminal import interruptible, progress_bar
 
 if TYPE_CHECKING:
-    from nftsync.provider.network import Access
+    from nftsync.provider.access import Access
 
 #: So many wallets are worth the fifth of a second that a reading process takes to start.
 WORTH_A_PROCESS = 500

@@ -14,7 +14,7 @@ import msgspec
 
 from nftsync.errors import StoreError
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.give_up import GiveUpRule
+from nftsync.provider.limits import GiveUpRule
 from nftsync.pull.pool import Pool
 from nftsync.pull.process import Process
 from nftsync.pull.reads import Read, Reader, Task, WalletTask

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from nftsync.errors import InputError, NftsyncError, SettingsError, StoreError, SyncRunning
-from nftsync.provider.network import Access, access_to
+from nftsync.provider.access import Access, access_to
 from nftsync.provider.routes import merged
 from nftsync.pull.api import client_config, removal_limits
 from nftsync.pull.list_files import read_collections_file, read_wallets_file

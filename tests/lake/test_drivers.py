@@ -22,7 +22,7 @@ from nftsync.lake.rows import TABLES, bucket_of, schema_of
 from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import Commit, Lake
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.give_up import GiveUpRule
+from nftsync.provider.limits import GiveUpRule
 from tests.kit.lake_cluster import Cluster, check_lake, cluster_of, driver, held, staged, versions
 from tests.kit.provider import Provider, balances, entry, reply, token, wallet
 from tests.kit.waiting import wait_until

@@ -134,7 +134,7 @@ def test_one_task_that_several_workers_are_given_is_done_once(tmp_path: Path) ->
     from nftsync.lake.reading import read_bucket
     from nftsync.lake.rows import TABLES
     from nftsync.provider.config import ClientConfig
-    from nftsync.provider.give_up import GiveUpRule
+    from nftsync.provider.limits import GiveUpRule
     from tests.kit.provider import Provider, entry, token, wallet
 
     lake = Lake(str(tmp_path / "lake"))

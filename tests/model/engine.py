@@ -27,8 +27,8 @@ import httpx
 
 from nftsync.errors import StoreError, SyncRunning
 from nftsync.provider import network, pages, retry, transport  # noqa: F401 - else imported meanwhile
+from nftsync.provider.access import Access, access_to
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.network import Access, access_to
 from nftsync.provider.routes import Route, merged
 from nftsync.provider.webhooks import read_webhook
 from nftsync.pull.plan import SyncRequest

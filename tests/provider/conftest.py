@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
+from nftsync.provider.access import access_to
 from nftsync.provider.client import Client
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.give_up import GiveUpRule
-from nftsync.provider.network import access_to
-from nftsync.provider.rate_limiter import RateLimiter
+from nftsync.provider.limits import GiveUpRule, RateLimiter
 from tests.kit.provider import MakeClient, Provider
 
 

@@ -26,8 +26,7 @@ from nftsync.errors import (
     UnusableAnswer,
 )
 from nftsync.provider.client import Client, finish
-from nftsync.provider.give_up import GiveUpRule
-from nftsync.provider.rate_limiter import RateLimiter
+from nftsync.provider.limits import GiveUpRule, RateLimiter
 from nftsync.provider.retry import retry_after
 from nftsync.provider.wire import CutShort
 from nftsync.records import Effort

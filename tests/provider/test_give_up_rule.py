@@ -8,8 +8,7 @@ import pytest
 
 from nftsync.errors import ReadError, Stopped
 from nftsync.provider.client import Client, finish
-from nftsync.provider.give_up import GiveUpRule
-from nftsync.provider.rate_limiter import RateLimiter
+from nftsync.provider.limits import GiveUpRule, RateLimiter
 from nftsync.records import Effort
 from tests.kit.provider import balances, raw, reply, token, wallet
 from tests.kit.worlds import PATIENCE

@@ -11,11 +11,10 @@ from contextlib import ExitStack
 import pytest
 
 from nftsync.errors import AccessRefused, ReadError, Stopped
+from nftsync.provider.access import access_to
 from nftsync.provider.client import Client, finish
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.give_up import GiveUpRule
-from nftsync.provider.network import access_to
-from nftsync.provider.rate_limiter import RateLimiter, Slots
+from nftsync.provider.limits import GiveUpRule, RateLimiter, Slots
 from nftsync.records import Effort
 from tests.kit.provider import Peer, balances, reply, wallet
 

@@ -18,10 +18,9 @@ import pytest
 
 import nftsync
 from nftsync.errors import AccessRefused, ReadError, SettingsError, UnusableAnswer
+from nftsync.provider.access import Auth, access_to
 from nftsync.provider.client import Client, finish
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.credentials import Auth
-from nftsync.provider.network import access_to
 from nftsync.provider.routes import Paging
 from nftsync.provider.wire import WalletList
 from nftsync.records import Effort

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from nftsync.provider.access import access_to
 from nftsync.provider.client import Client
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.network import access_to
 from nftsync.provider.routes import Paging
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.pool import Pool

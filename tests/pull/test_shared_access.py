@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from nftsync.provider.access import access_to
 from nftsync.provider.client import Client, finish
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.network import access_to
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
 from nftsync.records import Effort

@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 import nftsync
+from nftsync.provider.access import access_to
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.network import access_to
 from nftsync.provider.routes import Route, merged
 from nftsync.provider.webhooks import read_webhook
 from nftsync.pull.plan import SyncRequest

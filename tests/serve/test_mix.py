@@ -18,8 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 import nftsync
 from nftsync import frames
 from nftsync.errors import InputError
+from nftsync.provider.access import access_to
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.network import access_to
 from nftsync.provider.routes import merged
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult

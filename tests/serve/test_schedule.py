@@ -14,8 +14,8 @@ import msgspec
 
 import nftsync
 from nftsync.errors import InputError, SettingsError, SyncRunning
+from nftsync.provider.access import access_to
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.network import access_to
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
