@@ -11,10 +11,9 @@ from socketserver import StreamRequestHandler
 
 from tests.kit.servers import ThreadServer
 
-#: What Chromium asks of its own accord: for updates, accounts, and how to fill a form.
-_OWN = re.compile(
-    r"[A-Z]+ (http://)?(update\.googleapis|accounts\.google|content-autofill\.googleapis)\.com[:/]"
-)
+#: Services of its vendor that Chromium contacts by itself: for updates, accounts, forms and, once it
+#: has run for some minutes, push messages.
+_OWN = re.compile(r"[A-Z]+ (http://)?([a-z0-9-]+\.)+google(apis)?\.com[:/]")
 
 
 class WayOut(ThreadServer):
