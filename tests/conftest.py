@@ -21,7 +21,7 @@ from nftsync.sandbox.server import SandboxServer
 from tests.kit.database import Builder, small
 from tests.kit.mirrored_site import Site
 from tests.kit.provider import Provider
-from tests.kit.worlds import Outcome, alone
+from tests.kit.worlds import Outcome, made_once
 
 # How long an example takes says nothing about whether it is right.
 settings.register_profile("nftsync", deadline=None)
@@ -129,24 +129,23 @@ def demo(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     Beside its folder is `printed.txt`: what the command printed, but for the folder it ran in.
     """
-    made, own = shared / "demo", tmp_path_factory.mktemp("demo") / "demo"
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     kept = {name: value for name, value in os.environ.items() if not name.startswith("NFTSYNC_")}
-    with alone(shared, "demo"):
-        if not made.exists():
-            (making := shared / "making").mkdir()
-            done = subprocess.run(
-                "nftsync demo 2>&1",
-                shell=True,
-                check=True,
-                cwd=making,
-                env={**kept, "PATH": path},
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            (making / "printed.txt").write_text(done.stdout.replace(f"{making}/", ""))
-            making.rename(made)
-    shutil.copytree(made, own)
+
+    def make(folder: Path) -> None:
+        done = subprocess.run(
+            "nftsync demo 2>&1",
+            shell=True,
+            check=True,
+            cwd=folder,
+            env={**kept, "PATH": path},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        (folder / "printed.txt").write_text(done.stdout.replace(f"{folder}/", ""))
+
+    own = tmp_path_factory.mktemp("demo") / "demo"
+    shutil.copytree(made_once(shared, "demo", make), own)
     return own / "data" / "demo.db"
 
 

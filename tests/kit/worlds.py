@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shutil
 import sqlite3
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,6 +48,18 @@ def alone(folder: Path, name: str) -> Iterator[None]:
     with (folder / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def made_once(shared: Path, name: str, make: Callable[[Path], object]) -> Path:
+    """Return a folder that one process of a test run fills for all; tests copy it."""
+    made, making = shared / name, shared / f"{name}.part"
+    with alone(shared, name):
+        if not made.exists():
+            shutil.rmtree(making, ignore_errors=True)
+            making.mkdir()
+            make(making)
+            making.rename(made)
+    return made
 
 
 def listed(world: World) -> dict[tuple[str, str], str]:

@@ -30,13 +30,13 @@ def lake(tmp_path: Path) -> Path:
 def sync(cluster: Cluster, lake: Path, command: Callable[..., Outcome]) -> Sync:
     """The command on the cluster."""
 
-    def run(url: str, wallets: list[str] | None = None, *more: object) -> Outcome:
+    def run(url: str, wallets: list[str] | None = None, *more: object, to: Path = lake) -> Outcome:
         if wallets is not None:
-            (lake.parent / "wallets.txt").write_text("\n".join(wallets))
-            more = (*more, "--wallets-file", lake.parent / "wallets.txt")
-        if not lake.exists():
+            (to.parent / "wallets.txt").write_text("\n".join(wallets))
+            more = (*more, "--wallets-file", to.parent / "wallets.txt")
+        if not to.exists():
             more = (*more, "--buckets", BUCKETS)
         where = ("--base-url", url, "--scheduler", cluster.address, "--retries", 1)
-        return command("lake", "sync", lake, *where, "--json", *more)
+        return command("lake", "sync", to, *where, "--json", *more)
 
     return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from nftsync.lake.storage import Lake
 from tests.kit.lake_cluster import Cluster, check_lake, driver, environment, held, rows, versions
 from tests.kit.provider import Provider, balances, entry, reply, token, wallet
 from tests.kit.waiting import wait_until
-from tests.kit.worlds import PATIENCE, Outcome
+from tests.kit.worlds import PATIENCE, Outcome, made_once
 from tests.lake.test_sync import same_as_sqlite
 
 BUCKETS = 4
@@ -87,14 +88,28 @@ class Both:
 
 
 @pytest.fixture
-def both(tmp_path: Path, provider: Provider, cluster: Cluster, command: Command) -> Both:
+def new(tmp_path: Path, provider: Provider, cluster: Cluster, command: Command) -> Both:
+    """Neither is there yet."""
+    return Both(tmp_path, provider, cluster, command)
+
+
+@pytest.fixture
+def both(new: Both, tmp_path: Path, shared: Path) -> Both:
     """Both, after most wallets showed an empty list."""
-    found = Both(tmp_path, provider, cluster, command)
-    found.sync(0)
-    for number in range(36):
-        provider.holds(wallet(number))
-    found.sync(1)
-    return found
+
+    def show_empty_lists() -> None:
+        for number in range(36):
+            new.provider.holds(wallet(number))
+
+    def make(folder: Path) -> None:
+        made = Both(folder, new.provider, new.cluster, new.run)
+        made.sync(0)
+        show_empty_lists()
+        made.sync(1)
+
+    shutil.copytree(made_once(shared, "both", make), tmp_path, dirs_exist_ok=True)
+    show_empty_lists()
+    return new
 
 
 @pytest.fixture
@@ -184,19 +199,16 @@ def test_after_an_approval_of_some_the_others_still_count(both: Both) -> None:
     both.check()
 
 
-def test_emptied_metadata_is_approved_in_all_buckets(
-    tmp_path: Path, provider: Provider, cluster: Cluster, command: Command
-) -> None:
-    found = Both(tmp_path, provider, cluster, command)
-    found.sync(0)
+def test_emptied_metadata_is_approved_in_all_buckets(new: Both) -> None:
+    new.sync(0)
     for number in range(len(WALLETS)):
-        lists(provider, number, metadata=None)
-    found.sync(1)
-    assert {row["what"] for row in found.listed()} == {"metadata emptied"}
-    found.accept()
-    assert not found.listed()
-    assert {row["name"] for row in rows(found.lake, "tokens")} == {None}
-    found.check()
+        lists(new.provider, number, metadata=None)
+    new.sync(1)
+    assert {row["what"] for row in new.listed()} == {"metadata emptied"}
+    new.accept()
+    assert not new.listed()
+    assert {row["name"] for row in rows(new.lake, "tokens")} == {None}
+    new.check()
 
 
 def names(provider: Provider, name: str) -> None:
@@ -215,42 +227,27 @@ def names_in(both: Both) -> set[str]:
     return {row["name"] for row in rows(both.lake, "tokens")}
 
 
-def test_a_name_that_replaces_all_others_is_held_and_approved(
-    tmp_path: Path, provider: Provider, cluster: Cluster, command: Command
-) -> None:
-    names(provider, "Piece {}")
-    found = Both(tmp_path, provider, cluster, command)
-    found.sync(0)
-    own = names_in(found)
+def test_a_name_that_replaces_all_others_is_held_and_approved(new: Both) -> None:
+    """Also in a lake of an earlier version, which gets the column with the next run."""
+    names(new.provider, "Piece {}")
+    new.sync(0)
+    own = names_in(new)
     assert len(own) == EACH * len(WALLETS)
-    names(provider, "Not found")
+    written_by_an_earlier_version(new.lake)
+    assert not new.listed()
+    names(new.provider, "Not found")
     for _ in range(2):
-        found.sync(1)
-        assert names_in(found) == own
-    held_rows = {(row["what"], row["new_name"]) for row in found.listed()}
+        new.sync(1)
+        assert names_in(new) == own
+    held_rows = {(row["what"], row["new_name"]) for row in new.listed()}
     assert held_rows == {("name replaced", "Not found")}
-    found.accept("Treasury")
-    assert len(names_in(found)) == len(own) - EACH + 1
-    found.accept()
-    assert not found.listed()
-    assert names_in(found) == {"Not found"}
-    found.sync(0)
-    assert names_in(found) == {"Not found"}
-
-
-def test_a_lake_without_a_column_gets_it_with_the_next_run(
-    tmp_path: Path, provider: Provider, cluster: Cluster, command: Command
-) -> None:
-    names(provider, "Piece {}")
-    found = Both(tmp_path, provider, cluster, command)
-    found.sync(0)
-    written_by_an_earlier_version(found.lake)
-    assert not found.listed()
-    names(provider, "Not found")
-    found.sync(1)
-    assert {row["new_name"] for row in found.listed()} == {"Not found"}
-    found.accept()
-    assert names_in(found) == {"Not found"}
+    new.accept("Treasury")
+    assert len(names_in(new)) == len(own) - EACH + 1
+    new.accept()
+    assert not new.listed()
+    assert names_in(new) == {"Not found"}
+    new.sync(0)
+    assert names_in(new) == {"Not found"}
 
 
 def written_by_an_earlier_version(lake: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -22,7 +24,7 @@ from nftsync.store.rules import check_rules
 from nftsync.times import now
 from tests.kit.lake_cluster import Cluster, environment
 from tests.kit.provider import Provider, entry, token, wallet
-from tests.kit.worlds import Outcome, begin_work, mirrored, replayed, under_way
+from tests.kit.worlds import Outcome, begin_work, made_once, mirrored, replayed, under_way
 from tests.versions.make_databases import unpacked
 
 HUGE = str(2**256 - 1)
@@ -36,11 +38,17 @@ def rows(database: Path, name: str) -> list[tuple[object, ...]]:
 
 
 @pytest.fixture
-def past(tmp_path: Path, command: Callable[..., object]) -> tuple[Path, str]:
-    """A database with history: what came, changed, left, failed, and is held back."""
-    database = tmp_path / "past.db"
+def past(tmp_path: Path, shared: Path, command: Callable[..., object]) -> tuple[Path, str]:
+    """A database with history, and where to put its lake."""
+    shutil.copy(made_once(shared, "past", partial(make_past, command)) / "past.db", tmp_path)
+    return tmp_path / "past.db", str(tmp_path / "lake")
+
+
+def make_past(command: Callable[..., object], folder: Path) -> None:
+    """What came, changed, left, failed, and is held back."""
+    database = folder / "past.db"
     with Provider() as provider:
-        file = tmp_path / "wallets.csv"
+        file = folder / "wallets.csv"
         lines = [f"{wallet(n)},Wallet {n},{'east' if n % 2 else 'west'}" for n in range(30)]
         file.write_text("\n".join(["wallet_id,label,group", *lines]))
 
@@ -61,7 +69,6 @@ def past(tmp_path: Path, command: Callable[..., object]) -> tuple[Path, str]:
         for n in range(10, 30):
             provider.holds(wallet(n))
         sync()
-    return database, str(tmp_path / "lake")
 
 
 def test_a_database_comes_back_from_a_lake_as_it_was(
@@ -195,16 +202,8 @@ def test_a_token_emptied_by_its_id_comes_along_and_a_sync_goes_on(
 
         def sync() -> None:
             file = tmp_path / "wallets.txt"
-            command(
-                "sync",
-                "-d",
-                database,
-                "--base-url",
-                provider.url,
-                "--tokens",
-                "--wallets-file",
-                file,
-            )
+            where = ("--base-url", provider.url, "--wallets-file", file)
+            command("sync", "-d", database, *where, "--tokens")
 
         for n in range(8):
             named = {"id": token(n), "metadata": {"name": f"Tram {n}"}}

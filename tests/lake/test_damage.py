@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,12 +15,12 @@ from deltalake import DeltaTable, write_deltalake
 
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.storage import Commit, Lake
-from tests.kit.lake_cluster import Cluster, check_lake, held, staged
+from tests.kit.lake_cluster import check_lake, held, staged
 from tests.kit.provider import Provider, entry, token, wallet
-from tests.kit.worlds import Outcome
+from tests.kit.worlds import Outcome, made_once
+from tests.lake.conftest import Sync
 
 WALLETS = [wallet(number) for number in range(6)]
-Sync = Callable[..., Outcome]
 Damage = Callable[[Path], object]
 
 
@@ -31,15 +32,20 @@ def provider(provider: Provider) -> Provider:
 
 
 @pytest.fixture
-def sync(lake: Path, provider: Provider, cluster: Cluster, command: Callable[..., Outcome]) -> Sync:
-    def run(*more: object) -> Outcome:
-        (lake.parent / "wallets.txt").write_text("\n".join(WALLETS))
-        where = ("--base-url", provider.url, "--scheduler", cluster.address)
-        file = ("--wallets-file", lake.parent / "wallets.txt")
-        new = () if lake.exists() else ("--buckets", 2)
-        return command("lake", "sync", lake, *where, *file, *new, "--takeover-after", "1s", *more)
+def sync(sync: Sync, provider: Provider) -> Sync:
+    return partial(sync, provider.url, WALLETS, "--takeover-after", "1s")
 
-    return run
+
+@pytest.fixture
+def synced(sync: Sync, lake: Path, shared: Path) -> Path:
+    """A lake after two syncs."""
+
+    def make(folder: Path) -> None:
+        for _ in range(2):
+            # Without renewals in between, which would let Delta write a checkpoint.
+            assert sync("--takeover-after", "1h", to=folder / "lake").code == 0
+
+    return shutil.copytree(made_once(shared, "damage", make) / "lake", lake)
 
 
 def newest(lake: Path, table: str = "runs") -> Path:
@@ -76,15 +82,13 @@ def without_rows(path: Path) -> None:
     ids=lambda x: x.__name__,
 )
 def test_a_damaged_newest_entry_of_the_ledger_is_reported_and_repaired(
+    synced: Path,
     lake: Path,
     sync: Sync,
     command: Callable[..., Outcome],
     damage: Damage,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    for _ in range(2):
-        # Without renewals in between, which would let Delta write a checkpoint beside the entry.
-        assert sync("--takeover-after", "1h").code == 0
     damage(newest(lake))
     gone = damage is Path.unlink  # nothing is left that could be damaged
     status = command("lake", "status", lake, "--json")
@@ -92,7 +96,7 @@ def test_a_damaged_newest_entry_of_the_ledger_is_reported_and_repaired(
     assert (status.json["problem"] is None) == gone
     assert ("is damaged" in caplog.text) != gone
     assert len(held(lake)) == len(WALLETS)
-    outcome = sync("--json")
+    outcome = sync()
     assert (outcome.code, outcome.json["run_id"]) == (0, 3), outcome.err
     assert ("it is set aside" in caplog.text) != gone
     assert held(lake) == {(each, token(n)): "1" for n, each in enumerate(WALLETS)}
@@ -101,17 +105,15 @@ def test_a_damaged_newest_entry_of_the_ledger_is_reported_and_repaired(
     assert [run.status for run in Ledger(Lake(str(lake))).runs()][-1] == "ok"
 
 
-def test_a_run_id_that_was_handed_over_with_is_never_given_again(lake: Path, sync: Sync) -> None:
-    assert sync().code == 0
-    Lake(str(lake)).stage([(0, 0, b"reads")], Commit(7, "read", 0, 0, {}))
-    outcome = sync("--json")
+def test_a_run_id_that_was_handed_over_with_is_never_given_again(synced: Path, sync: Sync) -> None:
+    Lake(str(synced)).stage([(0, 0, b"reads")], Commit(7, "read", 0, 0, {}))
+    outcome = sync()
     assert (outcome.code, outcome.json["run_id"]) == (0, 8)
-    assert staged(lake, 7) == 0
+    assert staged(synced, 7) == 0
 
 
-def test_damage_after_what_is_pinned_is_repaired(lake: Path, sync: Sync) -> None:
+def test_damage_after_what_is_pinned_is_repaired(synced: Path, lake: Path, sync: Sync) -> None:
     """What a run wrote before a power cut, and never pinned."""
-    assert sync().code == 0
     for number, name in enumerate(("balances", "wallets", "staged")):
         last = newest(lake, name)
         after = last.with_name(f"{int(last.stem) + 1:020}.json")
@@ -135,9 +137,8 @@ def test_a_lake_whose_creation_was_cut_off_is_created(lake: Path, sync: Sync) ->
 
 
 def test_damage_of_what_is_pinned_is_one_line(
-    lake: Path, sync: Sync, command: Callable[..., Outcome]
+    synced: Path, lake: Path, sync: Sync, command: Callable[..., Outcome]
 ) -> None:
-    assert sync().code == 0
     cut(newest(lake, "balances"))
     for words in (("status",), ("compact",), ("export", lake.parent / "copy.db")):
         outcome = command("lake", words[0], lake, *words[1:])
@@ -148,9 +149,8 @@ def test_damage_of_what_is_pinned_is_one_line(
 
 
 def test_damage_of_a_whole_ledger_is_one_line(
-    lake: Path, sync: Sync, command: Callable[..., Outcome]
+    synced: Path, lake: Path, sync: Sync, command: Callable[..., Outcome]
 ) -> None:
-    assert sync().code == 0
     for file in (lake / "runs").glob("*.parquet"):
         cut(file)
     for outcome in (command("lake", "status", lake), sync()):
@@ -183,17 +183,17 @@ def test_what_a_sync_creates_is_its_owners_alone(
 
 
 def test_workers_of_another_umask_write_where_only_the_owner_may_look(
-    lake: Path, sync: Sync
+    synced: Path, lake: Path
 ) -> None:
-    assert sync().code == 0
     assert not [path for path in lake.iterdir() if path.stat().st_mode & 0o077]
 
 
-def test_a_ledger_of_an_earlier_version_gets_the_columns_it_lacks(lake: Path, sync: Sync) -> None:
-    assert sync().code == 0
+def test_a_ledger_of_an_earlier_version_gets_the_columns_it_lacks(
+    synced: Path, lake: Path, sync: Sync
+) -> None:
     table = DeltaTable(str(lake / "runs"))
     rows = pa.table(table.scan()).drop_columns(["provider", "approved_at"])
     write_deltalake(table, rows, mode="overwrite", schema_mode="overwrite")
-    outcome = sync("--json")
-    assert (outcome.code, outcome.json["run_id"]) == (0, 2), outcome.err
+    outcome = sync()
+    assert (outcome.code, outcome.json["run_id"]) == (0, 3), outcome.err
     assert Ledger(Lake(str(lake))).finished().provider

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -33,7 +33,6 @@ WALLETS = [wallet(number) for number in range(40)]
 #: It is read in the last bucket, after all others of that.
 SLOW = next(each for each in reversed(WALLETS) if bucket_of(each, BUCKETS) == BUCKETS - 1)
 SLOW_PATH = f"/v1/wallets/{SLOW}/nft-balances"
-Start = Callable[..., Any]
 
 
 @pytest.fixture
@@ -64,14 +63,32 @@ def waits_for(event: threading.Event) -> Callable[[Any], bool]:
     return answer
 
 
+class Slow(NamedTuple):
+    """A provider that answers for one wallet once it may."""
+
+    provider: Provider
+    go: threading.Event
+
+
+@pytest.fixture
+def slow(provider: Provider) -> Slow:
+    found = Slow(provider, threading.Event())
+    provider.on(SLOW_PATH, waits_for(found.go))
+    return found
+
+
+def asked_again(provider: Provider, before: int) -> set[int]:
+    """The buckets of the wallets that were asked for since."""
+    paths = (seen.path.split("/") for seen in provider.requests()[before:])
+    return {bucket_of(parts[3], BUCKETS) for parts in paths}
+
+
 def test_of_two_drivers_one_begins_and_the_other_says_so(
-    provider: Provider, arguments: list[object], tmp_path: Path, lake: Path
+    slow: Slow, arguments: list[object], lake: Path
 ) -> None:
-    go = threading.Event()
-    provider.on(SLOW_PATH, waits_for(go))
-    drivers = [driver(*arguments, folder=tmp_path) for _ in range(2)]
+    drivers = [driver(*arguments, folder=lake.parent) for _ in range(2)]
     wait_until(lambda: any(each.poll() is not None for each in drivers))
-    go.set()
+    slow.go.set()
     ended = {each.wait(PATIENCE): each.communicate() for each in drivers}
     assert sorted(ended) == [0, 75], ended
     assert "another driver" in ended[75][1]
@@ -119,15 +136,10 @@ def test_a_ledger_that_cannot_be_read_for_a_moment_is_renewed_again(lake: Path) 
 
 
 def test_resume_takes_over_a_run_whose_driver_is_silent(
-    provider: Provider,
-    arguments: list[object],
-    command: Callable[..., Outcome],
-    tmp_path: Path,
-    lake: Path,
+    slow: Slow, arguments: list[object], command: Callable[..., Outcome], lake: Path
 ) -> None:
-    go = threading.Event()
-    provider.on(SLOW_PATH, waits_for(go))
-    first = driver(*arguments, folder=tmp_path)
+    provider, go = slow
+    first = driver(*arguments, folder=lake.parent)
     wait_until(lambda: provider.requests(SLOW_PATH) and staged(lake) == BUCKETS - 1)
     first.send_signal(signal.SIGSTOP)
     go.set()
@@ -138,8 +150,7 @@ def test_resume_takes_over_a_run_whose_driver_is_silent(
     before = [each for each in WALLETS if bucket_of(each, BUCKETS) != BUCKETS - 1]
     # The workers of the first driver go on, so the last bucket may be theirs, too.
     assert outcome.json["resumed"]["wallets"] in {len(before), len(WALLETS)}
-    again = {seen.path.split("/")[3] for seen in provider.requests()[asked:]}
-    assert {bucket_of(each, BUCKETS) for each in again} <= {BUCKETS - 1}
+    assert asked_again(provider, asked) <= {BUCKETS - 1}
     before = versions(lake)
     first.send_signal(signal.SIGCONT)
     _, err = first.communicate(timeout=PATIENCE)
@@ -156,7 +167,7 @@ def test_workers_that_dask_pauses_for_want_of_memory_are_told_of(
 ) -> None:
     with cluster_of(tmp_path, 0) as own:
         own.workers.append(own.start_worker("--memory-limit", "64MiB"))
-        with driver(*arguments, "--scheduler", own.address, folder=tmp_path) as waiting:
+        with driver(*arguments, "--scheduler", own.address, folder=lake.parent) as waiting:
             assert waiting.stderr is not None
             assert waiting.stderr.readline().startswith("Dask has paused all workers")
             own.workers.append(own.start_worker())
@@ -167,16 +178,11 @@ def test_workers_that_dask_pauses_for_want_of_memory_are_told_of(
 
 
 def test_a_run_whose_scheduler_has_gone_can_be_resumed(
-    provider: Provider,
-    arguments: list[object],
-    command: Callable[..., Outcome],
-    tmp_path: Path,
-    lake: Path,
+    slow: Slow, arguments: list[object], command: Callable[..., Outcome], lake: Path
 ) -> None:
-    go = threading.Event()
-    provider.on(SLOW_PATH, waits_for(go))
-    with cluster_of(tmp_path, 0) as own:
-        first = driver(*arguments, "--scheduler", own.address, folder=tmp_path)
+    provider, go = slow
+    with cluster_of(lake.parent, 0) as own:
+        first = driver(*arguments, "--scheduler", own.address, folder=lake.parent)
         assert first.stderr is not None
         assert first.stderr.readline() == "The Dask scheduler has no workers: waiting for one.\n"
         own.workers.append(own.start_worker())
@@ -188,23 +194,18 @@ def test_a_run_whose_scheduler_has_gone_can_be_resumed(
     go.set()
     asked = len(provider.requests())
     assert command("lake", "sync", *arguments, "--resume").code == 0
-    again = {seen.path.split("/")[3] for seen in provider.requests()[asked:]}
-    assert {bucket_of(each, BUCKETS) for each in again} <= {BUCKETS - 1}
+    assert asked_again(provider, asked) <= {BUCKETS - 1}
     assert held(lake) == all_held()
 
 
 def test_drivers_of_two_lakes_share_a_cluster(
-    provider: Provider,
-    arguments: list[object],
-    command: Callable[..., Outcome],
-    tmp_path: Path,
-    lake: Path,
+    slow: Slow, arguments: list[object], command: Callable[..., Outcome], lake: Path
 ) -> None:
-    go = threading.Event()
+    provider, go = slow
     provider.on(SLOW_PATH, waits_for(go), reply(balances()))
-    first = driver(*arguments, folder=tmp_path)
+    first = driver(*arguments, folder=lake.parent)
     wait_until(lambda: provider.requests(SLOW_PATH))
-    other = tmp_path / "other"
+    other = lake.parent / "other"
     assert command("lake", "sync", other, *arguments[1:], "--json").code == 0
     go.set()
     _, err = first.communicate(timeout=PATIENCE)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.kit.lake_cluster import check_lake, held, rows
 from tests.kit.provider import Provider, entry, token, wallet
+from tests.kit.worlds import made_once
 from tests.lake.conftest import Sync
 
 WALLETS = [wallet(number) for number in range(60)]
@@ -22,10 +24,14 @@ def editions(provider: Provider, amount: str = "5", wallets: range = range(60)) 
 
 
 @pytest.fixture
-def full(lying: Provider, lake: Path, sync: Sync) -> int:
+def full(lying: Provider, lake: Path, sync: Sync, shared: Path) -> int:
     """The number of holdings after a first sync."""
     editions(lying)
-    assert sync(lying.url, WALLETS).code == 0
+
+    def make(folder: Path) -> None:
+        assert sync(lying.url, WALLETS, to=folder / "lake").code == 0
+
+    shutil.copytree(made_once(shared, "editions", make) / "lake", lake)
     return len(held(lake))
 
 

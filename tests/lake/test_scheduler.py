@@ -27,13 +27,12 @@ from tests.kit.provider import Provider, balances, entry, reply, token, wallet
 from tests.kit.serve_process import free_port
 from tests.kit.servers import ThreadServer
 from tests.kit.waiting import wait_until
-from tests.kit.worlds import PATIENCE
+from tests.kit.worlds import PATIENCE, Outcome
 
 #: A process that does not end by itself within so many seconds hangs.
 HANGS = 60.0
 #: In the last bucket, and so read last by a single worker.
 WALLETS = [wallet(number) for number in range(20)]
-INTERRUPTS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
 
 @pytest.fixture
@@ -194,18 +193,27 @@ WRONG = {
 }
 
 
+def hangs(*_: object) -> None:
+    raise AssertionError("it hangs")
+
+
 @pytest.mark.parametrize("kind", WRONG)
 def test_an_address_without_a_scheduler_ends_with_one_line(
-    kind: str, lake: Path, tmp_path: Path, certificates: Any
+    kind: str, lake: Path, tmp_path: Path, certificates: Any, command: Callable[..., Outcome]
 ) -> None:
+    (tmp_path / "wallets.txt").write_text("\n".join(WALLETS))
+    signal.signal(signal.SIGALRM, hangs)
     with WRONG[kind](tmp_path, certificates) as address:
-        code, out, err = ended(sync(lake, "--scheduler", address))
-    assert (code, out, err.count("\n")) == (1, "", 1), err
-    assert err.startswith(f"nftsync: cannot reach a Dask scheduler at {address or repr('')}: ")
+        signal.alarm(int(HANGS))
+        where = ("--base-url", "http://127.0.0.1:9", "--scheduler", address)
+        done = command("lake", "sync", lake, *where, "--wallets-file", tmp_path / "wallets.txt")
+        signal.alarm(0)
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1), done.err
+    assert done.err.startswith(f"nftsync: cannot reach a Dask scheduler at {address or repr('')}: ")
     assert not lake.exists()
 
 
-@INTERRUPTS
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_connecting(number: int, lake: Path) -> None:
     with stranger(b"") as silent:
         process = sync(lake, "--scheduler", f"tcp://127.0.0.1:{silent.port}")
@@ -225,20 +233,18 @@ def processes_of(session: int) -> set[int]:
     return running
 
 
-@INTERRUPTS
-def test_a_signal_ends_the_start_of_workers(number: int, lake: Path, provider: Provider) -> None:
+def test_a_signal_ends_the_start_of_workers(lake: Path, provider: Provider) -> None:
     provider.always(lambda peer: peer.wait(PATIENCE) or reply(balances())(peer))
     process = sync(lake, "--workers", 1, url=provider.url)
     wait_until(lambda: len(processes_of(process.pid)) > 1)
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     code, _, err = ended(process)
     assert (code, err.count("\n")) == (130, 1), err
     wait_until(lambda: not processes_of(process.pid))
 
 
-@INTERRUPTS
 def test_a_signal_ends_a_run_whose_scheduler_answers_no_more(
-    number: int, lake: Path, provider: Provider, tmp_path: Path
+    lake: Path, provider: Provider, tmp_path: Path
 ) -> None:
     go = threading.Event()
     provider.always(lambda peer: not go.wait(PATIENCE) or reply(balances())(peer))
@@ -246,7 +252,7 @@ def test_a_signal_ends_a_run_whose_scheduler_answers_no_more(
         process = sync(lake, "--scheduler", cluster.address, url=provider.url)
         wait_until(provider.requests)
         cluster.scheduler.send_signal(signal.SIGSTOP)
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         code, out, err = ended(process)
         go.set()
     assert (code, err.count("\n")) == (130, 1), err
@@ -255,9 +261,8 @@ def test_a_signal_ends_a_run_whose_scheduler_answers_no_more(
     assert staged(lake) == 0
 
 
-@INTERRUPTS
 def test_a_signal_ends_a_run_that_cannot_reach_its_worker(
-    number: int, lake: Path, provider: Provider, tmp_path: Path
+    lake: Path, provider: Provider, tmp_path: Path
 ) -> None:
     with cluster_of(tmp_path, 1) as cluster:
         where = ("--scheduler", cluster.address)
@@ -265,7 +270,7 @@ def test_a_signal_ends_a_run_that_cannot_reach_its_worker(
         cluster.workers[0].send_signal(signal.SIGSTOP)
         process = sync(lake, *where, url=provider.url)
         wait_until(lambda: len(Ledger(Lake(str(lake))).runs()) == 2)
-        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
         code, _, err = ended(process)
     assert (code, err.count("\n")) == (130, 1), err
     assert Ledger(Lake(str(lake))).runs()[-1].status == "interrupted"

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from tests.kit.forward_proxy import ForwardProxy
-from tests.kit.lake_cluster import Cluster, cluster_of, driver, held
+from tests.kit.lake_cluster import cluster_of, driver, held
 from tests.kit.provider import Provider, entry, token, wallet
 from tests.kit.serve_process import free_port
 from tests.kit.worlds import PATIENCE
+from tests.lake.conftest import Sync
 from tests.lake.wiretap import Wiretap
 
 WALLETS = [wallet(number) for number in range(8)]
@@ -36,10 +37,10 @@ def provider(provider: Provider) -> Provider:
     return fill(provider)
 
 
-def sync(
-    lake: Path, url: str, *more: object, variables: Mapping[str, str] | None = None
+def driven(
+    lake: Path, url: str, *more: object, variables: Mapping[str, str]
 ) -> tuple[int, str, str]:
-    """Run `nftsync lake sync`; return its exit code and what it printed."""
+    """Run `nftsync lake sync` as a process; return its exit code and what it printed."""
     file = lake.parent / "wallets.txt"
     file.write_text("\n".join(WALLETS))
     arguments = (lake, "--base-url", url, "--wallets-file", file, "--buckets", 2, *more)
@@ -112,7 +113,7 @@ def test_no_secret_crosses_the_network_to_a_scheduler(
             addresses += ("--contact-address", taps[-1].address)
             cluster.workers.append(cluster.start_worker(*addresses, scheduler=taps[0].address))
         where = ("--scheduler", taps[0].address)
-        code, _, err = sync(lake, provider.url, *where, variables=driving.variables | PLAIN)
+        code, _, err = driven(lake, provider.url, *where, variables=driving.variables | PLAIN)
         sizes = [tap.size() for tap in taps]
         seen = {
             f"{name} of the {side}": sum(tap.count(secret) for tap in taps)
@@ -144,42 +145,37 @@ def test_no_secret_crosses_the_network_to_a_scheduler(
     ],
 )
 def test_a_worker_without_a_setting_of_the_driver_ends_the_run_with_one_line(
-    lake: Path, provider: Provider, cluster: Cluster, name: str, value: str
+    provider: Provider, sync: Sync, name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     variable = f"NFTSYNC_{name}"
-    where = ("--scheduler", cluster.address)
-    code, out, err = sync(lake, provider.url, *where, variables={variable: value})
-    assert (code, out, err.count("\n")) == (2, "", 1), err
-    assert variable in err
-    assert "worker tcp://127.0.0.1:" in err
-    assert "canary" not in err
+    monkeypatch.setenv(variable, value)
+    done = sync(provider.url, WALLETS)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), done.err
+    assert variable in done.err
+    assert "worker tcp://127.0.0.1:" in done.err
+    assert "canary" not in done.err
     assert not provider.requests()
 
 
 def test_what_is_wrong_with_the_settings_of_a_worker_is_reported_with_its_name(
-    lake: Path, provider: Provider, tmp_path: Path
+    provider: Provider, sync: Sync, tmp_path: Path
 ) -> None:
-    variables = {"NFTSYNC_API_TOKEN_FILE": str(tmp_path / "missing")}
-    with cluster_of(tmp_path, 0, variables) as cluster:
-        cluster.workers.append(cluster.start_worker("--name", "alice"))
-        code, out, err = sync(lake, provider.url, "--scheduler", cluster.address)
-    assert (code, out, err.count("\n")) == (2, "", 1), err
-    assert "worker alice (tcp://127.0.0.1:" in err
-    assert "NFTSYNC_API_TOKEN_FILE" in err
-    assert str(tmp_path / "missing") in err
+    """A file that is missing, or a token command that fails."""
+    with cluster_of(tmp_path, 0) as own:
+        for name, value, words in (
+            ("API_TOKEN_FILE", str(tmp_path / "missing"), [str(tmp_path / "missing")]),
+            ("TOKEN_COMMAND", "false", []),
+        ):
+            own.variables = {f"NFTSYNC_{name}": value}
+            own.workers.append(own.start_worker("--name", "alice"))
+            done = sync(provider.url, WALLETS, "--scheduler", own.address)
+            own.workers[-1].kill()
+            assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), done.err
+            for word in ("worker alice (tcp://127.0.0.1:", f"NFTSYNC_{name}", *words):
+                assert word in done.err
 
 
-def test_a_token_command_that_fails_on_a_worker_is_reported_with_its_name(
-    lake: Path, provider: Provider, tmp_path: Path
-) -> None:
-    with cluster_of(tmp_path, 1, {"NFTSYNC_TOKEN_COMMAND": "false"}) as cluster:
-        code, out, err = sync(lake, provider.url, "--scheduler", cluster.address)
-    assert (code, out, err.count("\n")) == (2, "", 1), err
-    assert "worker tcp://127.0.0.1:" in err
-    assert "NFTSYNC_TOKEN_COMMAND" in err
-
-
-def test_workers_read_their_own_files(lake: Path, provider: Provider, tmp_path: Path) -> None:
+def test_workers_read_their_own_files(provider: Provider, sync: Sync, tmp_path: Path) -> None:
     """A settings file, and the file of a secret; but the driver says which provider, and how."""
     own = tmp_path / "own"
     own.mkdir()
@@ -194,14 +190,14 @@ def test_workers_read_their_own_files(lake: Path, provider: Provider, tmp_path: 
     (tmp_path / "driver.toml").write_text('api_token = "of-the-driver"\n')
     with cluster_of(tmp_path, 1, variables) as cluster:
         where = ("--scheduler", cluster.address, "--config", tmp_path / "driver.toml")
-        code, _, err = sync(lake, provider.url, *where)
-        assert code == 0, err
+        done = sync(provider.url, WALLETS, *where)
+        assert done.code == 0, done.err
         assert authorizations(provider) == {"Bearer from-a-file"}
         assert {each.headers["x-key"] for each in provider.requests()} == {"from-settings"}
         (own / "token").write_text("rotated\n")  # the next run reads it again
         count = len(provider.requests())
-        code, _, err = sync(lake, provider.url, *where)
-        assert code == 0, err
+        done = sync(provider.url, WALLETS, *where)
+        assert done.code == 0, done.err
         again = {seen.headers["authorization"] for seen in provider.requests()[count:]}
         assert again == {"Bearer rotated"}
 
@@ -218,7 +214,7 @@ def test_workers_that_a_sync_starts_itself_sign_in_as_it_does(
     (tmp_path / "nftsync.toml").write_text('[headers]\nX-Key = "not-this"\n')
     more: tuple[Any, ...] = ("--workers", 2, "--config", tmp_path / "own.toml")
     variables = {"NFTSYNC_API_TOKEN_FILE": str(pipe)}
-    code, _, err = sync(lake, provider.url, *more, variables=variables)
+    code, _, err = driven(lake, provider.url, *more, variables=variables)
     writing.join(PATIENCE)
     assert code == 0, err
     assert authorizations(provider) == {"Bearer only-once"}

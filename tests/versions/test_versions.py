@@ -78,20 +78,20 @@ LISTS: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("words", LISTS.values(), ids=LISTS)
 def test_a_list_is_that_of_the_upgraded_database_and_says_once_that_it_is_earlier(
-    earlier: Path, today: Path, words: tuple[str, ...], command: Command
+    earlier: Path, today: Path, command: Command
 ) -> None:
     moment = query(earlier, BETWEEN)[0][0]
-    given = [moment if word == BETWEEN else word for word in words]
-    with untouched(earlier):
-        done = command(*given, "-d", earlier)
-    expected = command(*given, "-d", today)
-    assert (done.code, done.json) == (0, expected.json)
-    told = [line for line in done.err.splitlines() if "earlier version" in line]
-    assert len(told) == lacks_something(earlier), done.err
-    assert not told or "nftsync migrate" in told[0]
-    assert "earlier version" not in expected.err
+    for name, words in LISTS.items():
+        given = [moment if word == BETWEEN else word for word in words]
+        with untouched(earlier):
+            done = command(*given, "-d", earlier)
+        expected = command(*given, "-d", today)
+        assert (name, done.code, done.json) == (name, 0, expected.json)
+        told = [line for line in done.err.splitlines() if "earlier version" in line]
+        assert len(told) == lacks_something(earlier), (name, done.err)
+        assert not told or "nftsync migrate" in told[0]
+        assert "earlier version" not in expected.err, name
 
 
 def test_lists_hold_what_the_earlier_version_stored(earlier: Path, command: Command) -> None:
@@ -201,7 +201,6 @@ def frames_of_databases() -> dict[str, Callable[..., pd.DataFrame]]:
 
 
 READERS = frames_of_databases()
-every_reader = pytest.mark.parametrize("name", READERS)
 
 
 def read(name: str, db: object, database: Path) -> pd.DataFrame:
@@ -234,31 +233,28 @@ def read_with_warnings(name: str, db: object, database: Path) -> tuple[pd.DataFr
     return frame, [str(each.message) for each in told]
 
 
-@every_reader
-def test_a_frame_is_that_of_the_upgraded_database(earlier: Path, today: Path, name: str) -> None:
-    with untouched(earlier):
-        frame, told = read_with_warnings(name, earlier, earlier)
-    expected, nothing = read_with_warnings(name, today, today)
-    pd.testing.assert_frame_equal(frame, expected)
-    assert nothing == []
-    assert len(told) == lacks_something(earlier)
-    assert all(str(earlier) in each and "nftsync migrate" in each for each in told)
-
-
-@every_reader
-def test_nothing_is_made_in_the_callers_connection(earlier: Path, today: Path, name: str) -> None:
-    expected, _ = read_with_warnings(name, today, today)
+def test_frames_are_those_of_the_upgraded_database_and_leave_the_callers_connection_alone(
+    earlier: Path, today: Path, subtests: pytest.Subtests
+) -> None:
     connection = sqlite3.connect(f"file:{earlier}?immutable=1", uri=True)
     connection.row_factory = sqlite3.Row
     connection.text_factory = bytes
     with closing(connection), untouched(earlier):
-        for db in (connection, sqlite_utils.Database(connection)):
-            frame, _ = read_with_warnings(name, db, earlier)
-            pd.testing.assert_frame_equal(frame, expected)
-        assert connection.row_factory is sqlite3.Row
-        assert connection.text_factory is bytes
-        assert not connection.in_transaction
-        assert connection.execute("SELECT name FROM sqlite_temp_schema").fetchall() == []
+        for name in READERS:
+            with subtests.test(name):
+                frame, told = read_with_warnings(name, earlier, earlier)
+                expected, nothing = read_with_warnings(name, today, today)
+                pd.testing.assert_frame_equal(frame, expected)
+                assert nothing == []
+                assert len(told) == lacks_something(earlier)
+                assert all(str(earlier) in each and "nftsync migrate" in each for each in told)
+                for db in (connection, sqlite_utils.Database(connection)):
+                    frame, _ = read_with_warnings(name, db, earlier)
+                    pd.testing.assert_frame_equal(frame, expected)
+                assert connection.row_factory is sqlite3.Row
+                assert connection.text_factory is bytes
+                assert not connection.in_transaction
+                assert connection.execute("SELECT name FROM sqlite_temp_schema").fetchall() == []
 
 
 def test_the_callers_transaction_and_cursor_go_on(oldest: Path) -> None:
@@ -281,16 +277,11 @@ def test_the_callers_transaction_and_cursor_go_on(oldest: Path) -> None:
         assert "Treasury" in set(frame["label"])
 
 
-@pytest.mark.parametrize("chart", charts.__all__)
-def test_charts_show_an_earlier_database(earlier: Path, chart: str) -> None:
+def test_charts_and_the_gallery_show_an_earlier_database(earlier: Path) -> None:
     with warnings.catch_warnings(), untouched(earlier):
         warnings.simplefilter("ignore", EarlierDatabase)
-        assert getattr(charts, chart)(earlier).to_dict()["data"] is not None
-
-
-def test_the_gallery_shows_an_earlier_database(earlier: Path) -> None:
-    with warnings.catch_warnings(), untouched(earlier):
-        warnings.simplefilter("ignore", EarlierDatabase)
+        for chart in charts.__all__:
+            assert getattr(charts, chart)(earlier).to_dict()["data"] is not None, chart
         assert "Renamed" in nftsync.gallery(frames.holdings(earlier))._repr_html_()
 
 
