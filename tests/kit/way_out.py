@@ -11,8 +11,8 @@ from socketserver import StreamRequestHandler
 
 from tests.kit.servers import ThreadServer
 
-#: Services of its vendor that Chromium contacts by itself: for updates, accounts, forms and, once it
-#: has run for some minutes, push messages.
+#: Services of its vendor that Chromium contacts by itself: for updates, accounts, forms and, after
+#: some minutes, push messages.
 _OWN = re.compile(r"[A-Z]+ (http://)?([a-z0-9-]+\.)+google(apis)?\.com[:/]")
 
 
