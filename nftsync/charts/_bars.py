@@ -11,9 +11,9 @@ import pandas as pd
 
 from nftsync.charts import _look
 from nftsync.columnar.amounts import sums_in_each
+from nftsync.columnar.filters import Moment
 from nftsync.columnar.given import ADDRESSES, Given, given_holdings, groups_of, need_columns
 from nftsync.columnar.source import Numbers
-from nftsync.columnar.times import Moment
 from nftsync.errors import InputError
 from nftsync.frames import holding_ages as read_ages
 from nftsync.store.contracts import contract_key, short_address

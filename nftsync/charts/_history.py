@@ -11,9 +11,9 @@ import pandas as pd
 
 from nftsync.charts import _look
 from nftsync.charts._bars import Groups, grouped
+from nftsync.columnar.filters import DAY, Moment, floored, microseconds_of, stored_time, ticks_of
 from nftsync.columnar.given import Given, need_columns
 from nftsync.columnar.source import Numbers, Store, reading
-from nftsync.columnar.times import DAY, Moment, floored, microseconds_of, stored_time, ticks_of
 from nftsync.errors import InputError
 from nftsync.frames import holdings_over_time as read_over_time
 from nftsync.frames import wallets

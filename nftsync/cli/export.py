@@ -99,7 +99,7 @@ def snapshot(settings: Settings, file: Path) -> None:
       nftsync snapshot for-ann.db
       nftsync holdings --database for-ann.db
     """
-    from nftsync.export.snapshot import write_snapshot
+    from nftsync.export.backup import write_snapshot
 
     size = write_snapshot(settings.database, file)
     say(f"{file}: {size / 1e6:,.1f} MB")

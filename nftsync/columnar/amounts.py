@@ -14,8 +14,8 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.columnar.columns import coded, run_starts, text
+from nftsync.columnar.filters import shown
 from nftsync.columnar.source import Numbers
-from nftsync.columnar.times import shown
 from nftsync.errors import InputError
 from nftsync.exact_sum import exact, is_zero
 

@@ -9,9 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nftsync.columnar.amounts import Amounts
-from nftsync.columnar.columns import INTEGER, TEXT, coded
+from nftsync.columnar.columns import INTEGER, TEXT, Times, coded, moments
 from nftsync.columnar.source import IN_JSON, Numbers, Parameters, Source, as_json, positions
-from nftsync.columnar.times import Times, moments
 from nftsync.store.filters import Filters
 
 #: The least and the greatest number that SQLite can give a change.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +11,13 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.columnar.source import Numbers, Source
-from nftsync.columnar.times import moments, time_texts, times
+from nftsync.errors import StoreError
 from nftsync.store.catalog import TABLES, Column, ColumnKind
 from nftsync.store.filters import Filters
 
 TEXT = pa.large_string()
 INTEGER = pa.int64()
+Times: TypeAlias = npt.NDArray[np.datetime64]
 _ARROW_TYPES: dict[ColumnKind, pa.DataType] = {
     "text": TEXT,
     "time": TEXT,
@@ -43,6 +44,42 @@ def integers(column: pa.Array) -> Any:
     # Copied, as what Arrow lends cannot be written.
     missing = column.is_null().to_numpy(zero_copy_only=False).copy()
     return pd.arrays.IntegerArray(column.fill_null(0).to_numpy().copy(), missing)
+
+
+def moments(column: pa.Array) -> Times:
+    """Turn a column of stored times into datetimes.
+
+    Raises:
+        StoreError: one is no time; something else than nftsync wrote it.
+    """
+    try:
+        values = column.cast(pa.timestamp("us", "UTC"))
+    except pa.ArrowInvalid as error:
+        raise StoreError(f"the database holds a time that nftsync did not write: {error}") from None
+    ticks: Numbers = values.cast(pa.int64()).fill_null(np.iinfo(np.int64).min).to_numpy()
+    return ticks.view("M8[us]")
+
+
+def times(values: Times) -> Any:
+    """Make a frame's column of datetimes, in UTC."""
+    return pd.DatetimeIndex(values).tz_localize("UTC").array
+
+
+def time_texts(values: Times, zone: str = "Z") -> list[str | None]:
+    """Write datetimes in the stored form; None where one is missing."""
+    texts = np.datetime_as_string(values, unit="us").tolist()
+    return [None if text == "NaT" else f"{text}{zone}" for text in texts]
+
+
+def ages(since: Times, until: str) -> Any:
+    """Make a frame's column of the time that passed; 0 where the clock went back since.
+
+    Args:
+        since: times; NaT gives NaT.
+        until: a time in the stored form.
+    """
+    passed = moments(pa.array([until]))[0] - since
+    return pd.TimedeltaIndex(np.maximum(passed, np.timedelta64(0, "us"))).array
 
 
 def _finished(column: Column, values: pa.Array) -> Any:

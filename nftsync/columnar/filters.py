@@ -1,16 +1,104 @@
-"""Filters that callers give, looked up in the database that is read."""
+"""What callers give: times, periods, wallets and contracts, looked up in the database."""
 
 from __future__ import annotations
 
 import json
+from datetime import date, datetime, timedelta
+from typing import TypeAlias
 
 import numpy as np
+import pandas as pd
 
 from nftsync.columnar.columns import INTEGER
 from nftsync.columnar.source import IN_JSON, Numbers, Source
-from nftsync.columnar.times import Moment, stored_time
+from nftsync.errors import InputError
 from nftsync.store.filters import Filters, find_filters
+from nftsync.store.history import known_time
 from nftsync.store.wallets import GroupNames, WalletIds, ids_in
+from nftsync.text import quoted
+from nftsync.times import Edge, parse_duration, parse_time
+
+#: A time as a caller may give it.
+Moment: TypeAlias = "str | date | datetime | np.datetime64"
+#: Characters of a value that an error repeats.
+_LONGEST_SHOWN = 60
+
+
+def stored_time(source: Source, value: Moment, edge: Edge) -> str:
+    """Bring a time that a caller gave into the stored form.
+
+    Args:
+        source: the database that it is about.
+        value: text, a date or a datetime.
+        edge: what a day is, its start or its end; of today the present in place of its end.
+
+    Raises:
+        InputError: it names no time, or one that is still to come.
+    """
+    if isinstance(value, np.datetime64) and not np.isnat(value):
+        moment = pd.Timestamp(value)
+        value = moment.date() if np.datetime_data(value)[0] == "D" else moment
+    if not isinstance(value, str | date) or value is pd.NaT:
+        raise InputError(f"{shown(value)} is not a time; give text, a date or a datetime")
+    if isinstance(value, str) and len(value) > _LONGEST_SHOWN:
+        raise InputError(f"{shown(value)} is not a time; write 2026-01-31T12:00:00Z")
+    return known_time(source.cursor, parse_time(value, edge))
+
+
+def stored_span(
+    source: Source, start: Moment | None, end: Moment | None, edge: Edge = "start"
+) -> tuple[str | None, str | None]:
+    """Bring both ends of a span into the stored form; `edge` is what a day means as its start.
+
+    Raises:
+        InputError: one names no time, or one that is still to come; or `start` is after `end`.
+    """
+    first = None if start is None else stored_time(source, start, edge)
+    last = None if end is None else stored_time(source, end, "end")
+    if first is not None and last is not None and first > last:
+        raise InputError(f"start ({first}) is after end ({last}); give the earlier time first")
+    return first, last
+
+
+def shown(value: object) -> str:
+    """How an error names what a caller gave: text cut short, short values as is, else the kind."""
+    if isinstance(value, str):
+        return quoted(value)
+    if value is None or pd.api.types.is_scalar(value):
+        written = repr(value)
+        if len(written) <= _LONGEST_SHOWN:
+            return written
+    return f"a {type(value).__name__}"
+
+
+#: In microseconds.
+DAY = 86_400_000_000
+#: 1970 began on a Thursday; weeks begin on Mondays.
+_MONDAY = 4 * DAY
+_SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
+
+
+def microseconds_of(every: str | timedelta) -> int:
+    """The length of a period.
+
+    Raises:
+        InputError: it is none of a second to a century.
+    """
+    length = every if isinstance(every, timedelta) else parse_duration(str(every))
+    if not _SHORTEST <= length <= _LONGEST:
+        raise InputError(f"every={every!r} is no period of a second to a century")
+    return length // timedelta(microseconds=1)
+
+
+def floored(tick: int, period: int) -> int:
+    """Where the period of a time begins; weeks begin on Mondays."""
+    zero = _MONDAY if period % (7 * DAY) == 0 else 0
+    return (tick - zero) // period * period + zero
+
+
+def ticks_of(stored: str) -> int:
+    """A time in the stored form, in microseconds since 1970."""
+    return int(np.datetime64(stored[:-1], "us").astype(np.int64))
 
 
 def filters_of(

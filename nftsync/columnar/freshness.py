@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import pandas as pd
 import pyarrow as pa
 
-from nftsync.columnar.columns import INTEGER, TEXT, Readable, integers, text
+from nftsync.columnar.columns import INTEGER, TEXT, Readable, ages, integers, moments, text, times
 from nftsync.columnar.source import Parameters, Source
-from nftsync.columnar.times import ages, moments, times
 from nftsync.store.filters import Filters
 from nftsync.store.freshness import webhooks_by_state
 from nftsync.text import visible

@@ -12,10 +12,10 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.columnar.columns import TEXT, coded, first_of_each
-from nftsync.columnar.contracts import collections_of, contract_groups, contract_keys
 from nftsync.columnar.filters import filters_of
 from nftsync.columnar.holdings import read_holdings
 from nftsync.columnar.source import Numbers, Store, reading
+from nftsync.columnar.tokens import collections_of, contract_groups, contract_keys
 from nftsync.errors import InputError
 from nftsync.exact_sum import is_zero
 from nftsync.store.wallets import GroupNames, Labelled, WalletIds, given_wallets, ids_in, ids_named

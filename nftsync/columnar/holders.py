@@ -20,9 +20,9 @@ from nftsync.columnar.columns import (
     run_starts,
     text,
 )
-from nftsync.columnar.contracts import contract_groups
 from nftsync.columnar.given import ADDRESSES, contract_names, groups_of, text_column
 from nftsync.columnar.source import Numbers
+from nftsync.columnar.tokens import contract_groups
 from nftsync.errors import InputError
 
 _MEASURES = (

@@ -18,11 +18,10 @@ from nftsync.columnar.balances import (
     read_balances,
     read_confirmations,
 )
-from nftsync.columnar.columns import TEXT, frame_of, text
-from nftsync.columnar.contracts import CONTRACT_COLUMNS
+from nftsync.columnar.columns import TEXT, frame_of, moments, text, times
+from nftsync.columnar.filters import Moment, shown, stored_time
 from nftsync.columnar.source import IN_JSON, Numbers, Parameters, Source, Store, positions, reading
-from nftsync.columnar.times import Moment, moments, shown, stored_time, times
-from nftsync.columnar.tokens import Tokens, finished, read_tokens
+from nftsync.columnar.tokens import CONTRACT_COLUMNS, Tokens, finished, read_tokens
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.catalog import TABLES
 from nftsync.store.filters import Filters, is_contract

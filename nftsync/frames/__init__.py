@@ -35,27 +35,26 @@ from __future__ import annotations
 
 from nftsync.export.frame_files import load, save
 from nftsync.frames._brief import brief
-from nftsync.frames._changes import changes
-from nftsync.frames._concentration import concentration
 from nftsync.frames._diff import diff
 from nftsync.frames._editions import editions
 from nftsync.frames._explain import explain
 from nftsync.frames._find import find
-from nftsync.frames._freshness import freshness
+from nftsync.frames._holders import concentration, overlap
 from nftsync.frames._holding_ages import holding_ages
-from nftsync.frames._holdings import holdings
 from nftsync.frames._over_time import holdings_over_time
-from nftsync.frames._overlap import overlap
 from nftsync.frames._quality import quality
 from nftsync.frames._tables import (
+    changes,
     collections,
+    freshness,
+    holdings,
     runs,
     token_changes,
+    tokens,
     wallet_states,
     wallets,
     webhooks,
 )
-from nftsync.frames._tokens import tokens
 from nftsync.frames._transfers import transfers
 
 __all__ = [

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nftsync.columnar.columns import IDS_NAMED
-from nftsync.columnar.times import shown
+from nftsync.columnar.filters import shown
 from nftsync.errors import InputError
 from nftsync.text import MISSING, short_id, visible, without_controls
 

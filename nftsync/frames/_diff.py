@@ -11,12 +11,10 @@ import pyarrow as pa
 
 from nftsync.columnar.amounts import AmountKind, Amounts, amount_columns
 from nftsync.columnar.balances import change_log, change_span
-from nftsync.columnar.columns import TEXT, frame_of, text
-from nftsync.columnar.filters import filters_of, wallet_numbers
+from nftsync.columnar.columns import TEXT, Times, frame_of, moments, text, times
+from nftsync.columnar.filters import Moment, filters_of, stored_span, wallet_numbers
 from nftsync.columnar.source import Numbers, Source, Store, positions, reading
-from nftsync.columnar.times import Moment, Times, moments, stored_span, times
-from nftsync.columnar.tokens import NAMING, Tokens, read_tokens
-from nftsync.columnar.wallets import WalletNames, wallet_names
+from nftsync.columnar.tokens import NAMING, Tokens, WalletNames, read_tokens, wallet_names
 from nftsync.errors import InputError
 from nftsync.frames._transfers import read_movements
 from nftsync.store.wallets import GroupNames, WalletIds

@@ -22,7 +22,6 @@ from nftsync.columnar.columns import (
     run_starts,
     text,
 )
-from nftsync.columnar.contracts import contract_groups
 from nftsync.columnar.given import (
     Given,
     contract_names,
@@ -31,6 +30,7 @@ from nftsync.columnar.given import (
     text_column,
 )
 from nftsync.columnar.source import Numbers
+from nftsync.columnar.tokens import contract_groups
 from nftsync.store.contracts import BETWEEN, NUMBER
 from nftsync.store.wallets import GroupNames, WalletIds
 

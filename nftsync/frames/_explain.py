@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.columnar.columns import TEXT, Readable, text
-from nftsync.columnar.times import shown
+from nftsync.columnar.filters import shown
 from nftsync.errors import InputError
 from nftsync.store.catalog import BALANCE, METADATA, MIRROR, RECORD, Column, ColumnKind, columns_of
 

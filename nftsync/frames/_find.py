@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from nftsync.columnar.columns import INTEGER, TEXT, frame_of, integers
 from nftsync.columnar.columns import text as text_column
+from nftsync.columnar.filters import shown
 from nftsync.columnar.source import IN_JSON, Parameters, Source, Store, positions, reading
-from nftsync.columnar.times import shown
 from nftsync.columnar.tokens import NAMING, read_tokens
 from nftsync.errors import InputError, NftsyncWarning
 from nftsync.store.contracts import contract_key

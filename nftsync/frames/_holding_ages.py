@@ -10,12 +10,10 @@ import pandas as pd
 
 from nftsync.columnar.amounts import AmountKind, Amounts, amount_columns
 from nftsync.columnar.balances import BalanceColumns, balances_at, change_span, read_balances
-from nftsync.columnar.columns import INTEGER, TEXT, frame_of
-from nftsync.columnar.filters import filters_of, wallet_numbers
+from nftsync.columnar.columns import INTEGER, TEXT, ages, frame_of, times
+from nftsync.columnar.filters import Moment, filters_of, stored_time, wallet_numbers
 from nftsync.columnar.source import Source, Store, positions, reading
-from nftsync.columnar.times import Moment, ages, stored_time, times
-from nftsync.columnar.tokens import NAMING, Tokens, read_tokens
-from nftsync.columnar.wallets import WalletNames, wallet_names
+from nftsync.columnar.tokens import NAMING, Tokens, WalletNames, read_tokens, wallet_names
 from nftsync.store.wallets import GroupNames, WalletIds
 from nftsync.times import now
 

@@ -14,21 +14,20 @@ import pyarrow as pa
 
 from nftsync.columnar.amounts import AmountKind, Amounts, Exact, amount_columns
 from nftsync.columnar.balances import change_log, change_span
-from nftsync.columnar.columns import TEXT, coded, frame_of, run_starts, text
-from nftsync.columnar.contracts import contract_columns, contract_groups
-from nftsync.columnar.filters import filters_of, wallet_numbers
-from nftsync.columnar.given import ADDRESSES
-from nftsync.columnar.source import Numbers, Source, Store, positions, reading
-from nftsync.columnar.times import (
+from nftsync.columnar.columns import TEXT, coded, frame_of, moments, run_starts, text, times
+from nftsync.columnar.filters import (
     Moment,
+    filters_of,
     floored,
     microseconds_of,
-    moments,
     shown,
     stored_span,
     ticks_of,
-    times,
+    wallet_numbers,
 )
+from nftsync.columnar.given import ADDRESSES
+from nftsync.columnar.source import Numbers, Source, Store, positions, reading
+from nftsync.columnar.tokens import contract_columns, contract_groups
 from nftsync.errors import InputError
 from nftsync.store.filters import Filters
 from nftsync.store.wallets import GroupNames, WalletIds

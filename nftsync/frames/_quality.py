@@ -15,10 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nftsync.columnar.columns import INTEGER, TEXT, coded, frame_of, text
-from nftsync.columnar.contracts import CONTRACT_COLUMNS
 from nftsync.columnar.filters import filters_of
 from nftsync.columnar.source import Numbers, Store, positions, reading
-from nftsync.columnar.tokens import Tokens, read_tokens
+from nftsync.columnar.tokens import CONTRACT_COLUMNS, Tokens, read_tokens
 from nftsync.errors import InputError
 from nftsync.exact_sum import NOT_EXACT
 from nftsync.provider.images import image_address, origin

@@ -13,12 +13,19 @@ import pyarrow.compute as pc
 
 from nftsync.columnar.amounts import AmountKind, Amounts, Exact, amount_columns
 from nftsync.columnar.balances import CHANGE_TYPES, change_span
-from nftsync.columnar.columns import INTEGER, TEXT, frame_of, run_starts, text
-from nftsync.columnar.filters import filters_of, wallet_numbers
+from nftsync.columnar.columns import (
+    INTEGER,
+    TEXT,
+    Times,
+    frame_of,
+    moments,
+    run_starts,
+    text,
+    times,
+)
+from nftsync.columnar.filters import Moment, filters_of, stored_span, wallet_numbers
 from nftsync.columnar.source import Numbers, Source, Store, positions, reading
-from nftsync.columnar.times import Moment, Times, moments, stored_span, times
-from nftsync.columnar.tokens import NAMING, read_tokens
-from nftsync.columnar.wallets import wallet_names
+from nftsync.columnar.tokens import NAMING, read_tokens, wallet_names
 from nftsync.errors import NftsyncWarning
 from nftsync.movements import Movement, pairs
 from nftsync.store.wallets import GroupNames, WalletIds

@@ -14,11 +14,10 @@ from typing import Any, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from nftsync.lake.bucket import BALANCES, mirror_of
 from nftsync.lake.order import Order, Report, hand_over, report_of
 from nftsync.lake.past import last_numbers
 from nftsync.lake.reading import plan_of, reads_of
-from nftsync.lake.rows import TABLES, bucket_of, from_mirror
+from nftsync.lake.rows import BALANCES, TABLES, bucket_of, from_mirror, mirror_of
 from nftsync.pull.removal_guard import RemovalGuard
 from nftsync.records import Applied, WalletRead
 from nftsync.store import removals

@@ -17,13 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nftsync import frames
+from nftsync.columnar.filters import Moment, stored_time
 from nftsync.columnar.holdings import read_holdings
 from nftsync.columnar.source import reading
-from nftsync.columnar.times import Moment, stored_time
-from nftsync.lake.bucket import mirror_of
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.reasons import explained
-from nftsync.lake.rows import BUCKET, to_mirror
+from nftsync.lake.rows import BUCKET, mirror_of, to_mirror
 from nftsync.lake.storage import Lake, Versions
 from nftsync.store.mirror import Mirror
 

@@ -19,10 +19,10 @@ from dask.delayed import delayed
 from nftsync import frames
 from nftsync.columnar.amounts import AmountKind
 from nftsync.columnar.columns import TEXT, coded, text
-from nftsync.columnar.contracts import contract_groups, contract_keys, most_held, named_contracts
 from nftsync.columnar.given import ADDRESSES, given_holdings, text_column
 from nftsync.columnar.holders import Shared, check_grouping, compared, ranked, shared
 from nftsync.columnar.source import reading
+from nftsync.columnar.tokens import contract_groups, contract_keys, most_held, named_contracts
 from nftsync.errors import InputError
 from nftsync.lake.frames import LakeAddress, holdings, pinned, tokens
 from nftsync.store.wallets import WalletIds, given_wallets, ids_named

@@ -17,9 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nftsync.lake.applying import Seen
-from nftsync.lake.bucket import mirror_of
 from nftsync.lake.order import EVERYBODY, REPORT, Order, Report, hand_over, report_of
-from nftsync.lake.rows import BUCKET, TABLES, from_mirror, to_mirror
+from nftsync.lake.rows import BUCKET, TABLES, from_mirror, mirror_of, to_mirror
 from nftsync.records import CONTENT_COLUMNS, WalletRead
 from nftsync.store.contracts import (
     count_names,

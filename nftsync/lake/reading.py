@@ -19,10 +19,9 @@ from zlib import crc32
 
 import msgspec
 
-from nftsync.lake.bucket import BALANCES, mirror_of
 from nftsync.lake.order import REPORT, Order, report_of, whole_or_refused
 from nftsync.lake.past import Known, last_numbers, report_known
-from nftsync.lake.rows import BUCKET, bucket_of
+from nftsync.lake.rows import BALANCES, BUCKET, bucket_of, mirror_of
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.limits import GiveUpRule
 from nftsync.pull.plan import SyncRequest, begin

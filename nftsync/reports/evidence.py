@@ -69,10 +69,9 @@ def find_evidence(path: Path | str, wallet: str, at: str) -> Evidence:
     import numpy as np  # which is slow to import, and so is pandas
 
     from nftsync.columnar.balances import read_confirmations
-    from nftsync.columnar.columns import rows_of
+    from nftsync.columnar.columns import rows_of, time_texts
     from nftsync.columnar.holdings import read_holdings
     from nftsync.columnar.source import reading as reading_columns
-    from nftsync.columnar.times import time_texts
 
     with reading(path) as connection:
         (wallet_id,) = ids_in(connection, wallet)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import nftsync
 from nftsync.cli import nftsync as nftsync_command
-from nftsync.export.snapshot import write_snapshot
+from nftsync.export.backup import write_snapshot
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World

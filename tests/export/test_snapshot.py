@@ -14,7 +14,7 @@ import pytest
 
 from nftsync import frames
 from nftsync.errors import InputError, StoreError
-from nftsync.export.snapshot import write_snapshot
+from nftsync.export.backup import write_snapshot
 from tests.kit.mirrored_site import Site
 from tests.kit.worlds import PATIENCE, Outcome, begin_work, under_way
 
