@@ -190,7 +190,7 @@ def _replayed(base: str, wallets: list[str], folder: Path) -> set[str]:
     from nftsync import settings
     from nftsync.provider.webhooks import HEADER, sign
     from nftsync.receiver.app import close_app, create_app
-    from nftsync.replay.run import replay_once
+    from nftsync.replay.worker import replay_once
     from nftsync.serve.schedule import replay_config
     from nftsync.wsgi import HttpServer
 

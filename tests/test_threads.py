@@ -27,9 +27,8 @@ from nftsync.provider.routes import Routes, merged
 from nftsync.provider.transport import LargeAnswers, Transports
 from nftsync.replay.config import ReplayConfig
 from nftsync.sandbox.generator import generate
-from nftsync.sandbox.sender import Sender
 from nftsync.sandbox.server import SandboxServer
-from nftsync.sandbox.webhooks import Sandbox, Task
+from nftsync.sandbox.webhooks import Sandbox, Sender, Task
 from nftsync.serve.serve import Receiving, ServeConfig, receiving
 from nftsync.store.checkpoints import Checkpoints
 from nftsync.store.database import connect_writer

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from nftsync import frames, settings
 from nftsync.cli import nftsync
-from nftsync.receiver.telemetry import Backlog, Metrics
+from nftsync.receiver.app import Backlog, Metrics
 from nftsync.serve.metrics import Freshness
 from nftsync.store.catalog import TABLES
 from nftsync.store.schema import open_store

@@ -141,7 +141,7 @@ def replay(settings: Settings, *, as_json: bool) -> int:
     """
     import logging
 
-    from nftsync.replay.run import replay_once
+    from nftsync.replay.worker import replay_once
     from nftsync.serve.schedule import replay_config
     from nftsync.store.removals import HELD_BACK
     from nftsync.terminal import interruptible

@@ -21,9 +21,8 @@ from werkzeug.wrappers import Response as BaseResponse
 from nftsync.errors import InputError, NftsyncError
 from nftsync.records import normalize_uuid
 from nftsync.sandbox.generator import draw
-from nftsync.sandbox.sender import Sender
 from nftsync.sandbox.state import State
-from nftsync.sandbox.webhooks import Changes, Fault, Sandbox, WebhookType
+from nftsync.sandbox.webhooks import Changes, Fault, Sandbox, Sender, WebhookType
 from nftsync.sandbox.world import World, decode
 from nftsync.wsgi import HttpServer, Listener
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from prometheus_client import make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from nftsync.errors import NftsyncError
+from nftsync.receiver.app import Metrics
 from nftsync.store import WALLET_STATUSES
 from nftsync.store.checkpoints import log_bytes
 from nftsync.store.database import connect_reader
@@ -20,6 +22,7 @@ from nftsync.store.freshness import age_seconds
 from nftsync.store.removals import held
 from nftsync.store.schema import made_at
 from nftsync.times import now, shifted
+from nftsync.wsgi import HttpServer, Listener
 
 _ENDED_AS = ("ok", "partial", "failed", "interrupted")
 
@@ -95,6 +98,27 @@ class Freshness(Collector):
             "Changes that a sync found although webhooks came before.",
             value=untold,
         )
+
+
+def serve_metrics(
+    metrics: Metrics, port: int, on_broken: Callable[[Exception], None]
+) -> Callable[[], None]:
+    """Serve the figures on a port of 127.0.0.1.
+
+    Args:
+        metrics: what is served.
+        port: where.
+        on_broken: see `HttpServer`.
+
+    Returns:
+        What ends it.
+
+    Raises:
+        InputError: the port is taken or may not be used.
+    """
+    listener = Listener(port=port, flag="--metrics-port")
+    app = make_wsgi_app(metrics.registry)
+    return HttpServer(app, listener, threads=2, connections=20, on_broken=on_broken).close
 
 
 def _wallets(connection: sqlite3.Connection, moment: str) -> Iterator[Metric]:

@@ -12,11 +12,10 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from nftsync.receiver.app import close_app, create_app, refuse_webhooks
-from nftsync.receiver.telemetry import Metrics, serve_metrics
+from nftsync.receiver.app import Metrics, close_app, create_app, refuse_webhooks
 from nftsync.replay.config import ReplayConfig, RunSync
-from nftsync.replay.run import follow
-from nftsync.serve.metrics import Freshness
+from nftsync.replay.worker import follow
+from nftsync.serve.metrics import Freshness, serve_metrics
 from nftsync.serve.schedule import keep_syncing
 from nftsync.threads import Failures, start_thread
 from nftsync.wsgi import HttpServer, Listener, enough_threads, stop_signals, wake_main_thread

@@ -35,8 +35,8 @@ from nftsync.pull.plan import SyncRequest
 from nftsync.pull.removal_guard import RemovalLimits
 from nftsync.pull.run import sync_wallets
 from nftsync.receiver import committer
-from nftsync.replay import run as replay
 from nftsync.replay import work
+from nftsync.replay import worker as replay
 from nftsync.replay.config import ReplayConfig, Timing
 from nftsync.store.inbox import Delivery
 from nftsync.store.mirror import Mirror

@@ -14,7 +14,7 @@ from nftsync.provider.routes import Route
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
-from nftsync.replay.run import replay_once
+from nftsync.replay.worker import replay_once
 from nftsync.serve.schedule import replay_config
 from nftsync.settings import load
 from nftsync.store.database import sync_lock

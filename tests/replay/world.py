@@ -25,7 +25,7 @@ from nftsync.provider.webhooks import read_webhook
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
-from nftsync.replay import run
+from nftsync.replay import worker
 from nftsync.replay.config import COUNTS, ReplayConfig, ReplayResult
 from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
@@ -184,7 +184,7 @@ class Place:
 
     def replay(self, routes: Mapping[str, Route] | None = None, **more: Any) -> ReplayResult:
         config = self.config(routes, **more)
-        return run.replay_once(self.database, config, threading.Event(), progress=False)
+        return worker.replay_once(self.database, config, threading.Event(), progress=False)
 
     @contextmanager
     def following(
@@ -219,7 +219,7 @@ class Following:
         self._place = place
         self._stopped = threading.Event()
         self._running = pool.submit(
-            run.follow, place.database, config, self._stopped, self.wake, self.counts.update
+            worker.follow, place.database, config, self._stopped, self.wake, self.counts.update
         )
 
     def until(self, met: Callable[[], object]) -> None:

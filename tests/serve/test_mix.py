@@ -25,7 +25,7 @@ from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.replay.config import ReplayConfig
-from nftsync.replay.run import replay_once
+from nftsync.replay.worker import replay_once
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.serve.serve import ServeConfig, receiving
