@@ -41,6 +41,12 @@ def shifted(moment: str, by: timedelta) -> str:
     return format_time(datetime.fromisoformat(moment) + by)
 
 
+def age_seconds(moment: str, at: str) -> float:
+    """Seconds from one stored time to another; 0 where the clock went back."""
+    age = datetime.fromisoformat(at) - datetime.fromisoformat(moment)
+    return max(0.0, age.total_seconds())
+
+
 def parse_time(value: str | date | datetime, edge: Edge = "start") -> str:
     """Turn a time that a person gave into the stored form.
 

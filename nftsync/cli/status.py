@@ -83,7 +83,7 @@ def status(settings: Settings, *, max_age: str | None, as_json: bool) -> int:
 
 
 def _show(found: Status, stalest: StalestWallet | None, at: str) -> None:
-    from nftsync.store.checkpoints import LONG_LOG, log_bytes
+    from nftsync.store.files import LONG_LOG, log_bytes
 
     freshness = "none tracked"
     if stalest is not None:
@@ -121,7 +121,7 @@ def _by_state(counts: Mapping[str, int]) -> str:
 
 
 def _run(run: Mapping[str, Any] | None, at: str) -> str:
-    from nftsync.store.freshness import age_seconds
+    from nftsync.times import age_seconds
 
     if run is None:
         return "never"
@@ -294,7 +294,7 @@ def verify(
 def _repairing(settings: Settings, *, shown: bool | None) -> Any:
     """Reads wallets as a sync does, unconditionally."""
     from nftsync.pull.api import sync_with
-    from nftsync.pull.plan import SyncRequest
+    from nftsync.pull.run import SyncRequest
     from nftsync.store.wallets import WalletLine, forget_answers
 
     def repair(wallets: Sequence[str]) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def sync(
       nftsync sync --resume               go on after Ctrl-C, a crash or a power cut
     """
     from nftsync.pull.api import sync_with
-    from nftsync.pull.plan import SyncRequest
+    from nftsync.pull.run import SyncRequest
     from nftsync.store.history import ahead_of
     from nftsync.store.schema import reading
     from nftsync.store.wallets import WalletLine, labels_and_statuses

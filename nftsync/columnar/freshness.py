@@ -11,7 +11,7 @@ import pyarrow as pa
 from nftsync.columnar.columns import INTEGER, TEXT, Readable, ages, integers, moments, text, times
 from nftsync.columnar.source import Parameters, Source
 from nftsync.store.filters import Filters
-from nftsync.store.freshness import webhooks_by_state
+from nftsync.store.inbox import webhooks_by_state
 from nftsync.text import visible
 from nftsync.times import now
 

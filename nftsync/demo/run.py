@@ -20,9 +20,8 @@ from nftsync.provider.access import access_to
 from nftsync.provider.client import Client
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.routes import merged
-from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import sync_wallets
+from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.replay.config import ReplayConfig
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.webhooks import Sandbox

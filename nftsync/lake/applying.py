@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from typing import Any, TypeAlias
 
 import msgspec
@@ -180,21 +180,14 @@ def _apply(order: Order, bucket: int, mirror: Mirror) -> _Tally:
     if plan:
         with mirror.transaction(at) as transaction:
             register(transaction.connection, plan, at)
-    with ExitStack() as held:
-        guard = None
-        if order.limits is not None:
-            guard = held.enter_context(closing(RemovalGuard(order.limits)))
+    with closing(RemovalGuard(order.limits)) as guard:
         for reads in reads_of(order, bucket):
             with mirror.transaction(at) as transaction:
-                if guard is None:
-                    tally.add(transaction.apply(reads, run_id=run_id))
-                    if order.approval:  # nobody has compared an answer with this
-                        wallets = [x.wallet_id for x in reads if isinstance(x, WalletRead)]
-                        forget_answers(transaction.connection, wallets)
-                else:
-                    tally.add(guard.apply(transaction, run_id, reads))
-        if guard is not None:
-            guard.decision = order.decision
+                tally.add(guard.apply(transaction, run_id, reads))
+                if order.approval:  # nobody has compared an answer with this
+                    wallets = [x.wallet_id for x in reads if isinstance(x, WalletRead)]
+                    forget_answers(transaction.connection, wallets)
+        guard.decision = order.decision
         while guard:
             with mirror.transaction(at) as transaction:
                 tally.add(guard.release(transaction, run_id, _ENTRIES))

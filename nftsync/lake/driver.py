@@ -38,13 +38,13 @@ from nftsync.lake.reasons import explained
 from nftsync.lake.rows import TABLES, bucket_of
 from nftsync.lake.storage import Lake, Overtaken, Versions
 from nftsync.provider.config import ClientConfig
-from nftsync.pull.plan import SyncRequest
 from nftsync.pull.removal_guard import Decision, decide
 from nftsync.pull.result import (
     Failure,
     Resumed,
     SyncResult,
 )
+from nftsync.pull.run import SyncRequest
 from nftsync.store.removals import HELD_BACK
 from nftsync.store.wallets import WalletLine
 from nftsync.terminal import progress_bar

@@ -24,11 +24,10 @@ from nftsync.lake.past import Known, last_numbers, report_known
 from nftsync.lake.rows import BALANCES, BUCKET, bucket_of, mirror_of
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.limits import GiveUpRule
-from nftsync.pull.plan import SyncRequest, begin
-from nftsync.pull.pool import Pool
-from nftsync.pull.reads import Read, Task, weight
+from nftsync.pull.reads import Pool, Read, Task, weight
+from nftsync.pull.removal_guard import RemovalGuard
 from nftsync.pull.result import Failure
-from nftsync.pull.run import SyncRun
+from nftsync.pull.run import SyncRequest, SyncRun, begin
 from nftsync.records import Applied, Removals, SequenceNumbers
 from nftsync.store.history import DAY
 from nftsync.store.mirror import Mirror, Transaction
@@ -172,9 +171,9 @@ def _read(
         raise TypeError("a run that reads is told how")
     run = begin(mirror, SyncRequest(wallets=plan))
     with closing(pool_of(order.config, mirror.numbers, order.concurrency)) as pool:
-        result = SyncRun(mirror, pool, run, recorder.apply, None, [stopped], False).run()
+        result = SyncRun(mirror, pool, run, recorder, [stopped], False).run()
     (balances,) = mirror.connection.execute("SELECT count(*) FROM balance_rows").fetchone()
-    known = report_known(mirror.connection, last, recorder.waiting)
+    known = report_known(mirror.connection, last, recorder.removals)
     if not any(order.start.values()):
         known.changes = known.first_reads = []  # the first run finds all wallets at the same time
     return ReadReport(
@@ -194,14 +193,15 @@ def _read(
     )
 
 
-class Recorder:
-    """Keeps each read of a bucket and its removals, on which the driver decides."""
+class Recorder(RemovalGuard):
+    """Keeps each read of a bucket and its removals, on which the driver decides; none waits."""
 
     def __init__(self) -> None:
-        self._file = TemporaryFile()  # noqa: SIM115 - `close` closes it
+        super().__init__(None)
+        self._kept = TemporaryFile()  # noqa: SIM115 - `close` closes it
         self._batches = 0
         self._lengths: list[tuple[int, int]] = []
-        self.waiting: list[Removals] = []
+        self.removals: list[Removals] = []
         self.entries = 0
         self.reads = 0
         self.checksum = 0
@@ -211,26 +211,27 @@ class Recorder:
         all_applied = transaction.apply(reads, run_id=run_id, removals="stage")
         for read in reads:
             packed = _pack(read)
-            self._file.write(packed)
+            self._kept.write(packed)
             self._lengths.append((self._batches, len(packed)))
             self.checksum += crc32(packed)
             self.entries += weight(read)
         self._batches += 1
         self.reads += len(reads)
-        self.waiting += [each.removals for each in all_applied if each.removals is not None]
+        self.removals += [each.removals for each in all_applied if each.removals is not None]
         # To the sync it is done with, as the provider need not be asked again.
         return [x._replace(result="ok") if x.result == "staged" else x for x in all_applied]
 
     def packed(self, report: ReadReport) -> Iterator[tuple[int, bytes]]:
         """The report, and then each read with the number of its batch."""
         yield REPORT, _pack(report)
-        self._file.seek(0)
+        self._kept.seek(0)
         for number, length in self._lengths:
-            yield number, self._file.read(length)
+            yield number, self._kept.read(length)
 
     def close(self) -> None:
         """Drop what was kept."""
-        self._file.close()
+        super().close()
+        self._kept.close()
 
 
 _pack = msgspec.msgpack.encode

@@ -12,10 +12,9 @@ from nftsync import settings as _settings
 from nftsync.errors import InputError
 from nftsync.provider.config import ClientConfig
 from nftsync.pull.list_files import read_collections_file, read_wallets_file
-from nftsync.pull.plan import SyncRequest
 from nftsync.pull.removal_guard import RemovalLimits
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import sync_wallets
+from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.store.wallets import WalletLine, ids_from
 from nftsync.text import quoted
 from nftsync.times import parse_duration

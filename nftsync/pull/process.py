@@ -34,8 +34,7 @@ import msgspec
 from nftsync.errors import CutOff, SettingsError
 from nftsync.provider.config import ClientConfig, without_our_settings
 from nftsync.provider.limits import GiveUpRule
-from nftsync.pull.pool import Pool
-from nftsync.pull.reads import Read, Reader, Task
+from nftsync.pull.reads import Pool, Read, Reader, Task
 from nftsync.records import SequenceNumbers
 from nftsync.threads import start_thread
 

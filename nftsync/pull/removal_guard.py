@@ -110,15 +110,17 @@ class History(Protocol):
         """Count the tokens."""
 
 
-def decide(limits: RemovalLimits, history: History, waiting: Collection[Removals]) -> Decision:
+def decide(
+    limits: RemovalLimits | None, history: History, waiting: Collection[Removals]
+) -> Decision:
     """Decide on the removals of reads, in view of the last 24 hours.
 
     Args:
-        limits: how much may be removed.
+        limits: how much may be removed; None: everything.
         history: the last 24 hours.
         waiting: the removals of each read.
     """
-    if limits.share >= 1 or not waiting:
+    if limits is None or limits.share >= 1 or not waiting:
         return Decision()
     decision = Decision()
     rows, wallets = history.count_losses()
@@ -354,16 +356,12 @@ class RemovalGuard:
     """Reads that wait to be decided on together; used by one thread.
 
     Attributes:
+        limits: how much may be removed; None: everything, and no read waits.
         decision: the last one.
     """
 
-    def __init__(self, limits: RemovalLimits) -> None:
-        """Begin with none.
-
-        Args:
-            limits: how much may be removed.
-        """
-        self._limits = limits
+    def __init__(self, limits: RemovalLimits | None) -> None:
+        self.limits = limits
         self._file = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - `close` closes it
         self._waiting: dict[Subject, _Waiting] = {}
         self._end = 0
@@ -390,7 +388,8 @@ class RemovalGuard:
         Raises:
             StoreError: there is no room for them among the temporary files.
         """
-        all_applied = transaction.apply(reads, run_id=run_id, removals="stage")
+        how: OnRemovals = "apply" if self.limits is None else "stage"
+        all_applied = transaction.apply(reads, run_id=run_id, removals=how)
         self._keep(all_applied)
         return all_applied
 
@@ -418,7 +417,7 @@ class RemovalGuard:
         """
         self._last_day.begin(connection, now())
         waiting = [waiting.removals for waiting in self._waiting.values()]
-        self.decision = decide(self._limits, self._last_day, waiting)
+        self.decision = decide(self.limits, self._last_day, waiting)
 
     def release(self, transaction: Transaction, run_id: int, entries: int) -> list[Applied]:
         """Apply the next reads that were decided on: as a whole, or without removals: `held`.

@@ -1,32 +1,57 @@
-"""A sync under way: a reader reads, this thread writes and keeps the run's ledger."""
+"""A sync: what it reads, and the run, whose reader reads while this thread writes.
+
+It reads the wallets that it was asked for, or the rest of those of a run that was cut off.
+"""
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from nftsync.errors import CutOff, SettingsError
+from nftsync.errors import CutOff, InputError, SettingsError
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.limits import GiveUpRule
-from nftsync.pull.plan import SyncRequest, begin, unread_tokens, unread_wallets
-from nftsync.pull.pool import Pool
 from nftsync.pull.process import Process
-from nftsync.pull.reads import Read, Reader, Subject, Task, afresh, subject_of, weight
-from nftsync.pull.removal_guard import RemovalGuard
+from nftsync.pull.reads import (
+    Pool,
+    Read,
+    Reader,
+    Subject,
+    Task,
+    TokenTask,
+    WalletTask,
+    afresh,
+    subject_of,
+    weight,
+)
+from nftsync.pull.removal_guard import RemovalGuard, RemovalLimits
 from nftsync.pull.result import Failure, SyncResult
 from nftsync.records import Applied, WalletRead
 from nftsync.store import runs
-from nftsync.store.database import explained, sync_lock
+from nftsync.store.contracts import names_that_differ, store_file_names
+from nftsync.store.database import explained, over_keys, sync_lock
 from nftsync.store.history import approve_all
 from nftsync.store.mirror import BatchSize, Mirror, Transaction
 from nftsync.store.removals import HELD_BACK
+from nftsync.store.wallets import (
+    WalletLine,
+    has_all_tracked,
+    numbers_of,
+    register,
+    tracked_numbers,
+    wallets_to_read,
+)
 from nftsync.terminal import interruptible, progress_bar
+from nftsync.times import format_time, now
 
 if TYPE_CHECKING:
     from nftsync.provider.access import Access
@@ -41,6 +66,132 @@ _IDLE = 0.02
 _INDEX_BESIDE = 4_000
 #: How often a read is made again because a later one made it stale.
 _MOST_STALE = 3
+#: Tokens that are looked up at once.
+_STEP = 2_000
+#: Wallets or names that one transaction registers; about 15 ms. More would keep the inbox waiting.
+_REGISTERED_AT_ONCE = 2_000
+
+
+class SyncRequest(NamedTuple):
+    """What a sync is asked to do.
+
+    Attributes:
+        wallets: the wallets to read; None for all tracked ones.
+        tokens: also read each token they hold by its id.
+        older_than: skip wallets read since.
+        resume: go on with the newest interrupted run, where there is one.
+        allow_removals: take the provider's word, however much vanishes at once.
+        limits: how much may vanish otherwise.
+        collections: what contracts are called, by address; None leaves them as they are.
+    """
+
+    wallets: Sequence[WalletLine] | None = None
+    tokens: bool = False
+    older_than: timedelta | None = None
+    resume: bool = False
+    allow_removals: bool = False
+    limits: RemovalLimits = RemovalLimits()
+    collections: Mapping[str, str] | None = None
+
+
+def begin(mirror: Mirror, request: SyncRequest) -> runs.Run:
+    """Enter a run into the ledger, or go on with one that was cut off.
+
+    The caller holds the sync lock.
+
+    Raises:
+        InputError: there is nothing to read.
+    """
+    if request.collections is not None:
+        name_collections(mirror, request.collections)
+    with mirror.transaction() as transaction:
+        connection = transaction.connection
+        cut_off = runs.find_cut_off_run(connection)
+        if request.resume and cut_off is not None:
+            run, followed = cut_off
+            unread = sum(1 for _ in unread_wallets(connection, run))
+            # A run whose objects a later one has read is over, whatever its row says.
+            if not followed or unread or (run.with_tokens and unread_tokens(connection, run)[0]):
+                run.counts.wallets_ok = len(run.plan) - unread
+                run.counts.wallets_unchanged = min(
+                    run.counts.wallets_unchanged, run.counts.wallets_ok
+                )
+                runs.reopen(connection, run)
+                return run
+    started_at = now()
+    plan = _plan(mirror, request)
+    reads_all = has_all_tracked(mirror.connection, plan)
+    with mirror.transaction() as transaction:
+        return runs.start_run(
+            transaction.connection,
+            "sync",
+            mirror.numbers.take(),
+            started_at,
+            plan=plan,
+            with_tokens=request.tokens,
+            reads_all=reads_all,
+        )
+
+
+def _plan(mirror: Mirror, request: SyncRequest) -> array[int]:
+    read_before = None
+    if request.older_than is not None:
+        read_before = format_time(datetime.now(UTC) - request.older_than)
+    if request.wallets is not None:
+        register_all(mirror, request.wallets)
+        ids = (line.wallet_id for line in request.wallets)
+        return numbers_of(mirror.connection, ids, read_before=read_before)
+    plan = tracked_numbers(mirror.connection, read_before=read_before)
+    if not plan and (read_before is None or not tracked_numbers(mirror.connection)):
+        raise InputError(
+            "no wallets to read: name some, give --wallets-file, or add them with "
+            "`nftsync wallets add`"
+        )
+    return plan
+
+
+def register_all(mirror: Mirror, wallets: Sequence[WalletLine]) -> None:
+    """Make any number of wallets known and tracked, in short transactions."""
+    for start in range(0, len(wallets), _REGISTERED_AT_ONCE):
+        with mirror.transaction() as transaction:
+            step = wallets[start : start + _REGISTERED_AT_ONCE]
+            register(transaction.connection, step, now())
+
+
+def name_collections(mirror: Mirror, names: Mapping[str, str]) -> None:
+    """Call contracts what the file calls them, in short transactions; the others lose its names."""
+    changes = names_that_differ(mirror.connection, names)
+    for start in range(0, len(changes), _REGISTERED_AT_ONCE):
+        with mirror.transaction() as transaction:
+            store_file_names(transaction.connection, changes[start : start + _REGISTERED_AT_ONCE])
+
+
+def unread_wallets(connection: sqlite3.Connection, run: runs.Run) -> Iterator[WalletTask]:
+    """The wallets of a run that have not been read well since it began."""
+    for wallet in wallets_to_read(connection, run.plan):
+        if wallet.sequence < run.first_sequence or wallet.status != "ok":
+            yield WalletTask(wallet.wallet_id, wallet.etag, wallet.digest)
+
+
+def unread_tokens(connection: sqlite3.Connection, run: runs.Run) -> tuple[int, Iterator[TokenTask]]:
+    """The tokens that a run's wallets hold and that have not been read by id since it began.
+
+    Returns:
+        How many, and each as a task.
+    """
+    rows = over_keys(
+        connection,
+        "SELECT DISTINCT b.token_no FROM json_each(?1) k"
+        " JOIN balance_rows b ON b.wallet_no = k.value LEFT JOIN token_sources s USING (token_no)"
+        " WHERE coalesce(s.detail_ticket, 0) < ?2 ORDER BY b.token_no",
+        run.plan,
+        run.first_sequence,
+    )
+    numbers = array("q", (row[0] for row in rows))
+    query = "SELECT t.token_id FROM json_each(?) k JOIN tokens t ON t.token_no = k.value"
+    steps = (numbers[start : start + _STEP] for start in range(0, len(numbers), _STEP))
+    found = (over_keys(connection, query, step).fetchall() for step in steps)
+    return len(numbers), (TokenTask(row[0]) for rows in found for row in rows)
 
 
 def sync_wallets(
@@ -82,35 +233,26 @@ def sync_wallets(
         else:
             reader = Pool(config, mirror.numbers, concurrency, access, rule=GiveUpRule())
         held.enter_context(closing(reader))
-        guard, apply = None, _apply_all
-        if not request.allow_removals:
-            guard = held.enter_context(closing(RemovalGuard(request.limits)))
-            apply = guard.apply
+        limits = None if request.allow_removals else request.limits
+        guard = held.enter_context(closing(RemovalGuard(limits)))
         interruptions = [signalled] if stopped is None else [signalled, stopped]
-        result = SyncRun(mirror, reader, run, apply, guard, interruptions, progress).run()
+        result = SyncRun(mirror, reader, run, guard, interruptions, progress).run()
         mirror.files.check()  # or what was fetched is where nobody finds it
         return result
-
-
-def _apply_all(transaction: Transaction, run_id: int, reads: Sequence[Read]) -> list[Applied]:
-    """Apply reads, whatever they remove."""
-    return transaction.apply(reads, run_id=run_id)
 
 
 @dataclass
 class SyncRun:
     """Feeds a reader with a run's tasks, writes what it brings, and keeps the run's ledger.
 
-    `_apply` applies reads; with `_guard`, it stages those that have removals. `_unfinished` decides
-    whether the run is complete: the submitted tasks without an outcome, and how often a read of
-    each was stale.
+    `_unfinished` decides whether the run is complete: the submitted tasks without an outcome, and
+    how often a read of each was stale.
     """
 
     _mirror: Mirror
     _reader: Reader[Task, Read]
     _run: runs.Run
-    _apply: Callable[[Transaction, int, Sequence[Read]], list[Applied]]
-    _guard: RemovalGuard | None
+    _guard: RemovalGuard
     _interruptions: Sequence[threading.Event]
     _progress: bool | None
     _error: str | None = None
@@ -215,7 +357,8 @@ class SyncRun:
         began = time.monotonic()
         reads = self._reader.take(self._batch.entries, timeout=_TIMEOUT)
         most = _INDEX_BESIDE if time.monotonic() - began > _IDLE else 0
-        again = self._write(lambda t: self._apply(t, self._run.run_id, reads), most) if reads else 0
+        apply, run_id = self._guard.apply, self._run.run_id
+        again = self._write(lambda t: apply(t, run_id, reads), most) if reads else 0
         self._error = self._error or self._reader.reason
         return len(reads) - again
 
@@ -307,7 +450,7 @@ class SyncRun:
         failures = list(self._failures.values())
         result = SyncResult.of(run.run_id, counts, failures, self._error, interrupted=interrupted)
         with self._mirror.transaction() as transaction:
-            if self._guard is None:
+            if self._guard.limits is None:
                 approve_all(transaction.connection)
             resumable = cut_off or result.status == "interrupted"
             runs.finish_run(

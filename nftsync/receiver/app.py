@@ -24,9 +24,8 @@ from nftsync.provider.webhooks import Unusable, read_webhook
 from nftsync.receiver.committer import Committer, Outcome
 from nftsync.store import STATES
 from nftsync.store.database import connect_reader
-from nftsync.store.freshness import UNFINISHED_STATES, age_seconds, webhooks_by_state
-from nftsync.store.inbox import Delivery
-from nftsync.times import now
+from nftsync.store.inbox import UNFINISHED_STATES, Delivery, webhooks_by_state
+from nftsync.times import age_seconds, now
 
 _log = logging.getLogger("nftsync.receiver")
 

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from nftsync.errors import DamagedDatabase, StoreError
-from nftsync.store.checkpoints import Checkpoints
 from nftsync.store.database import create_private_file, explained, kind_of
-from nftsync.store.in_use import FilesInUse
+from nftsync.store.files import Checkpoints, FilesInUse
 from nftsync.store.inbox import Delivery, Stored, store
 from nftsync.store.schema import open_store
 from nftsync.threads import start_thread

@@ -20,15 +20,14 @@ import msgspec
 
 from nftsync.errors import DamagedDatabase, SettingsError, StoreError
 from nftsync.provider.routes import Route
-from nftsync.pull.pool import Pool
-from nftsync.pull.reads import AnyRead, AnyTask, subject_of, weight
+from nftsync.pull.reads import AnyRead, AnyTask, Pool, subject_of, weight
 from nftsync.records import Applied, ObjectRead
 from nftsync.replay.config import COUNTS, ReplayConfig, ReplayResult
 from nftsync.replay.lease import LeasedRun
 from nftsync.replay.work import CircuitBreaker, Job, TriggeredSync, Work, plan_named, plan_reads
 from nftsync.store import WebhookState, queue, runs
 from nftsync.store.database import explained
-from nftsync.store.in_use import FilesInUse
+from nftsync.store.files import FilesInUse
 from nftsync.store.mirror import BatchSize, Mirror, store_object
 from nftsync.store.queue import Settlement, count_due
 from nftsync.terminal import progress_bar

@@ -15,9 +15,8 @@ import msgspec
 from nftsync.errors import StoreError
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.limits import GiveUpRule
-from nftsync.pull.pool import Pool
 from nftsync.pull.process import Process
-from nftsync.pull.reads import Read, Reader, Task, WalletTask
+from nftsync.pull.reads import Pool, Read, Reader, Task, WalletTask
 from nftsync.pull.run import WORTH_A_PROCESS
 from nftsync.records import CONTENT_COLUMNS, Content, WalletRead
 from nftsync.store.database import over_keys

@@ -26,11 +26,11 @@ from nftsync.store.database import (
     is_syncing,
     refuse_what_is_no_file,
 )
-from nftsync.store.freshness import age_seconds, webhooks_by_state
 from nftsync.store.history import ahead_of
+from nftsync.store.inbox import webhooks_by_state
 from nftsync.store.removals import Held, held
 from nftsync.store.schema import check_schema, is_earlier, reading
-from nftsync.times import now
+from nftsync.times import age_seconds, now
 from nftsync.version import __version__
 
 

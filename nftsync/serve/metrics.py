@@ -16,12 +16,11 @@ from prometheus_client.registry import Collector
 from nftsync.errors import NftsyncError
 from nftsync.receiver.app import Metrics
 from nftsync.store import WALLET_STATUSES
-from nftsync.store.checkpoints import log_bytes
 from nftsync.store.database import connect_reader
-from nftsync.store.freshness import age_seconds
+from nftsync.store.files import log_bytes
 from nftsync.store.removals import held
 from nftsync.store.schema import made_at
-from nftsync.times import now, shifted
+from nftsync.times import age_seconds, now, shifted
 from nftsync.wsgi import HttpServer, Listener
 
 _ENDED_AS = ("ok", "partial", "failed", "interrupted")

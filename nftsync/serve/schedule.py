@@ -18,13 +18,12 @@ from nftsync.provider.access import Access, access_to
 from nftsync.provider.routes import merged
 from nftsync.pull.api import client_config, removal_limits
 from nftsync.pull.list_files import read_collections_file, read_wallets_file
-from nftsync.pull.plan import SyncRequest, register_all
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import sync_wallets
+from nftsync.pull.run import SyncRequest, register_all, sync_wallets
 from nftsync.replay.config import ReplayConfig, RunSync
 from nftsync.settings import Settings
 from nftsync.store.database import connect_reader, explained
-from nftsync.store.in_use import FilesInUse
+from nftsync.store.files import FilesInUse
 from nftsync.store.mirror import Mirror
 from nftsync.store.runs import last_full_sync_began
 from nftsync.times import format_time

@@ -1,4 +1,4 @@
-"""Where webhooks are put when they come: each kept once, and counted each time.
+"""The inbox: each webhook that comes is kept once, and counted each time.
 
 The receiver stores `pending` or `quarantined`; all other states are replay's.
 """
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from nftsync.provider.webhooks import Unusable, Webhook
+from nftsync.store import STATES
 from nftsync.store.database import over_keys, write_rows
 
 #: `stored`: a new webhook waits for replay. `duplicate`: it was there, and is counted.
@@ -91,3 +92,27 @@ def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: st
         results.append("stored" if problem is None else "quarantined")
     write_rows(connection, {_INTO: rows, _COUNT: [(count, name) for name, count in again.items()]})
     return results
+
+
+#: All states but `done`: those webhooks only become more, and so would the time to count them.
+UNFINISHED_STATES = tuple(state for state in STATES if state != "done")
+
+
+def webhooks_by_state(
+    database: sqlite3.Connection | sqlite3.Cursor, states: Sequence[str] = STATES
+) -> dict[str, tuple[int, str]]:
+    """Count the webhooks of each state, in the order of the states' names.
+
+    Args:
+        database: an open one, whose rows are tuples.
+        states: only these.
+
+    Returns:
+        By state, if it has any: how many, and when the oldest of them was received.
+    """
+    rows = database.execute(
+        "SELECT state, count(*), min(received_at) FROM webhooks"
+        f" WHERE state IN ({', '.join('?' * len(states))}) GROUP BY state ORDER BY state",
+        tuple(states),
+    )
+    return {state: (count, oldest) for state, count, oldest in rows.fetchall()}

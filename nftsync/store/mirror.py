@@ -23,11 +23,10 @@ from nftsync.records import (
     WalletRead,
 )
 from nftsync.store.balances import Batch
-from nftsync.store.checkpoints import Checkpoints
 from nftsync.store.contracts import take_in_contracts
 from nftsync.store.database import BUSY_SECONDS, begin_immediate, explained, kind_of
+from nftsync.store.files import Checkpoints, FilesInUse
 from nftsync.store.history import last_observed
-from nftsync.store.in_use import FilesInUse
 from nftsync.store.removals import reads_of_held
 from nftsync.store.schema import open_store
 from nftsync.store.wallets import forget_answers

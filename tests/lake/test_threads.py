@@ -13,7 +13,7 @@ from nftsync.lake.ledger import Ledger
 from nftsync.lake.run import Where, sync_lake
 from nftsync.lake.storage import Lake
 from nftsync.provider.config import ClientConfig
-from nftsync.pull.plan import SyncRequest
+from nftsync.pull.run import SyncRequest
 from nftsync.store.wallets import WalletLine
 from tests.kit.lake_cluster import Cluster
 from tests.kit.provider import Provider, entry, token, wallet

@@ -544,7 +544,7 @@ BREAKS = [
         "range(len(others.places))",
     ),
     Break(
-        "nftsync/pull/plan.py",
+        "nftsync/pull/run.py",
         "a run that goes on passes failures over",
         'if wallet.sequence < run.first_sequence or wallet.status != "ok":',
         "if wallet.sequence < run.first_sequence:",

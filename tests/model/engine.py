@@ -31,9 +31,8 @@ from nftsync.provider.access import Access, access_to
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.routes import Route, merged
 from nftsync.provider.webhooks import read_webhook
-from nftsync.pull.plan import SyncRequest
 from nftsync.pull.removal_guard import RemovalLimits
-from nftsync.pull.run import sync_wallets
+from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.receiver import committer
 from nftsync.replay import work
 from nftsync.replay import worker as replay

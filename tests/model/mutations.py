@@ -62,7 +62,7 @@ _ROOMS = {
     "receiver/": ["receiver/test_storage.py", "receiver", "serve"],
     "pull/removal": ["pull/test_removal_guard.py", "pull/test_removals.py", "pull", "replay"],
     "movements": ["test_movements.py", "pull/test_removal_guard.py"],
-    "pull/plan": ["pull/test_kill.py", "pull/test_half_broken.py", "pull"],
+    "pull/run": ["pull/test_kill.py", "pull/test_half_broken.py", "pull"],
     "records": ["pull/test_read_order.py"],
     "provider/": ["pull/test_read_order.py", "provider"],
     "pull/": ["pull/test_half_broken.py", "pull/test_removals.py", "pull"],

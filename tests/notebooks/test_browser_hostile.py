@@ -12,8 +12,7 @@ from playwright.sync_api import BrowserContext, expect
 import nftsync
 from nftsync import charts, frames
 from nftsync.provider.config import ClientConfig
-from nftsync.pull.plan import SyncRequest
-from nftsync.pull.run import sync_wallets
+from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.sandbox.server import SandboxServer
 from tests.kit.browser import Record
 from tests.kit.way_out import WayOut

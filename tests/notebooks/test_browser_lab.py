@@ -12,8 +12,7 @@ from playwright.sync_api import BrowserContext, FrameLocator, expect
 
 from nftsync import frames
 from nftsync.provider.config import ClientConfig
-from nftsync.pull.plan import SyncRequest
-from nftsync.pull.run import sync_wallets
+from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World

@@ -19,8 +19,7 @@ import pytest
 
 import nftsync
 from nftsync.provider.config import ClientConfig
-from nftsync.pull.plan import SyncRequest
-from nftsync.pull.run import sync_wallets
+from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.records import WalletRead
 from nftsync.store.mirror import Mirror
 from nftsync.store.schema import open_store

@@ -17,9 +17,8 @@ from nftsync.errors import ReadError
 from nftsync.provider.client import Client, finish
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.routes import Paging
-from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import sync_wallets
+from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.records import Effort
 from nftsync.store.wallets import WalletLine
 from nftsync.times import format_time

@@ -18,10 +18,8 @@ from nftsync.provider.access import access_to
 from nftsync.provider.client import Client
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.routes import Paging
-from nftsync.pull.plan import SyncRequest
-from nftsync.pull.pool import Pool
-from nftsync.pull.reads import AnyRead, Read, Task, WalletTask, read
-from nftsync.pull.run import sync_wallets
+from nftsync.pull.reads import AnyRead, Pool, Read, Task, WalletTask, read
+from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.records import SequenceNumbers
 from nftsync.store.mirror import Mirror
 from nftsync.store.wallets import WalletLine

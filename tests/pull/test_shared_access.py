@@ -12,8 +12,7 @@ import pytest
 from nftsync.provider.access import access_to
 from nftsync.provider.client import Client, finish
 from nftsync.provider.config import ClientConfig
-from nftsync.pull.plan import SyncRequest
-from nftsync.pull.run import sync_wallets
+from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.records import Effort
 from nftsync.store.wallets import WalletLine
 from tests.kit.provider import Peer, Provider, balances, entry, reply, silence, token, wallet

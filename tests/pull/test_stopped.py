@@ -19,9 +19,8 @@ import pytest
 
 from nftsync.errors import CutOff
 from nftsync.provider.config import ClientConfig
-from nftsync.pull.pool import Pool
 from nftsync.pull.process import Process
-from nftsync.pull.reads import Read, Reader, Task, WalletTask
+from nftsync.pull.reads import Pool, Read, Reader, Task, WalletTask
 from nftsync.records import SequenceNumbers
 from tests.kit.provider import Peer, Provider, balances, entry, reply, token, wallet
 from tests.kit.waiting import wait_until

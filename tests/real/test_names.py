@@ -15,7 +15,7 @@ import nftsync
 from nftsync import charts, frames
 from nftsync.export.tables import write_export
 from nftsync.pull.list_files import read_collections_file
-from nftsync.pull.plan import name_collections
+from nftsync.pull.run import name_collections
 from nftsync.store.mirror import Mirror
 from tests.real.real_data import DATA, Slice, needs_data
 

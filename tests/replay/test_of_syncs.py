@@ -11,9 +11,8 @@ import pytest
 from nftsync.errors import InputError
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.routes import Route
-from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import sync_wallets
+from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.replay.worker import replay_once
 from nftsync.serve.schedule import replay_config
 from nftsync.settings import load

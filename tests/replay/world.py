@@ -22,9 +22,8 @@ from nftsync.provider.access import access_to
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.routes import Route, merged
 from nftsync.provider.webhooks import read_webhook
-from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import sync_wallets
+from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.replay import worker
 from nftsync.replay.config import COUNTS, ReplayConfig, ReplayResult
 from nftsync.store.inbox import Delivery, store

@@ -16,9 +16,8 @@ import nftsync
 from nftsync.errors import InputError, SettingsError, SyncRunning
 from nftsync.provider.access import access_to
 from nftsync.provider.config import ClientConfig
-from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import sync_wallets
+from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.replay.config import RunSync
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
