@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from nftsync.store.runs import Counts, RunStatus
-from nftsync.text import counted
+from nftsync.text import counted, lasting
 
 #: How many failures Jupyter shows.
 _SHOWN = 20
@@ -211,17 +211,9 @@ class SyncResult(_Named, frozen=True):
             return ""
         r = self.resumed
         age = r.oldest_age_seconds
-        since = "" if age is None else f", the oldest {_age(age)} ago ({r.oldest_read_at})"
+        ago = "" if age is None else f"{lasting(age, symbols=True)} ago"
+        since = ago and f", the oldest {ago} ({r.oldest_read_at})"
         return f"\nResumed: {counted(r.wallets, 'wallet')} read before the interruption{since}."
-
-
-def _age(seconds: float) -> str:
-    """An age to the minute, or to the second if it is shorter: `2 h 5 min`."""
-    minutes, rest = divmod(round(seconds), 60)
-    if not minutes:
-        return f"{rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min"
 
 
 def _table(title: str, rows: Iterable[tuple[str, str]]) -> str:
