@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from nftsync.exact_sum import exact, is_zero
-from nftsync.records import Applied, Entry, OnRemovals, Removals, Result, TokenRead, WalletRead
+from nftsync.records import Applied, Entry, OnRemovals, Result, TokenRead, WalletRead
 from nftsync.store.database import over_keys, write_rows
 from nftsync.store.history import first_change
 from nftsync.store.removals import HELD_BACK, Gone, HeldRemovals, fell, summed
@@ -145,7 +145,9 @@ class Batch:
             self._failures.append((read.error, wallet.no, read.sequence))
             return Applied(read, "failed")
         gone = self._gone(read, wallet)
-        removals = self._summed(read, wallet, gone)
+        gained = self._gained(read, wallet) if gone else {}
+        of = read.wallet_id, wallet.group
+        removals = summed(of, gone, self._tokens.ids_of(gone), gained)
         if removals is not None and self._on_removals == "stage":
             return Applied(read, "staged", removals=removals)
         asked = read
@@ -236,14 +238,6 @@ class Batch:
     @cached_property
     def _first_of_day(self) -> int:
         return first_change(self._connection, self._clock)
-
-    def _summed(
-        self, read: WalletRead, wallet: _Wallet, gone: Mapping[int, Gone]
-    ) -> Removals | None:
-        if not gone:
-            return None
-        of, ids = (read.wallet_id, wallet.group), self._tokens.ids_of(gone)
-        return summed(of, gone, ids, self._gained(read, wallet))
 
     def _gained(self, read: WalletRead, wallet: _Wallet) -> dict[str, tuple[str | None, str]]:
         """The known tokens that a wallet has got since its last read, or got more of."""

@@ -102,18 +102,9 @@ class NamesSeen(msgspec.Struct):
             return
         self.looked_at += 1
         whole, series = _parts(name)
-        if not series:
-            return
-        known = self.series.get(series)
-        if known is not None:
-            known.count += 1
-            if known.whole != whole:
-                known.whole = None
-        elif len(self.series) < _REMEMBERED:
-            self.series[series] = _Series(1, whole)
-        else:
-            for each in list(self.series):
-                self._forget_one(each)
+        if series:
+            self._count(series, 1, whole)
+            self._forget_the_rarest()
 
     def remove(self, name: str | None) -> None:
         """Let go of a token that has this name no longer, as far as it is remembered."""
@@ -130,10 +121,16 @@ class NamesSeen(msgspec.Struct):
         self.came += other.came
         self.looked_at += other.looked_at
         for series, theirs in other.series.items():
-            known = self.series.setdefault(series, _Series(0, theirs.whole))
-            known.count += theirs.count
-            if known.whole != theirs.whole:
-                known.whole = None
+            self._count(series, theirs.count, theirs.whole)
+        self._forget_the_rarest()
+
+    def _count(self, series: str, count: int, whole: str | None) -> None:
+        known = self.series.setdefault(series, _Series(0, whole))
+        known.count += count
+        if known.whole != whole:
+            known.whole = None
+
+    def _forget_the_rarest(self) -> None:
         while len(self.series) > _REMEMBERED:
             for each in list(self.series):
                 self._forget_one(each)
@@ -198,13 +195,9 @@ def count_names(
         for address, name in tokens:
             if address is not None:
                 names.setdefault(address, ([], []))[place].append(name)
-    keys = {address: contract_key(address) for address in names}
-    known = _known(connection, set(keys.values()))
+    known = _known(connection, ((contract_key(address), address) for address in names))
     for address, (added, removed) in names.items():
-        first, seen = known.get(keys[address], (address, None))
-        if seen is None:  # until a token names it, the spelling is another's
-            first, seen = address, NamesSeen()
-        known[keys[address]] = first, seen
+        _, seen = known[contract_key(address)]
         for name in removed:
             seen.remove(name)
         for name in added:
@@ -221,28 +214,29 @@ def merge_names(connection: sqlite3.Connection, rows: Iterable[tuple[str, str, s
             there may be several.
     """
     given = list(rows)
-    known = _known(connection, {contract for contract, _, _ in given})
-    for contract, address, packed in given:
-        first, seen = known.get(contract, (address, None))
-        if seen is None:
-            first, seen = address, NamesSeen()
-        known[contract] = first, seen
-        seen.merge(_decode(packed))
+    known = _known(connection, ((contract, address) for contract, address, _ in given))
+    for contract, _, packed in given:
+        known[contract][1].merge(_decode(packed))
     _store(connection, known)
 
 
 #: What is remembered of contracts: how each was first spelled, and its tokens' names.
-_Known: TypeAlias = dict[str, tuple[str, NamesSeen | None]]
+_Known: TypeAlias = dict[str, tuple[str, NamesSeen]]
 
 
-def _known(connection: sqlite3.Connection, contracts: Iterable[str]) -> _Known:
+def _known(connection: sqlite3.Connection, named: Iterable[tuple[str, str]]) -> _Known:
+    """Look up contracts; of one that no token named before, the first address given counts."""
+    spelled: dict[str, str] = {}
+    for key, address in named:
+        spelled.setdefault(key, address)
     rows = over_keys(
         connection,
         "SELECT contract, contract_address, names_seen FROM json_each(?) k"
-        " JOIN contracts c ON c.contract = k.value",
-        contracts,
+        " JOIN contracts c ON c.contract = k.value WHERE names_seen IS NOT NULL",
+        spelled,
     )
-    return {key: (address, None if seen is None else _decode(seen)) for key, address, seen in rows}
+    known = {key: (address, _decode(seen)) for key, address, seen in rows}
+    return {key: known.get(key) or (address, NamesSeen()) for key, address in spelled.items()}
 
 
 def _store(connection: sqlite3.Connection, known: _Known) -> None:
@@ -254,7 +248,6 @@ def _store(connection: sqlite3.Connection, known: _Known) -> None:
         [
             (key, address, seen.guess(), msgspec.json.encode(seen).decode())
             for key, (address, seen) in known.items()
-            if seen
         ],
     )
 

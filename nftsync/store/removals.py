@@ -280,26 +280,11 @@ def numbers_held(
     return [row[0] for row in rows]
 
 
-class _Row(NamedTuple):
-    content: Content
-    token_id: str
-    new_amount: str | None
-    removed: bool
-    emptied: bool
-    new_name: str | None
-    run_id: int | None
-    webhook_id: str | None
-    read_at: str
-    digest: str | None
-
-    @property
-    def shown(self) -> Content | None:
-        """The token's content as the read showed it; None: it is as it was."""
-        if self.emptied:
-            return without_metadata(self.content)
-        if self.new_name is not None:
-            return (*self.content[:NAME], self.new_name, *self.content[NAME + 1 :])
-        return None
+def _shown(content: Content, *, emptied: bool, new_name: str | None) -> Content | None:
+    """Return a token's content as a held read showed it; None: it is as it was."""
+    if emptied:
+        return without_metadata(content)
+    return None if new_name is None else (*content[:NAME], new_name, *content[NAME + 1 :])
 
 
 def reads_of_held(
@@ -312,58 +297,47 @@ def reads_of_held(
         numbers: a number to take before it is applied.
         wallet_no: the wallet; 0 for the tokens that were read by their id.
     """
-    content = ", ".join(f"t.{column}" for column in CONTENT_COLUMNS)
-    rows = [
-        _Row(row[9:], *row[:9])
-        for row in connection.execute(
-            "SELECT t.token_id, r.new_amount, r.old_amount IS NOT NULL AND r.new_amount IS NULL,"
-            " r.emptied, r.new_name, r.run_id, r.webhook_id, r.read_at, r.body_sha256,"
-            f" {content} FROM removal_rows r JOIN tokens t USING (token_no)"
-            " WHERE r.held AND r.wallet_no = ?",
-            (wallet_no,),
-        )
-    ]
-    if not wallet_no:
-        for row in rows:
-            yield (
-                row.run_id,
-                TokenRead(
-                    token_id=row.token_id,
-                    content=row.shown,
-                    sequence=numbers.take(),
-                    started_at=row.read_at,
-                    outcome="ok",
-                    webhook_id=row.webhook_id,
-                ),
-            )
-        return
-    (wallet_id,) = connection.execute(
-        "SELECT wallet_id FROM wallets WHERE wallet_no = ?", (wallet_no,)
-    ).fetchone()
-    entries: dict[str, Entry] = {
-        token_id: (token_id, amount, None)
-        for token_id, amount in connection.execute(
-            "SELECT t.token_id, b.amount FROM balance_rows b JOIN tokens t USING (token_no)"
-            " WHERE b.wallet_no = ?",
-            (wallet_no,),
-        )
-    }
-    for row in rows:
-        if row.removed:
-            entries.pop(row.token_id, None)
-        elif row.token_id in entries:
-            amount = entries[row.token_id][1] if row.new_amount is None else row.new_amount
-            entries[row.token_id] = (row.token_id, amount, row.shown)
-    for row in rows[:1]:
-        yield (
-            row.run_id,
-            WalletRead(
-                wallet_id=wallet_id,
-                entries=list(entries.values()),
+    columns = ", ".join(f"t.{column}" for column in CONTENT_COLUMNS)
+    rows = connection.execute(
+        "SELECT r.run_id, r.webhook_id, r.read_at, r.body_sha256, t.token_id, r.new_amount,"
+        f" r.old_amount IS NOT NULL AND r.new_amount IS NULL, r.emptied, r.new_name, {columns}"
+        " FROM removal_rows r JOIN tokens t USING (token_no) WHERE r.held AND r.wallet_no = ?",
+        (wallet_no,),
+    ).fetchall()
+    held = connection.execute(
+        "SELECT w.wallet_id, t.token_id, b.amount FROM wallets w LEFT JOIN balance_rows b"
+        " USING (wallet_no) LEFT JOIN tokens t USING (token_no) WHERE wallet_no = ?",
+        (wallet_no,),
+    ).fetchall()
+    entries: dict[str, Entry] = {token: (token, amount, None) for _, token, amount in held if token}
+    for run_id, webhook_id, read_at, _, token, amount, removed, emptied, name, *content in rows:
+        shown = _shown(tuple(content), emptied=emptied, new_name=name)
+        if not wallet_no:
+            read = TokenRead(
+                token_id=token,
+                content=shown,
                 sequence=numbers.take(),
-                started_at=row.read_at,
+                started_at=read_at,
                 outcome="ok",
-                digest=row.digest,
-                webhook_id=row.webhook_id,
-            ),
-        )
+                webhook_id=webhook_id,
+            )
+            yield run_id, read
+        elif removed:
+            entries.pop(token, None)
+        elif token in entries:
+            entries[token] = (token, entries[token][1] if amount is None else amount, shown)
+    if not (wallet_no and rows):
+        return
+    run_id, webhook_id, read_at, digest, *_ = rows[0]
+    yield (
+        run_id,
+        WalletRead(
+            wallet_id=held[0][0],
+            entries=list(entries.values()),
+            sequence=numbers.take(),
+            started_at=read_at,
+            outcome="ok",
+            digest=digest,
+            webhook_id=webhook_id,
+        ),
+    )

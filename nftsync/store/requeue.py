@@ -11,7 +11,7 @@ import re
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from nftsync.errors import InputError
 from nftsync.records import normalize_uuid
@@ -214,19 +214,7 @@ def _read_again(
 
 def _accept(mirror: Mirror, usable: Sequence[tuple[int, Webhook]]) -> Requeued:
     at = now()
-    rows: list[tuple[Any, ...]] = [
-        (
-            number,
-            at,
-            each.organization_id,
-            each.action,
-            each.resource_type,
-            each.resource_id,
-            each.created_at_utc,
-            each.changes,
-        )
-        for number, each in usable
-    ]
+    rows = [(number, at, *webhook[1:]) for number, webhook in usable]
     with mirror.transaction() as transaction:
         done = transaction.connection.executemany(
             f"UPDATE webhooks SET {_AFRESH}, organization_id = ?3, action = ?4,"
