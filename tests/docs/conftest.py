@@ -19,6 +19,7 @@ from nftsync.times import now
 from tests.docs.runner import Runner
 from tests.docs.session import EXAMPLES, History, Session, held
 from tests.kit.inbox import Inbox, body_of
+from tests.kit.worlds import made_once
 
 
 @contextmanager
@@ -58,9 +59,14 @@ def runner(session: Session, provider: SandboxServer, monkeypatch: pytest.Monkey
 
 
 @pytest.fixture(scope="session")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> History:
+def lived(shared: Path) -> History:
     """A database with a past, to be copied."""
-    database = tmp_path_factory.mktemp("lived") / "nftsync.db"
+    folder = made_once(shared, "lived", make_past)
+    return History(folder / "nftsync.db", (folder / "between").read_text())
+
+
+def make_past(folder: Path) -> None:
+    database = folder / "nftsync.db"
     with serving() as provider:
         world = provider.world
 
@@ -74,7 +80,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> History:
         assert CliRunner().invoke(nftsync_command, named).exit_code == 0
         _give(world, *reversed(EXAMPLES), 3)
         sync()
-        between = now()
+        (folder / "between").write_text(now())
         _give(world, *EXAMPLES, 5)
         world.mint(EXAMPLES[0], 2**255, {"name": "Ample"})
         sync()
@@ -87,7 +93,6 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> History:
             nftsync_command, ["replay", "--base-url", provider.url, "-d", str(database)]
         )
         assert ran.exit_code == 0, ran.output
-    return History(database, between)
 
 
 @pytest.fixture

@@ -102,6 +102,17 @@ def provider(provider: Provider) -> Provider:
 
 
 @pytest.fixture
+def run(command: Callable[..., Outcome], cluster: Cluster) -> Callable[..., Outcome]:
+    """A command on a lake; a sync on the cluster, as it would start one of its own first."""
+
+    def run(name: str, url: str, base_url: str = "http://127.0.0.1:9") -> Outcome:
+        where = ("--base-url", base_url, "--scheduler", cluster.address)
+        return command("lake", name, url, *(where if name == "sync" else ()))
+
+    return run
+
+
+@pytest.fixture
 def cluster_on_s3(on_s3: Store, tmp_path: Path) -> Iterator[Cluster]:
     """Workers that have the store's variables."""
     with cluster_of(tmp_path, 2) as running:
@@ -233,13 +244,13 @@ def test_what_the_store_answers_is_said_in_one_line_without_its_body(
     code: str,
     said: str,
     provider: Provider,
-    command: Callable[..., Outcome],
+    run: Callable[..., Outcome],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", provider.url)
     provider.always(reply(BODY.format(code, "no").encode(), status))
-    for words in (("runs",), ("sync", "--base-url", provider.url)):
-        outcome = command("lake", words[0], "s3://holdings/lake", *words[1:])
+    for name in ("runs", "sync"):
+        outcome = run(name, "s3://holdings/lake", provider.url)
         assert (outcome.code, outcome.err.count("\n")) == (1, 1), outcome.said
         assert said in outcome.err
         assert "s3://holdings/lake" in outcome.err
@@ -249,13 +260,10 @@ def test_what_the_store_answers_is_said_in_one_line_without_its_body(
 
 @pytest.mark.parametrize("command_of", ["sync", "runs", "status"])
 def test_where_nothing_answers_and_without_credentials_it_is_said_in_seconds(
-    command_of: str,
-    command: Callable[..., Outcome],
-    monkeypatch: pytest.MonkeyPatch,
+    command_of: str, run: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def outcome() -> str:
-        more = ("--base-url", "http://127.0.0.1:9") if command_of == "sync" else ()
-        found = command("lake", command_of, "s3://holdings/lake", *more)
+        found = run(command_of, "s3://holdings/lake")
         assert (found.code, found.err.count("\n")) == (1, 1), found.said
         return found.err
 
@@ -283,10 +291,10 @@ def test_where_nothing_answers_and_without_credentials_it_is_said_in_seconds(
     ],
 )
 def test_what_is_no_address_of_a_lake_is_a_mistake_of_the_caller(
-    address: str, said: str, command: Callable[..., Outcome], tmp_path: Path
+    address: str, said: str, run: Callable[..., Outcome], tmp_path: Path
 ) -> None:
-    for words in (("runs",), ("sync", "--base-url", "http://127.0.0.1:9")):
-        outcome = command("lake", words[0], address, *words[1:])
+    for name in ("runs", "sync"):
+        outcome = run(name, address)
         assert (outcome.code, outcome.err.count("\n")) == (2, 1), outcome.said
         assert said in outcome.err
         assert SECRET not in outcome.said
@@ -294,12 +302,12 @@ def test_what_is_no_address_of_a_lake_is_a_mistake_of_the_caller(
 
 
 def test_a_store_that_passes_over_conditions_in_silence_is_told_of(
-    on_s3: Store, provider: Provider, command: Callable[..., Outcome]
+    on_s3: Store, provider: Provider, run: Callable[..., Outcome]
 ) -> None:
     """Each time: nothing is read into a lake that would lose what it commits."""
     on_s3.ask("PUT", "/forgetful")
     for _ in range(2):
-        outcome = command("lake", "sync", "s3://forgetful/lake", "--base-url", provider.url)
+        outcome = run("sync", "s3://forgetful/lake", provider.url)
         assert (outcome.code, outcome.err.count("\n")) == (1, 1), outcome.said
         assert "conditional puts" in outcome.err
     assert not provider.requests()

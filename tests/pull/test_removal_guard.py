@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from nftsync.times import now, shifted
 from tests.kit.provider import entry, token, wallet
-from tests.kit.worlds import mirrored
+from tests.kit.worlds import made_once, mirrored
 from tests.pull.removal_site import ALL, EACH, NAMED, WALLETS, Site
 
 EDITIONS = 20
@@ -39,48 +41,63 @@ def nothing(site: Site, wallets: Iterable[int] = range(WALLETS)) -> None:
 
 
 @pytest.fixture
-def shared(site: Site) -> Site:
+def alike(site: Site, shared: Path) -> Site:
     """A site whose wallets hold the same tokens; that they came is long ago."""
     editions(site)
-    assert site.sync("--allow-removals") == 0
-    site.grow_older(timedelta(hours=48))
-    assert site.held == HOLDINGS
+
+    def make() -> None:
+        assert site.sync("--allow-removals") == 0
+        site.grow_older(timedelta(hours=48))
+        assert site.held == HOLDINGS
+
+    begin_with(site, shared / "editions", make)
     return site
 
 
-def test_losers_that_gained_before_do_not_excuse_each_other(shared: Site) -> None:
-    editions(shared, amount="6")
-    assert shared.sync() == 0
-    nothing(shared)
-    assert (shared.sync(), shared.held) == (1, HOLDINGS)
-    editions(shared, amount="0x10")
-    assert (shared.sync(), shared.held) == (1, HOLDINGS)
+def begin_with(site: Site, made: Path, make: Callable[[], object]) -> None:
+    """Begin with a copy of the database that the first test of a run has made."""
+
+    def keep(folder: Path) -> None:
+        make()
+        shutil.copy(site.database, folder)
+
+    made_once(made.parent, made.name, keep)
+    shutil.copy(made / site.database.name, site.database)
+
+
+def test_losers_that_gained_before_do_not_excuse_each_other(alike: Site) -> None:
+    editions(alike, amount="6")
+    assert alike.sync() == 0
+    nothing(alike)
+    assert (alike.sync(), alike.held) == (1, HOLDINGS)
+    editions(alike, amount="0x10")
+    assert (alike.sync(), alike.held) == (1, HOLDINGS)
 
 
 @pytest.mark.parametrize("airdropped", [3, 10])
-def test_an_airdrop_excuses_no_loss_and_can_be_burned(shared: Site, airdropped: int) -> None:
-    editions(shared, more=airdropped)
-    assert shared.sync() == 0
-    nothing(shared)
-    assert (shared.sync(), shared.held) == (1, HOLDINGS + airdropped * WALLETS)
-    editions(shared, more=airdropped)
-    assert (shared.sync(), shared.held_back()) == (0, [])
-    editions(shared)
-    assert (shared.sync(), shared.held) == (0, HOLDINGS)
+def test_an_airdrop_excuses_no_loss_and_can_be_burned(alike: Site, airdropped: int) -> None:
+    editions(alike, more=airdropped)
+    assert alike.sync() == 0
+    nothing(alike)
+    assert (alike.sync(), alike.held) == (1, HOLDINGS + airdropped * WALLETS)
+    editions(alike, more=airdropped)
+    assert (alike.sync(), alike.held_back()) == (0, [])
+    editions(alike)
+    assert (alike.sync(), alike.held) == (0, HOLDINGS)
 
 
 @pytest.mark.parametrize("share", [0.4, 0.45])
 def test_wallets_that_were_empty_for_a_while_are_compared_with_the_day_before(
-    shared: Site, share: float
+    alike: Site, share: float
 ) -> None:
     some = round(share * WALLETS)
     for turn in range(3):
-        nothing(shared, (n % WALLETS for n in range(turn * some, (turn + 1) * some)))
-        assert shared.sync() == 0
-        editions(shared)
-        assert (shared.sync(), shared.held) == (0, HOLDINGS)
-    nothing(shared)
-    assert (shared.sync(), shared.held) == (1, HOLDINGS)
+        nothing(alike, (n % WALLETS for n in range(turn * some, (turn + 1) * some)))
+        assert alike.sync() == 0
+        editions(alike)
+        assert (alike.sync(), alike.held) == (0, HOLDINGS)
+    nothing(alike)
+    assert (alike.sync(), alike.held) == (1, HOLDINGS)
 
 
 def test_amounts_that_fall_in_steps_are_held_once_they_are_below_half(site: Site) -> None:
@@ -159,44 +176,47 @@ def test_a_sweep_into_a_new_wallet_of_another_group_is_a_transfer(site: Site) ->
     assert mirrored(site.database) == {(wallet(700), token(n)): "4" for n in range(ALL)}
 
 
-def onboard(site: Site, *, groups: bool = False) -> None:
-    """Let all that is stored be old, and read three times as many new wallets as there are.
+@pytest.fixture
+def onboarded(site: Site, shared: Path) -> Callable[..., Site]:
+    """A site with old wallets, and three times as many that have been read since.
 
     The first thirty wallets and the new ones can be a group.
     """
-    site.grow_older(timedelta(hours=48))
-    site.fill(4 * WALLETS)
-    grouped = [*range(30), *range(WALLETS, 4 * WALLETS)] if groups else []
-    other = "cold" if groups else ""
-    lines = (f"{wallet(n)},,{'hot' if n in grouped else other}" for n in range(4 * WALLETS))
-    file = site.database.parent / "wallets.csv"
-    file.write_text("\n".join(["wallet_id,label,group", *lines]))
-    assert (site.sync("--wallets-file", file.name), site.held) == (0, 4 * ALL)
+
+    def onboard(*, groups: bool = False) -> Site:
+        site.fill(4 * WALLETS)
+
+        def make() -> None:
+            site.grow_older(timedelta(hours=48))
+            grouped = [*range(30), *range(WALLETS, 4 * WALLETS)] if groups else []
+            other = "cold" if groups else ""
+            lines = (f"{wallet(n)},,{'hot' if n in grouped else other}" for n in range(4 * WALLETS))
+            file = site.database.parent / "wallets.csv"
+            file.write_text("\n".join(["wallet_id,label,group", *lines]))
+            assert (site.sync("--wallets-file", file.name), site.held) == (0, 4 * ALL)
+
+        begin_with(site, shared / f"onboarded-{groups}", make)
+        return site
+
+    return onboard
 
 
 @pytest.mark.parametrize(
-    ("empty", "code", "left"),
-    [(WALLETS, 1, 4 * ALL), (60, 1, 4 * ALL), (45, 0, 4 * ALL - 45 * EACH)],
+    ("groups", "empty", "code", "left"),
+    [
+        (False, range(WALLETS), 1, 4 * ALL),
+        (False, range(60), 1, 4 * ALL),
+        (False, range(45), 0, 4 * ALL - 45 * EACH),
+        (True, range(30), 1, 4 * ALL),  # the old ones of a group; seventy of another are there
+        (False, range(150, 4 * WALLETS), 1, 4 * ALL),  # new ones, which are guarded, too
+    ],
 )
 def test_new_wallets_hide_no_loss_of_the_others(
-    site: Site, empty: int, code: int, left: int
+    onboarded: Callable[..., Site], groups: bool, empty: range, code: int, left: int
 ) -> None:
-    onboard(site)
-    nothing(site, range(empty))
+    site = onboarded(groups=groups)
+    nothing(site, empty)
     assert (site.sync(), site.held) == (code, left)
-
-
-def test_new_wallets_of_a_group_hide_no_loss_of_its_others(site: Site) -> None:
-    """Thirty old wallets of one group are empty; seventy of another are as they were."""
-    onboard(site, groups=True)
-    nothing(site, range(30))
-    assert (site.sync(), site.held) == (1, 4 * ALL)
-
-
-def test_new_wallets_are_guarded_from_their_first_read_on(site: Site) -> None:
-    onboard(site)
-    nothing(site, range(150, 4 * WALLETS))
-    assert (site.sync(), site.held) == (1, 4 * ALL)
 
 
 def test_what_came_today_neither_hides_an_older_loss_nor_is_it_guarded_alone(site: Site) -> None:
@@ -228,14 +248,14 @@ def test_first_reads_of_one_run_are_no_gains_of_each_other(
     assert (site.sync(), site.held) == (1, HOLDINGS)
 
 
-def test_a_gain_that_was_read_before_the_loss_could_happen_explains_nothing(shared: Site) -> None:
+def test_a_gain_that_was_read_before_the_loss_could_happen_explains_nothing(alike: Site) -> None:
     """Sixty wallets got as much of each token as the others lose; only that was hours ago."""
-    editions(shared, range(60), amount="15")
-    assert shared.sync() == 0
-    assert shared.sync() == 0  # which confirms what the others hold
-    nothing(shared, range(60, WALLETS))
-    nothing(shared, range(40))
-    assert (shared.sync(), shared.held) == (1, HOLDINGS)
+    editions(alike, range(60), amount="15")
+    assert alike.sync() == 0
+    assert alike.sync() == 0  # which confirms what the others hold
+    nothing(alike, range(60, WALLETS))
+    nothing(alike, range(40))
+    assert (alike.sync(), alike.held) == (1, HOLDINGS)
 
 
 def test_a_clock_that_was_ahead_counts_removals_no_longer_than_a_day(site: Site) -> None:

@@ -29,8 +29,17 @@ from tests.nightly.stops import ENTRIES, WALLETS, long_lists, readers, run_sync,
 
 
 @pytest.fixture
-def provider(lying: Provider) -> Provider:
+def long(lying: Provider) -> Provider:
+    """A provider whose lists make frames that no pipe takes at once."""
     long_lists(lying)
+    return lying
+
+
+@pytest.fixture
+def provider(lying: Provider) -> Provider:
+    """A provider of short lists, where it is the process that matters, and not its frames."""
+    for number in range(WALLETS):
+        lying.holds(wallet(number), entry(token(1)))
     return lying
 
 
@@ -55,31 +64,31 @@ def started(process: subprocess.Popen[str], provider: Provider) -> int:
     return reader
 
 
-def assert_all_read(process: subprocess.Popen[str], folder: Path) -> str:
+def assert_all_read(process: subprocess.Popen[str], folder: Path, entries: int = 1) -> str:
     """The sync ends with 0 and all wallets; return what it wrote to standard error."""
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
     assert json.loads(out)["wallets"]["ok"] == WALLETS
-    assert len(mirrored(folder / "nftsync.db")) == WALLETS * ENTRIES
+    assert len(mirrored(folder / "nftsync.db")) == WALLETS * entries
     return err
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_sync_that_is_stopped_and_continued_again_and_again_reads_all_wallets(
-    provider: Provider, seed: int
+    long: Provider, seed: int
 ) -> None:
-    figures = run_sync(provider.url, seed)
+    figures = run_sync(long.url, seed)
     assert figures["signals"] > 10
     assert figures["replaced"] == 0
 
 
 @pytest.mark.parametrize("unbuffered", [False, True])
 def test_a_reading_process_that_is_stopped_for_good_is_replaced(
-    provider: Provider, tmp_path: Path, *, unbuffered: bool
+    long: Provider, tmp_path: Path, *, unbuffered: bool
 ) -> None:
-    process = start_sync(tmp_path, provider.url, "--timeout", "1", unbuffered=unbuffered)
-    os.kill(started(process, provider), signal.SIGSTOP)
-    err = assert_all_read(process, tmp_path)
+    process = start_sync(tmp_path, long.url, "--timeout", "1", unbuffered=unbuffered)
+    os.kill(started(process, long), signal.SIGSTOP)
+    err = assert_all_read(process, tmp_path, ENTRIES)
     assert err == "the reading process gave no sign of life for 11 s; a new one replaced it\n"
 
 
@@ -130,7 +139,7 @@ def test_a_sync_whose_reading_processes_all_send_unreadable_frames_fails(
 
 
 def test_what_a_reading_process_prints_is_not_taken_for_a_frame(
-    provider: Provider, tmp_path: Path
+    long: Provider, tmp_path: Path
 ) -> None:
     """As a library may that is loaded there."""
     (tmp_path / "sitecustomize.py").write_text(
@@ -144,8 +153,8 @@ def test_what_a_reading_process_prints_is_not_taken_for_a_frame(
             threading.Thread(target=run, daemon=True).start()
         """)
     )
-    process = start_sync(tmp_path, provider.url, PYTHONPATH=str(tmp_path))
-    assert_all_read(process, tmp_path)
+    process = start_sync(tmp_path, long.url, PYTHONPATH=str(tmp_path))
+    assert_all_read(process, tmp_path, ENTRIES)
 
 
 def test_a_sync_whose_reading_process_is_stopped_can_be_interrupted(

@@ -37,6 +37,8 @@ from tests.kit.worlds import listed, mirrored, replayed
 ARRIVING = [None, "duplicate", "reorder", {"delay": 0.05}, "corrupt", "old_secret"]
 FAULTS = st.lists(st.sampled_from(ARRIVING * 3 + ["drop"]), max_size=3)
 SILENT = st.sampled_from([False] * 8 + [True])
+#: As no transfer makes them; None: it is no longer listed.
+AMOUNTS = st.sampled_from([None, "0", "0007", "1.5", "", str(2**256 - 1)])
 NAMES = st.sampled_from(["a", "b", "\N{ROCKET}", "\u202eabc", "nul\x00nul", ""])
 KILLS = 1
 
@@ -93,6 +95,18 @@ class TheMirrorEndsInTheTruth(RuleBasedStateMachine):
         if held:
             token = data.draw(st.sampled_from(held))
             self._editor(silent, faults).edit_metadata(token, {"name": name})
+
+    @rule(data=st.data(), amount=AMOUNTS, rarely=SILENT)
+    def list_otherwise(self, data: st.DataObject, amount: str | None, rarely: bool) -> None:
+        """Change what a wallet lists; nobody is told."""
+        held = sorted(listed(self.provider.world))
+        if held and rarely:
+            wallet, token = data.draw(st.sampled_from(held))
+            world = self._editor(silent=True, faults=[])
+            if amount is None:
+                world.remove(wallet, token)
+            else:
+                world.set_amount(wallet, token, amount)
 
     def _editor(self, silent: bool, faults: list[Any]) -> Any:
         if silent:
