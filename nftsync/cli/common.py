@@ -17,6 +17,7 @@ from click.core import ParameterSource
 
 from nftsync.errors import DamagedDatabase, NftsyncError, NftsyncWarning
 from nftsync.text import escaped_json, visible
+from nftsync.times import Edge, parse_duration, parse_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,7 +111,7 @@ def json_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
 def limit_option(
     text: str, default: int | None, most: int | None = None
-) -> Callable[[Callable[..., Any]], Any]:
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command `--limit`; a number over `most` is an error."""
     return click.option(
         "--limit",
@@ -128,6 +129,41 @@ def shown_option(name: str, kind: Any, default: float | str, text: str) -> Calla
     return click.option(name, type=kind, default=default, show_default=True, help=text)
 
 
+def duration_option(name: str, text: str, **more: Any) -> Callable[..., Any]:
+    """An option that takes a duration, which a command gets as a timedelta."""
+    return _parsed_option(name, "DURATION", parse_duration, text, more)
+
+
+def time_option(name: str, day: Edge, text: str, **more: Any) -> Callable[..., Any]:
+    """An option that takes a time, which a command gets in the stored form; of a day, `day`."""
+    return _parsed_option(name, "TIME", lambda given: parse_time(given, day), text, more)
+
+
+def _parsed_option(
+    name: str, metavar: str, parse: Callable[[str], Any], text: str, more: dict[str, Any]
+) -> Callable[..., Any]:
+    def callback(_context: click.Context, _option: click.Parameter, given: str | None) -> Any:
+        return None if given is None else parse(given)
+
+    shown = "default" in more
+    return click.option(
+        name, metavar=metavar, callback=callback, help=text, show_default=shown, **more
+    )
+
+
+def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that syncs `--resume`, `--allow-removals` and `--json`."""
+    command = json_option("Print the result as JSON.")(command)
+    command = click.option(
+        "--allow-removals", is_flag=True, help="Approve all removals, however many come at once."
+    )(command)
+    return click.option(
+        "--resume",
+        is_flag=True,
+        help="Resume the newest run if it was interrupted or killed; else start one.",
+    )(command)
+
+
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `--scheduler` and `--workers`."""
     command = click.option(
@@ -142,14 +178,12 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def takeover_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--takeover-after`."""
-    return click.option(
-        "--takeover-after",
-        metavar="DURATION",
-        default="60s",
-        show_default=True,
-        help="A run whose driver shows no sign for so long is taken over.",
-    )(command)
+    """Give a command `--takeover-after`, as `takeover_after`."""
+    text = "A run whose driver shows no sign for so long is taken over."
+    decorated: Callable[..., Any] = duration_option("--takeover-after", text, default="60s")(
+        command
+    )
+    return decorated
 
 
 @contextmanager

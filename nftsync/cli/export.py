@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nftsync.cli.common import said_by_frames, say, with_settings
+from nftsync.cli.common import said_by_frames, say, time_option, with_settings
 
 if TYPE_CHECKING:
     from nftsync.export.tables import ExportFormat
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Of the files.",
 )
-@click.option("--as-of", metavar="TIME", help="What was known at this time.")
+@time_option("--as-of", "end", "What was known at this time.")
 def export(
     settings: Settings, directory: Path, *, file_format: ExportFormat, as_of: str | None
 ) -> None:
@@ -49,11 +49,9 @@ def export(
       nftsync export for-finance --format xlsx
     """
     from nftsync.export.tables import write_export
-    from nftsync.times import parse_time
 
-    moment = None if as_of is None else parse_time(as_of, "end")
     with said_by_frames() as said:
-        manifest = write_export(settings.database, directory, file_format=file_format, as_of=moment)
+        manifest = write_export(settings.database, directory, file_format=file_format, as_of=as_of)
     rows = sum(file.rows for file in manifest.files)
     files = {file.name for file in manifest.files}
     what = f"{len(files)} files" if len(files) > 1 else files.pop()

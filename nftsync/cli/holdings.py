@@ -10,8 +10,6 @@ import click
 
 from nftsync.cli.common import (
     json_line,
-    json_option,
-    limit_option,
     named,
     open_existing,
     pages_of,
@@ -20,9 +18,10 @@ from nftsync.cli.common import (
     said_by_frames,
     say,
     say_left_out,
+    time_option,
     with_settings,
 )
-from nftsync.cli.tables import TableColumn, print_table, wide_option, wrapped
+from nftsync.cli.tables import TableColumn, View, print_table, view_options, wrapped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,12 +92,8 @@ def _filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @with_settings("database")
 @_filter_options
 @click.option("--as-of", metavar="TIME", help="As it was known at this time, metadata included.")
-@limit_option("Rows of the table; 0 shows all.", 50)
-@wide_option
-@json_option("Print all holdings as JSON.")
-def holdings(
-    settings: Settings, *, as_of: str | None, limit: int, wide: bool, as_json: bool, **which: Any
-) -> None:
+@view_options("Print all holdings as JSON.")
+def holdings(settings: Settings, *, as_of: str | None, view: View, **which: Any) -> None:
     """Show who holds what.
 
     A row per wallet and NFT that the provider lists.
@@ -122,16 +117,15 @@ def holdings(
         frame = frames.holdings(settings.database, as_of=as_of, **which)
     for line in said:
         say(line)
-    if as_json:
+    if view.as_json:
         print_json_rows(_pages(frame))
     elif frame.empty:
         if not said:
             say("Nothing is held.")
     else:
-        shown = frame.head(limit) if limit else frame
         columns = HOLDING if as_of is None else (*HOLDING, _CERTAINTY)
-        print_table(holdings_of(shown), columns, wide=wide)
-        say_left_out(limit, len(frame), "holdings")
+        print_table(holdings_of(frame[: view.limit or None]), columns, wide=view.wide)
+        say_left_out(view.limit, len(frame), "holdings")
 
 
 def holdings_of(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
@@ -156,12 +150,8 @@ def _pages(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
 @click.command()
 @click.argument("text", nargs=-1, required=True, metavar="TEXT...")
 @with_settings("database")
-@limit_option("Rows at most, the best; 0 shows all.", 20, most=_ALL)
-@wide_option
-@json_option("Print what was found as JSON.")
-def find(
-    settings: Settings, text: tuple[str, ...], *, limit: int, wide: bool, as_json: bool
-) -> None:
+@view_options("Print what was found as JSON.", "Rows at most, the best; 0 shows all.", 20, _ALL)
+def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
     """Find tokens, collections and wallets by name.
 
     Tokens are found by words of their name, creator or description, collections by their name,
@@ -177,21 +167,20 @@ def find(
     from nftsync import frames
 
     with said_by_frames() as said:
-        frame = frames.find(settings.database, " ".join(text), limit=limit or _ALL)
-    columns = list(frame.columns)
-    pages = pages_of(frame, columns)
-    if as_json:
+        frame = frames.find(settings.database, " ".join(text), limit=view.limit or _ALL)
+    pages = pages_of(frame, list(frame.columns))
+    if view.as_json:
         print_json_rows(pages)
     elif not frame.empty:
-        print_table(pages, _FOUND, wide=wide)
+        print_table(pages, _FOUND, wide=view.wide)
     for line in said:
         say(line)
 
 
 @click.command()
 @with_settings("database")
-@click.option("--since", metavar="TIME", help="Only what was observed at this time or later.")
-@click.option("--until", metavar="TIME", help="Only what was observed at this time or earlier.")
+@time_option("--since", "start", "Only what was observed at this time or later.")
+@time_option("--until", "end", "Only what was observed at this time or earlier.")
 @click.option(
     "--after",
     type=click.IntRange(min=0, max=2**63 - 1),
@@ -200,9 +189,7 @@ def find(
 )
 @_filter_options
 @click.option("--follow", is_flag=True, help="Wait for more; print each change as a line of JSON.")
-@limit_option("Rows of the table, the newest; 0 shows all.", 50)
-@wide_option
-@json_option("Print all these changes as JSON.")
+@view_options("Print all these changes as JSON.", "Rows of the table, the newest; 0 shows all.")
 def changes(
     settings: Settings,
     *,
@@ -210,9 +197,7 @@ def changes(
     until: str | None,
     after: int | None,
     follow: bool,
-    limit: int,
-    wide: bool,
-    as_json: bool,
+    view: View,
     **which: Any,
 ) -> None:
     """Show the change feed of balances, the oldest change first.
@@ -233,34 +218,31 @@ def changes(
       nftsync changes --follow | while read -r change; do notify "$change"; done
     """
     from nftsync.reports.change_feed import POLL_SECONDS, ChangeFeed
-    from nftsync.times import parse_time
 
     if follow and until is not None:
         raise click.UsageError("--follow waits for new changes; it cannot be used with --until")
-    begin = None if since is None else parse_time(since, "start")
-    end = None if until is None else parse_time(until, "end")
     with ChangeFeed.open(settings.database, live=follow) as feed:
-        before, last = feed.filter_by(since=begin, until=end, **which)
+        before, last = feed.filter_by(since=since, until=until, **which)
         start = max(after or 0, before)
         if follow:
             from_now_on = after is None and since is None
             wait = _wait_while_read(POLL_SECONDS)
             for page in feed.follow(feed.newest() if from_now_on else start, wait):
                 click.echo(b"".join(json_line(change) + b"\n" for change in page), nl=False)
-        elif as_json:
+        elif view.as_json:
             print_json_rows(feed.read(start, last))
         else:
-            _show_changes(feed, start, last, limit, wide=wide)
+            _show_changes(feed, start, last, view)
 
 
-def _show_changes(feed: ChangeFeed, after: int, last: int, limit: int, *, wide: bool) -> None:
+def _show_changes(feed: ChangeFeed, after: int, last: int, view: View) -> None:
     count = feed.count(after, last)
     if not count:
         say("No changes.")
         return
-    pages = [feed.newest_page(after, last, limit)] if limit else feed.read(after, last)
-    print_table((_seen_by(page) for page in pages), _CHANGE, wide=wide)
-    say_left_out(limit, count, "changes", newest=True)
+    pages = [feed.newest_page(after, last, view.limit)] if view.limit else feed.read(after, last)
+    print_table((_seen_by(page) for page in pages), _CHANGE, wide=view.wide)
+    say_left_out(view.limit, count, "changes", newest=True)
 
 
 def _seen_by(page: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -282,13 +264,9 @@ def _wait_while_read(seconds: float) -> Callable[[], bool]:
 @click.command()
 @click.argument("wallet", metavar="WALLET")
 @with_settings("database")
-@click.option("--at", required=True, metavar="TIME", help="The time in question.")
-@limit_option("Rows of the table of holdings; 0 shows all.", 50)
-@wide_option
-@json_option("Print it as JSON.")
-def evidence(
-    settings: Settings, wallet: str, *, at: str, limit: int, wide: bool, as_json: bool
-) -> None:
+@time_option("--at", "end", "The time in question.", required=True)
+@view_options("Print it as JSON.", "Rows of the table of holdings; 0 shows all.")
+def evidence(settings: Settings, wallet: str, *, at: str, view: View) -> None:
     """Tell what a wallet held at a time, and how that is known.
 
     \b
@@ -308,28 +286,26 @@ def evidence(
       nftsync evidence 8d1cc10a-7fbf-42e7-b58d-5110899866aa --at 2026-01-31T12:00:00+01:00 --json
     """
     from nftsync.reports.evidence import find_evidence
-    from nftsync.times import parse_time
 
-    found = find_evidence(settings.database, wallet, parse_time(at, "end"))
-    if as_json:
+    found = find_evidence(settings.database, wallet, at)
+    if view.as_json:
         print_json(found)
     else:
-        _show_evidence(found, limit, wide=wide)
+        _show_evidence(found, view)
 
 
-def _show_evidence(found: Evidence, limit: int, *, wide: bool) -> None:
+def _show_evidence(found: Evidence, view: View) -> None:
     name = named(found.wallet_id, found.label)
     click.echo(f"{name} at {found.at}: {found.certainty}\n\n{wrapped(found.statement)}\n")
     if found.holdings:
         click.echo(f"Holdings ({len(found.holdings):,})\n")
-        print_table([found.holdings[: limit or None]], (*_HELD, _CHAIN_ID), wide=wide)
-        say_left_out(limit, len(found.holdings), "holdings")
+        view.show(found.holdings, (*_HELD, _CHAIN_ID), "holdings")
         click.echo()
     else:
         click.echo("No holdings.\n")
     if found.reads:
         click.echo("Reads around that time\n")
-        print_table([found.reads], _READ, wide=wide)
+        print_table([found.reads], _READ, wide=view.wide)
 
 
 _COLLECTION = (
@@ -344,10 +320,8 @@ _COLLECTION = (
 
 @click.group(invoke_without_command=True)
 @with_settings("database")
-@limit_option("Rows of the table; 0 shows all.", 50)
-@wide_option
-@json_option("Print all collections as JSON.")
-def collections(settings: Settings, *, limit: int, wide: bool, as_json: bool) -> None:
+@view_options("Print all collections as JSON.")
+def collections(settings: Settings, *, view: View) -> None:
     """List the contracts with their names; name one.
 
     \b
@@ -375,12 +349,8 @@ def collections(settings: Settings, *, limit: int, wide: bool, as_json: bool) ->
     for row in rows:
         called, source = row.pop("collection"), row.pop("name_source")
         row |= {"name": None if source is None else called, "name_source": source}
-    if as_json:
-        print_json_rows([rows])
-    elif rows:
-        print_table([rows[:limit] if limit else rows], _COLLECTION, wide=wide)
-        say_left_out(limit, len(rows), "collections")
-    else:
+    view.show(rows, _COLLECTION, "collections")
+    if not (rows or view.as_json):
         say("No collections yet; `nftsync sync` reads wallets, and what they hold.")
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nftsync.cli.common import (
+    duration_option,
     json_option,
     limit_option,
     one_line,
@@ -194,11 +195,8 @@ def _put_back(settings: Settings, ids: list[str], state: str | None) -> list[tup
 
 
 @inbox.command("prune")
-@click.option(
-    "--older-than",
-    required=True,
-    metavar="DURATION",
-    help="Done (or in quarantine) for longer than 90s, 6h or 7d.",
+@duration_option(
+    "--older-than", "Done (or in quarantine) for longer than 90s, 6h or 7d.", required=True
 )
 @click.option(
     "--state",
@@ -208,7 +206,7 @@ def _put_back(settings: Settings, ids: list[str], state: str | None) -> list[tup
     help="Which webhooks; one in quarantine cannot be put back without its body.",
 )
 @with_settings("database")
-def prune(settings: Settings, older_than: str, state: str) -> None:
+def prune(settings: Settings, older_than: timedelta, state: str) -> None:
     """Empty the bodies of webhooks that have been done for a while; `serve` may go on.
 
     Their ids, times, fields and SHA-256 stay, so that one that comes again is still known. The
@@ -217,9 +215,9 @@ def prune(settings: Settings, older_than: str, state: str) -> None:
     from nftsync.store.requeue import prunable
     from nftsync.store.requeue import prune as empty
     from nftsync.terminal import progress_bar
-    from nftsync.times import now, parse_duration, shifted
+    from nftsync.times import now, shifted
 
-    before = shifted(now(), -parse_duration(older_than))
+    before = shifted(now(), -older_than)
     webhooks = size = 0
     with open_existing(settings.database) as mirror:
         rows = prunable(mirror.connection, before, state)

@@ -12,22 +12,25 @@ from nftsync.cli.common import (
     PROVIDER,
     again,
     cluster_options,
+    duration_option,
     json_option,
-    limit_option,
     one_line,
     print_json,
     print_json_rows,
     program,
+    run_options,
     say,
     takeover_option,
     with_settings,
 )
 from nftsync.cli.removals import accept_options, confirmed, print_accepted, print_held
 from nftsync.cli.sync import say_what_failed
-from nftsync.cli.tables import TableColumn, print_table, wide_option
+from nftsync.cli.tables import TableColumn, View, print_table, view_options
 from nftsync.text import counted, size
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from nftsync.settings import Settings
 
 
@@ -82,28 +85,9 @@ def lake() -> None:
     help="Parts of a new lake, which stay as many. Default: 64",
 )
 @takeover_option
-@click.option(
-    "--resume",
-    is_flag=True,
-    help="Resume the newest run if it was interrupted or killed; else start one.",
-)
-@click.option(
-    "--allow-removals",
-    is_flag=True,
-    help="Approve all removals, however many come at once.",
-)
-@json_option("Print the result as JSON.")
+@run_options
 def sync(
-    settings: Settings,
-    url: str,
-    *,
-    scheduler: str | None,
-    workers: int | None,
-    buckets: int | None,
-    takeover_after: str,
-    resume: bool,
-    allow_removals: bool,
-    as_json: bool,
+    settings: Settings, url: str, *, takeover_after: timedelta, as_json: bool, **which: Any
 ) -> int:
     """Read wallets into a lake, on a Dask cluster or on processes of this machine.
 
@@ -123,19 +107,9 @@ def sync(
       nftsync lake sync s3://holdings/lake --scheduler tcp://scheduler:8786
     """
     from nftsync.lake.run import sync_with
-    from nftsync.times import parse_duration
 
-    result = sync_with(
-        settings,
-        url,
-        scheduler=scheduler,
-        workers=workers,
-        buckets=buckets,
-        silence=parse_duration(takeover_after).total_seconds(),
-        resume=resume,
-        allow_removals=allow_removals,
-        progress=False if as_json else None,
-    )
+    silence, progress = takeover_after.total_seconds(), False if as_json else None
+    result = sync_with(settings, url, silence=silence, progress=progress, **which)
     if as_json:
         print_json(result.as_dict())
     else:
@@ -206,16 +180,14 @@ def status(url: str, *, as_json: bool) -> int:
 
 @lake.command("compact")
 @click.argument("url", metavar="LAKE")
-@click.option(
+@duration_option(
     "--keep",
-    metavar="DURATION",
+    "Runs that ended longer ago are let go, as 12h or 7d; the last one never is.",
     default="30d",
-    show_default=True,
-    help="Runs that ended longer ago are let go, as 12h or 7d; the last one never is.",
 )
 @takeover_option
 @json_option("Print the result as JSON.")
-def compact(url: str, *, keep: str, takeover_after: str, as_json: bool) -> None:
+def compact(url: str, *, keep: timedelta, takeover_after: timedelta, as_json: bool) -> None:
     """Make a lake's tables few files, and remove those that no kept run needs.
 
     Holds the lake as a run does: no sync begins meanwhile. One that was cut off is made up for by
@@ -227,14 +199,9 @@ def compact(url: str, *, keep: str, takeover_after: str, as_json: bool) -> None:
       nftsync lake compact s3://holdings/lake --keep 7d
     """
     from nftsync.lake.compacting import compact_lake
-    from nftsync.times import parse_duration
 
-    done = compact_lake(
-        url,
-        parse_duration(keep),
-        silence=parse_duration(takeover_after).total_seconds(),
-        progress=False if as_json else None,
-    )
+    silence, progress = takeover_after.total_seconds(), False if as_json else None
+    done = compact_lake(url, keep, silence=silence, progress=progress)
     if as_json:
         print_json(done)
         return
@@ -257,7 +224,7 @@ def compact(url: str, *, keep: str, takeover_after: str, as_json: bool) -> None:
     help="Parts of the new lake, which stay as many.",
 )
 @takeover_option
-def import_(database: Path, url: str, *, buckets: int, takeover_after: str) -> None:
+def import_(database: Path, url: str, *, buckets: int, takeover_after: timedelta) -> None:
     """Fill a new lake with all that a database holds, history included.
 
     \b
@@ -265,9 +232,8 @@ def import_(database: Path, url: str, *, buckets: int, takeover_after: str) -> N
       nftsync lake import data/nftsync.db data/lake
     """
     from nftsync.lake.copies import import_database
-    from nftsync.times import parse_duration
 
-    silence = parse_duration(takeover_after).total_seconds()
+    silence = takeover_after.total_seconds()
     run = import_database(database, url, buckets=buckets, silence=silence)
     say(f"All of {database} is in {url}, as run {run.run_id}; `nftsync lake sync` goes on from it.")
 
@@ -321,18 +287,13 @@ def removals() -> None:
 
 @removals.command("list")
 @click.argument("url", metavar="LAKE")
-@limit_option("Rows of the table; 0 shows all.", 50)
-@wide_option
-@json_option("Print all removals held for review as JSON.")
-def list_(url: str, *, limit: int, wide: bool, as_json: bool) -> None:
+@view_options("Print all removals held for review as JSON.")
+def list_(url: str, *, view: View) -> None:
     """List the removals that a lake holds for review: what `nftsync lake removals LAKE` does."""
     from nftsync.lake.status import find_held
 
     found = find_held(url)
-    approve = review_command(url, "accept")
-    print_held(
-        found.rows, found.counts, found.share, approve, limit=limit, wide=wide, as_json=as_json
-    )
+    print_held(found.rows, found.counts, found.share, view, review_command(url, "accept"))
 
 
 @removals.command("accept")
@@ -350,7 +311,7 @@ def accept(
     as_json: bool,
     scheduler: str | None,
     workers: int | None,
-    takeover_after: str,
+    takeover_after: timedelta,
 ) -> int:
     """Approve removals that a lake holds for review: all of them, or those of some wallets.
 
@@ -361,9 +322,8 @@ def accept(
     """
     from nftsync.lake.run import Where, approve_in_lake
     from nftsync.lake.status import find_held
-    from nftsync.times import parse_duration
 
-    where = Where(scheduler, workers, silence=parse_duration(takeover_after).total_seconds())
+    where = Where(scheduler, workers, silence=takeover_after.total_seconds())
     found = find_held(url, named)
     more: dict[str, Any] = {}
     if found.counts.since is not None and not dry_run:

@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nftsync.cli.common import (
-    json_option,
-    limit_option,
-    open_existing,
-    print_json,
-    print_json_rows,
-    say,
-    say_left_out,
-    with_settings,
-)
-from nftsync.cli.tables import TableColumn, print_table, wide_option
+from nftsync.cli.common import json_option, open_existing, print_json, say, with_settings
+from nftsync.cli.tables import TableColumn, View, print_table, view_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,10 +35,8 @@ _ROW = (
 
 @click.group(invoke_without_command=True)
 @with_settings("database")
-@limit_option("Rows of the table; 0 shows all.", 50)
-@wide_option
-@json_option("Print all removals held for review as JSON.")
-def removals(settings: Settings, *, limit: int, wide: bool, as_json: bool) -> None:
+@view_options("Print all removals held for review as JSON.")
+def removals(settings: Settings, *, view: View) -> None:
     """List the removals held for review, or approve them.
 
     If more than half (`removal_limit`) of the holdings of a group or of all wallets would be
@@ -69,19 +58,11 @@ def removals(settings: Settings, *, limit: int, wide: bool, as_json: bool) -> No
     with reading(settings.database) as connection:
         rows, counts = list(held_rows(connection)), held(connection)
         share = share_held(connection, counts)
-    approve = "nftsync removals accept"
-    print_held(rows, counts, share, approve, limit=limit, wide=wide, as_json=as_json)
+    print_held(rows, counts, share, view, "nftsync removals accept")
 
 
 def print_held(
-    rows: list[dict[str, Any]],
-    held: Held,
-    share: float,
-    approve: str,
-    *,
-    limit: int,
-    wide: bool,
-    as_json: bool,
+    rows: list[dict[str, Any]], held: Held, share: float, view: View, approve: str
 ) -> None:
     """Print removals held for review.
 
@@ -89,19 +70,12 @@ def print_held(
         rows: a row per wallet and token.
         held: how many they are.
         share: their share of all holdings.
+        view: how they are shown.
         approve: the command that approves them.
-        limit: as `limit_option` gives it.
-        wide: as `wide_option` gives it.
-        as_json: print JSON.
     """
-    if as_json:
-        print_json_rows([rows])
-    elif rows:
-        print_table([rows[:limit] if limit else rows], _ROW, wide=wide)
-        say_left_out(limit, len(rows), "removals")
-        say(f"{held.summary(share)}: {held}. Approve them: {approve}")
-    else:
-        say(_NONE)
+    view.show(rows, _ROW, "removals")
+    if not view.as_json:
+        say(f"{held.summary(share)}: {held}. Approve them: {approve}" if rows else _NONE)
 
 
 def accept_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,6 +9,7 @@ import click
 
 from nftsync.cli.common import (
     PROVIDER,
+    duration_option,
     json_option,
     one_line,
     print_json,
@@ -27,6 +28,8 @@ from nftsync.errors import (
 from nftsync.text import visible
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from nftsync.serve.serve import ServeConfig
     from nftsync.settings import Settings
 
@@ -43,10 +46,9 @@ _TYPES = ("payment", "transaction", "nft", "kyc", "document", "custodialAccount"
 @click.option(
     "--no-replay", is_flag=True, help="Only store webhooks; `nftsync replay` works them off."
 )
-@click.option(
+@duration_option(
     "--sync-every",
-    metavar="DURATION",
-    help="Also sync all tracked wallets so often (90s, 15m, 6h, 7d), for webhooks that never came.",
+    "Also sync all tracked wallets so often (90s, 15m, 6h, 7d), for webhooks that never came.",
 )
 @click.option(
     "--metrics-port",
@@ -54,7 +56,7 @@ _TYPES = ("payment", "transaction", "nft", "kyc", "document", "custodialAccount"
     help="Serve Prometheus metrics on this port of 127.0.0.1.",
     show_default="none",
 )
-def serve(settings: Settings, *, no_replay: bool, sync_every: str | None, **listening: Any) -> None:
+def serve(settings: Settings, **options: Any) -> None:
     """Receive webhooks, and read again what has changed.
 
     Takes signed webhooks, answers once they are on disk, and works them off as they come. Needs the
@@ -74,7 +76,7 @@ def serve(settings: Settings, *, no_replay: bool, sync_every: str | None, **list
     from nftsync.serve.log import log_lines, unblock_stderr
     from nftsync.serve.serve import serve as run
 
-    config = _config(settings, no_replay=no_replay, sync_every=sync_every, **listening)
+    config = _config(settings, **options)
     unblock_stderr()
     handler = log_lines()
     try:
@@ -84,21 +86,19 @@ def serve(settings: Settings, *, no_replay: bool, sync_every: str | None, **list
 
 
 def _config(
-    settings: Settings, *, no_replay: bool, sync_every: str | None, **listening: Any
+    settings: Settings, *, no_replay: bool, sync_every: timedelta | None, **listening: Any
 ) -> ServeConfig:
     from nftsync.serve.serve import ServeConfig
     from nftsync.settings import require_base_url
-    from nftsync.times import parse_duration
 
     if sync_every is not None and settings.wallets_file == "-":
         raise SettingsError(
             "wallets_file: stdin can be read only once, so not by --sync-every; name a file"
         )
-    every = None if sync_every is None else parse_duration(sync_every)
-    if every is not None and not every:
+    if sync_every is not None and not sync_every:
         raise InputError("--sync-every 0 would never stop syncing; give 15m or more")
     replay = run_sync = None
-    if not no_replay or every is not None:
+    if not no_replay or sync_every is not None:
         from nftsync.serve.schedule import full_sync, replay_config
 
         require_base_url(settings)
@@ -111,7 +111,7 @@ def _config(
         secrets=secrets,
         organization_id=settings.organization_id,
         replay=None if no_replay else replay,
-        sync_every=every,
+        sync_every=sync_every,
         run_sync=run_sync,
         **listening,
     )

@@ -12,8 +12,8 @@ import click
 
 from nftsync.cli.common import (
     PROVIDER,
+    duration_option,
     json_option,
-    limit_option,
     named,
     one_line,
     open_existing,
@@ -22,10 +22,12 @@ from nftsync.cli.common import (
     say_left_out,
     with_settings,
 )
-from nftsync.cli.tables import TableColumn, print_table, wide_option
+from nftsync.cli.tables import TableColumn, View, print_table, view_options
 from nftsync.text import counted, lasting
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from nftsync.reports.status import Check, StalestWallet, Status
     from nftsync.reports.verification import Verification
     from nftsync.settings import Settings
@@ -43,13 +45,11 @@ _SETTING = (
 
 @click.command()
 @with_settings("database")
-@click.option(
-    "--max-age",
-    metavar="DURATION",
-    help="Exit with 1 when a tracked wallet was not read for longer: 90s, 15m, 6h, 7d",
+@duration_option(
+    "--max-age", "Exit with 1 when a tracked wallet was not read for longer: 90s, 15m, 6h, 7d"
 )
 @json_option("Print the status as JSON.")
-def status(settings: Settings, *, max_age: str | None, as_json: bool) -> int:
+def status(settings: Settings, *, max_age: timedelta | None, as_json: bool) -> int:
     """Show counts, freshness, the last runs and the backlog.
 
     With --max-age the exit code tells a monitor whether the mirror is fresh: a tracked wallet that
@@ -62,9 +62,8 @@ def status(settings: Settings, *, max_age: str | None, as_json: bool) -> int:
       nftsync status --max-age 6h || alert "wallets are stale"
     """
     from nftsync.reports.status import read_status
-    from nftsync.times import now, parse_duration
+    from nftsync.times import now
 
-    allowed = None if max_age is None else parse_duration(max_age)
     at = now()
     found, stalest = read_status(settings.database, at)
     if as_json:
@@ -73,9 +72,9 @@ def status(settings: Settings, *, max_age: str | None, as_json: bool) -> int:
         _show(found, stalest, at)
         if found.warning is not None:
             say(f"nftsync: {found.warning}")
-    if stalest is None or allowed is None:
+    if stalest is None or max_age is None:
         return 0
-    if stalest.age_s is not None and stalest.age_s <= allowed.total_seconds():
+    if stalest.age_s is not None and stalest.age_s <= max_age.total_seconds():
         return 0
     read = "never read" if stalest.age_s is None else f"last read {_ago(stalest.age_s)}"
     say(f"nftsync: stale: wallet {named(stalest.wallet_id, stalest.label)} was {read}")
@@ -237,18 +236,9 @@ _DIFFERENCE = (
 @click.option("--all", "everything", is_flag=True, help="Compare every tracked wallet.")
 @click.option("--repair", is_flag=True, help="Read the wallets that differ into the mirror again.")
 @with_settings("database", *PROVIDER)
-@limit_option("Rows of the table; 0 shows all.", 50)
-@wide_option
-@json_option("Print the result as JSON.")
+@view_options("Print the result as JSON.")
 def verify(
-    settings: Settings,
-    *,
-    sample: int | None,
-    everything: bool,
-    repair: bool,
-    limit: int,
-    wide: bool,
-    as_json: bool,
+    settings: Settings, *, sample: int | None, everything: bool, repair: bool, view: View
 ) -> int:
     """Compare the mirror with the provider, prove its own rules.
 
@@ -271,6 +261,7 @@ def verify(
     if everything and sample is not None:
         raise click.UsageError("give --sample or --all")
     number = None if everything else 100 if sample is None else sample
+    progress = False if view.as_json else None
     try:
         found = look(
             settings.database,
@@ -278,20 +269,20 @@ def verify(
             sample=number,
             concurrency=settings.concurrency,
             has_receiver=settings.webhook_secret is not None,
-            repair=_repairing(settings, shown=None if not as_json else False) if repair else None,
-            progress=False if as_json else None,
+            repair=_repairing(settings, progress) if repair else None,
+            progress=progress,
         )
     except Interrupted:
         say("nftsync: interrupted")
         return 130
-    if as_json:
+    if view.as_json:
         print_json(found)
     else:
-        _show_verification(found, limit=limit, wide=wide)
+        _show_verification(found, view)
     return 0 if found.is_right else 1
 
 
-def _repairing(settings: Settings, *, shown: bool | None) -> Any:
+def _repairing(settings: Settings, progress: bool | None) -> Any:
     """Reads wallets as a sync does, unconditionally."""
     from nftsync.pull.api import sync_with
     from nftsync.pull.run import SyncRequest
@@ -301,24 +292,24 @@ def _repairing(settings: Settings, *, shown: bool | None) -> Any:
         with open_existing(settings.database) as mirror, mirror.transaction() as transaction:
             forget_answers(transaction.connection, wallets)
         request = SyncRequest(wallets=[WalletLine(wallet) for wallet in wallets])
-        return sync_with(settings, request, progress=shown).as_dict()
+        return sync_with(settings, request, progress=progress).as_dict()
 
     return repair
 
 
-def _show_verification(found: Verification, *, limit: int, wide: bool) -> None:
+def _show_verification(found: Verification, view: View) -> None:
     import msgspec
 
     differences = sorted(found.differences, key=lambda x: (x.label or x.wallet_id, x.token_id))
     rows = [msgspec.structs.asdict(each) for each in differences]
     if rows:
-        print_table([rows[:limit] if limit else rows], _DIFFERENCE, wide=wide)
-        say_left_out(limit, found.differences_total, "differences")
+        print_table([view.first(rows)], _DIFFERENCE, wide=view.wide)
+        say_left_out(view.limit, found.differences_total, "differences")
         if found.untold is not None:
             click.echo(f"{found.untold[:1].upper()}{found.untold[1:]}.")
-    for each in found.unread[:limit] if limit else found.unread:
+    for each in view.first(found.unread):
         say(f"nftsync: {named(each.wallet_id, each.label)}: {one_line(each.error)}")
-    say_left_out(limit, len(found.unread), "wallets that could not be read")
+    say_left_out(view.limit, len(found.unread), "wallets that could not be read")
     if found.error is not None:
         say(f"nftsync: {one_line(found.error)}")
     for rule in found.rules:

@@ -10,18 +10,16 @@ import click
 from nftsync.cli.common import (
     PROVIDER,
     again,
-    json_option,
-    limit_option,
+    duration_option,
     named,
     one_line,
     open_existing,
     print_json,
-    print_json_rows,
+    run_options,
     say,
-    say_left_out,
     with_settings,
 )
-from nftsync.cli.tables import TableColumn, print_table, wide_option
+from nftsync.cli.tables import TableColumn, View, view_options
 from nftsync.store import WALLET_STATUSES
 from nftsync.text import counted, short_id
 
@@ -52,24 +50,9 @@ _YES_NO = ("no", "yes")
 @click.argument("named", nargs=-1, metavar="[WALLET]...")
 @with_settings("database", "wallets_file", *PROVIDER)
 @click.option("--tokens", is_flag=True, help="Also read each token those wallets hold by its id.")
-@click.option("--older-than", metavar="DURATION", help="Skip what was read since: 90s, 15m, 6h, 7d")
-@click.option(
-    "--resume", is_flag=True, help="Go on with the newest interrupted or killed run, if any."
-)
-@click.option(
-    "--allow-removals",
-    is_flag=True,
-    help="Approve all removals, however many come at once.",
-)
-@json_option("Print the result as JSON.")
-def sync(
-    settings: Settings,
-    named: tuple[str, ...],
-    *,
-    older_than: str | None,
-    as_json: bool,
-    **which: Any,
-) -> int:
+@duration_option("--older-than", "Skip what was read since: 90s, 15m, 6h, 7d")
+@run_options
+def sync(settings: Settings, named: tuple[str, ...], *, as_json: bool, **which: Any) -> int:
     """Read wallets' balances and tokens into the database.
 
     Reads the named wallets; none named, those of the wallets file; no file, every tracked wallet.
@@ -89,13 +72,9 @@ def sync(
     from nftsync.store.history import ahead_of
     from nftsync.store.schema import reading
     from nftsync.store.wallets import WalletLine, labels_and_statuses
-    from nftsync.times import now, parse_duration
+    from nftsync.times import now
 
-    request = SyncRequest(
-        wallets=[WalletLine(wallet) for wallet in named] or None,
-        older_than=None if older_than is None else parse_duration(older_than),
-        **which,
-    )
+    request = SyncRequest(wallets=[WalletLine(wallet) for wallet in named] or None, **which)
     result = sync_with(settings, request, progress=False if as_json else None)
     if as_json:
         print_json(result.as_dict())
@@ -177,18 +156,8 @@ def _rest_of(kind: Sequence[Failure], known: Mapping[str, tuple[str | None, str]
     help="Only those whose last read went so: never, ok, incomplete or failed.",
 )
 @click.option("--group", metavar="GROUP", help="Only those of this group.")
-@limit_option("Rows of the table; 0 shows all.", 50)
-@wide_option
-@json_option("Print all these wallets as JSON.")
-def wallets(
-    settings: Settings,
-    *,
-    status: str | None,
-    group: str | None,
-    limit: int,
-    wide: bool,
-    as_json: bool,
-) -> None:
+@view_options("Print all these wallets as JSON.")
+def wallets(settings: Settings, *, status: str | None, group: str | None, view: View) -> None:
     """List the known wallets; add, label, or stop reading them.
 
     \b
@@ -206,15 +175,12 @@ def wallets(
         for row in known
         if status in (None, row["status"]) and group in (None, row["wallet_group"])
     ]
-    if as_json:
-        print_json_rows([rows])
-    elif rows:
-        shown = rows[:limit] if limit else rows
-        print_table(
-            [[{**row, "read": _YES_NO[row["tracked"]]} for row in shown]], _WALLET, wide=wide
-        )
-        say_left_out(limit, len(rows), "wallets")
-    elif known:
+    if not view.as_json:
+        rows = [{**row, "read": _YES_NO[row["tracked"]]} for row in rows]
+    view.show(rows, _WALLET, "wallets")
+    if rows or view.as_json:
+        return
+    if known:
         groups = sorted({row["wallet_group"] for row in known} - {None})
         named = f"; groups are: {', '.join(map(one_line, groups))}" if group and groups else ""
         say(f"No wallet of the {len(known):,} known ones is so{named}.")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from shutil import get_terminal_size
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import click
 
+from nftsync.cli.common import json_option, limit_option, print_json_rows, say_left_out
 from nftsync.text import MISSING, short_id, visible
 
 #: What a column holds. An `id` is cut to its two ends, a `time` to seconds, a `text` to whole
@@ -17,6 +19,7 @@ from nftsync.text import MISSING, short_id, visible
 #: last column, which takes as many lines as it needs.
 Kind: TypeAlias = Literal["text", "id", "key", "time", "number", "message"]
 _Row: TypeAlias = Mapping[str, Any]
+_Rows = TypeVar("_Rows", bound=Sequence[Any])
 
 _GAP, _BETWEEN = 2, "  "
 _INDENT = 4
@@ -49,6 +52,52 @@ class TableColumn(NamedTuple):
 wide_option = click.option(
     "--wide", is_flag=True, help="Ids, times and texts whole, however wide the table becomes."
 )
+
+
+class View(NamedTuple):
+    """How a command shows rows.
+
+    Attributes:
+        limit: rows of a table; 0: all.
+        wide: whether a table is whole in a terminal, too.
+        as_json: print JSON, and no table.
+    """
+
+    limit: int
+    wide: bool
+    as_json: bool
+
+    def first(self, rows: _Rows) -> _Rows:
+        """The rows of a table."""
+        return rows[: self.limit or None]  # type: ignore[return-value]
+
+    def show(self, rows: list[dict[str, Any]], columns: Sequence[TableColumn], what: str) -> None:
+        """Print rows, and how many a table left out; of none, a table says nothing."""
+        if self.as_json:
+            print_json_rows([rows])
+        elif rows:
+            print_table([self.first(rows)], columns, wide=self.wide)
+            say_left_out(self.limit, len(rows), what)
+
+
+def view_options(
+    json_text: str,
+    limit_text: str = "Rows of the table; 0 shows all.",
+    default: int = 50,
+    most: int | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command `--limit`, `--wide` and `--json`, as `view`."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def call(*args: Any, **values: Any) -> Any:
+            view = View(*map(values.pop, ("limit", "wide", "as_json")))
+            return command(*args, view=view, **values)
+
+        decorated: Callable[..., Any] = wide_option(json_option(json_text)(call))
+        return limit_option(limit_text, default, most)(decorated)
+
+    return decorate
 
 
 def print_table(

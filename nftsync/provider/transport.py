@@ -97,7 +97,11 @@ class LargeAnswers:
 
 
 class Transports:
-    """Sends requests from any number of threads, over a kept-alive connection for each."""
+    """Sends requests from any number of threads, over a kept-alive connection for each.
+
+    Attributes:
+        answered: set once a response came over any connection.
+    """
 
     def __init__(
         self,
@@ -116,14 +120,17 @@ class Transports:
             large: bounds how many large ones are held at once.
             stopped: once it is set, no request is sent.
         """
-        self._timeout = timeout
+        self.network = network
+        self.timeout = timeout
+        self.max_bytes = max_bytes
+        self.large = large
+        self.stopped = stopped
+        self.answered = threading.Event()
         self._local = threading.local()
         self._lock = threading.Lock()
         self._links: list[_Link] = []
         self._failure: Exception | None = None
         self._closed = threading.Event()
-        answered = threading.Event()
-        self._connect = partial(_Link, network, timeout, max_bytes, large, stopped, answered)
 
     def send(self, request: httpx.Request, sending: Callable[[], None]) -> Response:
         """Send a request and read the whole response.
@@ -143,7 +150,7 @@ class Transports:
         """
         link: _Link | None = getattr(self._local, "link", None)
         if link is None:
-            link = self._connect()
+            link = _Link(self)
             with self._lock:
                 if not self._links:
                     start_thread("deadlines", self._watch, self._fail)
@@ -175,21 +182,15 @@ class Transports:
             now = time.monotonic()
             # What begins from now on is not over before its timeout.
             deadlines = [link.cut(now) for link in list(self._links)]
-            wait = min([now + self._timeout, *deadlines]) - now
+            wait = min([now + self.timeout, *deadlines]) - now
 
 
 class _Link:
     """One thread's connection, and the attempt under way on it."""
 
-    def __init__(
-        self,
-        network: Network,
-        timeout: float,
-        max_bytes: int,
-        large: LargeAnswers,
-        stopped: threading.Event,
-        answered: threading.Event,
-    ) -> None:
+    def __init__(self, shared: Transports) -> None:
+        self._shared = shared
+        network = shared.network
         self._proxy = network.proxy
         self._is_plain = network.base_url.scheme == "http"
         # Without what may stand before an @.
@@ -202,11 +203,6 @@ class _Link:
             limits=httpx.Limits(max_connections=1, keepalive_expiry=_LONGEST_IDLE),
         )
         self._http = self._connect()
-        self._timeout = timeout
-        self._max_bytes = max_bytes
-        self._large = large
-        self._stopped = stopped
-        self._answered = answered  # over any connection
         self._lock = threading.Lock()
         self._deadline = math.inf  # while no attempt is under way
         self._is_cut = False
@@ -216,7 +212,7 @@ class _Link:
         self._sending: Callable[[], None]
         self._extensions = {
             # All else ends by being cut.
-            "timeout": {"connect": min(timeout / 2, _LONGEST_CONNECT)},
+            "timeout": {"connect": min(shared.timeout / 2, _LONGEST_CONNECT)},
             "trace": self._trace,
         }
 
@@ -224,15 +220,15 @@ class _Link:
         request.extensions.update(self._extensions)
         self._sending = sending
         with self._lock:
-            self._deadline = time.monotonic() + self._timeout
+            self._deadline = time.monotonic() + self._shared.timeout
             self._is_cut = False
         try:
-            if self._stopped.is_set():
+            if self._shared.stopped.is_set():
                 raise Stopped("stopped")
             sending()
             response = self._http.handle_request(request)
-            if not self._answered.is_set():
-                self._answered.set()
+            if not self._shared.answered.is_set():
+                self._shared.answered.set()
             try:
                 body = self._read(response)
             finally:
@@ -277,7 +273,7 @@ class _Link:
         if event.endswith(_CONNECTED):
             with self._lock:
                 self._socket = info["return_value"].get_extra_info("socket")
-                if self._is_cut or self._stopped.is_set():
+                if self._is_cut or self._shared.stopped.is_set():
                     self._shut()
             self._sending()
         elif event.endswith(".connect_tcp.started"):
@@ -286,7 +282,7 @@ class _Link:
             self._in_tunnel = not event.startswith("connection.")
 
     def _explained(self, error: Exception | None) -> Exception:
-        if self._stopped.is_set():
+        if self._shared.stopped.is_set():
             return Stopped("stopped")
         if isinstance(error, httpx.ProxyError):
             return ProxyFailed(  # a 4xx, as for a wrong password, comes again
@@ -297,10 +293,10 @@ class _Link:
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
             return self._not_connected(error)
         if self._is_cut or error is None:
-            return NoConnection(f"no whole answer within {self._timeout:g} s")
+            return NoConnection(f"no whole answer within {self._shared.timeout:g} s")
         if isinstance(error, httpx.LocalProtocolError):  # whose text may show a secret
             return NoConnection("the connection broke: the request cannot be sent as HTTP")
-        hint = HTTPS_HINT if self._is_plain and not self._answered.is_set() else ""
+        hint = HTTPS_HINT if self._is_plain and not self._shared.answered.is_set() else ""
         return NoConnection(f"the connection broke: {error or type(error).__name__}{hint}")
 
     def _not_connected(self, error: httpx.TransportError) -> NoConnection:
@@ -309,7 +305,7 @@ class _Link:
         if self._socket is not None:  # so what failed is the handshake
             problem = _tls_problem(error, "the proxy's URL" if at_proxy else "base_url")
             # Where the server has answered before, a repeat may reach a machine set up well.
-            final = problem is not None and not self._answered.is_set()
+            final = problem is not None and not self._shared.answered.is_set()
             if isinstance(error, httpx.ConnectTimeout):
                 # A busy server or network may leave one handshake unanswered.
                 self._unanswered_handshakes += 1
@@ -325,19 +321,20 @@ class _Link:
                 _pass_over(response.iter_raw())
             return b""
         gzip = _gunzip(response.headers.get("content-encoding", ""))
+        most = self._shared.max_bytes
         chunks: list[bytes] = []
         size = 0
         for raw in response.iter_raw():
             # Bounded, as 64 KiB may hold 64 MiB.
-            left = self._max_bytes - size
+            left = most - size
             chunk = raw if gzip is None else gzip.unpack(raw, left + 1)
             if len(chunk) > left:
                 raise UnusableAnswer(
-                    f"the body is larger than {self._max_bytes:,} bytes and was not read further",
+                    f"the body is larger than {most:,} bytes and was not read further",
                     status=response.status_code,
                 )
             size += len(chunk)
-            self._large.hold(size)
+            self._shared.large.hold(size)
             chunks.append(chunk)
         if chunks and gzip is not None and not gzip.is_whole and not self._is_cut:
             raise CutShort("the compressed body is cut short")
