@@ -107,8 +107,12 @@ class Amounts:
         self.codes, self._distinct = parts or coded(column)
         self._texts: list[str] = self._distinct.to_pylist()
 
-    def __len__(self) -> int:
-        return len(self._column)
+    @classmethod
+    def pair(cls, one: pa.Array, other: pa.Array) -> tuple[Amounts, Amounts]:
+        """Two columns as long as each other, whose codes are of the same distinct texts."""
+        both = cls(pa.concat_arrays([one, other]))
+        first, second = np.split(np.arange(2 * len(one)), 2)
+        return both.chosen(first), both.chosen(second)
 
     def chosen(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Amounts:
         """The amounts of some rows, given by position or by a mask."""

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 
 from nftsync.columnar.amounts import Amounts
-from nftsync.columnar.columns import INTEGER, TEXT, Times, coded, moments
+from nftsync.columnar.columns import INTEGER, TEXT, Times, coded, frame_of, moments, text, times
 from nftsync.columnar.source import IN_JSON, Numbers, Parameters, Source, as_json, positions
 from nftsync.store.filters import Filters
 
@@ -27,6 +28,8 @@ CHANGE_TYPES = {
     "run_id": INTEGER,
     "webhook_id": TEXT,
 }
+#: Those that say what changed, and when.
+STEPS = ("wallet_no", "token_no", "old_amount", "new_amount", "observed_at", "baseline")
 
 
 def change_log(
@@ -81,6 +84,7 @@ class BalanceColumns:
         amounts: how much.
         held_since: start of the present stretch of non-zero amounts; NaT where it is zero.
         updated_at: when the amount last changed.
+        listed_since: when it was last put on the list, as of a time; NaT of those now.
     """
 
     wallets: Numbers
@@ -88,6 +92,7 @@ class BalanceColumns:
     amounts: Amounts
     held_since: Times
     updated_at: Times
+    listed_since: Times
 
     def chosen(self, rows: npt.NDArray[np.bool_]) -> BalanceColumns:
         """The rows of a mask."""
@@ -99,6 +104,7 @@ class BalanceColumns:
             self.amounts.chosen(rows),
             self.held_since[rows],
             self.updated_at[rows],
+            self.listed_since[rows],
         )
 
 
@@ -124,7 +130,9 @@ def read_balances(source: Source, filters: Filters) -> BalanceColumns:
         parameters,
     )
     since, updated = _two_times(both)
-    return BalanceColumns(wallet.to_numpy(), token.to_numpy(), Amounts(amount), since, updated)
+    unread = np.full(len(updated), np.datetime64("NaT", "us"))
+    numbers = wallet.to_numpy(), token.to_numpy()
+    return BalanceColumns(*numbers, Amounts(amount), since, updated, unread)
 
 
 def _two_times(both: pa.Array) -> tuple[Times, Times]:
@@ -145,10 +153,7 @@ def balances_at(source: Source, moment: str, filters: Filters) -> BalanceColumns
     """
     wallet, token, amount, observed = change_log(
         source,
-        "wallet_no",
-        "token_no",
-        "new_amount",
-        "observed_at",
+        *("wallet_no", "token_no", "new_amount", "observed_at"),
         last=change_span(source, None, moment)[1],
         filters=Filters(wallet_ids=filters.wallet_ids),
     )
@@ -158,19 +163,44 @@ def balances_at(source: Source, moment: str, filters: Filters) -> BalanceColumns
 def _replay(wallet: Numbers, token: Numbers, amounts: Amounts, observed: Times) -> BalanceColumns:
     """Keep the last of the changes of each wallet and token, which come in order."""
     if not len(wallet):
-        return BalanceColumns(wallet, token, amounts, observed, observed)
+        return BalanceColumns(wallet, token, amounts, observed, observed, observed)
     order = np.argsort(wallet * (token.max() + 1) + token, kind="stable")
     wallet, token = wallet[order], token[order]
-    held = amounts.nonzero()[order]
+    held, listed = amounts.nonzero()[order], amounts.codes[order] >= 0
     next_differs = (wallet[1:] != wallet[:-1]) | (token[1:] != token[:-1])
-    # Where a holding begins: non-zero now, and nothing, zero or another pair in the row before.
-    begins = held.copy()
-    begins[1:] &= next_differs | ~held[:-1]
-    began = np.maximum.accumulate(np.where(begins, np.arange(len(held)), 0))
-    last = np.append(next_differs, True) & (amounts.codes[order] >= 0)
+    last = np.append(next_differs, True) & listed
     rows = order[last]
-    since = np.where(held[last], observed[order[began[last]]], np.datetime64("NaT", "us"))
-    return BalanceColumns(wallet[last], token[last], amounts.chosen(rows), since, observed[rows])
+
+    def since(so: npt.NDArray[np.bool_]) -> Times:
+        """Since when the last of each has been so: not so, or another pair, in the row before."""
+        begins = so.copy()
+        begins[1:] &= next_differs | ~so[:-1]
+        began = np.maximum.accumulate(np.where(begins, np.arange(len(so)), 0))
+        return observed[order[began[last]]]
+
+    held_since = np.where(held[last], since(held), np.datetime64("NaT", "us"))
+    some = amounts.chosen(rows)
+    return BalanceColumns(
+        wallet[last], token[last], some, held_since, observed[rows], since(listed)
+    )
+
+
+def read_balance_frame(source: Source, as_of: str) -> pd.DataFrame:
+    """Read the table of balances as of a time in the stored form; amounts are text."""
+    found = balances_at(source, as_of, Filters())
+    ids = []
+    for kind, wanted in (("wallet", found.wallets), ("token", found.tokens)):
+        numbers, (names,) = source.numbered(f"{kind}s", f"{kind}_no", [(f"{kind}_id", TEXT)])
+        ids.append(text(names.take(pa.array(positions(numbers, wanted)))))
+    return frame_of(
+        {
+            "wallet_id": ids[0],
+            "token_id": ids[1],
+            "amount_text": found.amounts.text(),
+            "first_seen_at": times(found.listed_since),
+            "updated_at": times(found.updated_at),
+        }
+    )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.columnar.columns import INTEGER, TEXT, Readable, ages, integers, moments, text, times
-from nftsync.columnar.source import Parameters, Source
+from nftsync.columnar.source import Source
 from nftsync.store.filters import Filters
 from nftsync.store.inbox import webhooks_by_state
 from nftsync.text import visible
@@ -28,8 +28,15 @@ _NEWEST_SYNC = """
     FROM sync_runs WHERE kind = 'sync' ORDER BY run_id DESC LIMIT 1
 """
 _OLDEST = "oldest wallet read"
-_NEVER = "tracked AND synced_at IS NULL"
-_OF_STATUS = "tracked AND status = ?"
+_FIRST = f"wallet_no LIMIT {_NAMED}"
+#: Groups of tracked wallets: what they are called, which they are, what tells since when, and how
+#: many of them are named, in which order.
+_GROUPS = (
+    (_OLDEST, "synced_at IS NOT NULL", "synced_at", "synced_at, wallet_no LIMIT 1"),
+    ("wallets never read", "synced_at IS NULL", "first_seen_at", _FIRST),
+    ("failed wallets", "status = 'failed'", "synced_at", _FIRST),
+    ("incomplete wallets", "status = 'incomplete'", "synced_at", _FIRST),
+)
 #: Webhooks that are not done, and the column that tells most of those in each state.
 _WAITING = {
     "pending": None,
@@ -119,19 +126,17 @@ def wallet_groups(
 ) -> list[WalletGroup]:
     """Return what `freshness` tells of wallets, always in this order."""
     which, values = filters.where()
-    query = f"SELECT count(synced_at), min(synced_at) FROM wallets WHERE tracked AND {which}"
-    ((read, oldest),) = list(source.rows(query, values))
-    names = _names(source, f"tracked AND synced_at = ? AND {which}", (oldest, *values), most=1)
-
-    def group(what: str, where: str, status: tuple[str, ...], since: str) -> WalletGroup:
-        return _group(source, what, f"{where} AND {which}", (*status, *values), since)
-
-    return [
-        WalletGroup(_OLDEST, read, oldest, names),
-        group("wallets never read", _NEVER, (), "first_seen_at"),
-        group("failed wallets", _OF_STATUS, ("failed",), "synced_at"),
-        group("incomplete wallets", _OF_STATUS, ("incomplete",), "synced_at"),
-    ]
+    found = []
+    for what, those, since, first in _GROUPS:
+        where = f"FROM wallets WHERE tracked AND {those} AND {which}"
+        ((count, at),) = list(source.rows(f"SELECT count(*), min({since}) {where}", values))
+        rows = source.rows(f"SELECT label, wallet_id, error {where} ORDER BY {first}", values)
+        names = [
+            (_short(label) if label else wallet) + (f": {_short(error)}" if error else "")
+            for label, wallet, error in rows
+        ]
+        found.append(WalletGroup(what, count, at, names))
+    return found
 
 
 def together(parts: Iterable[list[WalletGroup]]) -> list[WalletGroup]:
@@ -144,25 +149,6 @@ def together(parts: Iterable[list[WalletGroup]]) -> list[WalletGroup]:
         names = [name for part in telling for name in part.names][: 1 if oldest else _NAMED]
         found.append(WalletGroup(same[0].what, sum(part.count for part in same), at, names))
     return found
-
-
-def _group(
-    source: Source, what: str, where: str, parameters: Parameters, since: str
-) -> WalletGroup:
-    query = f"SELECT count(*), min({since}) FROM wallets WHERE {where}"
-    ((count, at),) = list(source.rows(query, parameters))
-    return WalletGroup(what, count, at, _names(source, where, parameters, most=_NAMED))
-
-
-def _names(source: Source, where: str, parameters: Parameters, *, most: int) -> list[str]:
-    rows = source.rows(
-        f"SELECT label, wallet_id, error FROM wallets WHERE {where} ORDER BY wallet_no LIMIT ?",
-        (*parameters, most),
-    )
-    return [
-        (_short(label) if label else wallet) + (f": {_short(error)}" if error else "")
-        for label, wallet, error in rows
-    ]
 
 
 def _webhooks(source: Source) -> Iterator[_Line]:

@@ -18,7 +18,7 @@ from nftsync.columnar.source import Numbers, Store, reading
 from nftsync.columnar.tokens import collections_of, contract_groups, contract_keys
 from nftsync.errors import InputError
 from nftsync.exact_sum import is_zero
-from nftsync.store.wallets import GroupNames, Labelled, WalletIds, given_wallets, ids_in, ids_named
+from nftsync.store.wallets import Labelled, WalletIds, given_wallets, ids_in, ids_named
 
 #: What an analysis takes: a frame of holdings, or what `frames.holdings` reads one from.
 Given: TypeAlias = "pd.DataFrame | Store"
@@ -34,11 +34,9 @@ def given_holdings(
     holdings: Given,
     exclude: WalletIds = (),
     *,
-    wallet: WalletIds | None = None,
-    group: GroupNames | None = None,
-    contract: str | None = None,
     needs: Sequence[str] = ("wallet_id", "token_id", "amount"),
     wants: Sequence[str] = (),
+    **filters: Any,
 ) -> pd.DataFrame:
     """Take the holdings that count: without balances of zero and without some wallets.
 
@@ -51,11 +49,9 @@ def given_holdings(
             configured database.
         exclude: one wallet or several, whose rows are left out: each by its id or its label, which
             a frame has in `wallet_label`.
-        wallet: of a database, only what these wallets hold.
-        group: of a database, only what wallets of these groups hold.
-        contract: of a database, only tokens of this contract.
         needs: names of the columns that are needed; `wallet_id` and `amount` always are.
         wants: names of columns that are of use where the frame has them.
+        filters: `wallet`, `group` and `contract`, of a database, as `filters_of` takes them.
 
     Returns:
         The rows that count, with all columns of the frame (from a database at least those that
@@ -71,19 +67,19 @@ def given_holdings(
     needs = list(dict.fromkeys((*needs, "wallet_id", "amount")))
     if isinstance(holdings, pd.DataFrame):
         frame = holdings
-        for name, value in (("wallet", wallet), ("group", group), ("contract", contract)):
+        for name, value in filters.items():
             if value is not None:
                 raise InputError(
                     f"{name}= filters what is read from a database; of a frame, select the rows:"
                     " holdings[holdings[...] == ...]"
                 )
-        left_out = set(ids_named(given_wallets(exclude), lambda: _labelled(frame)))
+        left_out = set(ids_named(given_wallets(exclude), lambda: labelled(frame)))
     else:
         with reading(holdings) as source:
             left_out = set(ids_in(source.cursor, exclude))
-            filters = filters_of(source, wallet=wallet, group=group, contract=contract)
             columns = {*needs, *wants, "amount_text"}
-            frame = read_holdings(source, filters, needs=columns, amounts="exact")
+            some = filters_of(source, **filters)
+            frame = read_holdings(source, some, needs=columns, amounts="exact")
     need_columns(frame, needs)
     for name in {"wallet_id", *needs}.intersection(_IDS):
         if frame[name].isna().any():
@@ -102,14 +98,16 @@ def given_holdings(
     return frame
 
 
-def _labelled(frame: pd.DataFrame) -> Labelled:
-    """The wallets of a frame that have labels."""
+def labelled(frame: Any) -> Labelled:
+    """The wallets of a frame, of pandas or of Dask, that have labels."""
     if "wallet_label" not in frame.columns:
         raise InputError(
             "the given frame has no 'wallet_label': name wallets by their ids, which are UUIDs"
         )
     need_columns(frame, ("wallet_id", "wallet_label"))
-    pairs: pd.DataFrame = frame[["wallet_id", "wallet_label"]].dropna().drop_duplicates()
+    pairs = frame[["wallet_id", "wallet_label"]].dropna().drop_duplicates()
+    if not isinstance(pairs, pd.DataFrame):
+        pairs = pairs.compute()
     return zip(pairs["wallet_id"], pairs["wallet_label"], strict=True)
 
 

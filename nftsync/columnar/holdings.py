@@ -19,7 +19,7 @@ from nftsync.columnar.balances import (
     read_confirmations,
 )
 from nftsync.columnar.columns import TEXT, frame_of, moments, text, times
-from nftsync.columnar.filters import Moment, shown, stored_time
+from nftsync.columnar.filters import Moment, shown, stored_time, wallet_numbers
 from nftsync.columnar.source import IN_JSON, Numbers, Parameters, Source, Store, positions, reading
 from nftsync.columnar.tokens import CONTRACT_COLUMNS, Tokens, finished, read_tokens
 from nftsync.records import CONTENT_COLUMNS
@@ -66,7 +66,13 @@ def read_holdings(
         content = list(dict.fromkeys(("contract_address", *content)))
     with reading(db) as source:
         moment = None if as_of is None else stored_time(source, as_of, "end")
-        holders, about = _read_wallets(source, ids)
+        holders, columns = source.numbered(
+            "wallets",
+            "wallet_no",
+            [(name, TEXT) for name in _WALLET_COLUMNS],
+            None if ids is None else np.unique(wallet_numbers(source, ids)),
+        )
+        about = dict(zip(_WALLET_COLUMNS, columns, strict=True))
         if moment is None:
             balances = read_balances(source, filters)
             around = None
@@ -83,20 +89,6 @@ def read_holdings(
     return _joined(balances, holders, about, tokens, contract, around, needs, amounts)
 
 
-def _read_wallets(source: Source, ids: list[str] | None) -> tuple[Numbers, dict[str, pa.Array]]:
-    if ids is None:
-        wanted = [(name, TEXT) for name in _WALLET_COLUMNS]
-        numbers, columns = source.numbered("wallets", "wallet_no", wanted)
-        return numbers, dict(zip(_WALLET_COLUMNS, columns, strict=True))
-    first, *columns = source.columns(
-        f"SELECT wallet_no, {', '.join(_WALLET_COLUMNS)} FROM wallets"
-        f" WHERE wallet_id {IN_JSON} ORDER BY wallet_no",
-        [pa.int64(), *[TEXT] * len(_WALLET_COLUMNS)],
-        (json.dumps(ids),),
-    )
-    return first.to_numpy(), dict(zip(_WALLET_COLUMNS, columns, strict=True))
-
-
 def _joined(
     balances: BalanceColumns,
     holders: Numbers,
@@ -109,9 +101,7 @@ def _joined(
 ) -> pd.DataFrame:
     holder = positions(holders, balances.wallets)
     token = positions(tokens.numbers, balances.tokens)
-    rows = (holder >= 0) & (token >= 0)
-    if contract is not None:
-        rows &= tokens.of_contract(contract)[token]
+    rows = (holder >= 0) & (token >= 0) & tokens.are_of(contract, balances.tokens)
     balances, holder, token = balances.chosen(rows), holder[rows], token[rows]
     by_holder, by_token = pa.array(holder), pa.array(token)
     synced = about["synced_at"]

@@ -100,11 +100,6 @@ def contract_columns(source: Source, addresses: pa.Array) -> dict[str, pa.Array]
     return {"contract": keys.take(rows), "collection": called.take(rows)}
 
 
-def name_sources(source: Source, contracts: pa.Array) -> pa.Array:
-    """Where the names of contracts are from; null of those without one."""
-    return _known(source, "name_source", contracts)
-
-
 def _known(source: Source, column: str, contracts: pa.Array) -> pa.Array:
     """Look up a column of the table of contracts."""
     if not has_names(source.cursor):
@@ -119,11 +114,8 @@ def _known(source: Source, column: str, contracts: pa.Array) -> pa.Array:
 def named_contracts(source: Source, contracts: pa.Array) -> dict[str, Any]:
     """The columns of `collections` that tell which contract a row is of, by its address."""
     called = contract_columns(source, contracts)
-    columns = {
-        "contract_address": contracts,
-        **called,
-        "name_source": name_sources(source, called["contract"]),
-    }
+    origins = _known(source, "name_source", called["contract"])
+    columns = {"contract_address": contracts, **called, "name_source": origins}
     return {name: text(column) for name, column in columns.items()}
 
 
@@ -139,39 +131,23 @@ def most_held(frame: pd.DataFrame, amounts: AmountKind) -> pd.DataFrame:
     )
 
 
-@dataclass(frozen=True)
-class WalletNames:
-    """Ids and labels of wallets, in the order of their numbers."""
-
-    numbers: Numbers
-    ids: pa.Array
-    labels: pa.Array
-
-    def named(self, wallets: Numbers, side: str = "") -> dict[str, Any]:
-        """A frame's columns that tell which wallet it is; missing where a number is no wallet's.
-
-        Args:
-            wallets: numbers of wallets.
-            side: of several wallets in a row, which; the names of the columns begin with it.
-        """
-        place = positions(self.numbers, wallets)
-        rows = pa.array(place, mask=place < 0)
-        id_name, label_name = ("wallet_id", "wallet_label")
-        if side:
-            id_name, label_name = f"{side}_wallet_id", f"{side}_label"
-        return {id_name: text(self.ids.take(rows)), label_name: text(self.labels.take(rows))}
-
-
-def wallet_names(source: Source, wanted: Numbers) -> WalletNames:
-    """Read what wallets are called.
+def wallet_columns(source: Source, wallets: Numbers, side: str = "") -> dict[str, Any]:
+    """A frame's columns that tell which wallet it is; missing where a number is no wallet's.
 
     Args:
-        source: where to read.
-        wanted: numbers of wallets, in any order and as often as they come.
+        source: where their ids and labels are.
+        wallets: numbers of wallets, in any order and as often as they come.
+        side: of several wallets in a row, which; the names of the columns begin with it.
     """
     columns = [("wallet_id", TEXT), ("label", TEXT)]
-    numbers, (ids, labels) = source.numbered("wallets", "wallet_no", columns, np.unique(wanted))
-    return WalletNames(numbers, ids, labels)
+    numbers, (ids, labels) = source.numbered("wallets", "wallet_no", columns, np.unique(wallets))
+    place = positions(numbers, wallets)
+    rows = pa.array(place, mask=place < 0)
+    id_name = f"{side}_wallet_id" if side else "wallet_id"
+    return {
+        id_name: text(ids.take(rows)),
+        f"{side or 'wallet'}_label": text(labels.take(rows)),
+    }
 
 
 #: What tells people which token it is, beside its id.
@@ -198,9 +174,12 @@ class Tokens:
     content: dict[str, pa.Array]
     updated_at: Times
 
-    def of_contract(self, contract: str) -> npt.NDArray[np.bool_]:
-        """Tell which are of a contract, and False after the last, for a position of -1."""
-        return np.append(names_contract(self.content["contract_address"], contract), False)
+    def are_of(self, contract: str | None, tokens: Numbers) -> npt.NDArray[np.bool_]:
+        """Tell which tokens, by number, are of a contract; None: all are."""
+        if contract is None:
+            return np.ones(len(tokens), dtype=np.bool_)
+        same = np.append(names_contract(self.content["contract_address"], contract), False)
+        return same[positions(self.numbers, tokens)]
 
     def named(self, tokens: Numbers) -> dict[str, Any]:
         """A frame's columns that tell which token it is, by number; missing where it is none."""
@@ -342,9 +321,7 @@ def read_token_frame(
             "updated_at": times(found.updated_at),
         }
     )
-    rows = np.ones(len(frame), dtype=np.bool_)
+    rows = found.are_of(chosen, found.numbers)
     if moment is not None:
         rows &= first_seen_at <= moments(pa.array([moment]))[0]
-    if chosen is not None:
-        rows &= found.of_contract(chosen)[:-1]
     return frame if rows.all() else frame[rows].reset_index(drop=True)

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from nftsync.columnar.balances import read_balance_frame
 from nftsync.columnar.columns import rows_of
 from nftsync.columnar.holdings import read_holdings, why_nothing
 from nftsync.columnar.source import reading as reading_columns
@@ -34,20 +35,6 @@ ExportFormat: TypeAlias = Literal["parquet", "csv", "xlsx"]
 #: Rows of a chunk. Bodies may be large (a webhook's up to 256 KiB), and a chunk is in memory.
 _CHUNK = 50_000
 _CHUNK_OF_BODIES = 500
-
-#: Balances as of a time: the last change of each wallet and token by then, unless it took the
-#: token off the list; `first_seen_at` is when that last put it on.
-_BALANCES_AT = """
-    SELECT w.wallet_id, t.token_id, c.new_amount, last.first_seen_at, c.observed_at
-    FROM (
-        SELECT max(change_id) AS change_id,
-            max(observed_at) FILTER (WHERE old_amount IS NULL) AS first_seen_at
-        FROM balance_change_rows WHERE observed_at <= ? GROUP BY wallet_no, token_no
-    ) last
-    JOIN balance_change_rows c USING (change_id)
-    JOIN wallets w USING (wallet_no)
-    JOIN tokens t USING (token_no)
-    WHERE c.new_amount IS NOT NULL"""
 
 
 class ExportedFile(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -160,10 +147,12 @@ def _rows(
 ) -> Iterator[Rows]:
     """The rows of a table, as it is or as of a time."""
     table = TABLES[name]
-    if as_of is not None and name in {"tokens", "holdings"}:
+    if as_of is not None and name in {"tokens", "balances", "holdings"}:
         with reading_columns(connection) as source:
             if name == "tokens":
                 frame = read_token_frame(source, as_of)
+            elif name == "balances":
+                frame = read_balance_frame(source, as_of)
             else:
                 frame = read_holdings(source, as_of=as_of)
                 unknown = why_nothing(source, Filters(), as_of) if frame.empty else None
@@ -172,10 +161,7 @@ def _rows(
         yield from rows_of(frame, list(columns_of(name, as_of=True)), step=chunk)
         return
     parameters = () if as_of is None or table.since is None else (as_of,)
-    query = table.select(until=as_of is not None)
-    if as_of is not None and name == "balances":
-        query, parameters = _BALANCES_AT, (as_of,)
-    cursor = connection.execute(query, parameters)
+    cursor = connection.execute(table.select(until=as_of is not None), parameters)
     while rows := cursor.fetchmany(_CHUNK_OF_BODIES if "body" in table.columns else chunk):
         yield rows
 

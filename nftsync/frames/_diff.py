@@ -10,11 +10,11 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.columnar.amounts import AmountKind, Amounts, amount_columns
-from nftsync.columnar.balances import change_log, change_span
+from nftsync.columnar.balances import STEPS, change_log, change_span
 from nftsync.columnar.columns import TEXT, Times, frame_of, moments, text, times
 from nftsync.columnar.filters import Moment, filters_of, stored_span, wallet_numbers
 from nftsync.columnar.source import Numbers, Source, Store, positions, reading
-from nftsync.columnar.tokens import NAMING, Tokens, WalletNames, read_tokens, wallet_names
+from nftsync.columnar.tokens import NAMING, read_tokens, wallet_columns
 from nftsync.errors import InputError
 from nftsync.frames._transfers import read_movements
 from nftsync.store.wallets import GroupNames, WalletIds
@@ -61,20 +61,11 @@ class Window:
 def _read_window(source: Source, changes: tuple[int, int]) -> Window:
     """Compare two times by the first and the last change between them."""
     wallet, token, old, new, observed, baseline = change_log(
-        source,
-        "wallet_no",
-        "token_no",
-        "old_amount",
-        "new_amount",
-        "observed_at",
-        "baseline",
-        first=changes[0],
-        last=changes[1],
+        source, *STEPS, first=changes[0], last=changes[1]
     )
     wallets, tokens = wallet.to_numpy(), token.to_numpy()
     first, last = _ends(wallets, tokens)
-    both = Amounts(pa.concat_arrays([old.take(pa.array(first)), new.take(pa.array(last))]))
-    before, after = (both.chosen(half) for half in np.split(np.arange(len(both)), 2))
+    before, after = Amounts.pair(old.take(pa.array(first)), new.take(pa.array(last)))
     shown = Amounts(new.take(pa.array(first))).nonzero()
     whole = Window(
         wallets=wallets[first],
@@ -190,12 +181,25 @@ def diff(
             kept &= np.isin(window.wallets, wallet_numbers(source, filters.wallet_ids))
         wanted = np.unique(window.tokens[kept])
         tokens = read_tokens(source, NAMING, wanted=wanted, as_of=later)
-        if filters.contract is not None:
-            place = positions(tokens.numbers, window.tokens)
-            kept &= tokens.of_contract(filters.contract)[place]
-        rows = window.in_order(kept)
-        names = wallet_names(source, np.append(window.wallets[rows], counterparty[rows]))
-    return _frame(window.rows(rows), kind[rows], counterparty[rows], tokens, names, amounts)
+        rows = window.in_order(kept & tokens.are_of(filters.contract, window.tokens))
+        window = window.rows(rows)
+        whose = wallet_columns(source, window.wallets)
+        others = wallet_columns(source, counterparty[rows], "counterparty")
+    held = {"before": window.before.exact(held=True), "after": window.after.exact(held=True)}
+    exact = amount_columns(held, amounts)
+    return frame_of(
+        {
+            **whose,
+            **tokens.named(window.tokens),
+            "before": exact["before"],
+            "before_text": window.before.text(),
+            "after": exact["after"],
+            "after_text": window.after.text(),
+            "kind": text(pa.array(kind[rows], TEXT)),
+            **others,
+            "changed_at": times(window.changed_at),
+        }
+    )
 
 
 def _kinds(window: Window) -> npt.NDArray[np.str_]:
@@ -205,29 +209,4 @@ def _kinds(window: Window) -> npt.NDArray[np.str_]:
         [held_before & held_after, held_before, window.by_first_read],
         ["changed", "left", "first_seen"],
         "arrived",
-    )
-
-
-def _frame(
-    window: Window,
-    kind: npt.NDArray[np.str_],
-    counterparty: Numbers,
-    tokens: Tokens,
-    names: WalletNames,
-    amounts: AmountKind,
-) -> pd.DataFrame:
-    held = {"before": window.before.exact(held=True), "after": window.after.exact(held=True)}
-    exact = amount_columns(held, amounts)
-    return frame_of(
-        {
-            **names.named(window.wallets),
-            **tokens.named(window.tokens),
-            "before": exact["before"],
-            "before_text": window.before.text(),
-            "after": exact["after"],
-            "after_text": window.after.text(),
-            "kind": text(pa.array(kind, TEXT)),
-            **names.named(counterparty, "counterparty"),
-            "changed_at": times(window.changed_at),
-        }
     )

@@ -12,8 +12,8 @@ from nftsync.columnar.amounts import AmountKind, Amounts, amount_columns
 from nftsync.columnar.balances import BalanceColumns, balances_at, change_span, read_balances
 from nftsync.columnar.columns import INTEGER, TEXT, ages, frame_of, times
 from nftsync.columnar.filters import Moment, filters_of, stored_time, wallet_numbers
-from nftsync.columnar.source import Source, Store, positions, reading
-from nftsync.columnar.tokens import NAMING, Tokens, WalletNames, read_tokens, wallet_names
+from nftsync.columnar.source import Source, Store, reading
+from nftsync.columnar.tokens import NAMING, read_tokens, wallet_columns
 from nftsync.store.wallets import GroupNames, WalletIds
 from nftsync.times import now
 
@@ -76,13 +76,21 @@ def holding_ages(
         kept = balances.amounts.nonzero()
         kept &= ~np.isin(balances.wallets, wallet_numbers(source, exclude))
         tokens = read_tokens(source, NAMING, wanted=np.unique(balances.tokens), as_of=moment)
-        if filters.contract is not None:
-            token = positions(tokens.numbers, balances.tokens)
-            kept &= tokens.of_contract(filters.contract)[token]
-        balances = balances.chosen(kept)
+        balances = balances.chosen(kept & tokens.are_of(filters.contract, balances.tokens))
         censored = _censored(source, balances, moment)
-        names = wallet_names(source, balances.wallets)
-    return _frame(balances, censored, tokens, names, now() if moment is None else moment, amounts)
+        names = wallet_columns(source, balances.wallets)
+    passed = ages(balances.held_since, now() if moment is None else moment)
+    return frame_of(
+        {
+            **names,
+            **tokens.named(balances.tokens),
+            **amount_columns({"amount": balances.amounts.exact()}, amounts),
+            "held_since": times(balances.held_since),
+            "age": passed,
+            "bucket": _buckets(passed),
+            "censored": censored,
+        }
+    )
 
 
 def _censored(source: Source, balances: BalanceColumns, at: str | None) -> npt.NDArray[np.bool_]:
@@ -103,28 +111,6 @@ def _censored(source: Source, balances: BalanceColumns, at: str | None) -> npt.N
     wallets, tokens = wallet.to_numpy()[begins], token.to_numpy()[begins]
     width = max(tokens.max(initial=0), balances.tokens.max(initial=0)) + 1
     return ~np.isin(balances.wallets * width + balances.tokens, wallets * width + tokens)
-
-
-def _frame(
-    balances: BalanceColumns,
-    censored: npt.NDArray[np.bool_],
-    tokens: Tokens,
-    names: WalletNames,
-    at: str,
-    amounts: AmountKind,
-) -> pd.DataFrame:
-    passed = ages(balances.held_since, at)
-    return frame_of(
-        {
-            **names.named(balances.wallets),
-            **tokens.named(balances.tokens),
-            **amount_columns({"amount": balances.amounts.exact()}, amounts),
-            "held_since": times(balances.held_since),
-            "age": passed,
-            "bucket": _buckets(passed),
-            "censored": censored,
-        }
-    )
 
 
 def _buckets(passed: Any) -> Any:

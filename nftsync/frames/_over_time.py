@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.columnar.amounts import AmountKind, Amounts, Exact, amount_columns
-from nftsync.columnar.balances import change_log, change_span
+from nftsync.columnar.balances import STEPS, change_log, change_span
 from nftsync.columnar.columns import TEXT, coded, frame_of, moments, run_starts, text, times
 from nftsync.columnar.filters import (
     Moment,
@@ -177,15 +177,7 @@ def _read_steps(
 ) -> tuple[Numbers, Numbers, Steps]:
     """The wallet, the token and what came of each change, all of one group."""
     wallet, token, old, new, observed, baseline = change_log(
-        source,
-        "wallet_no",
-        "token_no",
-        "old_amount",
-        "new_amount",
-        "observed_at",
-        "baseline",
-        last=change_span(source, None, until)[1],
-        filters=filters,
+        source, *STEPS, last=change_span(source, None, until)[1], filters=filters
     )
     both = Amounts(pa.concat_arrays([old, new]))
     before, after = np.split(both.codes, 2)

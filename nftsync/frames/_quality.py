@@ -225,9 +225,7 @@ def quality(
     bad = _problems(rows, "amount", "not 1 to 100 digits", amounts)
     found = pd.concat([*_all_problems(tokens, needed, base_url), bad])
     # Of one token and field, the reason that counts was found first.
-    wanted = np.isin(tokens.numbers, numbers)
-    if chosen is not None:
-        wanted &= tokens.of_contract(chosen)[:-1]
+    wanted = np.isin(tokens.numbers, numbers) & tokens.are_of(chosen, tokens.numbers)
     found = found[wanted[found["row"]]].drop_duplicates(["row", "field"])
     found["field"] = pd.Categorical(found["field"], [*_FIELDS, *_WITHOUT_COLUMN])
     found = found.sort_values(["row", "field"])

@@ -34,7 +34,7 @@ from nftsync.columnar.tokens import (
     names_contract,
     read_token_frame,
     read_tokens,
-    wallet_names,
+    wallet_columns,
 )
 from nftsync.errors import InputError, NftsyncWarning
 from nftsync.store.wallets import GroupNames, WalletIds
@@ -174,7 +174,7 @@ def changes(
             filters=filters,
         )
         wallets, token_numbers = wallet_no.to_numpy(), token_no.to_numpy()
-        names = wallet_names(source, wallets)
+        names = wallet_columns(source, wallets)
         tokens = read_tokens(source, NAMING, wanted=np.unique(token_numbers))
     old_amounts, new_amounts = Amounts(old), Amounts(new)
     exact = amount_columns(
@@ -183,7 +183,7 @@ def changes(
     return frame_of(
         {
             "change_id": change.to_numpy().copy(),
-            **names.named(wallets),
+            **names,
             **tokens.named(token_numbers),
             "old_amount": exact["old_amount"],
             "old_amount_text": old_amounts.text(),

@@ -24,8 +24,8 @@ from nftsync.columnar.columns import (
     times,
 )
 from nftsync.columnar.filters import Moment, filters_of, stored_span, wallet_numbers
-from nftsync.columnar.source import Numbers, Source, Store, positions, reading
-from nftsync.columnar.tokens import NAMING, read_tokens, wallet_names
+from nftsync.columnar.source import Numbers, Source, Store, reading
+from nftsync.columnar.tokens import NAMING, read_tokens, wallet_columns
 from nftsync.errors import NftsyncWarning
 from nftsync.movements import Movement, pairs
 from nftsync.store.wallets import GroupNames, WalletIds
@@ -88,8 +88,7 @@ def read_movements(source: Source, tokens: Numbers | None) -> Movements:
         [CHANGE_TYPES[name] for name in _COLUMNS],
         parameters,
     )
-    amounts = Amounts(pa.concat_arrays([old, new]))
-    before, now = (amounts.chosen(half) for half in np.split(np.arange(len(amounts)), 2))
+    before, now = Amounts.pair(old, new)
     rows = np.flatnonzero(before.meanings() != now.meanings())
     before, now = before.chosen(rows), now.chosen(rows)
     old_sizes, new_sizes = (each.sizes()[each.codes] for each in (before, now))
@@ -251,9 +250,7 @@ def transfers(
             kept &= sides.any_of(wallet_numbers(source, filters.wallet_ids))
         token_numbers = movements.tokens[rows]
         tokens = read_tokens(source, NAMING, wanted=np.unique(token_numbers[kept]))
-        if filters.contract is not None:
-            place = positions(tokens.numbers, token_numbers)
-            kept &= tokens.of_contract(filters.contract)[place]
+        kept &= tokens.are_of(filters.contract, token_numbers)
         unclear = kept & (sides.givers < 0) & (sides.takers < 0)
         if unclear.any():
             left_out = counted(int(np.count_nonzero(unclear)), "change")
@@ -265,7 +262,8 @@ def transfers(
             )
         kept &= ~unclear
         rows, sides = rows[kept], sides.rows(kept)
-        names = wallet_names(source, np.concatenate([sides.givers, sides.takers]))
+        givers = wallet_columns(source, sides.givers, "from")
+        takers = wallet_columns(source, sides.takers, "to")
     sizes = movements.sizes[rows]
     known = pd.notna(sizes)
     sizes[known] = np.abs(sizes[known])
@@ -275,8 +273,8 @@ def transfers(
             "observed_after": times(sides.after),
             **tokens.named(movements.tokens[rows]),
             **amount_columns({"amount": Exact.of(sizes)}, amounts),
-            **names.named(sides.givers, "from"),
-            **names.named(sides.takers, "to"),
+            **givers,
+            **takers,
             "kind": text(sides.kinds()),
             "webhook_id": text(sides.webhooks),
         }

@@ -19,7 +19,7 @@ from dask.delayed import delayed
 from nftsync import frames
 from nftsync.columnar.amounts import AmountKind
 from nftsync.columnar.columns import TEXT, coded, text
-from nftsync.columnar.given import ADDRESSES, given_holdings, text_column
+from nftsync.columnar.given import ADDRESSES, given_holdings, labelled, text_column
 from nftsync.columnar.holders import Shared, check_grouping, compared, ranked, shared
 from nftsync.columnar.source import reading
 from nftsync.columnar.tokens import contract_groups, contract_keys, most_held, named_contracts
@@ -156,19 +156,9 @@ def _given(
             " nftsync.lake.holdings returns"
         )
     given_holdings(frame._meta, needs=needs)
-    left_out = ids_named(given_wallets(exclude), lambda: _labelled(frame))
+    left_out = ids_named(given_wallets(exclude), lambda: labelled(frame))
     columns = dict.fromkeys((*needs, *(name for name in wants if name in frame.columns)))
     return frame[list(columns)], left_out
-
-
-def _labelled(frame: dd.DataFrame) -> list[tuple[str, str]]:
-    """The wallets of a frame that have labels."""
-    if "wallet_label" not in frame.columns:
-        raise InputError(
-            "the given frame has no 'wallet_label': name wallets by their ids, which are UUIDs"
-        )
-    pairs = frame[["wallet_id", "wallet_label"]].dropna().drop_duplicates().compute()
-    return list(zip(pairs["wallet_id"], pairs["wallet_label"], strict=True))
 
 
 # How rows are sent from worker to worker ----------------------------------------------------------
