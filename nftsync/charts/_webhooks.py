@@ -25,22 +25,21 @@ _MISSING = np.iinfo(np.int64).min
 
 #: Lags are drawn on a logarithmic axis, from here on.
 _LEAST_SECONDS = 0.001
-_TICKS = (0.001, 0.01, 0.1, 1, 10, 60, 600, 3_600, 36_000, 86_400, 864_000, 8_640_000, 315_360_000)
-_TICK_TEXTS = (
-    "1 ms",
-    "10 ms",
-    "100 ms",
-    "1 s",
-    "10 s",
-    "1 min",
-    "10 min",
-    "1 h",
-    "10 h",
-    "1 day",
-    "10 days",
-    "100 days",
-    "10 years",
-)
+_TICKS = {
+    0.001: "1 ms",
+    0.01: "10 ms",
+    0.1: "100 ms",
+    1: "1 s",
+    10: "10 s",
+    60: "1 min",
+    600: "10 min",
+    3_600: "1 h",
+    36_000: "10 h",
+    86_400: "1 day",
+    864_000: "10 days",
+    8_640_000: "100 days",
+    315_360_000: "10 years",
+}
 #: How many times the least lag the greatest may be for ticks at 2 and 5, too.
 _SHORT_SPAN = 1_000
 _POINTS = 500
@@ -209,10 +208,10 @@ def _shares(name: str, look: tuple[str, str], lags: Numbers) -> list[dict[str, A
 
 def _ticks(lags: Numbers) -> dict[str, Any]:
     """Ticks of the axis: a few for any span, and ones between them where it is short."""
-    ticks = dict(zip(_TICKS, _TICK_TEXTS, strict=True))
+    ticks: dict[float, str] = dict(_TICKS)
     drawn = _drawn(lags)
     if drawn and max(drawn) <= _SHORT_SPAN * min(drawn):
-        between = (times * tick for tick in _TICKS[:4] for times in (2, 5))
+        between = (times * tick for tick in list(_TICKS)[:4] for times in (2, 5))
         ticks |= {tick: _duration(round(tick * 1e6)) for tick in between}
     return {"tickvals": list(ticks), "ticktext": list(ticks.values())}
 

@@ -202,18 +202,19 @@ def _written(path: Path, kinds: dict[str, ColumnKind], rows: _Counted) -> Export
             write_rows(file, kinds, rows)
         else:
             write_csv(file, kinds.items(), rows)
-    return ExportedFile(
-        name=path.name,
-        rows=rows.count,
-        columns=list(kinds),
-        kinds=list(kinds.values()),
-        sha256=_digest(path),
-    )
+    return _entry(path, kinds, rows.count)
 
 
-def _digest(path: Path) -> str:
+def _entry(
+    path: Path, kinds: dict[str, ColumnKind], rows: int, sheet: str | None = None
+) -> ExportedFile:
+    """What a manifest says of a table that is written."""
     with path.open("rb") as written:
-        return hashlib.file_digest(written, "sha256").hexdigest()
+        sha256 = hashlib.file_digest(written, "sha256").hexdigest()
+    columns, cells = list(kinds), list(kinds.values())
+    return ExportedFile(
+        name=path.name, rows=rows, columns=columns, kinds=cells, sha256=sha256, sheet=sheet
+    )
 
 
 _WORKBOOK = "nftsync.xlsx"
@@ -237,18 +238,7 @@ def _written_workbook(path: Path, tables: _Tables, manifest: Manifest) -> list[E
         headings = ("sheet", "column", "unit", "meaning", "source")
         columns: list[tuple[str, ColumnKind]] = [(heading, "text") for heading in headings]
         book.write(about, columns, [explained], above=_about(manifest, sheets.values()))
-    sha256 = _digest(path)
-    return [
-        ExportedFile(
-            name=path.name,
-            sheet=name,
-            rows=sheets[name].rows,
-            columns=list(kinds),
-            kinds=list(kinds.values()),
-            sha256=sha256,
-        )
-        for name, kinds in kinds_of.items()
-    ]
+    return [_entry(path, kinds, sheets[name].rows, name) for name, kinds in kinds_of.items()]
 
 
 def _about(manifest: Manifest, sheets: Iterable[Sheet]) -> list[str]:

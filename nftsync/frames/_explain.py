@@ -68,6 +68,19 @@ _COUNTED_LOG = f"{MIRROR}counted in the change log"
 _COUNTED = f"{MIRROR}counted in the frame or database that was given"
 
 
+def _wallet(side: str, meaning: str, source: str) -> dict[str, Note]:
+    """A wallet of several in a row: its id and its label."""
+    label = _text("that wallet's label; missing: it has none", f"{MIRROR}as wallet_label")
+    return {f"{side}_wallet_id": _text(meaning, source, "UUID"), f"{side}_label": label}
+
+
+def _side(name: str, at: str) -> dict[str, Note]:
+    """What was held at one of two times."""
+    exact = _exact(f"held at `{at}`, exact; missing: nothing, or no whole number")
+    sent = f"listed at `{at}`, {_AS_SENT}; missing: not listed"
+    return {name: exact, f"{name}_text": _text(sent, f"{BALANCE}amount", "tokens")}
+
+
 def _count(unit: str, meaning: str, source: str = _COUNTED, kind: str = _COUNT) -> Note:
     return Note(kind, unit, meaning, source)
 
@@ -154,27 +167,18 @@ _MEASURED: Final[dict[str, dict[str, Note]]] = {
         **_WHOSE,
         **_WHICH_TOKEN,
         "name": _text("the token's name at `end`", f"{METADATA}name"),
-        "before": _exact("held at `start`, exact; missing: nothing, or no whole number"),
-        "before_text": _text(
-            f"listed at `start`, {_AS_SENT}; missing: not listed", f"{BALANCE}amount", "tokens"
-        ),
-        "after": _exact("held at `end`, exact; missing: nothing, or no whole number"),
-        "after_text": _text(
-            f"listed at `end`, {_AS_SENT}; missing: not listed", f"{BALANCE}amount", "tokens"
-        ),
+        **_side("before", "start"),
+        **_side("after", "end"),
         "kind": _text(
             "arrived, first_seen (by the wallet's first read, so nobody knows since when), left or"
             " changed",
             f"{MIRROR}the change log between the two times",
         ),
-        "counterparty_wallet_id": _text(
+        **_wallet(
+            "counterparty",
             "the other wallet, if a single transfer explains the row; missing: unknown",
             f"{MIRROR}the wallet's only movement of the token between the two times, as in"
             " `frames.transfers`",
-            "UUID",
-        ),
-        "counterparty_label": _text(
-            "that wallet's label; missing: it has none", f"{MIRROR}as wallet_label"
         ),
         "changed_at": _time("the last change until `end`", _LOGGED),
     },
@@ -190,10 +194,8 @@ _MEASURED: Final[dict[str, dict[str, Note]]] = {
         ),
         **_WHICH_TOKEN,
         "amount": _exact("how much moved, exact; missing: an amount is not usable"),
-        "from_wallet_id": _text("the wallet that sent it; missing: unknown", _INFERRED, "UUID"),
-        "from_label": _text("that wallet's label", f"{MIRROR}as wallet_label"),
-        "to_wallet_id": _text("the wallet that received it; missing: unknown", _INFERRED, "UUID"),
-        "to_label": _text("that wallet's label", f"{MIRROR}as wallet_label"),
+        **_wallet("from", "the wallet that sent it; missing: unknown", _INFERRED),
+        **_wallet("to", "the wallet that received it; missing: unknown", _INFERRED),
         "kind": _text(
             "transfer (both sides are known), received or sent (the other side is unknown, or has"
             " more than one candidate)",

@@ -95,16 +95,12 @@ class Suggestions(NamedTuple):
     passed_over: int
 
 
-def suggest(
-    path: Path, routes: Routes, *, sample: int = _SAMPLE, most_types: int = _MOST_TYPES
-) -> Suggestions:
+def suggest(path: Path, routes: Routes) -> Suggestions:
     """Look for known ids in the stored webhooks and objects of each type.
 
     Args:
         path: the database.
         routes: those in force.
-        sample: how many webhooks and objects of a type are looked at, the newest.
-        most_types: how many types are looked at, the most frequent.
 
     Raises:
         StoreError: the database is missing, is not nftsync's or cannot be read.
@@ -117,12 +113,12 @@ def suggest(
         ).fetchall()
         types = [(name, count) for name, count in counts if _may_need_route(name, routes)]
         sampled = False
-        for name, count in types[:most_types]:
-            looked_at = _look_at(connection, name, count, routes.by_type.get(name), sample)
-            sampled = sampled or count > sample or looked_at.objects.documents >= sample
+        for name, count in types[:_MOST_TYPES]:
+            looked_at = _look_at(connection, name, count, routes.by_type.get(name))
+            sampled = sampled or count > _SAMPLE or looked_at.objects.documents >= _SAMPLE
             if _is_worth_it(looked_at, routes.find(name)):
                 found.append(looked_at)
-    return Suggestions(found, sample if sampled else None, max(0, len(types) - most_types))
+    return Suggestions(found, _SAMPLE if sampled else None, max(0, len(types) - _MOST_TYPES))
 
 
 def _may_need_route(name: str, routes: Routes) -> bool:
@@ -151,10 +147,10 @@ _LAST_READ = "SELECT rowid FROM resources WHERE resource_type = ? ORDER BY fetch
 
 
 def _look_at(
-    connection: sqlite3.Connection, name: str, count: int, own: Route | None, sample: int
+    connection: sqlite3.Connection, name: str, count: int, own: Route | None
 ) -> Suggestion:
     def read(query: str) -> Iterator[str]:
-        return (text for (text,) in connection.execute(query, (name, sample)) if text)
+        return (text for (text,) in connection.execute(query, (name, _SAMPLE)) if text)
 
     ids = set(read(f"SELECT resource_id {_NEWEST}"))
     objects = read(
