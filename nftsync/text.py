@@ -82,6 +82,13 @@ def without_controls(text: str, instead: str = "") -> str:
     return " ".join(_UNSAFE.sub(instead, " ".join(text.split())).split())
 
 
+def cut_line(text: str, longest: int) -> str:
+    """Text as one line of at most so many characters; what is longer ends in `…`."""
+    # Cut first: what cannot be shown may be very long.
+    line = without_controls(text[: 16 * longest], " ")
+    return line if len(line) <= longest else f"{line[: longest - 1].rstrip()}…"
+
+
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 from nftsync.errors import InputError, NftsyncError
-from nftsync.text import short_id, without_controls
+from nftsync.text import cut_line, short_id
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -48,11 +48,7 @@ def escaped(text: str, longest: int = _LONGEST) -> str:
         text: anything.
         longest: characters that may remain; what is longer ends in `…`.
     """
-    # Cut first: what cannot be shown may be very long.
-    shown = without_controls(text[: 16 * longest], " ")
-    if len(shown) > longest:
-        shown = shown[: longest - 1].rstrip() + "…"
-    return shown.translate(_ENTITIES)
+    return cut_line(text, longest).translate(_ENTITIES)
 
 
 def labels_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,16 +35,17 @@ STEPS = ("wallet_no", "token_no", "old_amount", "new_amount", "observed_at", "ba
 
 def change_log(
     source: Source,
-    *names: str,
+    names: Collection[str] = CHANGE_TYPES,
+    *,
     first: int = _LEAST,
-    last: int = GREATEST,
+    last: int,
     filters: Filters = Filters(),  # noqa: B008 - it cannot change
 ) -> list[pa.Array]:
     """Read some columns of the log in its order.
 
     Args:
         source: where to read.
-        names: the columns.
+        names: the columns, in the order in which they are returned.
         first: the number of the first change that is needed.
         last: the number of the last.
         filters: the wallets and the contract that are needed.
@@ -153,7 +155,7 @@ def balances_at(source: Source, moment: str, filters: Filters) -> BalanceColumns
     """
     wallet, token, amount, observed = change_log(
         source,
-        *("wallet_no", "token_no", "new_amount", "observed_at"),
+        ("wallet_no", "token_no", "new_amount", "observed_at"),
         last=change_span(source, None, moment)[1],
         filters=Filters(wallet_ids=filters.wallet_ids),
     )

@@ -14,7 +14,7 @@ import pandas as pd
 from nftsync.columnar.columns import IDS_NAMED
 from nftsync.columnar.filters import shown
 from nftsync.errors import InputError
-from nftsync.text import MISSING, short_id, visible, without_controls
+from nftsync.text import MISSING, cut_line, short_id, visible
 
 _FIRST = ("wallet_label", "label", "collection", "name")
 #: Columns that say the same as another, where that has all their values.
@@ -99,7 +99,7 @@ class _Column:
             if place in self.ids:
                 self.values[place] = short[_key(value)].strip() or None
             elif isinstance(value, str):
-                self.values[place] = _line(value, width) or None
+                self.values[place] = cut_line(value, width) or None
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -162,12 +162,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime | timedelta):
         return _seconds(pd.Series([value]))[0]
     return value if pd.api.types.is_number(value) else str(value)
-
-
-def _line(text: str, width: int) -> str:
-    """Text on one line; cut, as what cannot be shown may be very long."""
-    line = without_controls(text[: 16 * width], " ")
-    return line if len(line) <= width else f"{line[: width - 1].rstrip()}…"
 
 
 def _key(text: str) -> str:

@@ -61,7 +61,7 @@ class Window:
 def _read_window(source: Source, changes: tuple[int, int]) -> Window:
     """Compare two times by the first and the last change between them."""
     wallet, token, old, new, observed, baseline = change_log(
-        source, *STEPS, first=changes[0], last=changes[1]
+        source, STEPS, first=changes[0], last=changes[1]
     )
     wallets, tokens = wallet.to_numpy(), token.to_numpy()
     first, last = _ends(wallets, tokens)

@@ -140,15 +140,8 @@ def editions(
             `amounts` that was asked for, an excluded wallet is none, or a filter is, or is one of a
             frame.
     """
-    held = given_holdings(
-        holdings,
-        exclude,
-        wallet=wallet,
-        group=group,
-        contract=contract,
-        needs=_NEEDS,
-        wants=("collection",),
-    )
+    some: Any = {"wallet": wallet, "group": group, "contract": contract}
+    held = given_holdings(holdings, exclude, needs=_NEEDS, wants=("collection",), **some)
     return _measured(_read(held), amounts)
 
 

@@ -5,6 +5,8 @@ Source: provider's document, sections NFT token balance and Token.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from nftsync.columnar.amounts import AmountKind
@@ -74,15 +76,8 @@ def concentration(
     """
     check_grouping(by)
     needs = ("wallet_id", "token_id", "amount", by)
-    frame = given_holdings(
-        holdings,
-        exclude,
-        wallet=wallet,
-        group=group,
-        contract=contract,
-        needs=needs,
-        wants=("collection",),
-    )
+    some: Any = {"wallet": wallet, "group": group, "contract": contract}
+    frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",), **some)
     return concentrated(frame, by, amounts)
 
 
@@ -128,13 +123,6 @@ def overlap(
             a filter is, or is one of a frame.
     """
     needs = ("wallet_id", "contract_address", "amount")
-    frame = given_holdings(
-        holdings,
-        exclude,
-        wallet=wallet,
-        group=group,
-        contract=contract,
-        needs=needs,
-        wants=("collection",),
-    )
+    some: Any = {"wallet": wallet, "group": group, "contract": contract}
+    frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",), **some)
     return compared(shared(frame))

@@ -177,7 +177,7 @@ def _read_steps(
 ) -> tuple[Numbers, Numbers, Steps]:
     """The wallet, the token and what came of each change, all of one group."""
     wallet, token, old, new, observed, baseline = change_log(
-        source, *STEPS, last=change_span(source, None, until)[1], filters=filters
+        source, STEPS, last=change_span(source, None, until)[1], filters=filters
     )
     both = Amounts(pa.concat_arrays([old, new]))
     before, after = np.split(both.codes, 2)

@@ -159,19 +159,7 @@ def changes(
         )
         first, last = change_span(source, filters.since, filters.until)
         change, wallet_no, token_no, old, new, observed, baseline, run, webhook = change_log(
-            source,
-            "change_id",
-            "wallet_no",
-            "token_no",
-            "old_amount",
-            "new_amount",
-            "observed_at",
-            "baseline",
-            "run_id",
-            "webhook_id",
-            first=max(first, following),
-            last=last,
-            filters=filters,
+            source, first=max(first, following), last=last, filters=filters
         )
         wallets, token_numbers = wallet_no.to_numpy(), token_no.to_numpy()
         names = wallet_columns(source, wallets)
