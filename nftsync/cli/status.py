@@ -82,7 +82,7 @@ def status(settings: Settings, *, max_age: timedelta | None, as_json: bool) -> i
 
 
 def _show(found: Status, stalest: StalestWallet | None, at: str) -> None:
-    from nftsync.store.files import LONG_LOG, log_bytes
+    from nftsync.store.database import LONG_LOG, log_bytes
 
     freshness = "none tracked"
     if stalest is not None:

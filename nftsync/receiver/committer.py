@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from nftsync.errors import DamagedDatabase, StoreError
-from nftsync.store.database import create_private_file, explained, kind_of
-from nftsync.store.files import Checkpoints, FilesInUse
+from nftsync.store.database import Checkpoints, FilesInUse, create_private_file, explained, kind_of
 from nftsync.store.inbox import Delivery, Stored, store
 from nftsync.store.schema import open_store
 from nftsync.threads import start_thread

@@ -20,9 +20,9 @@ from nftsync.pull.removal_guard import RemovalGuard
 from nftsync.records import Applied, ObjectRead, WalletRead
 from nftsync.replay.config import ReplayConfig
 from nftsync.replay.work import Job
-from nftsync.store import queue, runs
+from nftsync.store import inbox, runs
+from nftsync.store.inbox import Settlement
 from nftsync.store.mirror import Mirror, Transaction
-from nftsync.store.queue import Settlement
 from nftsync.store.wallets import wallets_by_id
 from nftsync.times import now
 
@@ -131,16 +131,16 @@ class LeasedRun:
         late = time.monotonic() >= self._look_for_late_at
         if late:
             self._look_for_late_at = time.monotonic() + self._config.timing.late_check
-        keys = queue.due_objects(self._mirror.connection, due or at, at, room, late=late)
+        keys = inbox.due_objects(self._mirror.connection, due or at, at, room, late=late)
         found = more = bool(keys)
-        claims: dict[queue.ObjectKey, str] = {}
+        claims: dict[inbox.ObjectKey, str] = {}
         under = None
         while more:
             with self.transaction() as transaction:
                 number, _ = self._under_way
                 if under not in {None, number}:
                     return True, []  # what was claimed under the lease that is gone waits again
-                claimed = queue.claim(
+                claimed = inbox.claim(
                     transaction.connection,
                     number,
                     keys,
@@ -169,7 +169,7 @@ class LeasedRun:
         if not due or room <= 0:
             return []
         with self.transaction() as transaction:
-            found = queue.due_rechecks(transaction.connection, at, room)
+            found = inbox.due_rechecks(transaction.connection, at, room)
         since = self._mirror.numbers.take()
         return [Job(key, webhook_id, since, recheck=True) for key, webhook_id in found]
 
@@ -236,7 +236,7 @@ class LeasedRun:
     def acknowledge(self, connection: sqlite3.Connection) -> None:
         """Acknowledge as many webhooks as fit in a transaction."""
         number, run = self._under_way
-        counts, self.settlements = queue.acknowledge(
+        counts, self.settlements = inbox.acknowledge(
             connection, number, self.settlements, now(), run.run_id
         )
         self.counts.update({state: n for state, n in counts.items() if state != "pending"})

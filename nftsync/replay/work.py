@@ -32,7 +32,7 @@ from nftsync.pull.reads import (
 )
 from nftsync.pull.result import SyncResult
 from nftsync.replay.config import RunSync, Timing
-from nftsync.store.queue import ObjectKey
+from nftsync.store.inbox import ObjectKey
 from nftsync.store.wallets import KnownWallet, holders_of, known_tokens, wallets_by_id
 
 _log = logging.getLogger("nftsync.replay")

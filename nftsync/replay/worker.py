@@ -25,11 +25,10 @@ from nftsync.records import Applied, ObjectRead
 from nftsync.replay.config import COUNTS, ReplayConfig, ReplayResult
 from nftsync.replay.lease import LeasedRun
 from nftsync.replay.work import CircuitBreaker, Job, TriggeredSync, Work, plan_named, plan_reads
-from nftsync.store import WebhookState, queue, runs
-from nftsync.store.database import explained
-from nftsync.store.files import FilesInUse
+from nftsync.store import WebhookState, inbox, runs
+from nftsync.store.database import FilesInUse, explained
+from nftsync.store.inbox import Settlement, count_due
 from nftsync.store.mirror import BatchSize, Mirror, store_object
-from nftsync.store.queue import Settlement, count_due
 from nftsync.terminal import progress_bar
 from nftsync.times import now, shifted
 
@@ -340,7 +339,7 @@ class Worker:
             self._release_idle()
         elif change == "closed" and self.breaker.deferred:
             with self._mirror.transaction() as transaction:
-                queue.make_due(transaction.connection, list(self.breaker.deferred), now())
+                inbox.make_due(transaction.connection, list(self.breaker.deferred), now())
 
     # Acknowledging ---------------------------------------------------------------------------
 

@@ -16,8 +16,7 @@ from prometheus_client.registry import Collector
 from nftsync.errors import NftsyncError
 from nftsync.receiver.app import Metrics
 from nftsync.store import WALLET_STATUSES
-from nftsync.store.database import connect_reader
-from nftsync.store.files import log_bytes
+from nftsync.store.database import connect_reader, log_bytes
 from nftsync.store.removals import held
 from nftsync.store.schema import made_at
 from nftsync.times import age_seconds, now, shifted

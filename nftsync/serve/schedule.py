@@ -22,8 +22,7 @@ from nftsync.pull.result import SyncResult
 from nftsync.pull.run import SyncRequest, register_all, sync_wallets
 from nftsync.replay.config import ReplayConfig, RunSync
 from nftsync.settings import Settings
-from nftsync.store.database import connect_reader, explained
-from nftsync.store.files import FilesInUse
+from nftsync.store.database import FilesInUse, connect_reader, explained
 from nftsync.store.mirror import Mirror
 from nftsync.store.runs import last_full_sync_began
 from nftsync.times import format_time

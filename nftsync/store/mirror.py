@@ -24,8 +24,14 @@ from nftsync.records import (
 )
 from nftsync.store.balances import Batch
 from nftsync.store.contracts import take_in_contracts
-from nftsync.store.database import BUSY_SECONDS, begin_immediate, explained, kind_of
-from nftsync.store.files import Checkpoints, FilesInUse
+from nftsync.store.database import (
+    BUSY_SECONDS,
+    Checkpoints,
+    FilesInUse,
+    begin_immediate,
+    explained,
+    kind_of,
+)
 from nftsync.store.history import last_observed
 from nftsync.store.removals import reads_of_held
 from nftsync.store.schema import open_store

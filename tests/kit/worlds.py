@@ -16,9 +16,8 @@ import msgspec
 
 from nftsync.provider.webhooks import read_webhook
 from nftsync.sandbox.world import World
-from nftsync.store.inbox import Delivery, store
+from nftsync.store.inbox import Delivery, ObjectKey, claim, store
 from nftsync.store.mirror import Mirror
-from nftsync.store.queue import ObjectKey, claim
 from nftsync.store.runs import renew_lease, start_run, take_lease
 from nftsync.times import now
 

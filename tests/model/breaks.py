@@ -20,7 +20,6 @@ _REMOVALS = "nftsync/store/removals.py"
 _HISTORY = "nftsync/store/history.py"
 _MIRROR = "nftsync/store/mirror.py"
 _RUNS = "nftsync/store/runs.py"
-_QUEUE = "nftsync/store/queue.py"
 _INBOX = "nftsync/store/inbox.py"
 _REQUEUE = "nftsync/store/requeue.py"
 _LEASE = "nftsync/replay/lease.py"
@@ -263,44 +262,44 @@ BREAKS = [
     ),
     # The inbox
     Break(
-        _QUEUE,
+        _INBOX,
         "an object that is worked on is due",
         "AND NOT EXISTS ({_RUNNING})",
         "AND {bool(_RUNNING):d}",
     ),
     Break(
-        _QUEUE,
+        _INBOX,
         "what another works on is claimed",
         "AND coalesce(({_RUNNING} LIMIT 1), ?6) = ?6 LIMIT ?5",
         "AND {bool(_RUNNING):d} AND ?6 = ?6 LIMIT ?5",
     ),
     Break(
-        _QUEUE,
+        _INBOX,
         "settled under another's lease",
         " AND w.lease_no = ?2 LIMIT ?3",
         " AND ?2 = ?2 LIMIT ?3",
     ),
-    Break(_QUEUE, "attempts never end", "if attempts + 1 >= MOST_ATTEMPTS:", "if False:"),
+    Break(_INBOX, "attempts never end", "if attempts + 1 >= MOST_ATTEMPTS:", "if False:"),
     Break(
-        _QUEUE,
+        _INBOX,
         "what is given back costs an attempt",
         'int(state in {"done", "failed", "dead"})',
         "1",
     ),
     Break(
-        _QUEUE,
+        _INBOX,
         "what is settled keeps its lease",
         "SET state = ?2, lease_no = NULL, attempts",
         "SET state = ?2, attempts",
     ),
     Break(
-        _QUEUE,
+        _INBOX,
         "a recheck is begun once alone",
         "UPDATE webhooks SET look_again_at = ?3 WHERE webhook_no IN",
         "UPDATE webhooks SET look_again_at = nullif(?3, ?3) WHERE webhook_no IN",
     ),
     Break(
-        _QUEUE,
+        _INBOX,
         "what a wrong clock put off waits",
         "(q.next_attempt_at > ?3 OR (q.received_at > ?2 AND q.next_attempt_at = q.received_at))",
         "(q.next_attempt_at > ?3 AND ?2 IS NULL)",

@@ -39,13 +39,15 @@ _MODELS = {
 #: Of each file the folders whose tests are about it, in the order in which they are asked: a file
 #: of tests before the folder that it is in, where most is to be expected of it.
 _ROOMS = {
-    "store/queue": ["replay/test_queue_property.py", "replay", "cli/test_inbox_requeue.py"],
     "store/runs": [
         *("replay/test_queue_property.py", "replay/test_follow.py"),
         *("replay/test_clocks.py", "replay/test_of_syncs.py", "replay"),
         *("pull/test_kill.py", "pull"),
     ],
-    "store/inbox": ["receiver/test_inbox_store.py", "receiver", "cli/test_inbox.py"],
+    "store/inbox": [
+        *("receiver/test_inbox_store.py", "replay/test_queue_property.py", "receiver", "replay"),
+        *("cli/test_inbox.py", "cli/test_inbox_requeue.py"),
+    ],
     "store/requeue": ["cli/test_inbox_requeue.py", "cli/test_inbox.py"],
     "store/removals": ["pull/test_removal_guard.py", "pull/test_removals.py", "store", "pull"],
     "store/history": ["pull/test_removal_guard.py", "pull/test_removals.py", "store", "pull"],

@@ -48,10 +48,10 @@ _UNDER_WAY = "nothing is under way that nobody works on"
 _LAUNCH = """
 import sys
 from nftsync.receiver import committer
-from nftsync.store import database, files
+from nftsync.store import database
 from nftsync import whole_files
 committer.Committer.__init__.__kwdefaults__["rows"] = 30
-files.Checkpoints.__init__.__kwdefaults__["rows"] = 50
+database.Checkpoints.__init__.__kwdefaults__["rows"] = 50
 {mutation}
 {code}
 """
@@ -70,11 +70,11 @@ def weaker(self):
 committer.Committer._connected = weaker
 """,
     "the log begins anew before the database is synced": """
-begin = files.Checkpoints.__init__
+begin = database.Checkpoints.__init__
 def weaker(self, path, writer, **options):
     begin(self, path, writer, **options)
     self._connection.execute("PRAGMA synchronous = OFF")
-files.Checkpoints.__init__ = weaker
+database.Checkpoints.__init__ = weaker
 """,
     "files get their names before they are synced": """
 whole_files.sync_to_disk = lambda path: None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nftsync.store import queue, runs
+from nftsync.store import inbox, runs
+from nftsync.store.inbox import ObjectKey, Settlement
 from nftsync.store.mirror import Mirror
-from nftsync.store.queue import ObjectKey, Settlement
 from tests.kit.provider import Provider, wallet
 from tests.replay.world import OK, Place, in_time
 
@@ -69,8 +69,8 @@ def test_work_grows_with_a_long_backlog_and_not_with_its_square(place: Place) ->
             connection = transaction.connection
             connection.set_progress_handler(count_work, 100)
             lease = runs.take_lease(connection, at)
-            queue.claim(connection, lease, queue.due_objects(connection, at, at, 512), at, at)
-            queue.acknowledge(connection, lease, [Settlement(key, "done")], at, None)
+            inbox.claim(connection, lease, inbox.due_objects(connection, at, at, 512), at, at)
+            inbox.acknowledge(connection, lease, [Settlement(key, "done")], at, None)
             connection.set_progress_handler(None, 100)
         return done
 

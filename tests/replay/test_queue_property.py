@@ -20,10 +20,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from nftsync.store import WebhookState, queue, runs
-from nftsync.store.inbox import store
+from nftsync.store import WebhookState, inbox, runs
+from nftsync.store.inbox import MOST_ATTEMPTS, ObjectKey, Settlement, store
 from nftsync.store.mirror import Mirror
-from nftsync.store.queue import MOST_ATTEMPTS, ObjectKey, Settlement
 from nftsync.times import shifted
 from tests.kit.provider import uuid
 from tests.replay.world import OURS, THEIRS, delivery
@@ -126,7 +125,7 @@ class Queue(RuleBasedStateMachine):
     @rule(number=WORKERS, of_ours=st.booleans())
     def claim(self, number: int, of_ours: bool) -> None:
         worker = self.workers[number]
-        keys = queue.due_objects(self.connection, self.at, self.at, 3)
+        keys = inbox.due_objects(self.connection, self.at, self.at, 3)
         assert not set(keys) & self.running().keys()
         due = self.due_since()
         assert [due[key] for key in keys if key in due] == sorted(due.values())[:3]
@@ -134,7 +133,7 @@ class Queue(RuleBasedStateMachine):
         while more:
             lease = self._hold(worker)
             claimed = self.write(
-                queue.claim,
+                inbox.claim,
                 *(lease, keys, self.at, self.at),
                 organization_id=OURS if of_ours else None,
                 going_on=going_on,
@@ -185,7 +184,7 @@ class Queue(RuleBasedStateMachine):
         settled: Counter[str] = Counter()
         while left:
             counts, left = self.write(
-                queue.acknowledge, worker.lease, left, self.at, None, most=_FEW
+                inbox.acknowledge, worker.lease, left, self.at, None, most=_FEW
             )
             assert sum(counts.values()) <= _FEW
             settled.update(counts)
@@ -288,7 +287,7 @@ def test_of_two_workers_that_saw_an_object_due_one_claims_it(tmp_path: Path) -> 
             with mirror.transaction() as transaction:
                 store(transaction.connection, [delivery(number, *OBJECTS[0], OURS)], at)
                 lease = runs.take_lease(transaction.connection, at)
-                claimed = queue.claim(transaction.connection, lease, OBJECTS[:1], at, at)
+                claimed = inbox.claim(transaction.connection, lease, OBJECTS[:1], at, at)
             claims.append(list(claimed.claims))
         assert claims == [OBJECTS[:1], []]
 
@@ -303,7 +302,7 @@ def test_who_has_lost_an_object_settles_nothing_of_who_has_it_now(tmp_path: Path
             for moment in (at, later):
                 runs.take_back_expired(connection, moment)
                 leases.append(runs.take_lease(connection, moment))
-                queue.claim(connection, leases[-1], OBJECTS[:1], moment, moment)
+                inbox.claim(connection, leases[-1], OBJECTS[:1], moment, moment)
             done = [Settlement(OBJECTS[0], "done")]
-            assert queue.acknowledge(connection, leases[0], done, later, None) == ({}, [])
-            assert queue.acknowledge(connection, leases[1], done, later, None) == ({"done": 1}, [])
+            assert inbox.acknowledge(connection, leases[0], done, later, None) == ({}, [])
+            assert inbox.acknowledge(connection, leases[1], done, later, None) == ({"done": 1}, [])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nftsync.replay.config import Timing
-from nftsync.store.queue import MOST_ATTEMPTS
+from nftsync.store.inbox import MOST_ATTEMPTS
 from tests.kit.provider import Peer, Provider, Sender, entry, reply, token, wallet
 from tests.kit.worlds import PATIENCE
 from tests.replay.world import NOTHING, OK, Gate, Place, hold, in_time, path_of, settled, wallets

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from nftsync.pull.reads import AnyTask, WalletTask
 from nftsync.records import WalletRead
 from nftsync.replay.work import Job, Work
-from nftsync.store.queue import ObjectKey
+from nftsync.store.inbox import ObjectKey
 from tests.kit.provider import wallet
 
 
