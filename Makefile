@@ -53,7 +53,7 @@ tests: $(READY_DEV)  ## pytest
 
 # With few processes, as each starts a cluster.
 tests-lake: $(READY_DEV)
-	$(BIN)/pytest tests/lake -n 3 --dist worksteal
+	$(BIN)/pytest tests/lake -n 2 --dist worksteal
 
 tests-rest: $(READY_DEV)
 	$(BIN)/pytest -n 4 --dist worksteal --ignore tests/lake  # many tests wait rather than work

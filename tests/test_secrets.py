@@ -138,7 +138,7 @@ def test_no_command_shows_or_stores_a_secret(
             "check": (first,),
             "verify": ("--all", "--repair"),
             "lake sync": (lake, "--wallets-file", wallets, "--buckets", "2", *on_cluster),
-            "lake import": (database, canaries / "imported"),
+            "lake import": (database, canaries / "imported", "--buckets", 2),
             "lake export": (lake, canaries / "exported.db"),
         }
         every = leaves(commands) - ELSEWHERE

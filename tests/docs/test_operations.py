@@ -166,7 +166,7 @@ def test_schedules_do_their_work_with_the_little_that_cron_hands_on(server: Serv
         order = ["sync", "replay", "inbox", "status", "verify", "backup", "lake"]
         for name in sorted(commands, key=order.index):
             if name == "lake":
-                server.session.run("nftsync lake import data/nftsync.db data/lake")
+                server.session.run("nftsync lake import data/nftsync.db data/lake --buckets 2")
             ran = subprocess.run(
                 ["/bin/sh", "-c", commands[name]], cwd="/", env=cron, capture_output=True, text=True
             )

@@ -18,6 +18,13 @@ from nftsync.lake.storage import Lake
 from tests.kit.waiting import wait_until
 
 _DASK = [sys.executable, "-m", "dask"]
+#: A process that waits looks at itself once a second, and not fifty times.
+_QUIET = {
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "10s",
+    "DASK_DISTRIBUTED__WORKER__MEMORY__MONITOR_INTERVAL": "1s",
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "false",
+}
 Rows = list[dict[str, Any]]
 
 
@@ -38,11 +45,7 @@ def dask(
         return subprocess.Popen(
             [*_DASK, *words],
             cwd=folder,
-            env={
-                **environment(),
-                "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "false",
-                **(variables or {}),
-            },
+            env={**environment(), **_QUIET, **(variables or {})},
             stdout=log,
             stderr=log,
             start_new_session=True,  # a Ctrl-C is not for them

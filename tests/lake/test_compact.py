@@ -38,7 +38,7 @@ RUNS, BUCKETS = 4, 2
 MONTH, NONE = timedelta(days=30), timedelta(0)
 #: Kills itself as soon as so many changes of files have been seen.
 KILLED = """
-import os, signal, sys, threading
+import os, signal, sys, threading, time
 from datetime import timedelta
 from nftsync.lake.compacting import compact_lake
 url, least = sys.argv[1], int(sys.argv[2])
@@ -50,6 +50,7 @@ def watch():
         found = listed()
         seen += len(found ^ known)
         known = found
+        time.sleep(0.001)
     os.kill(os.getpid(), signal.SIGKILL)
 threading.Thread(target=watch, daemon=True).start()
 compact_lake(url, timedelta(0), silence=0.2)

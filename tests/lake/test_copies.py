@@ -129,13 +129,13 @@ def test_a_lake_that_was_imported_is_synced_as_any(
 
 
 IMPORTED_IN_PART = """
-import os, signal, sys, threading
+import os, signal, sys, threading, time
 from pathlib import Path
 from nftsync.lake.copies import import_database
 database, lake, number = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 def watch():
     while not list(lake.glob("known_tokens/bucket=*")):
-        pass
+        time.sleep(0.001)
     os.kill(os.getpid(), number)
 threading.Thread(target=watch, daemon=True).start()
 import_database(database, str(lake), buckets=3)
@@ -165,7 +165,7 @@ def test_what_an_import_that_was_cut_off_left_is_no_part_of_the_next(
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("UPDATE wallets SET label = 'Other', wallet_group = 'other'")
         connection.execute("UPDATE tokens SET description = 'Other'")
-    again = command("lake", "import", database, lake, "--takeover-after", "1s")
+    again = command("lake", "import", database, lake, "--buckets", 3, "--takeover-after", "1s")
     assert again.code == 0, again.said
     assert command("lake", "export", lake, back).code == 0
     for name in TABLES:
@@ -173,7 +173,7 @@ def test_what_an_import_that_was_cut_off_left_is_no_part_of_the_next(
 
 
 def test_an_import_keeps_others_away(
-    past: tuple[Path, str], command: Callable[..., object]
+    past: tuple[Path, str], command: Callable[..., object], cluster: Cluster
 ) -> None:
     database, lake = past
     ledger = Ledger(Lake(lake))
@@ -181,7 +181,7 @@ def test_an_import_keeps_others_away(
     with ledger.renewing(run, 0.4):
         for words in (
             ("import", database, lake),
-            ("sync", lake, "--base-url", "http://127.0.0.1:9", "--workers", "1"),
+            ("sync", lake, "--base-url", "http://127.0.0.1:9", "--scheduler", cluster.address),
         ):
             said = command("lake", *words, "--takeover-after", "1s")
             assert (said.code, len(said.said.splitlines())) == (75, 1), said.said
@@ -219,7 +219,7 @@ def test_a_token_emptied_by_its_id_comes_along_and_a_sync_goes_on(
             assert connection.execute(
                 "SELECT count(*) FROM removal_rows WHERE held AND wallet_no = 0"
             ).fetchone() == (8,)
-        assert command("lake", "import", database, lake, "--buckets", "16").code == 0
+        assert command("lake", "import", database, lake, "--buckets", 4).code == 0
         done = command(
             *("lake", "sync", lake, "--base-url", provider.url, "--json"),
             *("--scheduler", cluster.address),
@@ -260,7 +260,7 @@ def test_a_lake_with_runs_of_its_own_and_a_file_that_is_there_are_left_alone(
     past: tuple[Path, str], tmp_path: Path, command: Callable[..., object]
 ) -> None:
     database, lake = past
-    assert command("lake", "import", database, lake).code == 0
+    assert command("lake", "import", database, lake, "--buckets", 3).code == 0
     again = command("lake", "import", database, lake)
     assert (again.code, "has runs already" in again.said) == (2, True)
     there = tmp_path / "there.db"
