@@ -390,10 +390,6 @@ class RemovalGuard:
         """
         how: OnRemovals = "apply" if self.limits is None else "stage"
         all_applied = transaction.apply(reads, run_id=run_id, removals=how)
-        self._keep(all_applied)
-        return all_applied
-
-    def _keep(self, all_applied: Sequence[Applied]) -> None:
         for applied in all_applied:
             if applied.result != "staged" or applied.removals is None:
                 continue
@@ -408,6 +404,7 @@ class RemovalGuard:
             subject = subject_of(applied.read)
             self._waiting[subject] = _Waiting(self._end, len(packed), applied.removals)
             self._end += len(packed)
+        return all_applied
 
     def decide(self, connection: sqlite3.Connection) -> None:
         """Decide on all waiting reads, in view of the last 24 hours.

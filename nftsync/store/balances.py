@@ -20,6 +20,7 @@ from nftsync.store.database import over_keys, write_rows
 from nftsync.store.history import first_change
 from nftsync.store.removals import HELD_BACK, Gone, HeldRemovals, fell, summed
 from nftsync.store.tokens import Token, TokenBatch
+from nftsync.store.wallets import add_unknown
 
 _EXTEND_STATE = (
     "UPDATE wallet_state_rows SET last_read_at = max(last_read_at, ?), reads = reads + 1"
@@ -120,13 +121,7 @@ class Batch:
     def _load_wallets(self, wallet_ids: list[str]) -> None:
         if not wallet_ids:
             return
-        over_keys(
-            self._connection,
-            "INSERT OR IGNORE INTO wallets (wallet_id, first_seen_at)"
-            " SELECT value, ?2 FROM json_each(?1)",
-            wallet_ids,
-            self._at,
-        )
+        add_unknown(self._connection, wallet_ids, self._at)
         rows = over_keys(
             self._connection,
             "SELECT w.wallet_id, w.wallet_no, w.ticket, w.body_sha256, w.state_id, w.wallet_group"

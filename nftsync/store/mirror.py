@@ -113,7 +113,7 @@ class Transaction:
         self.connection = connection
         self._searchable = searchable
         self._clock = at
-        self.observed_at = _observation_time(connection, at)
+        self.observed_at = max(at, last_observed(connection) or "")
 
     def apply(
         self,
@@ -305,11 +305,6 @@ def numbers_known(connection: sqlite3.Connection) -> tuple[SequenceNumbers, bool
     if new:
         offset = max(time.time_ns(), greatest + 1) - monotonic
     return SequenceNumbers(offset, greatest), new
-
-
-def _observation_time(connection: sqlite3.Connection, at: str) -> str:
-    """A time, or the last stored one where the clock has fallen behind it."""
-    return max(at, last_observed(connection) or "")
 
 
 def _each_object_once(

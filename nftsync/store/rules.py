@@ -19,7 +19,7 @@ from nftsync.exact_sum import is_zero
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.database import damage, explained, is_syncing
 from nftsync.store.schema import opened, reading
-from nftsync.store.tokens import composed
+from nftsync.store.tokens import Sources
 from nftsync.times import shifted
 
 #: What is told of each rule that is broken.
@@ -133,7 +133,7 @@ def _tokens(connection: sqlite3.Connection) -> Rule:
     )
     for token_id, *source in rows:
         found.checked += 1
-        if source[1] is None or composed(*source[:4]) != tuple(source[4:]):
+        if source[1] is None or Sources.of(*source[:4]).content() != tuple(source[4:]):
             found.breaks(f"token {token_id}")
     return found
 

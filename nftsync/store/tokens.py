@@ -102,13 +102,21 @@ class Token(msgspec.Struct):
     stored: Content
 
 
-class _Source(NamedTuple):
+class Sources(NamedTuple):
     """What lists and detail reads say of one token, each with the sequence number that said it."""
 
     list_sequence: int
     list_fields: Fields
     detail_sequence: int
     detail_fields: Fields
+
+    @classmethod
+    def of(
+        cls, list_sequence: int, list_fields: str, detail_sequence: int, detail_fields: str
+    ) -> Sources:
+        """Read a row of `token_sources`."""
+        decode = _object.decode
+        return cls(list_sequence, decode(list_fields), detail_sequence, decode(detail_fields))
 
     def content(self) -> Content:
         """The sum of both: where both show a field, the one read later wins."""
@@ -125,14 +133,6 @@ class _Source(NamedTuple):
 def listed_fields(packed: str) -> Fields:
     """What lists have said of a token, as a row of `token_sources` has it."""
     return _object.decode(packed)
-
-
-def composed(
-    list_sequence: int, list_fields: str, detail_sequence: int, detail_fields: str
-) -> Content:
-    """What the two sources of a token come to, as the row of `token_sources` has them."""
-    fields = _object.decode(list_fields), _object.decode(detail_fields)
-    return _Source(list_sequence, fields[0], detail_sequence, fields[1]).content()
 
 
 class TokenBatch:
@@ -152,7 +152,7 @@ class TokenBatch:
         self._at = observed_at
         self._run_id = run_id
         self._tokens: dict[str, Token] = {}
-        self._sources: dict[int, _Source] = {}
+        self._sources: dict[int, Sources] = {}
         (greatest,) = connection.execute("SELECT coalesce(max(token_no), 0) FROM tokens").fetchone()
         self._next_no: int = greatest + 1
         self.stale: list[tuple[int, int]] = []
@@ -161,7 +161,7 @@ class TokenBatch:
         self.changes: list[tuple[Any, ...]] = []
         self.confirmed: list[tuple[int, int]] = []
         self._changed: dict[int, Token] = {}
-        self._changed_sources: dict[int, _Source] = {}
+        self._changed_sources: dict[int, Sources] = {}
 
     def load(self, token_ids: Iterable[str]) -> None:
         """Look up the rows of tokens, and both sources of those that have been read by their id."""
@@ -180,9 +180,7 @@ class TokenBatch:
             "SELECT s.* FROM json_each(?) k JOIN token_sources s ON s.token_no = k.value",
             [token.no for token in self._tokens.values() if token.detailed],
         )
-        for no, list_sequence, in_list, detail_sequence, in_detail in rows:
-            fields = _object.decode(in_list), _object.decode(in_detail)
-            self._sources[no] = _Source(list_sequence, fields[0], detail_sequence, fields[1])
+        self._sources |= {no: Sources.of(*source) for no, *source in rows}
 
     def see(self, read: WalletRead) -> tuple[list[Token], bool]:
         """Take in what a wallet's list shows of tokens.
@@ -271,13 +269,13 @@ class TokenBatch:
         token = self._tokens.get(read.token_id)
         if token is None:
             token = self._add(read.token_id, read.content, read, detailed=True)
-            self._keep(token, _Source(0, {}, read.sequence, fields))
+            self._keep(token, Sources(0, {}, read.sequence, fields))
             return Applied(read, "ok", tokens_added=1)
         known = self._sources.get(token.no)
         if known is not None and read.sequence <= known.detail_sequence:
             return Applied(read, "stale")
         in_list = fields_of(token.content) if known is None else known.list_fields
-        source = _Source(0, in_list, read.sequence, fields)
+        source = Sources(0, in_list, read.sequence, fields)
         if source.differ():
             source = source._replace(list_sequence=self._list_sequence(token))
         self._keep(token, source)
@@ -341,7 +339,7 @@ class TokenBatch:
         self.stale.append((read.sequence, token.no))
         return True
 
-    def _keep(self, token: Token, source: _Source) -> None:
+    def _keep(self, token: Token, source: Sources) -> None:
         self._sources[token.no] = self._changed_sources[token.no] = source
         if not token.detailed:
             token.detailed = True

@@ -86,13 +86,7 @@ def register(
         How many were new.
     """
     ids = [line.wallet_id for line in wallets]
-    new = over_keys(
-        connection,
-        "INSERT OR IGNORE INTO wallets (wallet_id, first_seen_at)"
-        " SELECT value, ?2 FROM json_each(?1)",
-        ids,
-        at,
-    ).rowcount
+    new = add_unknown(connection, ids, at)
     connection.executemany(
         "UPDATE wallets SET label = coalesce(?, label), wallet_group = coalesce(?, wallet_group)"
         " WHERE wallet_id = ?",
@@ -106,6 +100,17 @@ def register(
             ids,
         )
     return new
+
+
+def add_unknown(connection: sqlite3.Connection, wallet_ids: Sequence[str], at: str) -> int:
+    """Add the wallets that are not known yet, in a write transaction; return how many were new."""
+    return over_keys(
+        connection,
+        "INSERT OR IGNORE INTO wallets (wallet_id, first_seen_at)"
+        " SELECT value, ?2 FROM json_each(?1)",
+        wallet_ids,
+        at,
+    ).rowcount
 
 
 def list_wallets(path: Path) -> list[dict[str, Any]]:

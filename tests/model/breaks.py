@@ -201,8 +201,8 @@ BREAKS = [
     Break(
         _MIRROR,
         "observed_at follows the clock back",
-        'return max(at, last_observed(connection) or "")',
-        "return at",
+        'self.observed_at = max(at, last_observed(connection) or "")',
+        "self.observed_at = at",
     ),
     Break(
         _MIRROR,
