@@ -21,7 +21,7 @@ from nftsync.provider.config import ClientConfig
 from nftsync.provider.transport import Gunzip
 from nftsync.pull.list_files import read_collections_file, read_wallets_file
 from nftsync.records import Effort
-from nftsync.settings.keys import KEYS
+from nftsync.settings import KEYS
 from nftsync.times import parse_duration
 from tests.kit.provider import Provider, raw, wallet
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -28,9 +29,10 @@ from nftsync.text import counted, lasting
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from nftsync.provider.routes import Paging, Route
     from nftsync.reports.status import Check, StalestWallet, Status
     from nftsync.reports.verification import Verification
-    from nftsync.settings import Settings
+    from nftsync.settings import Key, Settings
 
 
 #: A check is run by someone who waits; a provider that is down says so at the second try.
@@ -150,7 +152,6 @@ def check(settings: Settings, wallet: str | None) -> int:
       nftsync check 8d1cc10a-7fbf-42e7-b58d-5110899866aa --base-url https://api.example.com
       nftsync check Treasury
     """
-    from nftsync.settings import describe
     from nftsync.store.wallets import ids_from
 
     wallet_id = None if wallet is None else ids_from(settings.database, wallet)[0]
@@ -161,6 +162,53 @@ def check(settings: Settings, wallet: str | None) -> int:
         click.echo(f"{verdict:<8} {what}: {one_line(message)}")
         failed += verdict == "FAILED"
     return 1 if failed else 0
+
+
+def describe(settings: Settings) -> list[tuple[str, str, str]]:
+    """List every key with its value as text and its source; of secrets, only whether they are set.
+
+    A secret is `set`, `not set`, or `blank`; of the headers, the names are listed too.
+    """
+    from nftsync.settings import KEYS
+
+    return [
+        (key.name, _shown(key, getattr(settings, key.name)), settings.sources[key.name])
+        for key in KEYS
+    ]
+
+
+def _shown(key: Key, value: Any) -> str:
+    from nftsync.provider.routes import Paging
+
+    if value is None or value in ({}, []):
+        return "not set"
+    if isinstance(value, str) and not value.strip():
+        return "blank"
+    if key.name == "token_command":
+        return _command_shown(value)
+    if key.secret:
+        return f"set ({', '.join(value)})" if isinstance(value, dict) else "set"
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {_written(entry)}" for name, entry in value.items())
+    if isinstance(value, Paging):
+        return _written(value)
+    if isinstance(value, list):
+        return ", ".join(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _command_shown(command: str) -> str:
+    """Which program a command runs; there may be a secret among its arguments."""
+    try:
+        program, *arguments = shlex.split(command)
+    except ValueError:
+        return "set"
+    return f"{program} …; {len(arguments)} arguments, not shown" if arguments else program
+
+
+def _written(table: Route | Paging) -> str:
+    entries = {name: getattr(table, name) for name in table.__struct_fields__}
+    return " ".join(f"{name}={value}" for name, value in entries.items() if value)
 
 
 def _checks(settings: Settings, wallet_id: str | None) -> Iterator[Check]:

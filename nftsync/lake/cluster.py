@@ -27,8 +27,7 @@ from nftsync.errors import CutOff, SettingsError, StoreError
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.limits import GiveUpRule, RateLimiter
 from nftsync.pull.api import client_config
-from nftsync.settings import load
-from nftsync.settings.keys import KEYS
+from nftsync.settings import KEYS, load
 from nftsync.threads import start_thread
 
 if TYPE_CHECKING:

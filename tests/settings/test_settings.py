@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from nftsync import settings as under_test
 from nftsync.errors import SettingsError
-from nftsync.settings import Paging, Route, database_and_source, describe, isolated, load
-from nftsync.settings.keys import KEYS
+from nftsync.settings import KEYS, Paging, Route, database_and_source, describe, isolated, load
 
 UUID = "ABCDEF01-2345-6789-abcd-ef0123456789"
 SECRETS = [key.name for key in KEYS if key.secret]
