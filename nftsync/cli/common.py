@@ -22,6 +22,8 @@ from nftsync.times import Edge, parse_duration, parse_time
 if TYPE_CHECKING:
     import pandas as pd
 
+    from nftsync.pull.result import SyncResult
+    from nftsync.replay.config import ReplayResult
     from nftsync.store.mirror import Mirror
 
 
@@ -306,6 +308,14 @@ def print_json(value: Any) -> None:
     import msgspec
 
     click.echo(msgspec.json.format(json_line(value), indent=2))
+
+
+def print_result(result: SyncResult | ReplayResult, *, as_json: bool) -> None:
+    """Print what a sync or a replay came to."""
+    if as_json:
+        print_json(result.as_dict())
+    else:
+        click.echo(result.summary())
 
 
 def print_json_rows(pages: Iterable[Iterable[Mapping[str, Any]]]) -> None:

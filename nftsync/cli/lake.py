@@ -17,6 +17,7 @@ from nftsync.cli.common import (
     one_line,
     print_json,
     print_json_rows,
+    print_result,
     program,
     run_options,
     say,
@@ -110,10 +111,7 @@ def sync(
 
     silence, progress = takeover_after.total_seconds(), False if as_json else None
     result = sync_with(settings, url, silence=silence, progress=progress, **which)
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        click.echo(result.summary())
+    print_result(result, as_json=as_json)
     say_what_failed(result, {}, review_command(url))
     if result.status == "interrupted":
         say(f"Interrupted; what was read is kept. Resume: {again('lake', 'sync', url, '--resume')}")

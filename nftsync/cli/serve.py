@@ -12,7 +12,7 @@ from nftsync.cli.common import (
     duration_option,
     json_option,
     one_line,
-    print_json,
+    print_result,
     say,
     shown_option,
     with_settings,
@@ -155,10 +155,7 @@ def replay(settings: Settings, *, as_json: bool) -> int:
             interrupted,
             progress=False if as_json else None,
         )
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        click.echo(result.summary())
+    print_result(result, as_json=as_json)
     if interrupted.is_set():
         say("Interrupted; what was read is saved, and the rest waits. Go on with: nftsync replay")
         return 130

@@ -14,7 +14,7 @@ from nftsync.cli.common import (
     named,
     one_line,
     open_existing,
-    print_json,
+    print_result,
     run_options,
     say,
     with_settings,
@@ -76,10 +76,7 @@ def sync(settings: Settings, named: tuple[str, ...], *, as_json: bool, **which: 
 
     request = SyncRequest(wallets=[WalletLine(wallet) for wallet in named] or None, **which)
     result = sync_with(settings, request, progress=False if as_json else None)
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        click.echo(result.summary())
+    print_result(result, as_json=as_json)
     failed = [failure.wallet_id for failure in result.failures]
     say_what_failed(result, labels_and_statuses(settings.database, failed) if failed else {})
     with reading(settings.database) as connection:

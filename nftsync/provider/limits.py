@@ -144,10 +144,6 @@ class Slots:
     def __exit__(self, *_: object) -> None:
         self._limiter.give_back()
 
-    def pause(self, seconds: float) -> None:
-        """Let nobody ask for that long, whichever client."""
-        self._limiter.pause(seconds)
-
     def sleep(self, seconds: float) -> None:
         """Wait, unless stopped.
 

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Generator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import partial
 from http import HTTPStatus
 from typing import TypeVar
 
@@ -76,6 +75,7 @@ class Exchange:
         self._proxy = network.proxy
         self._auth = access.auth
         self._slots = slots
+        self._limiter = access.limiter
         self._rule = rule
         self._first_generation: int | None = None
         self._first_wait = config.first_wait
@@ -128,8 +128,15 @@ class Exchange:
             ReadError: it failed for good.
             Stopped: the client was stopped.
         """
-        sending = effort.sending if is_first else _ignore
-        send = partial(self._send, effort, sending, method, path, etag, body)
+
+        def send() -> tuple[Response, int]:
+            """Send it once; the response, and the generation of the token in it."""
+            with self._slots:
+                effort.requests += 1
+                request, generation = self._request(method, path, etag, body)
+                sending = effort.sending if is_first else _ignore
+                return self._answered(request, sending), generation
+
         before = effort.requests
         attempt = 0
         try:
@@ -214,46 +221,36 @@ class Exchange:
         self._rule.answered(response.status)
         return response
 
-    def _send(
-        self,
-        effort: Effort,
-        sending: Callable[[], None],
-        method: str,
-        path: str,
-        etag: str | None,
-        body: bytes | None,
-    ) -> tuple[Response, int]:
-        """Send it once; the response, and the generation of the token that it was asked with."""
-        with self._slots:
-            effort.requests += 1
-            headers, generation = self._headers_with_token()
-            if self._first_generation is None:
-                self._first_generation = generation
-            request = self._request(method, path, headers)
-            if body is not None:
-                request.headers["content-type"] = "application/json"
-                request.headers["content-length"] = str(len(body))
-                request.stream = httpx.ByteStream(body)
-            if etag is not None:
-                request.headers["if-none-match"] = etag
-            try:
-                return self.transports.send(request, sending), generation
-            except NoConnection as error:
-                if not error.connected:
-                    self._rule.unanswered(str(error), final=not error.passing)
-                raise
-            except UnusableAnswer as error:
-                self._rule.answered(error.status or 200)
-                raise
+    def _answered(self, request: httpx.Request, sending: Callable[[], None]) -> Response:
+        """Send a request; count what keeps the give-up rule from a status."""
+        try:
+            return self.transports.send(request, sending)
+        except NoConnection as error:
+            if not error.connected:
+                self._rule.unanswered(str(error), final=not error.passing)
+            raise
+        except UnusableAnswer as error:
+            self._rule.answered(error.status or 200)
+            raise
 
-    def _request(self, method: str, path: str, headers: httpx.Headers) -> httpx.Request:
-        """Make a request without a body; httpx copies the headers."""
+    def _request(
+        self, method: str, path: str, etag: str | None, body: bytes | None
+    ) -> tuple[httpx.Request, int]:
+        """Make a request, and tell the generation of the token in it; httpx copies the headers."""
+        headers, generation = self._headers_with_token()
+        if self._first_generation is None:
+            self._first_generation = generation
         url, extensions = self._base, {"target": self._base_path + path.encode("ascii")}
         if self._proxy is not None or not _PLAIN_PATH.fullmatch(path):
             url, extensions = httpx.URL(self._base_url + path), {}
-        return httpx.Request(
-            method, url, headers=headers, stream=self._no_body, extensions=extensions
-        )
+        stream = self._no_body if body is None else httpx.ByteStream(body)
+        request = httpx.Request(method, url, headers=headers, stream=stream, extensions=extensions)
+        if body is not None:
+            request.headers["content-type"] = "application/json"
+            request.headers["content-length"] = str(len(body))
+        if etag is not None:
+            request.headers["if-none-match"] = etag
+        return request, generation
 
     def _headers_with_token(self) -> tuple[httpx.Headers, int]:
         """The headers of every request, and the generation of the token in them."""
@@ -289,7 +286,7 @@ class Exchange:
                     status=status,
                 )
             if wait is not None or status == 429:
-                self._slots.pause(self._first_wait if wait is None else wait)
+                self._limiter.pause(self._first_wait if wait is None else wait)
             raise ReadError(f"the provider answered {told}", status=status)
         if status == 206:
             problem = "206: a part of what was asked for"

@@ -71,8 +71,20 @@ class Freshness(Collector):
             db.execute("PRAGMA busy_timeout = 1000")
             db.execute("BEGIN DEFERRED")
             moment = now()
-            found += [*_wallets(db, moment), *_syncs(db), *self._count_changes(db), _held(db)]
-            found.append(_last_webhook(db, moment))
+            found += [*_wallets(db, moment), *_syncs(db), *self._count_changes(db)]
+            removals = held(db)
+            found += [
+                _gauge(
+                    "nftsync_removals_held",
+                    "Removals held for review, as too many came within 24 hours.",
+                    removals.balances + removals.emptied,
+                ),
+                _gauge(
+                    "nftsync_last_webhook_age_seconds",
+                    "Time since the last new webhook was received.",
+                    _age(db, _WEBHOOK.format("DESC"), moment),
+                ),
+            ]
             if self._every is not None:
                 found.append(_overdue(db, moment, self._every))
         yield from found
@@ -164,23 +176,6 @@ def _overdue(connection: sqlite3.Connection, moment: str, every: timedelta) -> M
         "nftsync_sync_overdue_seconds",
         "For how long a full sync has been due that none has come to an end since.",
         age_seconds(due, moment),
-    )
-
-
-def _held(connection: sqlite3.Connection) -> Metric:
-    found = held(connection)
-    return _gauge(
-        "nftsync_removals_held",
-        "Removals held for review, as too many came within 24 hours.",
-        found.balances + found.emptied,
-    )
-
-
-def _last_webhook(connection: sqlite3.Connection, moment: str) -> Metric:
-    return _gauge(
-        "nftsync_last_webhook_age_seconds",
-        "Time since the last new webhook was received.",
-        _age(connection, _WEBHOOK.format("DESC"), moment),
     )
 
 

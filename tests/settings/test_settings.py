@@ -8,8 +8,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from nftsync import settings as under_test
+from nftsync.cli.status import describe
 from nftsync.errors import SettingsError
-from nftsync.settings import KEYS, Paging, Route, database_and_source, describe, isolated, load
+from nftsync.settings import KEYS, Paging, Route, database_and_source, isolated, load
 
 UUID = "ABCDEF01-2345-6789-abcd-ef0123456789"
 SECRETS = [key.name for key in KEYS if key.secret]
