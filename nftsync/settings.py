@@ -26,7 +26,8 @@ import msgspec
 from msgspec import Meta
 
 from nftsync.errors import InputError, SettingsError
-from nftsync.provider.routes import Paging, Route, RouteKind, merged
+from nftsync.provider.config import Paging
+from nftsync.provider.webhooks import Route, RouteKind, merged
 from nftsync.records import normalize_uuid
 from nftsync.text import header_problem, http_url, toml_key
 from nftsync.times import parse_duration

@@ -23,8 +23,8 @@ import pytest
 from nftsync.errors import NftsyncError, NoConnection
 from nftsync.provider.access import access_to, network_of
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.routes import Routes, merged
 from nftsync.provider.transport import LargeAnswers, Transports
+from nftsync.provider.webhooks import Routes, merged
 from nftsync.replay.config import ReplayConfig
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer

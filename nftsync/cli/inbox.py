@@ -328,7 +328,7 @@ def list_routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
 def _list_routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
     import msgspec
 
-    from nftsync.provider.routes import merged
+    from nftsync.provider.webhooks import merged
 
     rows: list[dict[str, Any]] = [
         {
@@ -370,7 +370,7 @@ def suggest(settings: Settings) -> None:
       nftsync routes suggest > suggested.toml
       nftsync inbox requeue --state unrouted
     """
-    from nftsync.provider.routes import merged
+    from nftsync.provider.webhooks import merged
     from nftsync.reports.suggestions import as_toml
     from nftsync.reports.suggestions import suggest as look
 

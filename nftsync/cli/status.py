@@ -29,7 +29,8 @@ from nftsync.text import counted, lasting
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from nftsync.provider.routes import Paging, Route
+    from nftsync.provider.config import Paging
+    from nftsync.provider.webhooks import Route
     from nftsync.reports.status import Check, StalestWallet, Status
     from nftsync.reports.verification import Verification
     from nftsync.settings import Key, Settings
@@ -178,7 +179,7 @@ def describe(settings: Settings) -> list[tuple[str, str, str]]:
 
 
 def _shown(key: Key, value: Any) -> str:
-    from nftsync.provider.routes import Paging
+    from nftsync.provider.config import Paging
 
     if value is None or value in ({}, []):
         return "not set"

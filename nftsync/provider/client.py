@@ -18,9 +18,8 @@ from urllib.parse import urlencode
 import msgspec
 
 from nftsync.errors import InputError, UnusableAnswer
-from nftsync.provider.config import ClientConfig
+from nftsync.provider.config import ClientConfig, Paging
 from nftsync.provider.limits import GiveUpRule, Slots
-from nftsync.provider.routes import Paging
 from nftsync.provider.wire import (
     WalletList,
     check_object,

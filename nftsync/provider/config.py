@@ -9,7 +9,17 @@ import os
 
 import msgspec
 
-from nftsync.provider.routes import Paging
+
+class Paging(msgspec.Struct, frozen=True, kw_only=True):
+    """How the provider pages, where it does (provider's document: not shown).
+
+    Attributes:
+        next: the response field that carries a cursor.
+        param: the query parameter that takes it.
+    """
+
+    next: str
+    param: str
 
 
 class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.routes import Routes
+from nftsync.provider.webhooks import Routes
 from nftsync.pull.removal_guard import RemovalLimits
 from nftsync.pull.result import SyncResult
 from nftsync.store.database import BUSY_SECONDS

@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Literal
 
 from nftsync.errors import InputError, NftsyncError, SyncRunning
-from nftsync.provider.routes import Route, Routes, named_ids, path_for
+from nftsync.provider.webhooks import Route, Routes, named_ids, path_for
 from nftsync.pull.reads import (
     AnyRead,
     AnyTask,

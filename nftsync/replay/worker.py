@@ -19,7 +19,7 @@ from typing import Self
 import msgspec
 
 from nftsync.errors import DamagedDatabase, SettingsError, StoreError
-from nftsync.provider.routes import Route
+from nftsync.provider.webhooks import Route
 from nftsync.pull.reads import AnyRead, AnyTask, Pool, subject_of, weight
 from nftsync.records import Applied, ObjectRead
 from nftsync.replay.config import COUNTS, ReplayConfig, ReplayResult

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from nftsync.provider.routes import Route, Routes
+from nftsync.provider.webhooks import Route, Routes
 from nftsync.records import are_uuids
 from nftsync.store.schema import reading
 from nftsync.store.wallets import known_tokens, wallets_by_id

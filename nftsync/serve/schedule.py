@@ -15,7 +15,7 @@ import msgspec
 
 from nftsync.errors import InputError, NftsyncError, SettingsError, StoreError, SyncRunning
 from nftsync.provider.access import Access, access_to
-from nftsync.provider.routes import merged
+from nftsync.provider.webhooks import merged
 from nftsync.pull.api import client_config, removal_limits
 from nftsync.pull.list_files import read_collections_file, read_wallets_file
 from nftsync.pull.result import SyncResult

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nftsync.provider.routes import Route
+from nftsync.provider.webhooks import Route
 from nftsync.reports.suggestions import Fields, Suggestion, Suggestions, as_toml
 from nftsync.settings import load
 from tests.kit.inbox import Inbox, body_of, webhook

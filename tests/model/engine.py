@@ -29,8 +29,7 @@ from nftsync.errors import StoreError, SyncRunning
 from nftsync.provider import client, retry, transport  # noqa: F401 - else imported meanwhile
 from nftsync.provider.access import Access, access_to
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.routes import Route, merged
-from nftsync.provider.webhooks import read_webhook
+from nftsync.provider.webhooks import Route, merged, read_webhook
 from nftsync.pull.removal_guard import RemovalLimits
 from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.receiver import committer

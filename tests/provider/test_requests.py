@@ -20,8 +20,7 @@ import nftsync
 from nftsync.errors import AccessRefused, ReadError, SettingsError, UnusableAnswer
 from nftsync.provider.access import Auth, access_to
 from nftsync.provider.client import Client, finish
-from nftsync.provider.config import ClientConfig
-from nftsync.provider.routes import Paging
+from nftsync.provider.config import ClientConfig, Paging
 from nftsync.provider.wire import WalletList
 from nftsync.records import Effort
 from tests.kit.provider import MakeClient, Peer, balances, entry, head, raw, reply, token, wallet

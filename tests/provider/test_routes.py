@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync.errors import InputError, SettingsError
-from nftsync.provider.routes import Route, merged, named_ids, path_for
+from nftsync.provider.webhooks import Route, merged, named_ids, path_for
 from nftsync.settings import load
 from nftsync.text import toml_key
 

@@ -15,8 +15,7 @@ import pytest
 
 from nftsync.errors import ReadError
 from nftsync.provider.client import Client, finish
-from nftsync.provider.config import ClientConfig
-from nftsync.provider.routes import Paging
+from nftsync.provider.config import ClientConfig, Paging
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.records import Effort

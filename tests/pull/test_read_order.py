@@ -16,8 +16,7 @@ import pytest
 
 from nftsync.provider.access import access_to
 from nftsync.provider.client import Client
-from nftsync.provider.config import ClientConfig
-from nftsync.provider.routes import Paging
+from nftsync.provider.config import ClientConfig, Paging
 from nftsync.pull.reads import AnyRead, Pool, Read, Task, WalletTask, read
 from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.records import SequenceNumbers

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from nftsync.provider.routes import Route
+from nftsync.provider.webhooks import Route
 from nftsync.replay.config import Timing
 from tests.kit.provider import Provider, balances, entry, reply, silence, token, uuid, wallet
 from tests.kit.worlds import PATIENCE

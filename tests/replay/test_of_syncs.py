@@ -10,7 +10,7 @@ import pytest
 
 from nftsync.errors import InputError
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.routes import Route
+from nftsync.provider.webhooks import Route
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.replay.worker import replay_once

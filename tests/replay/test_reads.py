@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from nftsync.provider.routes import Route
+from nftsync.provider.webhooks import Route
 from nftsync.replay.config import Timing
 from tests.kit.provider import Peer, Provider, balances, entry, reply, token, uuid, wallet
 from tests.kit.worlds import PATIENCE

@@ -20,8 +20,7 @@ import msgspec
 import nftsync
 from nftsync.provider.access import access_to
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.routes import Route, merged
-from nftsync.provider.webhooks import read_webhook
+from nftsync.provider.webhooks import Route, merged, read_webhook
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.replay import worker

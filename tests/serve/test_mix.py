@@ -20,7 +20,7 @@ from nftsync import frames
 from nftsync.errors import InputError
 from nftsync.provider.access import access_to
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.routes import merged
+from nftsync.provider.webhooks import merged
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.replay.config import ReplayConfig
