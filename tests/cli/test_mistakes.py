@@ -20,7 +20,6 @@ import nftsync
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.store.database import sync_lock
-from tests.kit.provider import Provider, reply
 from tests.kit.worlds import Outcome
 
 STRANGER = "00000000-0000-4000-8000-000000000001"
@@ -263,10 +262,3 @@ def test_a_plain_server_that_is_called_as_https_is_named_after_one_try(
         1,
         "the server does not speak TLS at this port; use http:// in base_url, or the right port",
     )
-
-
-def test_a_redirect_to_a_login_page_is_named(place: Place, command: Callable[..., Outcome]) -> None:
-    with Provider() as provider:
-        provider.always(reply(status=302, headers={"location": "https://login.example"}))
-        done = command("sync", "--base-url", provider.url, "Treasury", "--retries", 1)
-    answered(done, 1, "302, a redirect, which is not followed; is base_url right?")

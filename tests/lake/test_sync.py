@@ -372,8 +372,6 @@ def test_what_cannot_work_is_said_in_one_line(
     for arguments, code, said in [
         ((lake, *file, *scheduler), 2, "base_url"),
         ((lake, *url, *scheduler), 2, "--wallets-file"),
-        ((lake, *url, *file, "--scheduler", "tcp://127.0.0.1:9"), 1, "tcp://127.0.0.1:9"),
-        ((lake, *url, *file, "--scheduler", "nonsense://x"), 1, "nonsense://x"),
         ((tmp_path / "file", *url, *file, *scheduler), 1, str(tmp_path / "file")),
     ]:
         outcome = command("lake", "sync", *arguments, "--buckets", 2)

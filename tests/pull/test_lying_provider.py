@@ -220,17 +220,6 @@ def test_wrong_credentials_end_a_run_after_20_responses_and_the_requests_in_flig
     assert 20 <= len(lying.requests()) < first_token + 20 + concurrency
 
 
-def test_refusals_from_the_beginning_stop_the_run(lying: Provider, sync: Sync, held: Any) -> None:
-    sync(fill(lying, 3))
-    before = held()
-    lying.always(reply(status=401), reply(status=403))
-    result = sync([wallet(number) for number in range(1_000, 4_000)])
-    assert result.status == "failed"
-    assert "first 20 answers were all 401 or 403" in str(result.error)
-    assert 20 <= len(lying.requests()) - 3 < 3_000
-    assert held() == before
-
-
 def test_an_unreachable_provider_stops_the_run(sync: Sync, query: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 import socket
 import sqlite3
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -27,7 +25,6 @@ from tests.kit.serve_process import (
     webhook,
 )
 from tests.kit.waiting import wait_until
-from tests.kit.worlds import PATIENCE
 
 WALLET = "00000000-0000-4000-8000-000000000001"
 
@@ -135,23 +132,3 @@ def test_reads_in_flight_are_given_up_and_their_webhooks_wait_again(tmp_path: Pa
     assert states(database) == {id_of(body): "pending" for body in bodies}
     assert query(database, "SELECT DISTINCT attempts FROM webhooks") == [(0,)]
     assert_settled(database)
-
-
-def test_it_ends_by_itself_and_says_why_when_a_part_of_it_breaks(tmp_path: Path) -> None:
-    program = (
-        "import sys, datetime, pathlib\n"
-        "from nftsync.serve.serve import ServeConfig, serve\n"
-        "def broken(stopped):\n"
-        "    raise ValueError('nobody foresaw this')\n"
-        "serve(ServeConfig(database=pathlib.Path(sys.argv[1]), secrets=['s'], port=0,\n"
-        "      sync_every=datetime.timedelta(hours=1), run_sync=broken), print)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "nftsync.db")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 1
-    assert "nobody foresaw this" in done.stderr
