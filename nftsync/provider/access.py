@@ -244,6 +244,7 @@ class Auth:
 
     Attributes:
         can_renew: whether another token can be had after a 401.
+        generation: of the token; the headers stay the same while it does.
     """
 
     def __init__(
@@ -271,7 +272,7 @@ class Auth:
         self._fixed = dict(headers or {})
         self._token = token
         self._lock = threading.Lock()
-        self._generation = 0
+        self.generation = 0
         self._failures = 0
         self._problem = ""
 
@@ -281,10 +282,10 @@ class Auth:
         Raises:
             SettingsError: the token command failed.
         """
-        if self._command and not self._generation:
+        if self._command and not self.generation:
             self.renew(0)
         # Before the token: an older one under a newer number would be renewed once too often.
-        generation = self._generation
+        generation = self.generation
         if self._token is None:
             return self._fixed, generation
         # The token is the more specific setting; two such headers would be refused.
@@ -299,7 +300,7 @@ class Auth:
         """
         failures = self._failures
         with self._lock:
-            if self._generation != generation:
+            if self.generation != generation:
                 return
             if self._failures != failures:  # while this thread waited for the lock
                 raise SettingsError(self._problem)
@@ -309,7 +310,7 @@ class Auth:
                 self._failures += 1
                 self._problem = str(error)
                 raise
-            self._generation += 1
+            self.generation += 1
 
     def _run_command(self) -> str:
         # What the command prints, on either stream, may hold a secret and is never shown.

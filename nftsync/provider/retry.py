@@ -254,8 +254,8 @@ class Exchange:
 
     def _headers_with_token(self) -> tuple[httpx.Headers, int]:
         """The headers of every request, and the generation of the token in them."""
-        credentials, generation = self._auth.headers()
-        if self._headers is None or self._headers[1] != generation:
+        if self._headers is None or self._headers[1] != self._auth.generation:
+            credentials, generation = self._auth.headers()
             headers = httpx.Headers({"host": self._host, "accept": "application/json"})
             headers["user-agent"] = f"nftsync/{__version__}"
             headers.update(credentials)  # one takes the place of ours and doesn't stand beside
