@@ -1,4 +1,4 @@
-"""nftsync mirrors the NFTs that an organization's custody wallets hold, for notebooks.
+"""nftsync mirrors the NFTs that an organization's custody wallets hold into SQLite and pandas.
 
 `nftsync.sync` reads balances and token metadata into SQLite; `nftsync.frames` opens them as
 pandas DataFrames. Every name is loaded when it is first used, so that the import stays light.

@@ -1,4 +1,4 @@
-"""`python -m nftsync` is `nftsync`."""
+"""Run the command `nftsync` as `python -m nftsync`."""
 
 from nftsync.cli import main
 

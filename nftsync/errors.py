@@ -1,4 +1,4 @@
-"""Everything that nftsync raises on purpose.
+"""All exceptions that nftsync raises on purpose.
 
 ::
 

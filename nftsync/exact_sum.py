@@ -1,4 +1,4 @@
-"""Exact arithmetic on amounts in SQL: functions that a SQLite connection is given.
+"""Exact arithmetic on amounts in SQL: functions added to a SQLite connection.
 
 An amount is text, as it can be as large as 2**256 - 1; SQLite's own `sum` would make a float of it,
 and `CAST(amount AS INTEGER)` would cut it off at 2**63 - 1 without a word. Datasette and

@@ -1,4 +1,4 @@
-"""Transfers among the movements of one token: which loss and which gain belong together.
+"""Matching of losses and gains of one token: which of them form a transfer.
 
 A movement is a change of a wallet's balance. The provider names no transfers, so they are inferred:
 the loss of one wallet and the gain of another can be a transfer if both were observed within

@@ -1,4 +1,4 @@
-"""What a read of the provider comes to, whoever made it: the one shape that the mirror applies."""
+"""The result of a read, in the one form that the mirror applies."""
 
 from __future__ import annotations
 

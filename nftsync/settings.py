@@ -1,4 +1,4 @@
-"""The settings: the one place where flags, environment and `nftsync.toml` are read.
+"""Settings: the one place where flags, environment and `nftsync.toml` are read.
 
 A value comes from the first that gives it: command-line flag, environment, file, default. Nothing
 is read at import. What is wrong is a SettingsError of one line that names the key, its variable

@@ -1,4 +1,4 @@
-"""Progress bars, and Ctrl-C that ends work in an orderly way."""
+"""Progress bars, and an orderly end on Ctrl-C."""
 
 from __future__ import annotations
 

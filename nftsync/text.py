@@ -1,4 +1,4 @@
-"""Text for people: unsafe characters made harmless, quoting, counts, short ids."""
+"""Text for people: unsafe characters escaped, quoting, counts, short ids."""
 
 from __future__ import annotations
 

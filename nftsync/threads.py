@@ -1,4 +1,4 @@
-"""Threads that hand the exception that ends them to their owner.
+"""Threads that hand the exception that ended them to their owner.
 
 A thread that ends unnoticed leaves other threads waiting forever. So the package starts each thread
 here (a lint rule refuses `threading.Thread` elsewhere), and the owner of a thread decides what

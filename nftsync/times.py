@@ -1,4 +1,4 @@
-"""Times and durations as nftsync stores and reads them: UTC, six digits, `Z`."""
+"""Times and durations in nftsync's formats: UTC, six digits, `Z`."""
 
 from __future__ import annotations
 

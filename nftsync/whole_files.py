@@ -1,4 +1,4 @@
-"""Files and directories that appear under their name once they are whole, or not at all."""
+"""Files and directories that appear under their name only when they are complete."""
 
 from __future__ import annotations
 

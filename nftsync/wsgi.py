@@ -1,4 +1,4 @@
-"""A WSGI app on a port: waitress through its public settings, and a stop that loses no reply.
+"""Serve a WSGI app on a port with waitress, and stop without losing a response.
 
 waitress reads each request whole before a thread works on it, so slow clients cost a connection and
 no thread. It neither cuts off requests that drip in for minutes nor makes room where all

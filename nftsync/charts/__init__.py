@@ -1,4 +1,4 @@
-"""Charts of holdings, of what changed, and of webhooks, as plotly figures.
+"""Plotly charts of holdings, changes and webhooks.
 
 Each function takes what the measures in `nftsync.frames` take and returns a
 `plotly.graph_objects.Figure`, which its caller can go on changing. Figures are readable on a light

@@ -1,4 +1,4 @@
-"""Bars: what is held of collections, and for how long; and bars of any groups."""
+"""Bar charts: holdings by collection, holding ages, and any other groups."""
 
 from __future__ import annotations
 

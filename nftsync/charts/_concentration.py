@@ -1,4 +1,4 @@
-"""Holders: the largest, how unevenly groups are spread over them, which collections share them."""
+"""Charts of holders: the largest holders, concentration, and overlap between collections."""
 
 from __future__ import annotations
 

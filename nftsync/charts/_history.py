@@ -1,4 +1,4 @@
-"""What was held over time, and what came and went, from the change log."""
+"""Charts over time from the change log: holdings, arrivals and departures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all charts have in common: readable on a light and on a dark page, and without the internet.
+"""The look of all charts: readable on light and dark pages, and without internet access.
 
 Text and grid are of the grey that stands out as much from white as from JupyterLab's dark
 `#111111`: 4.3:1 from each, which is the most that one colour can have from both. What is drawn has

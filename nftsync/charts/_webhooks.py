@@ -1,4 +1,4 @@
-"""How long webhooks take, and how many wait."""
+"""Charts of webhooks: processing time and backlog."""
 
 from __future__ import annotations
 

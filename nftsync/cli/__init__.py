@@ -1,4 +1,4 @@
-"""The command line: a module per group of commands, loaded when a command is called."""
+"""The command line: one module per group of commands, imported when a command runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands share: flags of settings, tables and JSON, a database that must be there."""
+"""Options and checks that commands share: settings, tables, JSON, an existing database."""
 
 from __future__ import annotations
 

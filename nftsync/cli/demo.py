@@ -1,4 +1,4 @@
-"""The commands `demo`, `notebook` and `sandbox`, which need no account."""
+"""The commands `demo`, `notebook` and `sandbox`; none needs an account."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands `inbox` and `routes`: stored webhooks, and which reads follow them."""
+"""The commands `inbox` and `routes`: stored webhooks, and the reads they cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands `lake …`: sync on a cluster, into Delta tables, and the removals held there."""
+"""The commands `lake …`: sync a lake on a cluster, copy, compact, and review removals."""
 
 from __future__ import annotations
 

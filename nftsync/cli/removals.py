@@ -1,4 +1,4 @@
-"""The command `removals`: removals held for review, listed and approved."""
+"""The command `removals`: list and approve removals held for review."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables for people: in a terminal as wide as it is, everywhere else whole."""
+"""Tables for people: fitted to a terminal's width, complete everywhere else."""
 
 from __future__ import annotations
 

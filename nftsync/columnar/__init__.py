@@ -1,1 +1,1 @@
-"""SQLite at one moment as typed columns: the base of frames, charts, gallery, export and lake."""
+"""A database at one moment as typed columns: the base of frames, charts, gallery, export, lake."""

@@ -1,4 +1,4 @@
-"""Amounts: exact, approximate, and what a frame's columns of them are."""
+"""Columns of amounts: exact, approximate, and by group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of balances, balances now or at a time, and how certain they are."""
+"""Balances now or at a time, and the change log, as columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Typed columns: from Arrow to the columns of a frame, and from a frame back to rows."""
+"""Typed columns: Arrow to the columns of a frame, and a frame back to rows."""
 
 from __future__ import annotations
 

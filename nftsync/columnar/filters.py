@@ -1,4 +1,4 @@
-"""What callers give: times, periods, wallets and contracts, looked up in the database."""
+"""Arguments of frames: times, periods, wallets and contracts, resolved in the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fresh a database is: its last runs, how its wallets were read, its pending webhooks."""
+"""Freshness of a database: its last runs, the reads of its wallets, its pending webhooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The holdings that an analysis is given: a frame of the user's, or a database to read one from."""
+"""The holdings that an analysis gets: a frame, or a database to read them from."""
 
 from __future__ import annotations
 

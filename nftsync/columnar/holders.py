@@ -1,4 +1,4 @@
-"""Holders of groups and contracts: how unevenly they hold, and which they have in common."""
+"""Holders of groups and contracts: concentration and overlap."""
 
 from __future__ import annotations
 

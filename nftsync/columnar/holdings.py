@@ -1,4 +1,4 @@
-"""Holdings, now or at a time, and explanations where there are none."""
+"""Holdings now or at a time, and the explanation when there are none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database that columns are read from: opened or given, and read at one moment."""
+"""The source of columns: a database, opened here or by the caller, read at one moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens as they are or were at a time, their contracts, and what wallets are called."""
+"""Tokens now or at a time, their contracts, and the names of wallets, as columns."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The demo: a made-up year at a sandbox provider, and a live run of every part against it."""
+"""The demo: a year of history at a sandbox provider, then a live run of every part."""

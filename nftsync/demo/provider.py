@@ -1,4 +1,4 @@
-"""The demo's provider: first made up, then started again from its state, with the same pictures."""
+"""The demo's provider: generated once, restarted later from its stored state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run of the demo, from the year that was to the last webhook."""
+"""The run of the demo, from the year of history to the last webhook."""
 
 from __future__ import annotations
 

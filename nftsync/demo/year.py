@@ -1,4 +1,4 @@
-"""The year before the demo: at its provider NFTs are minted and change hands, and are read weekly.
+"""The demo's year of history: NFTs are minted and traded, and read weekly.
 
 Nothing is asked over HTTP for it: the mirror applies the answers that reads would have had then.
 """

@@ -1,1 +1,1 @@
-"""Files: frames, tables and whole databases, each file appearing once it is whole."""
+"""Files: frames, tables and databases; each file appears under its name when it is complete."""

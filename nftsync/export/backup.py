@@ -1,4 +1,4 @@
-"""Copies of a database of one moment, while others go on writing it: snapshots, dated backups."""
+"""Copies of a database in use, at one moment: snapshots and dated backups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one writer of CSV and the one of Parquet; that of Excel is `workbook`."""
+"""The one writer of CSV and the one of Parquet; `workbook` is the one of Excel."""
 
 from __future__ import annotations
 

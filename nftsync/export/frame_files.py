@@ -1,4 +1,4 @@
-"""Frames in files: Parquet that loses nothing; CSV and Excel that a spreadsheet opens safely."""
+"""Save and load frames: Parquet without loss, CSV and Excel safe to open in a spreadsheet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each public table and view as a file, or all in one workbook, all of one moment."""
+"""Export of the public tables and views, one file each or one workbook, at one moment."""
 
 from __future__ import annotations
 

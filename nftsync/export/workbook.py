@@ -1,4 +1,4 @@
-"""Excel workbooks: tables on sheets, in which nothing runs and no digit is lost."""
+"""Excel workbooks: tables as sheets, with formulas neutralized and all digits kept."""
 
 from __future__ import annotations
 

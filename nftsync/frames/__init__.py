@@ -1,4 +1,4 @@
-"""The mirror as pandas DataFrames, and measures of them.
+"""The mirror as pandas DataFrames, and analyses of them.
 
 What reads a database takes a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for
 the configured one; reads it at one moment, whatever is written beside; and never writes, creates or

@@ -1,4 +1,4 @@
-"""Any frame as people read it: a line a row, names first, ids and times short."""
+"""A short form of any frame for display: one line per row, names first, short ids and times."""
 
 from __future__ import annotations
 

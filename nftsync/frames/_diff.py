@@ -1,4 +1,4 @@
-"""Differences between the states at two times, from the changes between them alone."""
+"""Differences between the states at two times, computed from the changes between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which editions of each series are held."""
+"""Editions held, by series."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the columns of a frame mean."""
+"""The meaning of each column of a frame."""
 
 from __future__ import annotations
 

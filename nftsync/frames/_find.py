@@ -1,4 +1,4 @@
-"""Tokens, collections and wallets by what they are called."""
+"""Search for tokens, collections and wallets by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holders: how unevenly they hold, and which contracts have them in common.
+"""Analyses of holders: concentration, and overlap between contracts.
 
 Source: provider's document, sections NFT token balance and Token.
 """

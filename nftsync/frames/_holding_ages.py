@@ -1,4 +1,4 @@
-"""Since when each holding has been there, as far as anybody knows."""
+"""Since when each holding has existed, as far as the data shows."""
 
 from __future__ import annotations
 

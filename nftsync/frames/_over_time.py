@@ -1,4 +1,4 @@
-"""What was held over time, from the change log."""
+"""Holdings over time, from the change log."""
 
 from __future__ import annotations
 

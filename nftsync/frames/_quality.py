@@ -1,4 +1,4 @@
-"""Tokens whose metadata is missing or broken, or whose amounts are no numbers."""
+"""Data quality: missing or broken metadata, and amounts that are not numbers."""
 
 from __future__ import annotations
 

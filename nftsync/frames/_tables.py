@@ -1,4 +1,4 @@
-"""What the database holds, as frames."""
+"""The contents of the database as frames: holdings, tokens, changes, wallets, runs and more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transfers between wallets, inferred change by change from the change feed."""
+"""Transfers between wallets, inferred from the change feed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same sync on Dask, into Delta Lake, for more than one machine carries."""
+"""The same sync on Dask into Delta Lake, for more data than one machine carries."""
 
 from __future__ import annotations
 

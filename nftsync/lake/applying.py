@@ -1,4 +1,4 @@
-"""The second step of a run: what was read becomes a bucket's rows, and its changes are logged.
+"""Step 2 of a run: reads become a bucket's rows and logged changes.
 
 It asks nobody: from the version that the run begins at, the reads that were handed over and the
 decision on removals, it works out the same rows however often it is made.

@@ -1,4 +1,4 @@
-"""The cluster that a lake is synced on, and how fast all of its workers together ask.
+"""The Dask cluster that syncs a lake, and the request rate of all its workers together.
 
 The rate limit is divided among the workers that there are. A "not now" that one of them is told
 holds all of them back: it tells the scheduler, the driver hears of it and tells the others.

@@ -1,4 +1,4 @@
-"""Compacting: few files for each bucket, and none that no kept run needs.
+"""Compaction: few files per bucket, and only files that a kept run needs.
 
 It goes on in an order that may end anywhere. Tables are rewritten beside what is pinned; then the
 last run is pinned anew and older ones are let go, in one change of the ledger; only then files go.

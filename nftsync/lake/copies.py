@@ -1,4 +1,4 @@
-"""From one to the other: a database becomes a lake, and a lake a database, with all history."""
+"""Copies between a database and a lake, in both directions, with all history."""
 
 from __future__ import annotations
 

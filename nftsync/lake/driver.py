@@ -1,4 +1,4 @@
-"""A run on a lake, as its driver sees it: the steps, in which order, and what is pinned at the end.
+"""The driver of a lake's run: the order of its steps, and the versions it pins at the end.
 
 What a step writes counts for nothing until the run is pinned; so a run may end anywhere, and
 another driver goes on where it was, or begins anew from what the run before has pinned.

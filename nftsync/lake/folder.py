@@ -1,4 +1,4 @@
-"""Lakes in a folder: private, on disk before they count, and repaired after a power cut.
+"""Lakes in a local folder: private, fsynced before they count, repaired after a power cut.
 
 Delta does not wait for the disk, so a power cut may leave part of a log entry, or an entry whose
 file of rows is missing. nftsync syncs the versions that a run pins before the ledger names them,

@@ -1,4 +1,4 @@
-"""A lake's tables as Dask DataFrames, a partition per bucket.
+"""A lake's tables as Dask DataFrames, one partition per bucket.
 
 A partition is what `nftsync.frames` makes of its bucket, so it has the same columns, whose amounts
 are always Python integers. What is read is pinned when the frame is made: a run that ends later

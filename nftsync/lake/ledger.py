@@ -1,4 +1,4 @@
-"""The ledger of a lake: its runs, which of them is under way and whose, and what each pinned.
+"""The ledger of a lake: its runs, the active run and its driver, and the versions each pinned.
 
 It is one small Delta table that every change writes anew, so of two changes at once one is refused
 and made again of what the other left. A driver renews its run while it lives; who finds a run that

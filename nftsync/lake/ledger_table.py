@@ -1,4 +1,4 @@
-"""The table of a lake's ledger: a row for each run, with the columns of `sync_runs` among them.
+"""The Delta table behind a lake's ledger: one row per run.
 
 Each version has all rows and a digest of them, so damage to a version is detected.
 """

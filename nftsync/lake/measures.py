@@ -1,4 +1,4 @@
-"""Measures of a lake's holdings, worked out part by part and never of all rows on one machine.
+"""Analyses of a lake's holdings, computed per bucket and never on one machine.
 
 They equal what `nftsync.frames` makes of the same rows. What they return is small, a row per group,
 contract or pair, and is a pandas DataFrame. Dask computes it where its other work is done: on the

@@ -1,4 +1,4 @@
-"""The last steps of a run: the tokens that buckets saw become one row each, known to all alike.
+"""The last steps of a run: each token that several buckets saw becomes one row.
 
 A token has its row in one bucket of `tokens`, by its id, whoever holds it: what each bucket's reads
 showed of it is brought there, and the newer wins. Where that is not what a bucket knows, the bucket

@@ -1,4 +1,4 @@
-"""What every worker is told of a run."""
+"""The description of a run that the driver sends to every worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The removal guard's view of a lake: what buckets report, and the changes of the last 24 hours."""
+"""The removal guard's input in a lake: buckets' reports and the changes of the last 24 hours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first step of a run: a worker reads a bucket's wallets, and hands over what was answered.
+"""Step 1 of a run: a worker reads a bucket's wallets and returns the reads.
 
 The bucket is made a mirror, and synced as any mirror is; only that what comes of it is not kept.
 What is kept are the reads, in one commit: from them the next steps work out the same rows, however

@@ -1,4 +1,4 @@
-"""What an error of Delta, or of the store below, comes to in one line, with what to do about it.
+"""Errors of Delta or of the object store as one line with a remedy.
 
 The body of a store's answer is never repeated: it may have parts of the credentials in it.
 """

@@ -1,4 +1,4 @@
-"""The tables of a lake, and how a mirror's rows become theirs and theirs a mirror's.
+"""The tables of a lake, and the conversion between their rows and a mirror's.
 
 A lake names wallets and tokens by their ids, a mirror by numbers of its own. Everything that a
 mirror keeps is in the lake, what is nftsync's own included: so a bucket can be made a mirror of its

@@ -1,4 +1,4 @@
-"""The runs of a lake: a sync with given settings, an approval, and the list of past runs."""
+"""Entry points of a lake: a sync, the approval of removals, the list of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Setup of a lake: its missing tables are created, and its folder is repaired after a power cut."""
+"""Setup of a lake: create missing tables, repair its folder after a power cut."""
 
 from __future__ import annotations
 

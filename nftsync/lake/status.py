@@ -1,4 +1,4 @@
-"""The state of a lake: its freshness, its size, and the removals it holds for review."""
+"""The state of a lake: freshness, size, and removals held for review."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lake's Delta tables: made, read at a version, and written so that each write counts once.
+"""A lake's Delta tables: created, read at a version, and written so that a repeat counts once.
 
 Every write names what it is (its transaction: the run, the step, the bucket) and begins at a
 version that its run agreed on. Delta refuses it where another has written the same rows since; then

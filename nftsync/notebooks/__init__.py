@@ -1,1 +1,1 @@
-"""Notebooks: the database they open, how they display results, the gallery, JupyterLab's start."""
+"""Notebook support: the database, the display of results, the gallery, JupyterLab."""

@@ -1,4 +1,4 @@
-"""Which database a notebook opens, and whose it is."""
+"""The database that a notebook opens, and its owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How notebooks display results: frames a line a row, figures, tables, pictures and charts."""
+"""Display of results in notebooks: frames, figures, tables, pictures and charts."""
 
 from __future__ import annotations
 

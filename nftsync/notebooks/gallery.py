@@ -1,4 +1,4 @@
-"""NFTs to look through: one page that is saved as a file or shown in a notebook's cell.
+"""The gallery: one page of NFTs, saved as a file or shown in a notebook cell.
 
 Notebooks that are not trusted, and sites that show them, take frames, styles and scripts out of
 an output. So the output holds both a frame with the page and a table: the frame is hidden until

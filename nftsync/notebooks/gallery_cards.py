@@ -1,4 +1,4 @@
-"""What a gallery shows: cells as text of one line, bounded, without marks that mislead."""
+"""The cards of a gallery: texts of limited length without misleading characters."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Reading the provider: its paths, who we are to it, how fast we ask, and what a response means."""
+"""The provider's HTTP API: requests, responses, rate limits, credentials, webhooks."""

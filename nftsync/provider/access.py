@@ -1,4 +1,4 @@
-"""What all clients of a provider share: its address, the proxy, certificates and credentials.
+"""What all clients of a provider share: address, proxy, certificates and credentials.
 
 The scheme of the credentials is not shown (provider's document, section Authentication), so it is a
 setting: a bearer token, a command that prints one, or any headers at all.

@@ -1,4 +1,4 @@
-"""The calls of a provider's API, politely repeated and strictly read.
+"""The calls of the provider's API, with retries and strict parsing.
 
 Each is a generator of the seconds to wait before each repeat; `yield from` gives its result. So
 many reads can wait while few threads read.

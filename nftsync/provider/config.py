@@ -1,4 +1,4 @@
-"""How to read a provider: the client's configuration, below all that uses it.
+"""The client's configuration, below all modules that use it.
 
 What the provider's document does not show is a field: the credentials, the paging, the rate.
 """

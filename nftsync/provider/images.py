@@ -1,4 +1,4 @@
-"""Which of the addresses in a token's metadata may be shown as an image, and as which URL.
+"""Image addresses in token metadata: which may be shown, and as which URL.
 
 Metadata is written by strangers. An address is shown if it is `https:` and its host not plainly of
 this machine or of a private network, content on IPFS (through a gateway), or on the provider's own

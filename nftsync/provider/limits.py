@@ -1,4 +1,4 @@
-"""When a request may be sent: the rate limiter of all who read a provider, and the give-up rule."""
+"""Limits on requests: the shared rate limiter, and the rule that ends a failing run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One request and its response: retried where another try may mend it, refused where not."""
+"""One request and its response, repeated when a repeat may help."""
 
 from __future__ import annotations
 

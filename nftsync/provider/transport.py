@@ -1,4 +1,4 @@
-"""A request out, a whole response back, in bounded time; each thread has a connection.
+"""Send one request and receive the complete response in limited time.
 
 httpx speaks HTTP, TLS and to proxies. Its timeouts are for each wait, so a peer that sends a byte
 now and then would hold a request up for ever: a thread watches over the deadlines, and shuts the

@@ -1,4 +1,4 @@
-"""From a webhook's bytes to its fields, or why they are unusable; from its type to the next read.
+"""Webhooks: signatures, fields of the body, and routes to the reads that follow.
 
 A body whose signature is right comes from the service, but may still be anything: it is kept
 whatever it holds. What is read here can be stored, shown and looked up without harm.

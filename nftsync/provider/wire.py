@@ -1,4 +1,4 @@
-"""From an answer's bytes to entries and token content, or a typed refusal that says where and why.
+"""Decode a response's bytes into entries and token content, or raise with the position.
 
 The usual answer holds nothing but the fields of the provider's document, of the documented types:
 one strict pass of msgspec reads it. Only an answer that this pass refuses is taken apart field by

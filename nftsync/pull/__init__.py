@@ -1,1 +1,1 @@
-"""Reading what was asked for into the mirror: a sync, from its plan to its result."""
+"""The sync: read wallets and tokens into the mirror, from the plan to the result."""

@@ -1,4 +1,4 @@
-"""The functions that a notebook or a script calls."""
+"""`nftsync.sync`, for notebooks and scripts, and the client configuration from settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists that people keep of wallets and collections: text and CSV, as Excel writes it too."""
+"""Files of wallets and collections that people maintain: text, CSV, and CSV from Excel."""
 
 from __future__ import annotations
 

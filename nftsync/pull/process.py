@@ -1,4 +1,4 @@
-"""Reads made by a process of their own, so that reading and writing do not share one interpreter.
+"""Reads in a child process, so that reading and writing use separate interpreters.
 
 HTTP and SQLite each keep an interpreter busy. In one process they wait for its lock in turn; with
 the reading threads in a process beside it, a large sync takes about half the time. There is one

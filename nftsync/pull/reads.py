@@ -1,4 +1,4 @@
-"""Reads of the provider: one from its request to its outcome, and many at once."""
+"""Reads of the provider: one from request to outcome, and many in threads."""
 
 from __future__ import annotations
 

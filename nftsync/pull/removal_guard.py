@@ -1,4 +1,4 @@
-"""The removal guard: reads that have removals wait, and are decided on together.
+"""The removal guard: holds reads that remove balances, and decides on them together.
 
 A provider with a fault may answer 200 with lists that are empty, cut short or full of zeros. One
 wallet that sells all it has looks the same. So such reads wait until the run that made them ends.

@@ -1,4 +1,4 @@
-"""What a sync came to: the object that `nftsync.sync` returns and `sync --json` prints."""
+"""The result of a sync, as `nftsync.sync` returns it and `sync --json` prints it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sync: what it reads, and the run, whose reader reads while this thread writes.
+"""A sync run: its plan, and the loop that applies reads while a reader makes them.
 
 It reads the wallets that it was asked for, or the rest of those of a run that was cut off.
 """

@@ -1,4 +1,4 @@
-"""The receiver as a Flask app, and what it counts for Prometheus.
+"""The receiver as a Flask app, and its Prometheus counters.
 
 Source: provider's document, sections Webhook delivery, Authentication and Events.
 """

@@ -1,4 +1,4 @@
-"""Webhooks onto the disk: one thread commits all that wait, and each request waits for its own.
+"""Store webhooks: one thread commits all waiting ones, and each request waits for its own.
 
 A commit that survives a power cut waits for the disk. Requests that each made one would queue for
 SQLite's write lock and for the disk; in one transaction they wait for both once.

@@ -1,1 +1,1 @@
-"""Replay: stored webhooks become reads, and the mirror follows."""
+"""Replay: stored webhooks become reads, and the reads update the mirror."""

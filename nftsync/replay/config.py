@@ -1,4 +1,4 @@
-"""What a replay works with, and what it comes to."""
+"""The configuration and the result of a replay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's lease on webhooks, and the run under it: what is claimed, applied, acknowledged there.
+"""A worker's lease on webhooks, and the run in which they are applied and acknowledged.
 
 Each transaction renews the lease. What was done under a lease that has been taken away is
 forgotten, as others do it again.

@@ -1,4 +1,4 @@
-"""What a replay has in hand: objects, the reads each waits for, and whether they are answered.
+"""The work of a replay: objects, the reads each needs, and their outcomes.
 
 A read serves a job only if it started after the job's webhooks were claimed, and so after they
 were stored; what tells is the sequence number. One read serves every job that waits for it.

@@ -1,4 +1,4 @@
-"""Replays of the webhooks that are due, or of all as they come, and the worker that makes them.
+"""The replay worker: replays webhooks that are due, once or continuously.
 
 The worker claims webhooks, plans reads, applies them, and acknowledges.
 """

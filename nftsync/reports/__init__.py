@@ -1,1 +1,1 @@
-"""What commands show and write: status, evidence, exports, checks."""
+"""Reports behind commands: status, evidence, changes, verification, suggested routes."""

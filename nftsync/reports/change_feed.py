@@ -1,4 +1,4 @@
-"""Change feed and inbox of an open database, read a page at a time and without pandas.
+"""The change feed and the inbox, read page by page without pandas.
 
 No transaction is open while a page is worked on, however long that takes: an open one would keep
 the write-ahead log from being emptied.

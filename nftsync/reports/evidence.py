@@ -1,4 +1,4 @@
-"""What a wallet held at a time, and how that is known: the reads before and after it."""
+"""Evidence of a wallet's holdings at a time: the reads before and after it."""
 
 from __future__ import annotations
 

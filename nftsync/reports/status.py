@@ -1,4 +1,4 @@
-"""How a database stands, and what can be wrong with each thing that nftsync depends on."""
+"""The status of a database, and checks of everything nftsync depends on."""
 
 from __future__ import annotations
 

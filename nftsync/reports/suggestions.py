@@ -1,4 +1,4 @@
-"""Suggested routes as the TOML that a person puts into `nftsync.toml`.
+"""Suggested routes as TOML for `nftsync.toml`.
 
 Type names and field names come from outside, so every one of them is quoted and escaped, in
 comments too: nothing of them ends a string, a comment or a line.

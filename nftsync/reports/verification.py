@@ -1,4 +1,4 @@
-"""The mirror verified: its own rules, and a sample of its wallets against fresh reads."""
+"""Verification of the mirror: its own rules, and a sample of wallets against new reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worlds made up from a seed: the same figures give the same bytes, on every machine."""
+"""Generate worlds from a seed: the same arguments give the same bytes on every machine."""
 
 from __future__ import annotations
 

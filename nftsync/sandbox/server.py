@@ -1,4 +1,4 @@
-"""The sandbox as a local server: the provider's calls, faults on purpose, and `/sandbox/`."""
+"""The sandbox's server: the provider's API, deliberate faults, and `/sandbox/`."""
 
 from __future__ import annotations
 

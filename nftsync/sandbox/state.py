@@ -1,4 +1,4 @@
-"""The sandbox's database: in memory, or in the state file that survives a restart and `kill -9`.
+"""The sandbox's state: in memory, or in a file that survives a restart and `kill -9`.
 
 It is the sandbox's own, and one sandbox at a time holds a file. What is changed in a transaction
 is there whole or not at all. Only the file's owner may read it, as the secret is in it.

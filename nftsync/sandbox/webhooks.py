@@ -1,4 +1,4 @@
-"""Edits and the webhooks that follow: their configuration, those that wait, and their sender.
+"""Edits of the sandbox and the webhooks they cause: configuration, queue and sender.
 
 A webhook is made only while the configuration is enabled, has a URL and names its type (Events 2
 and 3 of the provider's document). Whether one that was made leaves is decided at each attempt: it

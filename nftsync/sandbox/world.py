@@ -1,4 +1,4 @@
-"""What the provider knows: who holds what, and the record of each token; world files.
+"""The sandbox's world: holders and tokens; world files.
 
 A line of a world file is `{"walletId": …, "nftTokenBalances": […]}`, the list in the form that the
 provider answers (provider's document, section NFT token balance). Other keys are ignored. Token

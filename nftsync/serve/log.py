@@ -1,4 +1,4 @@
-"""The log of `serve`: lines for people on a terminal, JSON lines elsewhere; nobody waits for it."""
+"""The log of `serve`: lines for a terminal, JSON elsewhere; logging never blocks."""
 
 from __future__ import annotations
 

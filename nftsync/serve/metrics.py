@@ -1,4 +1,4 @@
-"""How fresh the mirror is, for Prometheus, read from the database: it holds after a restart."""
+"""Prometheus metrics of the mirror's freshness, read from the database."""
 
 from __future__ import annotations
 

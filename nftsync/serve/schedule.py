@@ -1,4 +1,4 @@
-"""A replay and full syncs made from settings; and full syncs on an interval.
+"""Replays and full syncs built from settings, and the schedule of full syncs.
 
 Those make good what webhooks missed.
 """

@@ -1,4 +1,4 @@
-"""`serve`: the receiver, the replay and periodic syncs in one process, begun and ended together."""
+"""`serve`: start receiver, replay and schedule together, and stop them together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The database: its tables, the mirror that writes them, and how it is opened."""
+"""The database: its tables, the mirror that writes them, and functions to open it."""
 
 from typing import Literal, TypeAlias, get_args
 

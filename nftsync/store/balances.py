@@ -1,4 +1,4 @@
-"""What a batch of reads changes: worked out in memory from set-based look-ups, written set-based.
+"""Apply a batch of reads to balances: computed in memory, written set-based.
 
 Soundness of skipping. A wallet keeps the digest and ETag of its last answer only while the mirror
 says just what that answer said. So whenever a read changes a token, every other wallet that holds

@@ -1,4 +1,4 @@
-"""The public tables and views: each of their columns written down once.
+"""The public tables and views, with the meaning of each column.
 
 What the tables hold beyond these columns (sequence numbers, validators, plans) is nftsync's own and
 may change; nothing of it is printed or exported.

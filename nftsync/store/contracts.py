@@ -1,4 +1,4 @@
-"""The contracts that tokens name, and what they are called.
+"""Contracts of tokens and their names.
 
 A name that was given goes before one of the collections file, and that before one that is guessed
 from the names of the contract's tokens.

@@ -1,4 +1,4 @@
-"""The database's files: how they are opened and kept in view, and one meaning for each failure.
+"""Open a database for writing or reading, check its files while in use, checkpoint its log.
 
 Only Python's own `sqlite3` opens a live database: a second copy of SQLite in the same process
 would drop its file locks (https://sqlite.org/howtocorrupt.html, section 2.2.1).

@@ -1,4 +1,4 @@
-"""Filters of rows: by wallets, by a contract, by a span of time."""
+"""SQL conditions: by wallet, contract and period."""
 
 from __future__ import annotations
 

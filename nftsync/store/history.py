@@ -1,4 +1,4 @@
-"""The history of a database: where a time begins in a log, the latest time, the last 24 hours."""
+"""History rules: the first row at a time, the latest time, and the last 24 hours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inbox: webhooks are stored once each, claimed by object, and settled.
+"""The inbox: webhooks stored once, deliveries counted, claims, and final states.
 
 The receiver stores `pending` or `quarantined`; all other states are replay's. Webhooks are claimed
 by object, all that are due at once, and while some of an object are running no one claims more of

@@ -1,4 +1,4 @@
-"""The mirror: the only writer of wallets' balances, tokens and their history.
+"""The mirror: the only writer of balances, tokens and their history.
 
 Sync and replay hand it reads; `Transaction.apply` makes a batch of them one set of changes. Its
 rules: a wallet's balances, changes, state and row change together; a read that started earlier

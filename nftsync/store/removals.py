@@ -1,4 +1,4 @@
-"""Removals: what a read removes, and what is held for review of it.
+"""Removals: the balances a read removes, and the reviews of those that are held.
 
 A removal is a balance that disappears, an amount that falls below half of what it was, also of what
 it was 24 hours ago, or metadata that becomes empty. A name that replaces another name is noted with

@@ -1,4 +1,4 @@
-"""What an operator does to stored webhooks: put them back to pending, empty their bodies.
+"""Operators' changes to the inbox: webhooks back to pending, bodies erased.
 
 Both work through a list of rows that was taken beforehand, a short transaction at a time, and look
 at each row again inside its transaction. So a live `serve` goes on beside them, and a webhook that

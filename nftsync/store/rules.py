@@ -1,4 +1,4 @@
-"""The rules that the mirror keeps, looked at from outside: what readers rely on, proven anew.
+"""Rules that the mirror's tables keep, checked by SQL that is independent of the writer.
 
 None of the code that writes is asked. Memory is bounded by one wallet's history.
 """

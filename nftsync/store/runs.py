@@ -1,4 +1,4 @@
-"""Who is at work: the ledger of runs, and the leases under which replays run.
+"""Runs of syncs and replays, and the leases of replays.
 
 The ledger says what each run was to read, what it came to, and which one was cut off.
 

@@ -1,4 +1,4 @@
-"""Schema of the database: sqlite-utils applies the files of `migrations`."""
+"""The schema: sqlite-utils applies the SQL files in `migrations`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wallets that are known, which of them are read, and which of them a name or a group means."""
+"""The wallets in the database: which are read, and which a name or a group means."""
 
 from __future__ import annotations
 
