@@ -112,9 +112,9 @@ class Amounts:
         """Two columns as long as each other, whose codes are of the same distinct texts."""
         both = cls(pa.concat_arrays([one, other]))
         first, second = np.split(np.arange(2 * len(one)), 2)
-        return both.chosen(first), both.chosen(second)
+        return both[first], both[second]
 
-    def chosen(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Amounts:
+    def __getitem__(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Amounts:
         """The amounts of some rows, given by position or by a mask."""
         if rows.dtype == np.bool_:
             rows = np.flatnonzero(rows)

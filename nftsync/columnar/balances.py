@@ -11,7 +11,17 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.columnar.amounts import Amounts
-from nftsync.columnar.columns import INTEGER, TEXT, Times, coded, frame_of, moments, text, times
+from nftsync.columnar.columns import (
+    INTEGER,
+    TEXT,
+    Rows,
+    Times,
+    coded,
+    frame_of,
+    moments,
+    text,
+    times,
+)
 from nftsync.columnar.source import IN_JSON, Numbers, Parameters, Source, as_json, positions
 from nftsync.store.filters import Filters
 
@@ -77,7 +87,7 @@ def change_span(
 
 
 @dataclass(frozen=True)
-class BalanceColumns:
+class BalanceColumns(Rows):
     """A row per wallet and token that it lists, by number.
 
     Attributes:
@@ -95,19 +105,6 @@ class BalanceColumns:
     held_since: Times
     updated_at: Times
     listed_since: Times
-
-    def chosen(self, rows: npt.NDArray[np.bool_]) -> BalanceColumns:
-        """The rows of a mask."""
-        if rows.all():
-            return self
-        return BalanceColumns(
-            self.wallets[rows],
-            self.tokens[rows],
-            self.amounts.chosen(rows),
-            self.held_since[rows],
-            self.updated_at[rows],
-            self.listed_since[rows],
-        )
 
 
 #: Both times as one value, a value less to fetch: in nearly all rows they are the same. No time
@@ -181,7 +178,7 @@ def _replay(wallet: Numbers, token: Numbers, amounts: Amounts, observed: Times) 
         return observed[order[began[last]]]
 
     held_since = np.where(held[last], since(held), np.datetime64("NaT", "us"))
-    some = amounts.chosen(rows)
+    some = amounts[rows]
     return BalanceColumns(
         wallet[last], token[last], some, held_since, observed[rows], since(listed)
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from dataclasses import dataclass, fields
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -193,6 +194,15 @@ class Readable(pd.DataFrame):  # type: ignore[misc]
         formatters = {name: f"{{:<{width}}}".format for name, width in widths.items()}
         shown: str = self.to_string(formatters=formatters, na_rep="", justify="left")
         return shown
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Columns as long as each other, as the fields of a dataclass."""
+
+    def rows(self, which: npt.NDArray[np.bool_] | Numbers) -> Self:
+        """Some rows, by mask or position."""
+        return type(self)(*(getattr(self, field.name)[which] for field in fields(self)))
 
 
 #: Rows that are Python objects at once.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import date, datetime, timedelta
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ from nftsync.columnar.source import IN_JSON, Numbers, Source
 from nftsync.errors import InputError
 from nftsync.store.filters import Filters, find_filters
 from nftsync.store.history import known_time
-from nftsync.store.wallets import GroupNames, WalletIds, ids_in
+from nftsync.store.wallets import WalletIds, ids_in
 from nftsync.text import quoted
 from nftsync.times import Edge, parse_duration, parse_time
 
@@ -104,11 +104,9 @@ def ticks_of(stored: str) -> int:
 def filters_of(
     source: Source,
     *,
-    wallet: WalletIds | None = None,
-    group: GroupNames | None = None,
-    contract: str | None = None,
     since: Moment | None = None,
     until: Moment | None = None,
+    **names: Any,
 ) -> Filters:
     """Look up filters, as `nftsync.frames` explains them, in the database of a frame.
 
@@ -117,9 +115,7 @@ def filters_of(
     """
     return find_filters(
         source.cursor,
-        wallet=wallet,
-        group=group,
-        contract=contract,
+        **names,
         since=None if since is None else stored_time(source, since, "start"),
         until=None if until is None else stored_time(source, until, "end"),
     )

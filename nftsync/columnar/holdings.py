@@ -102,7 +102,8 @@ def _joined(
     holder = positions(holders, balances.wallets)
     token = positions(tokens.numbers, balances.tokens)
     rows = (holder >= 0) & (token >= 0) & tokens.are_of(contract, balances.tokens)
-    balances, holder, token = balances.chosen(rows), holder[rows], token[rows]
+    if not rows.all():
+        balances, holder, token = balances.rows(rows), holder[rows], token[rows]
     by_holder, by_token = pa.array(holder), pa.array(token)
     synced = about["synced_at"]
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from nftsync.columnar.amounts import AmountKind, Amounts, amount_columns
 from nftsync.columnar.balances import STEPS, change_log, change_span
-from nftsync.columnar.columns import TEXT, Times, frame_of, moments, text, times
+from nftsync.columnar.columns import TEXT, Rows, Times, frame_of, moments, text, times
 from nftsync.columnar.filters import Moment, filters_of, stored_span, wallet_numbers
 from nftsync.columnar.source import Numbers, Source, Store, positions, reading
 from nftsync.columnar.tokens import NAMING, read_tokens, wallet_columns
@@ -21,7 +21,7 @@ from nftsync.store.wallets import GroupNames, WalletIds
 
 
 @dataclass(frozen=True)
-class Window:
+class Window(Rows):
     """A row per wallet and token whose amount is not the same before and after.
 
     Attributes:
@@ -40,17 +40,6 @@ class Window:
     after: Amounts
     by_first_read: npt.NDArray[np.bool_]
     changed_at: Times
-
-    def rows(self, which: npt.NDArray[np.bool_] | Numbers) -> Window:
-        """Some rows, by mask or position."""
-        return Window(
-            self.wallets[which],
-            self.tokens[which],
-            self.before.chosen(which),
-            self.after.chosen(which),
-            self.by_first_read[which],
-            self.changed_at[which],
-        )
 
     def in_order(self, kept: npt.NDArray[np.bool_]) -> Numbers:
         """The positions of the rows that are kept, by time of change, wallet and token."""

@@ -76,7 +76,7 @@ def holding_ages(
         kept = balances.amounts.nonzero()
         kept &= ~np.isin(balances.wallets, wallet_numbers(source, exclude))
         tokens = read_tokens(source, NAMING, wanted=np.unique(balances.tokens), as_of=moment)
-        balances = balances.chosen(kept & tokens.are_of(filters.contract, balances.tokens))
+        balances = balances.rows(kept & tokens.are_of(filters.contract, balances.tokens))
         censored = _censored(source, balances, moment)
         names = wallet_columns(source, balances.wallets)
     passed = ages(balances.held_since, now() if moment is None else moment)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from nftsync.columnar.amounts import AmountKind, Amounts, Exact, amount_columns
 from nftsync.columnar.balances import STEPS, change_log, change_span
-from nftsync.columnar.columns import TEXT, coded, frame_of, moments, run_starts, text, times
+from nftsync.columnar.columns import TEXT, Rows, coded, frame_of, moments, run_starts, text, times
 from nftsync.columnar.filters import (
     Moment,
     filters_of,
@@ -46,7 +46,7 @@ _MOST_ROWS = 10_000_000
 
 
 @dataclass(frozen=True)
-class Steps:
+class Steps(Rows):
     """What changed of groups, in the order of groups and times within each.
 
     Attributes:
@@ -68,10 +68,6 @@ class Steps:
     first_seen: Numbers
     amount: npt.NDArray[np.object_]
     unknown: Numbers
-
-    def rows(self, which: npt.NDArray[np.bool_] | Numbers) -> Steps:
-        """Some rows, by mask or position."""
-        return Steps(*(getattr(self, field.name)[which] for field in fields(self)))
 
     def values(self) -> list[npt.NDArray[Any]]:
         """What changed, a column each."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -215,8 +215,7 @@ def wallets(
         InputError: there is no such wallet label or group, or `db` is neither a path nor a
             connection.
     """
-    with reading(db) as source:
-        return read_table(source, "wallets", filters_of(source, wallet=wallet, group=group))
+    return _table(db, "wallets", wallet=wallet, group=group)
 
 
 def wallet_states(
@@ -244,10 +243,8 @@ def wallet_states(
         InputError: there is no such wallet label, group or time; or `db` is neither a path nor a
             connection.
     """
-    with reading(db) as source:
-        filters = filters_of(source, wallet=wallet, group=group, since=since, until=until)
-        times = ("last_read_at", "first_read_at")
-        return read_table(source, "wallet_states", filters, times=times)
+    times = ("last_read_at", "first_read_at")
+    return _table(db, "wallet_states", times, wallet=wallet, group=group, since=since, until=until)
 
 
 def runs(
@@ -268,8 +265,7 @@ def runs(
         InputError: a time is none, `since` is after `until`, or `db` is neither a path nor a
             connection.
     """
-    with reading(db) as source:
-        return read_table(source, "sync_runs", filters_of(source, since=since, until=until))
+    return _table(db, "sync_runs", since=since, until=until)
 
 
 def webhooks(
@@ -294,8 +290,7 @@ def webhooks(
         InputError: a time is none, `since` is after `until`, or `db` is neither a path nor a
             connection.
     """
-    with reading(db) as source:
-        return read_table(source, "webhooks", filters_of(source, since=since, until=until))
+    return _table(db, "webhooks", since=since, until=until)
 
 
 def token_changes(
@@ -321,9 +316,14 @@ def token_changes(
         InputError: there is no such time or contract, `since` is after `until`, or `db` is neither
             a path nor a connection.
     """
+    return _table(db, "token_changes", since=since, until=until, contract=contract)
+
+
+def _table(
+    db: Store, name: str, times: tuple[str, str] | None = None, **filters: Any
+) -> pd.DataFrame:
     with reading(db) as source:
-        filters = filters_of(source, since=since, until=until, contract=contract)
-        return read_table(source, "token_changes", filters)
+        return read_table(source, name, filters_of(source, **filters), times=times)
 
 
 def collections(

@@ -90,7 +90,7 @@ def read_movements(source: Source, tokens: Numbers | None) -> Movements:
     )
     before, now = Amounts.pair(old, new)
     rows = np.flatnonzero(before.meanings() != now.meanings())
-    before, now = before.chosen(rows), now.chosen(rows)
+    before, now = before[rows], now[rows]
     old_sizes, new_sizes = (each.sizes()[each.codes] for each in (before, now))
     usable = pd.notna(old_sizes) & pd.notna(new_sizes)
     sizes = np.full(len(rows), None, dtype=object)
@@ -261,7 +261,8 @@ def transfers(
                 stacklevel=2,
             )
         kept &= ~unclear
-        rows, sides = rows[kept], sides.rows(kept)
+        rows = rows[kept]
+        sides = _Sides.of(movements, rows)
         givers = wallet_columns(source, sides.givers, "from")
         takers = wallet_columns(source, sides.takers, "to")
     sizes = movements.sizes[rows]
@@ -352,11 +353,6 @@ class _Sides:
     def any_of(self, wallets: Numbers) -> Flags:
         """Whether one of the sides is one of some wallets."""
         return np.isin(self.givers, wallets) | np.isin(self.takers, wallets)
-
-    def rows(self, which: Flags) -> _Sides:
-        """Some rows, by mask."""
-        some = self.webhooks.filter(pa.array(which))
-        return _Sides(self.givers[which], self.takers[which], self.after[which], some)
 
     def kinds(self) -> pa.Array:
         """`transfer`, `received` or `sent`."""
