@@ -231,6 +231,12 @@ def rows_of(
         yield list(zip(*values, strict=True))
 
 
+def records_of(frame: pd.DataFrame, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Read all rows of a frame as `rows_of` does, each under the names of its columns."""
+    chunks = rows_of(frame, columns)
+    return [dict(zip(columns, row, strict=True)) for rows in chunks for row in rows]
+
+
 def values_of(column: pd.Series[Any]) -> list[Any]:
     """Return a column's values; None where one is missing.
 

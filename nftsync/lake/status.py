@@ -9,7 +9,7 @@ import msgspec
 from dask.base import compute
 from dask.delayed import delayed
 
-from nftsync.columnar.columns import rows_of
+from nftsync.columnar.columns import records_of
 from nftsync.columnar.freshness import WalletGroup, freshness_with, together, wallet_groups
 from nftsync.columnar.source import reading
 from nftsync.lake.copies import put_runs
@@ -192,10 +192,7 @@ def status_of(lake: LakeAddress) -> LakeStatus:
     """
     what = pinned(lake)
     fresh = _freshness(what, _runs_until(what, None))
-    columns = ["what", "count", "at", "detail"]
-    rows = [
-        dict(zip(columns, row, strict=True)) for rows in rows_of(fresh, columns) for row in rows
-    ]
+    rows = records_of(fresh, ("what", "count", "at", "detail"))
     with explained(what.url):
         tables = [_size(what, name) for name in what.versions]
         held = count_held(what)

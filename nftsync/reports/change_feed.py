@@ -15,7 +15,7 @@ from typing import Any, Self, TypeAlias
 
 from nftsync.errors import InputError
 from nftsync.store.catalog import TABLES
-from nftsync.store.database import explained, over_keys
+from nftsync.store.database import explained, named_rows, over_keys
 from nftsync.store.filters import Filters, find_filters
 from nftsync.store.history import first_row, known_time
 from nftsync.store.schema import opened
@@ -75,12 +75,7 @@ class _Log:
 
     def _rows(self, query: str, *parameters: object) -> list[Row]:
         with explained(self._name):
-            return _rows_of(self._connection.execute(query, parameters))
-
-
-def _rows_of(cursor: sqlite3.Cursor) -> list[Row]:
-    names = [column[0] for column in cursor.description]
-    return [dict(zip(names, row, strict=True)) for row in cursor]
+            return named_rows(self._connection.execute(query, parameters))
 
 
 class ChangeFeed(_Log):
@@ -177,8 +172,7 @@ class ChangeFeed(_Log):
 
     def _page(self, ids: Sequence[int]) -> list[Row]:
         with explained(self._name):
-            cursor = over_keys(self._connection, _CHANGES, ids)
-            return _rows_of(cursor)
+            return named_rows(over_keys(self._connection, _CHANGES, ids))
 
 
 class InboxView(_Log):
@@ -216,8 +210,8 @@ class InboxView(_Log):
         )
         for start in range(0, len(numbers), PAGE):
             with explained(self._name):
-                rows = over_keys(self._connection, query, numbers[start : start + PAGE], state)
-                page = [dict(zip(WEBHOOK_COLUMNS, row, strict=True)) for row in rows]
+                some = numbers[start : start + PAGE]
+                page = named_rows(over_keys(self._connection, query, some, state))
             yield page
 
     def find(self, webhook_id: str) -> tuple[Row, bytes | None]:

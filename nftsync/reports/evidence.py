@@ -10,6 +10,7 @@ import msgspec
 
 from nftsync.errors import InputError
 from nftsync.store.catalog import AS_OF_COLUMNS, TABLES
+from nftsync.store.database import named_rows
 from nftsync.store.filters import Filters
 from nftsync.store.history import known_time
 from nftsync.store.schema import reading
@@ -69,7 +70,7 @@ def find_evidence(path: Path | str, wallet: str, at: str) -> Evidence:
     import numpy as np  # which is slow to import, and so is pandas
 
     from nftsync.columnar.balances import read_confirmations
-    from nftsync.columnar.columns import rows_of, time_texts
+    from nftsync.columnar.columns import records_of, time_texts
     from nftsync.columnar.holdings import read_holdings
     from nftsync.columnar.source import reading as reading_columns
 
@@ -99,11 +100,7 @@ def find_evidence(path: Path | str, wallet: str, at: str) -> Evidence:
         confirmed_before=before,
         confirmed_after=after,
         statement=_statement(certainty, at, before, after, unproven),
-        holdings=[
-            dict(zip(_HOLDING_COLUMNS, row, strict=True))
-            for rows in rows_of(holdings, _HOLDING_COLUMNS)
-            for row in rows
-        ],
+        holdings=records_of(holdings, _HOLDING_COLUMNS),
         reads=reads,
     )
 
@@ -129,9 +126,7 @@ def _states_around(
         (number, at),
     ).fetchone()
     state_id, stored_at = then or (-1, "")
-    states = connection.execute(_STATES, (number, state_id, 2 if then else 1))
-    names = [column[0] for column in states.description]
-    reads = [dict(zip(names, row, strict=True)) for row in states]
+    reads = named_rows(connection.execute(_STATES, (number, state_id, 2 if then else 1)))
     (changes,) = connection.execute(
         "SELECT count(*) FROM balance_change_rows WHERE wallet_no = ? AND observed_at <= ?"
         " AND observed_at > ?",

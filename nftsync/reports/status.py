@@ -24,6 +24,7 @@ from nftsync.store.database import (
     damage,
     explained,
     is_syncing,
+    named_rows,
     refuse_what_is_no_file,
 )
 from nftsync.store.history import ahead_of
@@ -108,10 +109,10 @@ def read_status(path: Path, at: str) -> tuple[Status, StalestWallet | None]:
             wallets=dict(
                 connection.execute("SELECT status, count(*) FROM wallets GROUP BY status")
             ),
-            tokens=_count(connection, "tokens"),
-            balances=_count(connection, "balances"),
-            unusable_amounts=_unusable_amounts(connection),
-            changes=_count(connection, "balance_changes"),
+            tokens=_number(connection, TABLES["tokens"].select_count()),
+            balances=_number(connection, TABLES["balances"].select_count()),
+            unusable_amounts=_number(connection, _UNUSABLE),
+            changes=_number(connection, TABLES["balance_changes"].select_count()),
             last_sync=_last_run(connection, "sync"),
             last_replay=_last_run(connection, "replay"),
             oldest_wallet_age_s=None if stalest is None else stalest.age_s,
@@ -134,22 +135,17 @@ def _stalest(connection: sqlite3.Connection, at: str) -> StalestWallet | None:
     return StalestWallet(wallet_id, label, synced_at and age_seconds(synced_at, at))
 
 
-def _count(connection: sqlite3.Connection, table: str) -> int:
-    return int(connection.execute(TABLES[table].select_count()).fetchone()[0])
+_UNUSABLE = f"SELECT count(*) FROM balance_rows WHERE {NOT_EXACT}"
 
 
-def _unusable_amounts(connection: sqlite3.Connection) -> int:
-    query = f"SELECT count(*) FROM balance_rows WHERE {NOT_EXACT}"
+def _number(connection: sqlite3.Connection, query: str) -> int:
     return int(connection.execute(query).fetchone()[0])
 
 
 def _last_run(connection: sqlite3.Connection, kind: str) -> dict[str, Any] | None:
-    columns = TABLES["sync_runs"].columns
-    row = connection.execute(
-        f"SELECT {', '.join(columns)} FROM sync_runs WHERE kind = ? ORDER BY run_id DESC LIMIT 1",
-        (kind,),
-    ).fetchone()
-    return None if row is None else dict(zip(columns, row, strict=True))
+    columns = ", ".join(TABLES["sync_runs"].columns)
+    query = f"SELECT {columns} FROM sync_runs WHERE kind = ? ORDER BY run_id DESC LIMIT 1"
+    return next(iter(named_rows(connection.execute(query, (kind,)))), None)
 
 
 #: `warning`: it works, and should still be mended.

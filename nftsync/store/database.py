@@ -324,6 +324,12 @@ def over_keys(
     return connection.execute(query, (msgspec.json.encode(list(keys)).decode(), *more))
 
 
+def named_rows(cursor: sqlite3.Cursor) -> list[dict[str, Any]]:
+    """Return the rows of a query, each under the names of its columns."""
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
 #: Values per statement; SQLite takes 32,766, and the gain is had long before.
 _VALUES = 4_000
 
