@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pandas as pd
 import pyarrow as pa
@@ -48,12 +49,8 @@ _WAITING = {
 }
 
 
-@dataclass(frozen=True)
-class _Line:
-    what: str
-    count: int | None
-    at: str | None
-    detail: str = ""
+#: What a line is about, how many, since when, and what else there is to say.
+_Line: TypeAlias = tuple[str, int | None, str | None, str]
 
 
 def freshness_with(source: Source, wallets: Iterable[WalletGroup]) -> pd.DataFrame:
@@ -63,15 +60,16 @@ def freshness_with(source: Source, wallets: Iterable[WalletGroup]) -> pd.DataFra
         source: where to read runs and webhooks.
         wallets: as `wallet_groups` returns them.
     """
-    lines = [*_runs(source), *(group.line() for group in wallets), *_webhooks(source)]
-    at = moments(pa.array([line.at for line in lines], TEXT))
+    lines = (*_runs(source), *(group.line() for group in wallets), *_webhooks(source))
+    what, count, since, detail = zip(*lines, strict=True)
+    at = moments(pa.array(since, TEXT))
     return Readable.of(
         {
-            "what": text(pa.array([line.what for line in lines], TEXT)),
-            "count": integers(pa.array([line.count for line in lines], INTEGER)),
+            "what": text(pa.array(what, TEXT)),
+            "count": integers(pa.array(count, INTEGER)),
             "at": times(at),
             "age": ages(at, now()).floor("s"),
-            "detail": text(pa.array([line.detail for line in lines], TEXT)),
+            "detail": text(pa.array(detail, TEXT)),
         }
     )
 
@@ -81,18 +79,18 @@ def _runs(source: Source) -> Iterator[_Line]:
         if status == "running":
             # A killed process leaves such a row too; the next sync puts it right.
             detail = f"run {run}: {read:,} of {total:,} wallets, unless it was killed"
-            yield _Line("running sync", read, at, detail)
+            yield "running sync", read, at, detail
     for what, kind, which in (
         ("last sync", "sync", _ENDED),
         ("last successful sync", "sync", _WELL),
         ("last replay", "replay", _ENDED),
     ):
-        line = _Line(what, None, None, "none yet")
+        line: _Line = (what, None, None, "none yet")
         rows = source.rows(_ENDED_RUN.format(which=which), (kind,))
         for count, at, run, status, failed, error in list(rows):
             many = f"{failed:,} wallets failed" if failed else ""
             parts = filter(None, (f"run {run}: {status}", many, _short(error)))
-            line = _Line(what, count, at, ", ".join(parts))
+            line = (what, count, at, ", ".join(parts))
         yield line
 
 
@@ -117,7 +115,7 @@ class WalletGroup:
         names = "; ".join(self.names)
         if self.what != _OLDEST and self.count > _NAMED:
             names += f"; {self.count - _NAMED:,} more"
-        return _Line(self.what, self.count, self.at, names)
+        return self.what, self.count, self.at, names
 
 
 def wallet_groups(
@@ -156,7 +154,7 @@ def _webhooks(source: Source) -> Iterator[_Line]:
     for state, telling in _WAITING.items():
         count, at = counted.get(state, (0, None))
         detail = _telling(source, state, telling) if count and telling else ""
-        yield _Line(f"webhooks {state}", count, at, detail)
+        yield f"webhooks {state}", count, at, detail
 
 
 def _telling(source: Source, state: str, column: str) -> str:

@@ -87,22 +87,23 @@ class Source:
             columns: names and Arrow types.
             wanted: the distinct numbers that are needed; None is all. More may be read.
         """
-        where, parameters = self.restriction(table, number, wanted)
+        which, parameters = self.restriction(table, number, wanted)
         types = [pa.int64(), *(kind for _, kind in columns)]
         select = f"SELECT {', '.join([number, *(name for name, _ in columns)])} FROM {table}"
-        numbers, *rest = self.columns(f"{select}{where} ORDER BY {number}", types, parameters)
+        query = f"{select} WHERE {which} ORDER BY {number}"
+        numbers, *rest = self.columns(query, types, parameters)
         return numbers.to_numpy(), rest
 
     def restriction(
         self, table: str, number: str, wanted: Numbers | None
     ) -> tuple[str, Parameters]:
-        """A WHERE clause for the wanted numbers, or none where that would read most of it."""
+        """A condition for the wanted numbers; all, where that would read most of the table."""
         if wanted is None:
-            return "", ()
+            return "true", ()
         greatest = self.cursor.execute(f"SELECT max({number}) FROM {table}").fetchone()[0]
         if len(wanted) * 3 > (greatest or 0):
-            return "", ()
-        return f" WHERE {number} {IN_JSON}", (as_json(wanted),)
+            return "true", ()
+        return f"{number} {IN_JSON}", (as_json(wanted),)
 
     def first_change(self, table: str, moment: str, *, later: bool, key: str = "change_id") -> int:
         """Find where in a log a time begins, as `store.history` does."""

@@ -241,17 +241,10 @@ def _taken_back(
 ) -> Times:
     """Bring content back to what was known at a time; return when it had last changed by then."""
     bound = source.first_change("token_change_rows", as_of, later=True)
-    where, parameters = source.restriction("tokens", "token_no", wanted)
-    _undo(
-        source,
-        numbers,
-        content,
-        f"{where or ' WHERE true'} AND change_id >= ?",
-        (*parameters, bound),
-    )
-    last_changed = _last_changes(
-        source, numbers, f"{where or ' WHERE true'} AND change_id < ?", (*parameters, bound)
-    )
+    which, parameters = source.restriction("tokens", "token_no", wanted)
+    span = (*parameters, bound)
+    _undo(source, numbers, content, f"{which} AND change_id >= ?", span)
+    last_changed = _last_changes(source, numbers, f"{which} AND change_id < ?", span)
     return np.where(np.isnat(last_changed), first_seen_at, last_changed)
 
 
@@ -265,7 +258,8 @@ def _undo(
     """Put back what later changes replaced, the newest first."""
     restored: dict[str, dict[int, str | int | None]] = {name: {} for name in content}
     for change, number, before in source.rows(
-        f"SELECT change_id, token_no, before FROM token_change_rows{where} ORDER BY change_id DESC",
+        f"SELECT change_id, token_no, before FROM token_change_rows WHERE {where}"
+        " ORDER BY change_id DESC",
         parameters,
     ):
         for name, value in _decoded(change, before).items():
@@ -293,7 +287,7 @@ def _decoded(change: int, before: str) -> dict[str, str | int | None]:
 
 def _last_changes(source: Source, numbers: Numbers, where: str, parameters: Parameters) -> Times:
     changed, observed = source.columns(
-        f"SELECT token_no, observed_at FROM token_change_rows{where} ORDER BY change_id",
+        f"SELECT token_no, observed_at FROM token_change_rows WHERE {where} ORDER BY change_id",
         [INTEGER, TEXT],
         parameters,
     )

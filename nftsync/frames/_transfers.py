@@ -81,10 +81,10 @@ def read_movements(source: Source, tokens: Numbers | None) -> Movements:
         tokens: the distinct numbers of the tokens; None is all. All movements of a token are
             needed, because each of them may be the other side of another.
     """
-    where, parameters = source.restriction("tokens", "token_no", tokens)
+    which, parameters = source.restriction("tokens", "token_no", tokens)
     change, wallet, token, old, new, observed, webhook = source.columns(
         f"SELECT {', '.join(_COLUMNS)} FROM balance_change_rows"
-        f"{where or ' WHERE true'} AND baseline = 0 ORDER BY change_id",
+        f" WHERE {which} AND baseline = 0 ORDER BY change_id",
         [CHANGE_TYPES[name] for name in _COLUMNS],
         parameters,
     )
@@ -132,10 +132,10 @@ def _last_reads(source: Source, wallets: Numbers, at: Times) -> tuple[Times, Fla
         The start of that read by change (NaT: unknown), and whether there was one.
     """
     wanted = np.flatnonzero(np.bincount(wallets))  # np.unique hashes, which is slower
-    where, parameters = source.restriction("wallets", "wallet_no", wanted)
+    which, parameters = source.restriction("wallets", "wallet_no", wanted)
     numbers, read, stored = source.columns(
         "SELECT wallet_no, last_read_at, observed_at"
-        f" FROM wallet_state_rows{where} ORDER BY state_id",
+        f" FROM wallet_state_rows WHERE {which} ORDER BY state_id",
         [INTEGER, TEXT, TEXT],
         parameters,
     )
