@@ -29,7 +29,7 @@ from nftsync.errors import InputError, SettingsError
 from nftsync.provider.config import Paging
 from nftsync.provider.webhooks import Route, RouteKind, merged
 from nftsync.records import normalize_uuid
-from nftsync.text import header_problem, http_url, toml_key
+from nftsync.text import header_problem, http_url, shown_with, toml_key
 from nftsync.times import parse_duration
 
 _FILE_NAME = "nftsync.toml"
@@ -107,17 +107,6 @@ class Key(NamedTuple):
     def variable(self) -> str | None:
         """The environment variable, or None."""
         return f"NFTSYNC_{self.name.upper()}" if self.in_environment else None
-
-
-def against(problem: str, value: object) -> str:
-    """Put the value that was given behind what it must be, in one short line."""
-    if isinstance(value, dict | list):
-        shown = "a table" if isinstance(value, dict) else "a list"
-    elif isinstance(value, bool):
-        shown = str(value).lower()
-    else:
-        shown = repr(os.fspath(value) if isinstance(value, os.PathLike) else value)
-    return f"{problem}, not {shown if len(shown) <= 80 else shown[:77] + '...'}"
 
 
 def refuse_unknown(table: Mapping[str, object], known: Mapping[str, object], where: str) -> None:
@@ -289,7 +278,9 @@ def _entries(given: Given, readers: Mapping[str, Reader], name: str) -> dict[str
         try:
             entries[key] = readers[key](replace(given, value=value))
         except FormError as error:
-            raise FormError(against(str(error), value), key=f"{name}.{key}", show=False) from None
+            raise FormError(
+                shown_with(str(error), value), key=f"{name}.{key}", show=False
+            ) from None
     return entries
 
 
@@ -467,7 +458,7 @@ class _Layers:
         except FormError as error:
             problem = str(error)
             if error.show and not key.secret:
-                problem = against(problem, given.value)
+                problem = shown_with(problem, given.value)
             name = error.key or key.name
         kind, _, source = given.source.partition(" ")
         variable = source if kind == "environment" else key.variable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import string
 from collections import Counter
@@ -21,6 +22,17 @@ _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\udfff\ufeff\ufff9-\ufffc]"
 )
+
+
+def shown_with(problem: str, value: object) -> str:
+    """Return a problem and the value that has it, in one short line."""
+    if isinstance(value, dict | list):
+        shown = "a table" if isinstance(value, dict) else "a list"
+    elif isinstance(value, bool):
+        shown = str(value).lower()
+    else:
+        shown = repr(os.fspath(value) if isinstance(value, os.PathLike) else value)
+    return f"{problem}, not {shown if len(shown) <= 80 else shown[:77] + '...'}"
 
 
 def counted(number: int, one: str) -> str:
