@@ -523,8 +523,7 @@ def load(
         config: the file; without it the one that `NFTSYNC_CONFIG` names, else the nearest
             `nftsync.toml` from `directory` upwards.
         environ: the environment; without it this process's.
-        directory: what relative paths outside the file are relative to; without it the
-            working directory.
+        directory: base of relative paths outside the file; without it the working directory.
 
     Raises:
         SettingsError: a setting is of the wrong form, or the file cannot be read.
