@@ -1,4 +1,4 @@
-"""The result of a read, in the one form that the mirror applies."""
+"""`WalletRead`, `TokenRead` and `ObjectRead`: the results of reads that the mirror applies."""
 
 from __future__ import annotations
 

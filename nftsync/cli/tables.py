@@ -1,4 +1,4 @@
-"""Tables for people: fitted to a terminal's width, complete everywhere else."""
+"""Print tables: fitted to a terminal's width, complete in pipes and files."""
 
 from __future__ import annotations
 

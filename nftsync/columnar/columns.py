@@ -1,4 +1,4 @@
-"""Typed columns: Arrow to the columns of a frame, and a frame back to rows."""
+"""Convert Arrow columns to a frame's columns, and a frame back to rows."""
 
 from __future__ import annotations
 

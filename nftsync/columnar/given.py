@@ -1,4 +1,4 @@
-"""The holdings that an analysis gets: a frame, or a database to read them from."""
+"""The frame-or-database argument of analyses, as typed columns."""
 
 from __future__ import annotations
 

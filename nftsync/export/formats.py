@@ -1,4 +1,4 @@
-"""The one writer of CSV and the one of Parquet; `workbook` is the one of Excel."""
+"""Write CSV and Parquet; `workbook` writes Excel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Editions held, by series."""
+"""Editions of numbered NFTs held, by series (tokens that differ in their edition number)."""
 
 from __future__ import annotations
 

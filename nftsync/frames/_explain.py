@@ -1,4 +1,4 @@
-"""The meaning of each column of a frame."""
+"""The meaning of each column of a frame, from the catalog of public columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transfers between wallets, inferred from the change feed."""
+"""Transfers between wallets, inferred from the change feed with `movements`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The description of a run that the driver sends to every worker."""
+"""`Order` and `Report`: what the driver sends to every worker, and what a bucket reports back.
 
 from __future__ import annotations
 

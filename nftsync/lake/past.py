@@ -1,4 +1,4 @@
-"""The removal guard's input in a lake: buckets' reports and the changes of the last 24 hours."""
+"""Input of the removal guard in a lake: buckets' reports and the last 24 hours' changes."""
 
 from __future__ import annotations
 

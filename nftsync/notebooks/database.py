@@ -1,4 +1,4 @@
-"""The database that a notebook opens, and its owner."""
+"""The database that a notebook opens: the configured one, or the demo's."""
 
 from __future__ import annotations
 

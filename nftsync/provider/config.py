@@ -1,4 +1,4 @@
-"""The client's configuration, below all modules that use it.
+"""`ClientConfig`: address, timeout, retries, rate limit, paging and the other client options.
 
 What the provider's document does not show is a field: the credentials, the paging, the rate.
 """

@@ -1,4 +1,4 @@
-"""Limits on requests: the shared rate limiter, and the rule that ends a failing run."""
+"""Limits on requests: the rate limiter, and the rule that ends reading when the provider fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One request and its response, repeated when a repeat may help."""
+"""One request and its response: waits after 429, repeats after errors that may pass."""
 
 from __future__ import annotations
 

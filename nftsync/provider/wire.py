@@ -1,4 +1,4 @@
-"""Decode a response's bytes into entries and token content, or raise with the position.
+"""Decode a response's JSON into tokens and amounts; errors name the field.
 
 The usual answer holds nothing but the fields of the provider's document, of the documented types:
 one strict pass of msgspec reads it. Only an answer that this pass refuses is taken apart field by

@@ -1,4 +1,4 @@
-"""`nftsync.sync`, for notebooks and scripts, and the client configuration from settings."""
+"""`nftsync.sync`, the Python entry point, and the client configuration from settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads in a child process, so that reading and writing use separate interpreters.
+"""A child process that makes the reads, so that reading and writing use both cores.
 
 HTTP and SQLite each keep an interpreter busy. In one process they wait for its lock in turn; with
 the reading threads in a process beside it, a large sync takes about half the time. There is one

@@ -1,4 +1,4 @@
-"""The removal guard: holds reads that remove balances, and decides on them together.
+"""The removal guard: decides which reads that remove balances are applied or held for review.
 
 A provider with a fault may answer 200 with lists that are empty, cut short or full of zeros. One
 wallet that sells all it has looks the same. So such reads wait until the run that made them ends.

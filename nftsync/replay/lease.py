@@ -1,4 +1,4 @@
-"""A worker's lease on webhooks, and the run in which they are applied and acknowledged.
+"""The lease of a replay worker: no two workers process the same webhooks.
 
 Each transaction renews the lease. What was done under a lease that has been taken away is
 forgotten, as others do it again.

@@ -1,4 +1,4 @@
-"""The change feed and the inbox, read page by page without pandas.
+"""Pages of the change feed and of the inbox, read without pandas.
 
 No transaction is open while a page is worked on, however long that takes: an open one would keep
 the write-ahead log from being emptied.

@@ -1,4 +1,4 @@
-"""Suggested routes as TOML for `nftsync.toml`.
+"""Routes suggested from unrouted webhooks, as TOML for `nftsync.toml`.
 
 Type names and field names come from outside, so every one of them is quoted and escaped, in
 comments too: nothing of them ends a string, a comment or a line.

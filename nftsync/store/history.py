@@ -1,4 +1,4 @@
-"""History rules: the first row at a time, the latest time, and the last 24 hours."""
+"""History queries: the state at a time, and the last 24 hours for the removal guard."""
 
 from __future__ import annotations
 

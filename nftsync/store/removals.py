@@ -1,4 +1,4 @@
-"""Removals: the balances a read removes, and the reviews of those that are held.
+"""The tables of the removal guard: removals per wallet, and reads held for review.
 
 A removal is a balance that disappears, an amount that falls below half of what it was, also of what
 it was 24 hours ago, or metadata that becomes empty. A name that replaces another name is noted with

@@ -1,4 +1,4 @@
-"""Runs of syncs and replays, and the leases of replays.
+"""The tables of runs (syncs and replays) and of replay workers' leases.
 
 The ledger says what each run was to read, what it came to, and which one was cut off.
 

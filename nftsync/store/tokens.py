@@ -1,4 +1,4 @@
-"""A token's content from two sources: lists of wallets, and reads of the token.
+"""Merge a token's content from wallets' responses and from reads of the token itself.
 
 For most tokens only lists speak, and the token's row is what they say. Once a token has been read
 by its id, both sources are kept beside the row (`token_sources`) as fields with a value each, and
