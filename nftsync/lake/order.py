@@ -1,4 +1,4 @@
-"""`Order` and `Report`: what the driver sends to every worker, and what a bucket reports back.
+"""`Order` and `Report`: what the driver sends to every worker, and what a bucket reports back."""
 
 from __future__ import annotations
 
