@@ -1,20 +1,16 @@
 """Measures each analysis, the charts and the gallery on a synthetic database of 1,000,000 balances.
 
-    python -m benchmarks.analysis                     # 50,000 wallets x 20, 500,000 tokens
-    python -m benchmarks.analysis --wallets 5000 --tokens 50000 --only diff
+    python -m benchmarks analysis
 
 600 collections, a few of them large; a sixth of the amounts past 2**63; 1 % of the balances change
-later, half of them by passing to another wallet; 100,000 webhooks. With `--database FILE` the
-database is kept there and used again by the next run.
+later, half of them by passing to another wallet; 100,000 webhooks.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 import sqlite3
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -22,13 +18,14 @@ from contextlib import closing
 from pathlib import Path
 
 import nftsync
+from benchmarks.figure import Figure
 from benchmarks.frames import fill, moment, uuid
 from nftsync import charts, frames
 from nftsync.store.schema import open_store
 
 BEFORE_CHANGES, CHANGES = moment(15_000), 20_000  # `CHANGES` in seconds, as `fill` counts them
 CONTRACTS = 600
-TARGET = 5.0
+COMPARED = "`frames.holdings` of this database"
 WEBHOOKS = 100_000
 
 
@@ -129,7 +126,7 @@ def _webhooks(connection: sqlite3.Connection, chance: random.Random) -> None:
 def cases(path: Path, folder: Path) -> dict[str, Callable[[], object]]:
     held = frames.holdings(path)
     return {
-        "holdings, for comparison": lambda: frames.holdings(path),
+        COMPARED: lambda: frames.holdings(path),
         "diff: 1 % changed": lambda: frames.diff(path, BEFORE_CHANGES),
         "diff: everything seen first": lambda: frames.diff(path, moment(0)),
         "transfers": lambda: frames.transfers(path),
@@ -158,47 +155,32 @@ def cases(path: Path, folder: Path) -> dict[str, Callable[[], object]]:
     }
 
 
-def measured(work: Callable[[], object], repeats: int) -> tuple[list[float], list[float]]:
-    """Seconds by the clock, and seconds of processor time, which other programs disturb less."""
-    times, processor = [], []
+def seconds(work: Callable[[], object], repeats: int) -> float:
+    """The median time of some calls."""
+    times = []
     for _ in range(repeats):
-        start, used = time.perf_counter(), time.process_time()
-        result = work()
+        start = time.perf_counter()
+        work()
         times.append(time.perf_counter() - start)
-        processor.append(time.process_time() - used)
-        del result
-    return times, processor
+    return statistics.median(times)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--wallets", type=int, default=50_000)
-    parser.add_argument("--per-wallet", type=int, default=20)
-    parser.add_argument("--tokens", type=int, default=500_000)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--only", default="", help="only what has this text in its name")
-    parser.add_argument("--database", type=Path, help="keep the database here, or use it again")
-    given = parser.parse_args()
+def figures(*, small: bool = False) -> list[Figure]:
+    """Measure every analysis, chart and gallery once; about 4 minutes.
+
+    Args:
+        small: 1,000 balances and one call of each.
+    """
+    wallets, tokens, repeats = (50, 500, 1) if small else (50_000, 500_000, 3)
     with tempfile.TemporaryDirectory() as folder:
-        path = given.database or Path(folder) / "analysis.db"
-        if not path.exists():
-            print("filling the database …", file=sys.stderr)
-            make(path, given.wallets, given.per_wallet, given.tokens)
-        print(f"{'what':40}{'median s':>10}{'slowest':>10}{'processor':>11}{'target':>8}")
-        slow = 0
-        for name, work in cases(path, Path(folder)).items():
-            if given.only in name:
-                times, processor = measured(work, given.repeats)
-                median = statistics.median(times)
-                slow += median >= TARGET
-                print(
-                    f"{name:40}{median:>10.3f}{max(times):>10.3f}"
-                    f"{statistics.median(processor):>11.3f}{TARGET:>8.0f}"
-                    f"  {'met' if median < TARGET else 'NOT MET'}",
-                    flush=True,
-                )
-        print("every target met" if not slow else f"{slow} not met")
-
-
-if __name__ == "__main__":
-    main()
+        path = Path(folder) / "analysis.db"
+        make(path, wallets, 20, tokens)
+        took = {name: seconds(work, repeats) for name, work in cases(path, Path(folder)).items()}
+    whole = took.pop(COMPARED)
+    return [
+        Figure(COMPARED, f"{whole:.2f} s"),
+        *(
+            Figure(name, f"{each:.2f} s", f"{each / whole:.2f} times the time of `frames.holdings`")
+            for name, each in took.items()
+        ),
+    ]

@@ -19,7 +19,17 @@ __all__ = ["DOCUMENT", "NAMES", "rows_in", "rows_of", "table", "written"]
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs/develop/performance.md"
 #: The benchmarks, in the order in which they run and stand in the table.
-NAMES = ("startup", "frames", "sync", "failing", "growth", "receiver", "sandbox", "webhooks")
+NAMES = (
+    "startup",
+    "frames",
+    "analysis",
+    "sync",
+    "failing",
+    "growth",
+    "receiver",
+    "sandbox",
+    "webhooks",
+)
 BEGIN = "<!-- Made by `make bench`, up to the next comment. -->"
 END = "<!-- Made by `make bench` up to here. -->"
 HEAD = ("benchmark", "what", "figure", "compared", "target", "met")

@@ -23,8 +23,6 @@ from urllib.request import urlopen
 from benchmarks.figure import Figure
 from benchmarks.webhooks import provider
 
-TARGET = 1_000
-
 
 class _Link:
     """A connection with one read in flight."""
@@ -127,8 +125,6 @@ def figures(*, small: bool = False) -> list[Figure]:
         Figure(
             "sandbox, wallets of 20 NFTs over 16 connections",
             f"{found['read']:,.0f} reads/s",
-            target=f"at least {TARGET:,}",
-            met=found["read"] >= TARGET,
         ),
     ]
 

@@ -20,11 +20,12 @@ ROOT = Path(__file__).resolve().parents[2]
 TARGETS = {
     "startup": 2,
     "frames": 5,
-    "sync": 7,
+    "analysis": 0,
+    "sync": 6,
     "failing": 1,
     "growth": 3,
     "receiver": 2,
-    "sandbox": 1,
+    "sandbox": 0,
     "webhooks": 1,
 }
 
