@@ -31,8 +31,8 @@ from nftsync.threads import start_thread
 if TYPE_CHECKING:
     from nftsync.provider.access import Access
 
-#: What may wait to be taken, in list entries: some tens of megabytes, however large wallets are.
-_MOST_ENTRIES = 10_000
+#: Finished reads that wait for the writer, in list entries: a second's work. Each costs 3 KB of memory.
+_MOST_ENTRIES = 5_000
 #: Tasks that are taken ahead, so that there is work while the caller writes.
 _MOST_TASKS = 2_500
 
