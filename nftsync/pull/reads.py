@@ -31,7 +31,7 @@ from nftsync.threads import start_thread
 if TYPE_CHECKING:
     from nftsync.provider.access import Access
 
-#: Finished reads that wait for the writer, in list entries: a second's work. Each costs 3 KB of memory.
+#: The most finished reads that wait for the writer, in list entries: some tens of megabytes.
 _MOST_ENTRIES = 5_000
 #: Tasks that are taken ahead, so that there is work while the caller writes.
 _MOST_TASKS = 2_500
