@@ -22,18 +22,47 @@ MOST_DOCSTRING_WORDS = 36_000
 #: Words of a sentence, and how many sentences in README and docs may be longer.
 LONG_SENTENCE, MOST_LONG_SENTENCES = 30, 4
 #: Variables and arguments with these names.
-MOST_VAGUE_NAMES = {
-    "each",
-    "found",
-    "given",
-    "held",
-    "kept",
-    "known",
-    "said",
-    "seen",
-    "told",
-    "what",
+MOST_VAGUE_NAMES = 0
+#: What to write instead of a phrase: advice, and the phrase as regular expressions.
+PHRASES = {
+    "name the thing": (
+        r"what (?:is|was|are|were|comes|came|has|had|there|they|it|an?|of|those|others|else)",
+        r"what (?:vanish|wait|show|chang|fail|need|remain|go|stand|hold|belong|count)\w*",
+    ),
+    "name the person or program": (
+        r"who(?:ever)? (?:is|was|has|may|takes?|made|knows?|runs?|wants?)",
+        r"who(?:ever)? (?:wait|read|look|use|write|ask|hold|call)\w*",
+        r"nobody|somebody|anybody|everybody|no one",
+    ),
+    "repeat the noun or the verb": (
+        r"those (?:that|of|who|which|with|to|in)|that of",
+        r"it is so|is so|are so|does so",
+    ),
+    "continue, resume": (r"(?:go|goes|gone|went|going) on(?: with)?",),
+    "again, from the start": (r"anew|afresh",),
+    "equals, results in, totals": (r"com(?:e|es|ing|ame) to",),
+    "check, inspect, query": (r"look(?:s|ed|ing)? (?:at|into|after)",),
+    "repeat, process": (r"made (?:again|up for)|work(?:s|ed|ing)? off",),
+    "release, expire, allow": (r"lets? (?:go|through|it)|let go of|let_go",),
+    "requeue, hold for review": (r"puts? back|(?:held|holds?) back",),
+    "gets, reports, logs": (r"(?:is|are|was|were|been) told|(?:tells?|told) of",),
+    "name the state": (r"how (?:it|they) (?:is|are|was|were)",),
+    "report, state": (r"says? so|says? what",),
+    "automatically, separate": (r"by (?:itself|themselves)|of (?:its|their) own",),
+    "confirm": (r"vouch\w*",),
+    "is not a …": (r"(?:is|are|be) no [a-z]+",),
+    "a second sentence: Otherwise, …": (r", (?:or )?else ",),
+    "start date, since": (r"since when",),
+    "median, during, between A and B": (r"in the middle|in between",),
+    "see docs/glossary.md": (r"brake|verdict|overtaken|ticket",),
+    "is in, contains, represents": (r"(?:stands?|stood) (?:in|there|for)",),
+    "unchanged, in the order of …": (r"as (?:it|they) (?:came|comes?|stands?)",),
+    "rarely, without result, forever": (r"seldom|in vain|for ever|lest|hereafter",),
+    "US spelling": (r"(?:colour|behaviour|neutralis|organis|recognis|favour|licence|grey)\w*",),
 }
+#: Legitimate uses: the text around a phrase, and the reason.
+ALLOWED: dict[str, str] = {}
+VAGUE_NAMES = {"each", "found", "given", "held", "kept", "known", "said", "seen", "told", "what"}
 
 _GROUPS = "|".join(f"({'|'.join(patterns)})" for patterns in PHRASES.values())
 _PHRASE = re.compile(rf"(?<!\w)(?:{_GROUPS})(?!\w)", re.I)
