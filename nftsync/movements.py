@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 #: A time: text in the stored form, or a number.
 Moment = TypeVar("Moment", int, str)
@@ -229,54 +229,34 @@ def explain_losses(movements: Sequence[Movement[Moment]]) -> list[Flow]:
         A flow for each loss and gain that have an amount in common.
     """
     left = [abs(movement.amount or 0) for movement in movements]
-    gains, losses = _Open(), _Open()
+    # Of gains and of losses, those that may have something left, in the order of their ends; and
+    # how many of these have nothing left.
+    opened: dict[bool, list[int]] = {False: [], True: []}
+    used = {False: 0, True: 0}
     flows: list[Flow] = []
+
+    def end(place: int) -> Moment:
+        return movements[place].at
+
     # The first that ends is used first: later movements may no longer overlap it.
-    for place in sorted(range(len(movements)), key=lambda place: movements[place].at):
+    for place in sorted(range(len(movements)), key=end):
         movement = movements[place]
         is_loss = (movement.amount or 0) < 0
-        others = gains if is_loss else losses
-        others.drop_used(left)
-        for index in range(others.first_after(movement.begins), len(others.places)):
-            other = others.places[index]
+        others, begins = opened[not is_loss], movement.begins
+        if 2 * used[not is_loss] > len(others):
+            others[:] = [other for other in others if left[other]]
+            used[not is_loss] = 0
+        first = 0 if begins is None else bisect_right(others, begins, key=end)
+        for index in range(first, len(others)):
+            other = others[index]
             amount = min(left[place], left[other])
             if amount and movements[other].wallet != movement.wallet:
                 flows.append(Flow(*((place, other) if is_loss else (other, place)), amount))
                 left[place] -= amount
                 left[other] -= amount
-                others.used += not left[other]
+                used[not is_loss] += not left[other]
             if not left[place]:
                 break
         if left[place]:
-            (losses if is_loss else gains).add(place, movement.at)
+            opened[is_loss].append(place)
     return flows
-
-
-class _Open:
-    """Movements of one side in the order of their ends, without the used-up ones.
-
-    Attributes:
-        places: the positions of the movements.
-        used: how many of them have nothing left.
-    """
-
-    def __init__(self) -> None:
-        self.places: list[int] = []
-        self.used = 0
-        self._ends: list[Any] = []
-
-    def add(self, place: int, at: Any) -> None:
-        """Add the movement that ends last."""
-        self.places.append(place)
-        self._ends.append(at)
-
-    def first_after(self, begins: Any) -> int:
-        """Find the first that ends after a time."""
-        return 0 if begins is None else bisect_right(self._ends, begins)
-
-    def drop_used(self, left: Sequence[int]) -> None:
-        """Drop the used-up movements, once they are the majority."""
-        if 2 * self.used > len(self.places):
-            kept = [(p, at) for p, at in zip(self.places, self._ends, strict=True) if left[p]]
-            self.places, self._ends = [p for p, _ in kept], [at for _, at in kept]
-            self.used = 0

@@ -117,16 +117,10 @@ class Process(Reader[Task, Read]):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_PARENT)
         try:
             numbers = (child_orders.fileno(), child_reports.fileno())
+            # Safe path (-P): nothing is imported from whatever folder we stand in.
+            command = [sys.executable, "-P", "-c", _CHILD, str(Path(__file__).parents[2])]
             self._child = subprocess.Popen(  # noqa: S603 - this very program
-                # Safe path (-P): nothing is imported from whatever folder we stand in.
-                [
-                    sys.executable,
-                    "-P",
-                    "-c",
-                    _CHILD,
-                    str(Path(__file__).parents[2]),
-                    *map(str, numbers),
-                ],
+                [*command, *map(str, numbers)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=numbers,

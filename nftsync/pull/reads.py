@@ -98,49 +98,33 @@ def read(
         Stopped: the client was stopped.
     """
     effort = NumberedEffort(numbers=numbers)
+    found: dict[str, Any]
     try:
         if isinstance(task, WalletTask):
             answer = yield from client.balances(
                 task.wallet_id, effort, etag=task.etag, known_digest=task.digest
             )
-            return _wallet_read(task, answer, effort)
-        if isinstance(task, TokenTask):
+            found = _found_in(answer)
+        elif isinstance(task, TokenTask):
             content = yield from client.token(task.token_id, effort)
-            return TokenRead(
-                token_id=task.token_id, outcome="ok", content=content, **_request_of(effort)
-            )
-        body = yield from client.object(task.path, effort)
-        return ObjectRead(
-            resource_type=task.resource_type,
-            resource_id=task.resource_id,
-            outcome="ok",
-            body=body.decode(),
-            **_request_of(effort),
-        )
+            found = {"outcome": "ok", "content": content}
+        else:
+            body = yield from client.object(task.path, effort)
+            found = {"outcome": "ok", "body": body.decode()}
     except ReadError as error:
-        failed = _request_of(effort) | {
-            "outcome": "failed",
-            "error": str(error),
-            "status": error.status,
-            "provider_down": error.provider_down,
-            "passing": error.passing,
-        }
+        found = {"outcome": "failed", "error": str(error), "status": error.status}
+        found |= {"provider_down": error.provider_down, "passing": error.passing}
+    found |= {"sequence": effort.sequence, "started_at": effort.started_at}
+    found["effort"] = effort.counts()
     if isinstance(task, WalletTask):
-        return WalletRead(wallet_id=task.wallet_id, **failed)
+        return WalletRead(wallet_id=task.wallet_id, **found)
     if isinstance(task, TokenTask):
-        return TokenRead(token_id=task.token_id, **failed)
-    return ObjectRead(resource_type=task.resource_type, resource_id=task.resource_id, **failed)
+        return TokenRead(token_id=task.token_id, **found)
+    return ObjectRead(resource_type=task.resource_type, resource_id=task.resource_id, **found)
 
 
-def _request_of(effort: NumberedEffort) -> dict[str, Any]:
-    return {
-        "sequence": effort.sequence,
-        "started_at": effort.started_at,
-        "effort": effort.counts(),
-    }
-
-
-def _wallet_read(task: WalletTask, answer: WalletList, effort: NumberedEffort) -> WalletRead:
+def _found_in(answer: WalletList) -> dict[str, Any]:
+    """What a read of a wallet found in the response."""
     outcome: Outcome = "unchanged" if answer.unchanged else "ok"
     error = None
     if answer.doubt is not None:
@@ -149,15 +133,8 @@ def _wallet_read(task: WalletTask, answer: WalletList, effort: NumberedEffort) -
             f"the answer has {answer.doubt} and may be one page of several: nothing was taken as "
             "removed; list it in ignore_fields, or set [paging]"
         )
-    return WalletRead(
-        wallet_id=task.wallet_id,
-        outcome=outcome,
-        error=error,
-        entries=answer.entries,
-        digest=answer.digest,
-        etag=answer.etag,
-        **_request_of(effort),
-    )
+    shown = {"entries": answer.entries, "digest": answer.digest, "etag": answer.etag}
+    return {"outcome": outcome, "error": error, **shown}
 
 
 _Task = TypeVar("_Task", bound=AnyTask)

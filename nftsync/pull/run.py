@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from nftsync.errors import CutOff, InputError, SettingsError
 from nftsync.provider.config import ClientConfig
@@ -55,6 +55,8 @@ from nftsync.times import format_time, now
 
 if TYPE_CHECKING:
     from nftsync.provider.access import Access
+
+_Row = TypeVar("_Row")
 
 #: So many wallets are worth the fifth of a second that a reading process takes to start.
 WORTH_A_PROCESS = 500
@@ -152,18 +154,22 @@ def _plan(mirror: Mirror, request: SyncRequest) -> array[int]:
 
 def register_all(mirror: Mirror, wallets: Sequence[WalletLine]) -> None:
     """Make any number of wallets known and tracked, in short transactions."""
-    for start in range(0, len(wallets), _REGISTERED_AT_ONCE):
-        with mirror.transaction() as transaction:
-            step = wallets[start : start + _REGISTERED_AT_ONCE]
-            register(transaction.connection, step, now())
+    _in_steps(mirror, wallets, lambda connection, step: register(connection, step, now()))
 
 
 def name_collections(mirror: Mirror, names: Mapping[str, str]) -> None:
     """Call contracts what the file calls them, in short transactions; the others lose its names."""
-    changes = names_that_differ(mirror.connection, names)
-    for start in range(0, len(changes), _REGISTERED_AT_ONCE):
+    _in_steps(mirror, names_that_differ(mirror.connection, names), store_file_names)
+
+
+def _in_steps(
+    mirror: Mirror,
+    rows: Sequence[_Row],
+    store: Callable[[sqlite3.Connection, Sequence[_Row]], object],
+) -> None:
+    for start in range(0, len(rows), _REGISTERED_AT_ONCE):
         with mirror.transaction() as transaction:
-            store_file_names(transaction.connection, changes[start : start + _REGISTERED_AT_ONCE])
+            store(transaction.connection, rows[start : start + _REGISTERED_AT_ONCE])
 
 
 def unread_wallets(connection: sqlite3.Connection, run: runs.Run) -> Iterator[WalletTask]:

@@ -86,11 +86,6 @@ class Batch:
         )
         return [next(unchanged) if each is None else each for each in applied]
 
-    def _apply(self, read: WalletRead | TokenRead) -> Applied:
-        if isinstance(read, TokenRead):
-            return self._apply_token(read)
-        return self._apply_wallet(read)
-
     # Looking up ------------------------------------------------------------------------------
 
     def _load(self, reads: Sequence[WalletRead | TokenRead]) -> None:
@@ -132,7 +127,9 @@ class Batch:
 
     # Wallets ---------------------------------------------------------------------------------
 
-    def _apply_wallet(self, read: WalletRead) -> Applied:
+    def _apply(self, read: WalletRead | TokenRead) -> Applied:
+        if isinstance(read, TokenRead):
+            return self._apply_token(read)
         wallet = self._wallets[read.wallet_id]
         if read.sequence <= wallet.sequence:
             return Applied(read, "stale")
@@ -163,18 +160,10 @@ class Batch:
             wallet.digest = None
             if not applied.changed_nothing:  # that ends the present state, without a successor
                 wallet.state_id = None
-        self._wallet_rows.append(
-            (
-                read.sequence,
-                read.started_at if ok else None,
-                read.outcome,
-                None if ok else read.error,
-                read.etag if ok and agreed else None,
-                wallet.digest,
-                wallet.state_id,
-                wallet.no,
-            )
-        )
+        error = None if ok else read.error
+        outcome = (read.sequence, read.started_at if ok else None, read.outcome, error)
+        etag = read.etag if ok and agreed else None
+        self._wallet_rows.append((*outcome, etag, wallet.digest, wallet.state_id, wallet.no))
         return applied
 
     def _apply_token(self, read: TokenRead) -> Applied:
@@ -298,18 +287,9 @@ class Batch:
             return
         wallet.state_id = self._next_state_id
         self._next_state_id += 1
-        self._new_states.append(
-            (
-                wallet.state_id,
-                wallet.no,
-                read.started_at,
-                read.started_at,
-                1,
-                read.digest or "",
-                self._run_id,
-                self._at,
-            )
-        )
+        began, digest = read.started_at, read.digest or ""
+        state = (wallet.state_id, wallet.no, began, began, 1, digest, self._run_id, self._at)
+        self._new_states.append(state)
 
     def _apply_unchanged(self, reads: list[WalletRead]) -> Iterator[Applied]:
         """Apply answers that were the very ones already applied, where that still holds."""

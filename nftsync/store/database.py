@@ -24,6 +24,7 @@ import msgspec
 
 from nftsync.errors import DamagedDatabase, StoreError, SyncRunning
 from nftsync.threads import start_thread
+from nftsync.whole_files import create_private
 
 #: How long a writer waits for another's transaction; each of ours ends within a fraction of this.
 BUSY_SECONDS = 30.0
@@ -95,7 +96,7 @@ def create_private_file(path: Path) -> None:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             with suppress(FileExistsError):  # another process has just made it
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+                create_private(path)
 
 
 def log_of(path: Path) -> Path:
@@ -209,16 +210,13 @@ def connect_reader(path: Path | str) -> sqlite3.Connection:
         try:
             connection.execute("PRAGMA query_only = 1")
             connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
-        except sqlite3.OperationalError as error:
+        except BaseException as error:
             connection.close()
             if "unable to open" in str(error) and not os.access(path.parent, os.W_OK):
                 raise StoreError(
                     f"{path} lies in a folder that cannot be written, which reading a live "
                     "database needs; make a copy to read there with `nftsync snapshot`"
                 ) from error
-            raise
-        except BaseException:
-            connection.close()
             raise
     return connection
 
@@ -228,10 +226,7 @@ Check: TypeAlias = Literal["integrity_check", "quick_check"]
 
 
 def damage(
-    path: Path,
-    check: Check = "integrity_check",
-    *,
-    busy_seconds: float = BUSY_SECONDS,
+    path: Path, check: Check = "integrity_check", *, busy_seconds: float = BUSY_SECONDS
 ) -> str | None:
     """What SQLite's own check finds wrong with a database, the first of it; None: it is whole.
 
@@ -427,10 +422,8 @@ class FilesInUse:
                 f"{self._log} was moved, removed or replaced while it was in use; stop nftsync,"
                 " which saves what that held, and start it again"
             )
-        if connection is not None:
-            self._refuse_cut_off(connection)
-
-    def _refuse_cut_off(self, connection: sqlite3.Connection) -> None:
+        if connection is None:
+            return
         size = self._path.stat().st_size
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         # VACUUM makes it smaller, too, but then it counts fewer pages.

@@ -215,9 +215,6 @@ class LastDay:
         at: the current time.
     """
 
-    _connection: sqlite3.Connection
-    at: str
-
     def __init__(self) -> None:
         self._held: Counter[Part] = Counter()
         self._counted_at = -_COUNTED_FOR

@@ -26,7 +26,7 @@ from nftsync.records import (
     TokenRead,
     WalletRead,
 )
-from nftsync.store.database import over_keys, write_rows
+from nftsync.store.database import named_rows, over_keys, write_rows
 from nftsync.text import counted
 
 
@@ -119,21 +119,10 @@ class HeldRemovals:
             token_no: the only token that the read is about.
         """
         held = gone if hold else {}
+        digest = read.digest if isinstance(read, WalletRead) else None
+        origin = (self._at, self._run_id, read.webhook_id, read.started_at, digest)
         self._new += [
-            (
-                wallet_no,
-                number,
-                one.before,
-                one.after,
-                one.emptied,
-                True,
-                self._at,
-                self._run_id,
-                read.webhook_id,
-                read.started_at,
-                read.digest if isinstance(read, WalletRead) else None,
-                one.names and one.names[2],
-            )
+            (wallet_no, number, *one[:3], True, *origin, one.names and one.names[2])
             for number, one in held.items()
         ]
         over = self._known.get(wallet_no, set()) - held.keys()
@@ -210,12 +199,11 @@ class Held(msgspec.Struct, frozen=True):
 
 def held(connection: sqlite3.Connection, wallet_ids: Sequence[str] | None = None) -> Held:
     """Count the removals held for review, of all wallets or of some."""
-    some, keys = _of_wallets(wallet_ids)
     row = connection.execute(
         "SELECT count(DISTINCT nullif(wallet_no, 0)), coalesce(sum(old_amount IS NOT NULL), 0),"
         " count(DISTINCT iif(emptied OR new_name IS NOT NULL, token_no, NULL)), min(observed_at)"
-        f" FROM removal_rows r WHERE held{some}",
-        keys,
+        f" FROM removal_rows r WHERE {_HELD}",
+        _given(wallet_ids),
     ).fetchone()
     return Held(*row)
 
@@ -230,23 +218,22 @@ def share_held(connection: sqlite3.Connection, held: Held) -> float:
     return float(held.balances / max(held.balances, balances))
 
 
-def _of_wallets(wallet_ids: Sequence[str] | None) -> tuple[str, tuple[str, ...]]:
-    """Return a condition on `r.wallet_no`, and its parameters."""
-    if wallet_ids is None:
-        return "", ()
-    condition = (
-        " AND r.wallet_no IN (SELECT wallet_no FROM wallets WHERE wallet_id IN"
-        " (SELECT value FROM json_each(?)))"
-    )
-    return condition, (msgspec.json.encode(list(wallet_ids)).decode(),)
+#: The row `r` is held, of one of the wallets ?1, or of any if that is null.
+_HELD = (
+    "r.held AND (?1 = 'null' OR r.wallet_no IN"
+    " (SELECT wallet_no FROM wallets WHERE wallet_id IN (SELECT value FROM json_each(?1))))"
+)
+
+
+def _given(wallet_ids: Sequence[str] | None) -> tuple[str]:
+    return (msgspec.json.encode(wallet_ids).decode(),)
 
 
 def held_rows(
     connection: sqlite3.Connection, wallet_ids: Sequence[str] | None = None
-) -> Iterator[dict[str, Any]]:
+) -> list[dict[str, Any]]:
     """Find the removals held for review: a row per wallet and token, with the public columns."""
-    some, keys = _of_wallets(wallet_ids)
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT w.wallet_id, w.label AS wallet_label, w.wallet_group, t.token_id, t.name,"
         " t.contract_address, coalesce(c.collection, t.contract_short) AS collection,"
         " r.old_amount, r.new_amount, r.new_name,"
@@ -256,11 +243,10 @@ def held_rows(
         " r.observed_at, r.run_id, r.webhook_id"
         " FROM removal_rows r JOIN tokens t USING (token_no) LEFT JOIN wallets w USING (wallet_no)"
         " LEFT JOIN contracts c ON c.contract = t.contract"
-        f" WHERE r.held{some} ORDER BY r.observed_at, r.wallet_no, r.token_no",
-        keys,
+        f" WHERE {_HELD} ORDER BY r.observed_at, r.wallet_no, r.token_no",
+        _given(wallet_ids),
     )
-    names = [column[0] for column in found.description]
-    return (dict(zip(names, row, strict=True)) for row in found)
+    return named_rows(rows)
 
 
 def numbers_held(
@@ -268,16 +254,10 @@ def numbers_held(
 ) -> list[int]:
     """Find the numbers of the wallets with removals held for review, all or some of them.
 
-    Args:
-        connection: any connection.
-        wallet_ids: the wallets; None for all, and 0 for tokens that were read by their id.
+    Of all, 0 is among them if there are removals of tokens that were read by their id.
     """
-    some, keys = _of_wallets(wallet_ids)
-    rows = connection.execute(
-        f"SELECT DISTINCT r.wallet_no FROM removal_rows r WHERE r.held{some}",
-        keys,
-    )
-    return [row[0] for row in rows]
+    query = f"SELECT DISTINCT r.wallet_no FROM removal_rows r WHERE {_HELD}"
+    return [row[0] for row in connection.execute(query, _given(wallet_ids))]
 
 
 def _shown(content: Content, *, emptied: bool, new_name: str | None) -> Content | None:
@@ -310,34 +290,21 @@ def reads_of_held(
         (wallet_no,),
     ).fetchall()
     entries: dict[str, Entry] = {token: (token, amount, None) for _, token, amount in held if token}
+
+    def asked(webhook_id: str | None, read_at: str) -> dict[str, Any]:
+        number = numbers.take()
+        given = {"sequence": number, "started_at": read_at, "webhook_id": webhook_id}
+        return {"outcome": "ok", **given}
+
     for run_id, webhook_id, read_at, _, token, amount, removed, emptied, name, *content in rows:
         shown = _shown(tuple(content), emptied=emptied, new_name=name)
         if not wallet_no:
-            read = TokenRead(
-                token_id=token,
-                content=shown,
-                sequence=numbers.take(),
-                started_at=read_at,
-                outcome="ok",
-                webhook_id=webhook_id,
-            )
-            yield run_id, read
+            yield run_id, TokenRead(token_id=token, content=shown, **asked(webhook_id, read_at))
         elif removed:
             entries.pop(token, None)
         elif token in entries:
             entries[token] = (token, entries[token][1] if amount is None else amount, shown)
-    if not (wallet_no and rows):
-        return
-    run_id, webhook_id, read_at, digest, *_ = rows[0]
-    yield (
-        run_id,
-        WalletRead(
-            wallet_id=held[0][0],
-            entries=list(entries.values()),
-            sequence=numbers.take(),
-            started_at=read_at,
-            outcome="ok",
-            digest=digest,
-            webhook_id=webhook_id,
-        ),
-    )
+    if wallet_no and rows:
+        run_id, webhook_id, read_at, digest, *_ = rows[0]
+        shown_by = {"wallet_id": held[0][0], "entries": list(entries.values()), "digest": digest}
+        yield run_id, WalletRead(**shown_by, **asked(webhook_id, read_at))

@@ -171,8 +171,7 @@ def find_cut_off_run(connection: sqlite3.Connection) -> tuple[Run, bool] | None:
     if row is None:
         return None
     run_id, plan, first_sequence, with_tokens, followed, *counts = row
-    numbers = array("q")
-    numbers.frombytes(plan)
+    numbers = array("q", plan)
     sums = Counts(*counts)
     sums.wallets_failed = 0  # those will be read again
     return Run(run_id, numbers, first_sequence, bool(with_tokens), sums), bool(followed)

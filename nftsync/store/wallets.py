@@ -15,7 +15,7 @@ import msgspec
 from nftsync.errors import InputError
 from nftsync.records import is_uuid
 from nftsync.store.catalog import TABLES
-from nftsync.store.database import over_keys
+from nftsync.store.database import named_rows, over_keys
 from nftsync.store.schema import reading
 from nftsync.text import counted, quoted
 from nftsync.times import now
@@ -119,10 +119,8 @@ def list_wallets(path: Path) -> list[dict[str, Any]]:
     Raises:
         StoreError: there is no database, or it is not nftsync's.
     """
-    wallets = TABLES["wallets"]
     with reading(path) as connection:
-        rows = connection.execute(wallets.select()).fetchall()
-    return [dict(zip(wallets.columns, row, strict=True)) for row in rows]
+        return named_rows(connection.execute(TABLES["wallets"].select()))
 
 
 def labels_and_statuses(path: Path, wallet_ids: Sequence[str]) -> dict[str, tuple[str | None, str]]:

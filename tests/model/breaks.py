@@ -539,8 +539,8 @@ BREAKS = [
     Break(
         _MOVEMENTS,
         "a gain of any time explains a loss",
-        "range(others.first_after(movement.begins), len(others.places))",
-        "range(len(others.places))",
+        "first = 0 if begins is None else bisect_right(others, begins, key=end)",
+        "first = 0",
     ),
     Break(
         "nftsync/pull/run.py",
