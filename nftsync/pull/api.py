@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -56,8 +56,7 @@ def sync(
     Raises:
         NftsyncError: nothing could be read at all, or the database cannot be used.
     """
-    flags["wallets_file"] = wallets_file
-    given = {name: str(x) if isinstance(x, Path) else x for name, x in flags.items()}
+    given = _without_paths({**flags, "wallets_file": wallets_file})
     settings = _settings.load(given, config=None if config is None else Path(config))
     named = [wallets] if isinstance(wallets, str | UUID) else wallets
     request = SyncRequest(
@@ -76,26 +75,14 @@ def client_config(settings: _settings.Settings) -> ClientConfig:
     Raises:
         SettingsError: no `base_url` is set.
     """
+    names = (name for name in ClientConfig.__struct_fields__ if hasattr(settings, name))
+    given = _without_paths({name: getattr(settings, name) for name in names})
+    given |= {"base_url": _settings.require_base_url(settings), "attempts": settings.retries}
+    return ClientConfig(**given, proxy_source=settings.sources["proxy"])
 
-    def named(path: Path | None) -> str | None:
-        return None if path is None else str(path)
 
-    return ClientConfig(
-        base_url=_settings.require_base_url(settings),
-        api_token=settings.api_token,
-        token_command=settings.token_command,
-        headers=settings.headers,
-        proxy=settings.proxy,
-        proxy_source=settings.sources["proxy"],
-        ca_file=named(settings.ca_file),
-        client_certificate=named(settings.client_certificate),
-        client_key=named(settings.client_key),
-        rate_limit=settings.rate_limit,
-        timeout=settings.timeout,
-        attempts=settings.retries,
-        ignore_fields=settings.ignore_fields,
-        paging=settings.paging,
-    )
+def _without_paths(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: str(x) if isinstance(x, Path) else x for name, x in values.items()}
 
 
 def removal_limits(settings: _settings.Settings) -> RemovalLimits:

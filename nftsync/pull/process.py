@@ -263,10 +263,9 @@ def child_main(orders: int, reports: int) -> None:
 
 def _serve(orders: Connection, reports: Connection) -> None:
     config, offset, last_number, threads = msgspec.msgpack.decode(orders.recv_bytes(), type=_Order)
+    numbers = SequenceNumbers(offset, last_number)
     try:
-        numbers = SequenceNumbers(offset, last_number)
-        pool = Pool[Task, Read](config, numbers, threads, rule=GiveUpRule())
-        _report_all(pool, orders, reports)
+        _report_all(Pool(config, numbers, threads, rule=GiveUpRule()), orders, reports)
     except SettingsError as error:
         reports.send_bytes(msgspec.msgpack.encode(_Report(settings_error=str(error))))
 

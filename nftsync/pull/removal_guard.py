@@ -291,22 +291,14 @@ def _move(
     gained |= {change.token for change in changes if _grew(change)}
     gained &= lost
     movements: dict[tuple[str, int], list[Movement[str]]] = {}
+    shown: dict[tuple[str, int], list[Movement[str]]] = {}
     for change in _all_changes(changes, waiting, gained):
-        began = history.last_read(change.wallet, change.at)
-        parts = zip(_parts(change.before), _parts(change.after), strict=True)
-        for kind, (old, new) in enumerate(parts):
-            if old != new:
-                movement = Movement(change.wallet, new - old, began, change.at or history.at)
-                movements.setdefault((change.token, kind), []).append(movement)
+        _note_movements(movements, change, history.last_read(change.wallet, change.at), history.at)
         key = change.wallet, change.token
         if key not in changed:
             changed[key] = _Balance(change.group, change.before, change.after, change.before)
-    shown: dict[tuple[str, int], list[Movement[str]]] = {}
-    for first in first_reads:
-        for kind, amount in enumerate(_parts(first.amount)):
-            if amount:
-                movement = Movement(first.wallet, amount, None, first.at)
-                shown.setdefault((first.token, kind), []).append(movement)
+    for wallet, token, amount, at in first_reads:
+        _note_movements(shown, Change(wallet, None, token, None, amount, at), None, at)
     for (token, kind), some in movements.items():
         gains = shown.get((token, kind), [])
         for flow in explain_losses([*some, *gains]):
@@ -315,6 +307,16 @@ def _move(
             if flow.gain < len(some):  # its first read is what the wallet is compared with
                 gain = some[flow.gain]
                 changed[gain.wallet, token].moved[kind] += flow.amount
+
+
+def _note_movements(
+    into: dict[tuple[str, int], list[Movement[str]]], change: Change, after: str | None, now: str
+) -> None:
+    parts = zip(_parts(change.before), _parts(change.after), strict=True)
+    for kind, (old, new) in enumerate(parts):
+        if old != new:
+            movement = Movement(change.wallet, new - old, after, change.at or now)
+            into.setdefault((change.token, kind), []).append(movement)
 
 
 def _all_changes(

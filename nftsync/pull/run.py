@@ -114,10 +114,9 @@ def begin(mirror: Mirror, request: SyncRequest) -> runs.Run:
             unread = sum(1 for _ in unread_wallets(connection, run))
             # A run whose objects a later one has read is over, whatever its row says.
             if not followed or unread or (run.with_tokens and unread_tokens(connection, run)[0]):
-                run.counts.wallets_ok = len(run.plan) - unread
-                run.counts.wallets_unchanged = min(
-                    run.counts.wallets_unchanged, run.counts.wallets_ok
-                )
+                counts, read = run.counts, len(run.plan) - unread
+                counts.wallets_ok = read
+                counts.wallets_unchanged = min(counts.wallets_unchanged, read)
                 runs.reopen(connection, run)
                 return run
     started_at = now()

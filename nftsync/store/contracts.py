@@ -269,14 +269,10 @@ def names_that_differ(connection: sqlite3.Connection, names: Mapping[str, str]) 
     file = {contract_key(address): (address, name) for address, name in names.items()}
     rows = connection.execute(
         "SELECT contract, contract_address, file_name FROM contracts WHERE file_name IS NOT NULL"
-    )
-    before = {key: (address, name) for key, address, name in rows}
-    gone = [(key, address, None) for key, (address, _) in before.items() if key not in file]
-    return gone + [
-        (key, address, name)
-        for key, (address, name) in file.items()
-        if before.get(key, (None, None))[1] != name
-    ]
+    ).fetchall()
+    before = {key: name for key, _, name in rows}
+    new: list[FileName] = [(key, *x) for key, x in file.items() if before.get(key) != x[1]]
+    return new + [(key, address, None) for key, address, _ in rows if key not in file]
 
 
 def store_file_names(connection: sqlite3.Connection, names: Iterable[FileName]) -> None:

@@ -30,10 +30,7 @@ class Filters:
     until: str | None = None
 
     def where(
-        self,
-        *,
-        key: Literal["id", "no"] = "id",
-        times: tuple[str, str] | None = None,
+        self, *, key: Literal["id", "no"] = "id", times: tuple[str, str] | None = None
     ) -> tuple[str, tuple[object, ...]]:
         """Return a condition on rows, and the values of its placeholders.
 
@@ -58,12 +55,11 @@ class Filters:
             of_contract = is_contract(self.contract)
             conditions.append(f"{plus}{token} IN (SELECT {token} FROM tokens WHERE {of_contract})")
             values.append(self.contract)
-        if times is not None and self.since is not None:
-            conditions.append(f"{times[0]} >= ?")
-            values.append(self.since)
-        if times is not None and self.until is not None:
-            conditions.append(f"{times[1]} <= ?")
-            values.append(self.until)
+        limits = zip(times or (), (">=", "<="), (self.since, self.until), strict=False)
+        for column, relation, moment in limits:
+            if moment is not None:
+                conditions.append(f"{column} {relation} ?")
+                values.append(moment)
         return " AND ".join(conditions) or "true", tuple(values)
 
 

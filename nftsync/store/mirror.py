@@ -14,14 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from nftsync.records import (
-    Applied,
-    ObjectRead,
-    OnRemovals,
-    SequenceNumbers,
-    TokenRead,
-    WalletRead,
-)
+from nftsync.records import Applied, ObjectRead, OnRemovals, SequenceNumbers, TokenRead, WalletRead
 from nftsync.store.balances import Batch
 from nftsync.store.contracts import take_in_contracts
 from nftsync.store.database import (

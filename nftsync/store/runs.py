@@ -282,8 +282,7 @@ def take_back_expired(connection: sqlite3.Connection, at: str, *, most: int = RO
         How many webhooks wait again; as many as `most` means that there may be more.
     """
     expired = connection.execute(
-        f"DELETE FROM leases WHERE {_EXPIRED} RETURNING run_id",
-        (at, shifted(at, 2 * _LASTS)),
+        f"DELETE FROM leases WHERE {_EXPIRED} RETURNING run_id", (at, shifted(at, 2 * _LASTS))
     ).fetchall()
     connection.executemany(
         "UPDATE sync_runs SET status = 'interrupted', finished_at = ?"

@@ -32,14 +32,7 @@ if TYPE_CHECKING:
 _SET = "nftsync"
 
 #: In order, each in `migrations/NAME.sql`; a database that knows others is from a newer nftsync.
-_MIGRATIONS = (
-    "first_tables",
-    "inbox",
-    "full_syncs",
-    "collections",
-    "removals",
-    "removal_guard",
-)
+_MIGRATIONS = ("first_tables", "inbox", "full_syncs", "collections", "removals", "removal_guard")
 
 
 def _run_file(database: Database, name: str) -> None:
@@ -88,8 +81,7 @@ def check_schema(connection: sqlite3.Connection, path: Path | str) -> int:
     applied: list[str] = []
     if "_sqlite_migrations" in names:
         cursor.execute(
-            "SELECT name FROM _sqlite_migrations WHERE migration_set = ? ORDER BY id",
-            (_SET,),
+            "SELECT name FROM _sqlite_migrations WHERE migration_set = ? ORDER BY id", (_SET,)
         )
         applied = [row[0] for row in cursor]
     if not applied and names:

@@ -115,8 +115,8 @@ class Sources(NamedTuple):
         cls, list_sequence: int, list_fields: str, detail_sequence: int, detail_fields: str
     ) -> Sources:
         """Read a row of `token_sources`."""
-        decode = _object.decode
-        return cls(list_sequence, decode(list_fields), detail_sequence, decode(detail_fields))
+        listed, detailed = _object.decode(list_fields), _object.decode(detail_fields)
+        return cls(list_sequence, listed, detail_sequence, detailed)
 
     def content(self) -> Content:
         """The sum of both: where both show a field, the one read later wins."""
