@@ -31,7 +31,7 @@ _PYTEST = (
     "--hypothesis-profile=breaks",
 )
 #: What is quick, and about most of the mirror's rules.
-_RULES = ("store/test_mirror_history.py", "store/test_mirror_order.py")
+_RULES = ("store/test_mirror_history.py", "model/test_batches.py")
 _MODELS = {
     "batches": ("-m", "tests.model.batches", "--steps", "12000"),
     "engine": ("-m", "tests.model.engine", "--steps", "9000"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -36,21 +37,34 @@ def named(name: str | None, description: str | None = None) -> Content:
 
 
 def of(wallet: str, number: int, *entries: Entry, outcome: str = "ok") -> WalletRead:
-    return WalletRead(
-        wallet_id=wallet,
-        sequence=number,
-        started_at=now(),
-        outcome=outcome,
-        entries=list(entries),
-        digest=repr(entries),
-    )
+    shown = {"entries": list(entries), "digest": repr(entries)}
+    asked = {"sequence": number, "started_at": now(), "outcome": outcome}
+    return WalletRead(wallet_id=wallet, **asked, **shown)
+
+
+def by_id(number: int, content: Content) -> TokenRead:
+    asked = {"sequence": number, "started_at": now(), "outcome": "ok"}
+    return TokenRead(token_id=T, content=content, **asked)
+
+
+def unchanged(read: WalletRead) -> WalletRead:
+    return msgspec.structs.replace(read, outcome="unchanged", entries=[])
+
+
+def apply_all(
+    mirror: Mirror, *reads: WalletRead | TokenRead, at: str | None = None, how: OnRemovals = "apply"
+) -> list[Applied]:
+    with mirror.transaction(at) as transaction:
+        return transaction.apply(reads, removals=how)
 
 
 def apply(mirror: Mirror, wallet: str, *entries: Entry, outcome: str = "ok") -> Applied:
-    read = of(wallet, mirror.numbers.take(), *entries, outcome=outcome)
-    with mirror.transaction() as transaction:
-        (applied,) = transaction.apply([read])
+    (applied,) = apply_all(mirror, of(wallet, mirror.numbers.take(), *entries, outcome=outcome))
     return applied
+
+
+def rows(mirror: Mirror, query: str) -> list[tuple[Any, ...]]:
+    return mirror.connection.execute(query).fetchall()
 
 
 def test_only_the_first_read_of_a_wallet_is_its_baseline(mirror: Mirror) -> None:
@@ -58,10 +72,13 @@ def test_only_the_first_read_of_a_wallet_is_its_baseline(mirror: Mirror) -> None
     apply(mirror, A, (T, "1", None), outcome="incomplete")
     apply(mirror, A, (T, "2", None), outcome="incomplete")
     apply(mirror, A, (U, "1", None))
-    rows = mirror.connection.execute(
-        "SELECT token_id, old_amount, new_amount, baseline FROM balance_changes ORDER BY change_id"
-    ).fetchall()
-    assert rows == [(T, None, "1", 1), (T, "1", "2", 0), (U, None, "1", 0), (T, "2", None, 0)]
+    query = "SELECT token_id, old_amount, new_amount, baseline FROM balance_changes"
+    assert rows(mirror, query) == [
+        (T, None, "1", 1),
+        (T, "1", "2", 0),
+        (U, None, "1", 0),
+        (T, "2", None, 0),
+    ]
 
 
 def test_an_incomplete_read_that_moved_something_ends_the_state(mirror: Mirror) -> None:
@@ -69,8 +86,7 @@ def test_an_incomplete_read_that_moved_something_ends_the_state(mirror: Mirror) 
     apply(mirror, A, (T, "1", None), (U, "1", None), outcome="incomplete")
     between = now()
     apply(mirror, A, (T, "1", None), (U, "1", None))
-    states = mirror.connection.execute("SELECT reads FROM wallet_states").fetchall()
-    assert states == [(1,), (1,)]
+    assert rows(mirror, "SELECT reads FROM wallet_states") == [(1,), (1,)]
     assert set(frames.holdings(mirror.path, as_of=between)["certainty"]) == {"gap"}
 
 
@@ -92,7 +108,7 @@ def test_the_same_state_in_another_order_is_one_state(mirror: Mirror) -> None:
     apply(mirror, A, (T, "1", named("t")), (U, "1", named("u")))
     applied = apply(mirror, A, (U, "1", named("u")), (T, "1", named("t")))
     assert applied.changed_nothing
-    assert mirror.connection.execute("SELECT reads FROM wallet_states").fetchall() == [(2,)]
+    assert rows(mirror, "SELECT reads FROM wallet_states") == [(2,)]
 
 
 def test_a_token_that_left_and_came_back_is_held_since_it_came_back(mirror: Mirror) -> None:
@@ -100,8 +116,7 @@ def test_a_token_that_left_and_came_back_is_held_since_it_came_back(mirror: Mirr
     apply(mirror, A, (U, "0", None))
     back = now()
     apply(mirror, A, (T, "1", None), (U, "1", None))
-    held_since = mirror.connection.execute("SELECT min(held_since) FROM holdings").fetchone()[0]
-    assert held_since >= back
+    assert rows(mirror, "SELECT min(held_since) FROM holdings") >= [(back,)]
     assert len(frames.holdings(mirror.path, as_of=back)) == 1
 
 
@@ -111,19 +126,10 @@ def test_a_given_time_is_that_of_what_is_stored_and_never_less_than_the_last(
     """So a past can be written, in its order, and nothing goes back behind it."""
     times = [f"2025-0{month}-01T06:00:00.000000Z" for month in (3, 5, 4, 6)]
     for number, at in enumerate(times):
-        read = WalletRead(
-            wallet_id=A,
-            sequence=mirror.numbers.take(),
-            started_at=at,
-            outcome="ok",
-            entries=[(T, str(number), None)],
-            digest=str(number),
-        )
-        with mirror.transaction(at) as transaction:
-            transaction.apply([read])
+        apply_all(mirror, of(A, mirror.numbers.take(), (T, str(number), None)), at=at)
     began = now()
     apply(mirror, A, (T, "9", None))
-    *past, last = mirror.connection.execute("SELECT observed_at FROM balance_changes").fetchall()
+    *past, last = rows(mirror, "SELECT observed_at FROM balance_changes")
     assert past == [(times[0],), (times[1],), (times[1],), (times[3],)]
     assert last[0] >= began
     held = frames.holdings(mirror.path, as_of="2025-04-15T00:00:00Z")
@@ -135,10 +141,8 @@ def test_an_incomplete_read_takes_the_digest_of_the_complete_one_away(mirror: Mi
     apply(mirror, A, (T, "1", named("old")))
     late = mirror.numbers.take()
     apply(mirror, A, outcome="incomplete")
-    with mirror.transaction() as transaction:
-        transaction.apply([of(B, late, (T, "1", named("new")))])
-    rows = mirror.connection.execute("SELECT body_sha256 FROM wallets WHERE wallet_id = ?", (A,))
-    assert rows.fetchall() == [(None,)]
+    apply_all(mirror, of(B, late, (T, "1", named("new"))))
+    assert rows(mirror, f"SELECT body_sha256 FROM wallets WHERE wallet_id = '{A}'") == [(None,)]
 
 
 def test_unchanged_is_not_what_the_same_batch_shows_to_be_outdated(mirror: Mirror) -> None:
@@ -147,9 +151,7 @@ def test_unchanged_is_not_what_the_same_batch_shows_to_be_outdated(mirror: Mirro
     apply(mirror, A, first)
     renamed = of(B, mirror.numbers.take(), (T, "1", named("second")))
     known = of(A, mirror.numbers.take(), first)
-    unchanged = msgspec.structs.replace(known, outcome="unchanged", entries=[])
-    with mirror.transaction() as transaction:
-        applied = transaction.apply([renamed, unchanged])
+    applied = apply_all(mirror, renamed, unchanged(known))
     assert [each.result for each in applied] == ["ok", "stale"]  # it is made again
 
 
@@ -159,15 +161,12 @@ def test_a_list_that_says_more_than_the_last_one_takes_the_digests_of_the_others
     """Also where a read by id had said as much, as the next one may not."""
     apply(mirror, A, (T, "1", named("name")))
     for content in (named("name", "more"), named("name")):
-        with mirror.transaction() as transaction:
-            asked = {"sequence": mirror.numbers.take(), "started_at": now(), "outcome": "ok"}
-            transaction.apply([TokenRead(token_id=T, content=content, **asked)])
+        apply_all(mirror, by_id(mirror.numbers.take(), content))
         apply(mirror, B, (T, "1", named("name", "more")))
-    query = mirror.connection.execute
-    rows = query("SELECT body_sha256 IS NULL FROM wallets ORDER BY wallet_id")
-    assert rows.fetchall() == [(1,), (0,)]
+    query = "SELECT body_sha256 IS NULL FROM wallets ORDER BY wallet_id"
+    assert rows(mirror, query) == [(1,), (0,)]
     apply(mirror, A, (T, "1", named("name")))
-    assert query("SELECT description FROM tokens").fetchall() == [(None,)]
+    assert rows(mirror, "SELECT description FROM tokens") == [(None,)]
 
 
 def test_a_list_that_began_before_the_last_holder_let_go_has_no_say(mirror: Mirror) -> None:
@@ -175,9 +174,8 @@ def test_a_list_that_began_before_the_last_holder_let_go_has_no_say(mirror: Mirr
     late = mirror.numbers.take()
     apply(mirror, A, (T, "2", named("old")))  # later, and the name was still the same
     apply(mirror, A)
-    with mirror.transaction() as transaction:
-        transaction.apply([of(B, late, (T, "1", named("a slip")))])
-    assert mirror.connection.execute("SELECT name FROM tokens").fetchall() == [("old",)]
+    apply_all(mirror, of(B, late, (T, "1", named("a slip"))))
+    assert rows(mirror, "SELECT name FROM tokens") == [("old",)]
 
 
 def test_who_lets_go_last_may_have_read_first(mirror: Mirror) -> None:
@@ -186,9 +184,8 @@ def test_who_lets_go_last_may_have_read_first(mirror: Mirror) -> None:
     apply(mirror, B, (T, "1", named("new")))
     apply(mirror, B)
     apply(mirror, A)
-    with mirror.transaction() as transaction:
-        transaction.apply([of(C, late, (T, "1", named("a slip")))])
-    assert mirror.connection.execute("SELECT name FROM tokens").fetchall() == [("new",)]
+    apply_all(mirror, of(C, late, (T, "1", named("a slip"))))
+    assert rows(mirror, "SELECT name FROM tokens") == [("new",)]
 
 
 def test_the_same_list_has_the_say_once_it_is_later_than_the_read_by_id(mirror: Mirror) -> None:
@@ -196,61 +193,46 @@ def test_the_same_list_has_the_say_once_it_is_later_than_the_read_by_id(mirror: 
     apply(mirror, A, (T, "1", named("of the list", "old")))
     entry = (T, "1", named("of the list", "new"))
     late = of(A, mirror.numbers.take(), entry)
-    by_id = TokenRead(
-        token_id=T,
-        sequence=mirror.numbers.take(),
-        started_at=now(),
-        outcome="ok",
-        content=named("by id"),
-    )
-    for reads in ([by_id], [late]):
-        with mirror.transaction() as transaction:
-            transaction.apply(reads)
+    apply_all(mirror, by_id(mirror.numbers.take(), named("by id")))
+    apply_all(mirror, late)
     shown = "SELECT name, description FROM tokens"
-    assert mirror.connection.execute(shown).fetchall() == [("by id", "new")]
-    again = of(A, mirror.numbers.take(), entry)
-    unchanged = msgspec.structs.replace(again, outcome="unchanged", entries=[])
-    with mirror.transaction() as transaction:
-        (applied,) = transaction.apply([unchanged])
+    assert rows(mirror, shown) == [("by id", "new")]
+    (applied,) = apply_all(mirror, unchanged(of(A, mirror.numbers.take(), entry)))
     assert applied.result == "stale"  # it is made again, and then it has the say
     apply(mirror, A, entry)
-    assert mirror.connection.execute(shown).fetchall() == [("of the list", "new")]
+    assert rows(mirror, shown) == [("of the list", "new")]
 
 
 @pytest.mark.parametrize("how", ["stage", "hold"])
 def test_a_late_read_of_a_token_is_stale_whatever_it_shows_to_be_gone(
     mirror: Mirror, how: OnRemovals
 ) -> None:
-    late, *later = (
-        TokenRead(
-            token_id=T,
-            sequence=mirror.numbers.take(),
-            started_at=now(),
-            outcome="ok",
-            content=named(name),
-        )
-        for name in (None, "a name")
-    )
-    with mirror.transaction() as transaction:
-        transaction.apply(later)
-        (applied,) = transaction.apply([late], removals=how)
+    late, later = (by_id(mirror.numbers.take(), named(name)) for name in (None, "a name"))
+    apply_all(mirror, later)
+    (applied,) = apply_all(mirror, late, how=how)
     assert applied.result == "stale"
-    assert not mirror.connection.execute("SELECT 1 FROM removal_rows").fetchall()
+    assert not rows(mirror, "SELECT 1 FROM removal_rows")
 
 
 def test_a_late_list_adds_what_it_alone_shows_of_a_token_that_was_new_by_its_id(
     mirror: Mirror,
 ) -> None:
     late = of(A, mirror.numbers.take(), (T, "1", named("of the list")))
-    by_id = TokenRead(
-        token_id=T,
-        sequence=mirror.numbers.take(),
-        started_at=now(),
-        outcome="ok",
-        content=named(None, "of the read"),
-    )
-    for reads in ([by_id], [late]):
-        with mirror.transaction() as transaction:
-            transaction.apply(reads)
-    shown = mirror.connection.execute("SELECT name, description FROM tokens").fetchall()
+    apply_all(mirror, by_id(mirror.numbers.take(), named(None, "of the read")))
+    apply_all(mirror, late)
+    shown = rows(mirror, "SELECT name, description FROM tokens")
     assert shown == [("of the list", "of the read")]
+
+
+def test_numbers_grow_in_all_processes_after_a_restart_too(tmp_path: Path) -> None:
+    """Though the machine's clock begins anew then, or the file is on another machine."""
+    database = tmp_path / "nftsync.db"
+    with Mirror(database) as mirror:
+        before = mirror.numbers.take()
+        mirror.connection.execute(
+            "UPDATE mirror_state SET greatest_ticket = ?, ticket_offset = ticket_offset - ?",
+            (before, 10**15),
+        )
+    with Mirror(database) as one, Mirror(database) as other:
+        taken = [each.numbers.take() for _ in range(20) for each in (one, other)]
+    assert taken == sorted({before, *taken})[1:]
