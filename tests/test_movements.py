@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Sequence
 
@@ -98,12 +97,6 @@ def test_who_passed_an_nft_on_is_named_both_times() -> None:
     assert {(flow.loss, flow.gain) for flow in explain_losses(movements)} == set(pairs(movements))
 
 
-def test_two_receivers_of_one_loss_leave_it_unnamed() -> None:
-    assert not pairs([Movement("A", -1, 0, 9), Movement("B", 1, 0, 9), Movement("C", 1, 0, 9)])
-    assert not pairs([Movement("A", -3, 0, 9), Movement("B", 1, 0, 9), Movement("C", 2, 0, 9)])
-    assert not pairs([Movement("A", -2, 0, 9), Movement("B", 1, 0, 9), Movement("C", 2, 0, 9)])
-
-
 def test_movements_that_nobody_can_have_seen_together_are_no_pair() -> None:
     assert not pairs([Movement("A", -1, 0, 5), Movement("B", 1, 5, 9)])
     assert pairs([Movement("A", -1, 0, 6), Movement("B", 1, 5, 9)]) == [(0, 1)]
@@ -121,23 +114,14 @@ def test_windows_whose_clock_was_set_back_are_unbounded() -> None:
     assert pairs([back, Movement("B", 1, "2025-01-01", "2025-02-01")]) == [(0, 1)]
 
 
-def test_a_wallet_never_gives_to_itself() -> None:
-    assert not pairs([Movement("A", -1, 0, 9), Movement("A", 1, 5, 12)])
-
-
 def test_movements_observed_one_after_the_other_are_all_named() -> None:
     """Also 100,000 of them; a crowd at once costs no more for each movement."""
-    rng = random.Random(5)
-    movements, truth = [], []
+    movements = []
     for turn in range(50_000):
-        giver, taker = rng.sample(range(1_000), 2)
-        size = rng.randint(1, 9)
-        movements += [
-            Movement(giver, -size, 10 * turn, 10 * turn + 5),
-            Movement(taker, size, 10 * turn + 1, 10 * turn + 6),
-        ]
-        truth.append((2 * turn, 2 * turn + 1))
-    assert pairs(movements) == truth
+        giver, taker, size = turn % 1_000, (turn + 1) % 1_000, 1 + turn % 9
+        movements += [Movement(giver, -size, 10 * turn, 10 * turn + 5)]
+        movements += [Movement(taker, size, 10 * turn + 1, 10 * turn + 6)]
+    assert pairs(movements) == [(place, place + 1) for place in range(0, len(movements), 2)]
     crowd = [Movement(wallet, 1 - 2 * (wallet % 2), 0, 9) for wallet in range(20_000)]
     assert not pairs(crowd)
 
@@ -174,16 +158,17 @@ def most_explained(movements: Sequence[Movement[int]], amounts: Sequence[int]) -
 def test_gains_explain_losses_of_other_wallets_at_overlapping_times_and_each_once(
     movements: list[Movement[int]],
 ) -> None:
-    left = [abs(movement.amount or 0) for movement in movements]
+    """And no loss and gain that could be one transfer are left over."""
+    left = [movement.amount or 0 for movement in movements]
     for loss, gain, amount in explain_losses(movements):
         lost, gained = movements[loss], movements[gain]
-        assert (lost.amount or 0) < 0 < (gained.amount or 0)
         assert amount > 0
         assert lost.wallet != gained.wallet
         assert overlap(lost, gained)
-        left[loss] -= amount
+        left[loss] += amount
         left[gain] -= amount
-    assert min(left, default=0) >= 0
+        assert left[loss] <= 0 <= left[gain]
+    assert most_explained(movements, left) == 0
 
 
 @settings(max_examples=400)
@@ -194,18 +179,6 @@ def test_as_much_is_explained_as_can_be_if_each_wallet_moves_once(
     alone = [movement._replace(wallet=place) for place, movement in enumerate(movements)]
     amounts = [movement.amount or 0 for movement in alone]
     assert sum(flow.amount for flow in explain_losses(alone)) == most_explained(alone, amounts)
-
-
-@settings(max_examples=400)
-@given(movement_lists((-3, -2, -1, 0, 1, 2, 3)))
-def test_no_loss_and_gain_that_could_be_one_transfer_are_left_over(
-    movements: list[Movement[int]],
-) -> None:
-    left = [movement.amount or 0 for movement in movements]
-    for loss, gain, amount in explain_losses(movements):
-        left[loss] += amount
-        left[gain] -= amount
-    assert most_explained(movements, left) == 0
 
 
 def test_a_crowd_is_explained_in_little_time() -> None:

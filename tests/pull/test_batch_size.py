@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from nftsync.store.mirror import BatchSize
 
@@ -27,12 +25,3 @@ def test_a_small_transaction_says_nothing(entries: int) -> None:
     size = BatchSize()
     size.learn(entries, 10.0)
     assert size.entries == 1_000
-
-
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 10**9), st.floats(0, 1e6)), max_size=30))
-def test_the_size_stays_in_its_bounds(seen: list[tuple[int, float]]) -> None:
-    size = BatchSize()
-    for entries, seconds in seen:
-        size.learn(entries, seconds)
-        assert 200 <= size.entries <= 8_000

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -22,7 +18,6 @@ from nftsync.provider.config import ClientConfig
 from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.records import WalletRead
 from nftsync.store.mirror import Mirror
-from nftsync.store.schema import open_store
 from nftsync.store.wallets import WalletLine
 from nftsync.times import now
 from tests.kit.provider import Peer, Provider, Sender, balances, entry, raw, reply, token, wallet
@@ -245,36 +240,6 @@ def test_a_provider_that_answers_nobody_is_not_asked_at_full_speed(
             stopped.set()
         assert running.result().status == "interrupted"
     assert attempts(lying).total() == asked
-
-
-def test_ctrl_c_while_everything_waits_for_its_repeat(lying: Provider, tmp_path: Path) -> None:
-    lying.always(reply(status=500))
-    for number in range(5):
-        lying.on(path_of(number), one_token_each)
-    file = tmp_path / "wallets.txt"
-    file.write_text("\n".join(map(wallet, range(MANY))))
-    command = [sys.executable, "-m", "nftsync", "sync", "--json", "--base-url", lying.url]
-    command += ["-d", str(tmp_path / "nftsync.db"), "--concurrency", "4"]
-    open_store(tmp_path / "nftsync.db").close()  # cheaper here: a new one needs slow imports
-    process = subprocess.Popen(
-        [*command, "--wallets-file", str(file)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    lying.wait_for(MANY)
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
-    result = json.loads(out)
-    assert (process.returncode, result["status"]) == (130, "interrupted")
-    assert result["wallets"]["ok"] == 5
-    asked = attempts(lying).total()  # those of the four reads in flight are not counted
-    assert asked - 4 * 5 <= result["requests"] <= asked
-    lying.always(one_token_each)
-    done = subprocess.run([*command, "--resume"], capture_output=True, check=True)
-    again = json.loads(done.stdout)
-    assert (again["run_id"], again["wallets"]["ok"]) == (result["run_id"], MANY)
-    assert again["failures"] == []
 
 
 def test_errors_of_one_kind_are_told_once(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import socket
 import threading
@@ -15,8 +14,7 @@ from typing import Any
 import pytest
 
 from nftsync.pull.result import SyncResult
-from tests.kit.provider import Peer, Provider, balances, entry, raw, reply, silence, token, wallet
-from tests.kit.worlds import mirrored, replayed
+from tests.kit.provider import Provider, balances, entry, raw, reply, silence, token, wallet
 
 Sync = Callable[..., SyncResult]
 
@@ -157,42 +155,6 @@ def test_an_incomplete_read_stores_what_it_shows_and_removes_nothing(
 # Empty lists for everyone -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [20, 65])
-def test_a_provider_that_is_suddenly_empty_for_all_is_not_believed_until_told_to(
-    lying: Provider, sync: Sync, held: Any, query: Any, count: int
-) -> None:
-    wallets = fill(lying, count)
-    sync(wallets)
-    before = held()
-    for wallet_id in wallets:
-        lying.holds(wallet_id)
-    for _ in range(2):
-        result = sync()
-        assert result.status == "failed"
-        assert set(errors(result)) == set(wallets)
-        assert "held for review" in errors(result)[wallets[0]]
-        assert result.balances.removed == 0
-        assert held() == before
-    assert query("SELECT DISTINCT status FROM wallets") == [("incomplete",)]
-    believed = sync(allow_removals=True)
-    assert (believed.status, believed.balances.removed, believed.error) == ("ok", 2 * count, None)
-    assert held() == {}
-
-
-@pytest.mark.parametrize(
-    ("count", "emptied"), [(1, [0]), (31, [0]), (60, [n for n in range(60) if n % 3 == 0])]
-)
-def test_emptied_wallets_are_believed_while_they_are_few_or_most_others_still_hold(
-    lying: Provider, sync: Sync, held: Any, count: int, emptied: list[int]
-) -> None:
-    sync(fill(lying, count))
-    for number in emptied:
-        lying.holds(wallet(number))
-    result = sync(concurrency=1)
-    assert (result.status, result.balances.removed) == ("ok", 2 * len(emptied))
-    assert set(held()) == {wallet(n) for n in range(count) if n not in emptied}
-
-
 def test_wallets_that_never_held_anything_may_all_be_empty(lying: Provider, sync: Sync) -> None:
     wallets = [wallet(number) for number in range(40)]
     for wallet_id in wallets:
@@ -238,19 +200,6 @@ def test_a_server_without_tls_stops_the_run_with_the_second_handshakes(sync: Syn
     assert result.status == "failed"
     assert "does the server speak TLS at this port?" in str(result.error)
     assert result.requests <= 2 * concurrency
-
-
-def test_an_etag_spares_the_next_body(lying: Provider, sync: Sync) -> None:
-    fill(lying, 1)
-
-    def answer(peer: Peer) -> bool:
-        known = peer.seen.headers.get("if-none-match") == 'W/"v1"'
-        return (reply(status=304) if known else reply(lying.bodies[path(0)], etag='W/"v1"'))(peer)
-
-    lying.on(path(0), answer)
-    assert [sync([wallet(0)]).wallets.unchanged for _ in range(3)] == [0, 1, 1]
-    sent = [seen.headers.get("if-none-match") for seen in lying.requests()]
-    assert sent == [None, 'W/"v1"', 'W/"v1"']
 
 
 # Tokens by their id -----------------------------------------------------------------------------
@@ -304,46 +253,3 @@ def test_ctrl_c_does_not_wait_for_a_silent_provider_and_keeps_what_was_read(
     resumed = sync(resume=True)
     assert (resumed.run_id, resumed.status, resumed.wallets.ok) == (result.run_id, "ok", 12)
     assert set(held()) == set(wallets)
-
-
-# All of it at once ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_after_any_faults_the_mirror_says_what_good_reads_said_and_in_the_end_the_truth(
-    lying: Provider, sync: Sync, held: Any, tmp_path: Path, seed: int
-) -> None:
-    chance = random.Random(seed)
-    lock = threading.Lock()
-    truth: dict[str, dict[str, str]] = {}
-    last_good: dict[str, dict[str, str]] = {}
-    faults = [answer for name, (answer, _) in FAULTS.items() if name != "silent"]
-
-    def trade(number: int) -> None:
-        tokens = chance.sample(range(100), chance.randint(0, 5))
-        truth[wallet(number)] = {token(n): str(chance.randint(0, 9)) for n in tokens}
-        lying.holds(wallet(number), *(entry(t, a) for t, a in truth[wallet(number)].items()))
-
-    def answer(peer: Peer) -> bool:
-        with lock:
-            fault = chance.choice(faults) if chance.random() < 0.3 else None
-        if fault is not None:
-            return fault(peer)
-        wallet_id = peer.seen.path.split("/")[3]
-        last_good[wallet_id] = truth[wallet_id]
-        return reply(lying.bodies[peer.seen.path])(peer)
-
-    wallets = [wallet(number) for number in range(40)]
-    for _ in range(6):
-        for number in chance.sample(range(40), 15) if truth else range(40):
-            trade(number)
-        lying.always(answer)
-        result = sync(wallets, toml="removal_limit = 1\n")  # they trade all they have, and again
-        assert result.wallets.total == 40
-        good = {wallet_id: tokens for wallet_id, tokens in last_good.items() if tokens}
-        assert held() == good
-    lying.always()
-    assert sync(wallets, toml="removal_limit = 1\n").status == "ok"
-    assert held() == {wallet_id: tokens for wallet_id, tokens in truth.items() if tokens}
-    database = tmp_path / "data/nftsync.db"
-    assert replayed(database) == mirrored(database)

@@ -26,7 +26,6 @@ def read(folder: Path, content: str | bytes) -> dict[str, str]:
     ("content", "names"),
     [
         (f"contract_address,name\n{CATS},Cats\n{DOGS},Dogs\n", {CATS: "Cats", DOGS: "Dogs"}),
-        (f'Contract Address;Name\r\n{CATS};"Cats; cool"\r\n', {CATS: "Cats; cool"}),
         (f"name\tcontract\nCafé ☕\t{CATS}\n".encode("utf-16"), {CATS: "Café ☕"}),
         (f"contract_address,name\n{CATS},Old\n0x{'CA' * 20},New\n", {CATS: "New"}),
         (f"# ours\ncontract_address,name\n{CATS},\n{DOGS},Dogs\n", {DOGS: "Dogs"}),
@@ -44,11 +43,8 @@ def test_what_people_write(content: str | bytes, names: dict[str, str], tmp_path
         ("", "the first line of .*collections.csv must name its columns: contract_address,name"),
         (f"{CATS},Cats\n", "must name its columns"),
         ("name\nCats\n", "contract_address is missing"),
-        (f"contract_address,name,tokens\n{CATS},Cats,7\n", "rename or remove 'tokens'"),
         (f"contract_address,name\n{CATS},Cats\n,Dogs\n", "csv, line 3: a name without"),
-        (f"contract_address,name\n{CATS},Cats, cool\n", "csv, line 2: 'cool' stands in a column"),
         (f"contract_address,name\n{CATS},\n", "csv names no collection"),
-        (b"contract_address,name\nx,Caf\xe9\n", "not UTF-8 text: line 2"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_line(
