@@ -54,7 +54,7 @@ def token_rows(count: int, chance: random.Random) -> Iterator[tuple[object, ...]
         yield (
             uuid(chance), organization, contracts[number % 200], str(number),
             f"{chance.choice(WORDS)} #{number}", description,
-            f"ipfs://bafybeigdyrzt5sfp7udm7hu76uh7y26nf3/{number}.png",
+            f"ipfs://bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi/{number}.png",
             f"https://example.com/token/{number}", number % 1000, 1000, chance.choice(WORDS),
             seen, seen, number,
         )  # fmt: skip
