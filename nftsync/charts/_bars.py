@@ -11,7 +11,7 @@ import pandas as pd
 
 from nftsync.charts import _look
 from nftsync.columnar.amounts import sums_in_each
-from nftsync.columnar.filters import Moment
+from nftsync.columnar.filters import Moment, whole_number
 from nftsync.columnar.given import ADDRESSES, Given, given_holdings, groups_of, need_columns
 from nftsync.columnar.source import Numbers
 from nftsync.errors import InputError
@@ -225,7 +225,7 @@ def holdings_by_collection(
         NftsyncError: plotly is not installed.
     """
     title = "Holdings by collection"
-    number, known = _look.number_of(top, MOST_ROWS), _look.given_names(names)
+    number, known = whole_number("top", top, MOST_ROWS), _look.given_names(names)
     needs = ("wallet_id", "token_id", "contract_address", "amount")
     frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",))
     if frame.empty:

@@ -11,6 +11,7 @@ import pandas as pd
 from nftsync.charts import _look
 from nftsync.charts._bars import MOST_ROWS, bar_figure, distinct, grouped, no_holdings, rows_of
 from nftsync.columnar.amounts import sums_in_each
+from nftsync.columnar.filters import one_of, whole_number
 from nftsync.columnar.given import Given, given_holdings
 from nftsync.errors import InputError
 from nftsync.frames import concentration as measured
@@ -52,8 +53,8 @@ def holders(
         NftsyncError: plotly is not installed.
     """
     title = "Largest holders"
-    number, known = _look.number_of(top, MOST_ROWS), _look.given_names(names)
-    by_amount = _look.choice(measure, "measure", ("nfts", "amount")) == "amount"
+    number, known = whole_number("top", top, MOST_ROWS), _look.given_names(names)
+    by_amount = one_of(measure, "measure", ("nfts", "amount")) == "amount"
     frame = given_holdings(
         holdings,
         exclude,
@@ -131,7 +132,7 @@ def concentration(
         InputError: an option or the frame cannot be used.
         NftsyncError: plotly is not installed.
     """
-    number, known = _look.number_of(top, len(_look.LOOKS)), _look.given_names(names)
+    number, known = whole_number("top", top, len(_look.LOOKS)), _look.given_names(names)
     if not isinstance(by, str):
         raise InputError(f"by={by!r} is not the name of a column")
     needs = ("wallet_id", "token_id", "amount", by)
@@ -212,7 +213,7 @@ def overlap(
         InputError: an option or the frame cannot be used.
         NftsyncError: plotly is not installed.
     """
-    number, known = _look.number_of(top, _MOST), _look.given_names(names)
+    number, known = whole_number("top", top, _MOST), _look.given_names(names)
     needs = ("wallet_id", "contract_address", "amount")
     frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",))
     frame = frame[frame["contract_address"].notna()].reset_index(drop=True)

@@ -11,7 +11,16 @@ import pandas as pd
 
 from nftsync.charts import _look
 from nftsync.charts._bars import Groups, grouped
-from nftsync.columnar.filters import DAY, Moment, floored, microseconds_of, stored_time, ticks_of
+from nftsync.columnar.filters import (
+    DAY,
+    Moment,
+    floored,
+    microseconds_of,
+    one_of,
+    stored_time,
+    ticks_of,
+    whole_number,
+)
 from nftsync.columnar.given import Given, need_columns
 from nftsync.columnar.source import Numbers, Store, reading
 from nftsync.errors import InputError
@@ -133,8 +142,8 @@ def holdings_over_time(
         InputError: an option cannot be used.
         NftsyncError: plotly is not installed.
     """
-    number, known = _look.number_of(top, len(_look.LOOKS) - 1), _look.given_names(names)
-    chosen = None if by is None else _look.choice(by, "by", _BY)
+    number, known = whole_number("top", top, len(_look.LOOKS) - 1), _look.given_names(names)
+    chosen = None if by is None else one_of(by, "by", _BY)
     begin = None if since is None else _tick(db, since)
     log = _moved(read_over_time(db, by, exclude=exclude))
     about = wallets(db)

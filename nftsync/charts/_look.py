@@ -7,12 +7,10 @@ at least 3:1 from both, in the hues of Okabe and Ito, and lines also differ by t
 
 from __future__ import annotations
 
-import operator
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nftsync.errors import InputError, NftsyncError
 from nftsync.text import cut_line, short_id
@@ -110,34 +108,6 @@ def _short(text: str) -> str:
 
 #: Points of a chart over time; more cannot be told apart on any screen.
 MOST_POINTS = 2_000
-
-
-def number_of(top: SupportsIndex, most: int) -> int:
-    """Check how many of something are to be shown.
-
-    Raises:
-        InputError: it is no whole number from 1 to `most`.
-    """
-    try:
-        number = operator.index(top)
-    except TypeError:
-        number = 0
-    if isinstance(top, bool) or not 1 <= number <= most:
-        raise InputError(f"top={top!r} cannot be shown; give a whole number from 1 to {most}")
-    return number
-
-
-def choice(value: object, name: str, choices: Collection[str]) -> str:
-    """Check a choice of names.
-
-    Raises:
-        InputError: it is none of them; the text names the nearest.
-    """
-    if isinstance(value, str) and value in choices:
-        return value
-    near = get_close_matches(value, choices, n=1) if isinstance(value, str) else []
-    instead = f"did you mean {near[0]!r}? " if near else ""
-    raise InputError(f"{name}={value!r} is unknown; {instead}give one of {', '.join(choices)}")
 
 
 GREY = "#797979"

@@ -189,7 +189,7 @@ def read_balance_frame(source: Source, as_of: str) -> pd.DataFrame:
     found = balances_at(source, as_of, Filters())
     ids = []
     for kind, wanted in (("wallet", found.wallets), ("token", found.tokens)):
-        numbers, (names,) = source.numbered(f"{kind}s", f"{kind}_no", [(f"{kind}_id", TEXT)])
+        numbers, (names,) = source.numbered(kind, [f"{kind}_id"])
         ids.append(text(names.take(pa.array(positions(numbers, wanted)))))
     return frame_of(
         {

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import operator
+from collections.abc import Collection
+from contextlib import suppress
 from datetime import date, datetime, timedelta
-from typing import Any, TypeAlias
+from difflib import get_close_matches
+from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -69,6 +73,33 @@ def shown(value: object) -> str:
         if len(written) <= _LONGEST_SHOWN:
             return written
     return f"a {type(value).__name__}"
+
+
+def whole_number(name: str, value: SupportsIndex, most: int | None) -> int:
+    """Check an argument that counts something.
+
+    Raises:
+        InputError: it is no whole number from 1 to `most`; None: of 1 or more.
+    """
+    with suppress(TypeError):
+        number = operator.index(value)
+        if not isinstance(value, bool) and 1 <= number <= (most or number):
+            return number
+    span = "of 1 or more" if most is None else f"from 1 to {most:,}"
+    raise InputError(f"{name}={value!r} cannot be used; give a whole number {span}")
+
+
+def one_of(value: object, name: str, choices: Collection[str]) -> str:
+    """Check a choice of names.
+
+    Raises:
+        InputError: it is none of them; the text names the nearest.
+    """
+    if isinstance(value, str) and value in choices:
+        return value
+    near = get_close_matches(value, choices, n=1) if isinstance(value, str) else []
+    instead = f"did you mean {near[0]!r}? " if near else ""
+    raise InputError(f"{name}={shown(value)} is unknown; {instead}give one of {', '.join(choices)}")
 
 
 #: In microseconds.

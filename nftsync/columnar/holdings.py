@@ -12,16 +12,14 @@ import pyarrow as pa
 
 from nftsync.columnar.amounts import AmountKind, amount_columns
 from nftsync.columnar.balances import (
-    BalanceColumns,
-    Confirmations,
     balances_at,
     read_balances,
     read_confirmations,
 )
-from nftsync.columnar.columns import TEXT, frame_of, moments, text, times
+from nftsync.columnar.columns import frame_of, moments, text, times
 from nftsync.columnar.filters import Moment, shown, stored_time, wallet_numbers
-from nftsync.columnar.source import IN_JSON, Numbers, Parameters, Source, Store, positions, reading
-from nftsync.columnar.tokens import CONTRACT_COLUMNS, Tokens, finished, read_tokens
+from nftsync.columnar.source import IN_JSON, Parameters, Source, Store, positions, reading
+from nftsync.columnar.tokens import CONTRACT_COLUMNS, finished, read_tokens
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.catalog import TABLES
 from nftsync.store.filters import Filters, is_contract
@@ -66,39 +64,18 @@ def read_holdings(
         content = list(dict.fromkeys(("contract_address", *content)))
     with reading(db) as source:
         moment = None if as_of is None else stored_time(source, as_of, "end")
-        holders, columns = source.numbered(
-            "wallets",
-            "wallet_no",
-            [(name, TEXT) for name in _WALLET_COLUMNS],
-            None if ids is None else np.unique(wallet_numbers(source, ids)),
-        )
-        about = dict(zip(_WALLET_COLUMNS, columns, strict=True))
+        some = None if ids is None else np.unique(wallet_numbers(source, ids))
+        holders, columns_of_wallets = source.numbered("wallet", _WALLET_COLUMNS, some)
+        about = dict(zip(_WALLET_COLUMNS, columns_of_wallets, strict=True))
+        around = None
         if moment is None:
             balances = read_balances(source, filters)
-            around = None
         else:
             balances = balances_at(source, moment, filters)
             around = read_confirmations(source, moment, holders, everything=ids is None)
         narrow = ids is not None or (contract is not None and moment is None)
-        tokens = read_tokens(
-            source,
-            content,
-            wanted=np.unique(balances.tokens) if narrow else None,
-            as_of=moment,
-        )
-    return _joined(balances, holders, about, tokens, contract, around, needs, amounts)
-
-
-def _joined(
-    balances: BalanceColumns,
-    holders: Numbers,
-    about: dict[str, pa.Array],
-    tokens: Tokens,
-    contract: str | None,
-    around: Confirmations | None,
-    needs: Collection[str],
-    amounts: AmountKind,
-) -> pd.DataFrame:
+        wanted = np.unique(balances.tokens) if narrow else None
+        tokens = read_tokens(source, content, wanted=wanted, as_of=moment)
     holder = positions(holders, balances.wallets)
     token = positions(tokens.numbers, balances.tokens)
     rows = (holder >= 0) & (token >= 0) & tokens.are_of(contract, balances.tokens)

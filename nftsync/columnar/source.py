@@ -19,6 +19,8 @@ from nftsync.store.schema import upgraded
 
 #: Rows that are Python objects at once: few enough to stay in the processor's cache.
 _CHUNK = 500
+#: The columns of tokens that are integers.
+EDITIONS = ("edition_id", "total_edition")
 
 
 class _HasConnection(Protocol):
@@ -74,36 +76,34 @@ class Source:
 
     def numbered(
         self,
-        table: str,
-        number: str,
-        columns: Sequence[tuple[str, pa.DataType]],
+        kind: str,
+        columns: Sequence[str],
         wanted: Numbers | None = None,
     ) -> tuple[Numbers, list[pa.Array]]:
-        """Read rows of `wallets` or `tokens` in the order of their numbers.
+        """Read wallets or tokens in the order of their numbers.
 
         Args:
-            table: which of the two.
-            number: the name of its number.
-            columns: names and Arrow types.
+            kind: `wallet` or `token`.
+            columns: the names of columns of the table.
             wanted: the distinct numbers that are needed; None is all. More may be read.
         """
-        which, parameters = self.restriction(table, number, wanted)
-        types = [pa.int64(), *(kind for _, kind in columns)]
-        select = f"SELECT {', '.join([number, *(name for name, _ in columns)])} FROM {table}"
-        query = f"{select} WHERE {which} ORDER BY {number}"
+        which, parameters = self.restriction(kind, wanted)
+        names = [f"{kind}_no", *columns]
+        integers = (names[0], *EDITIONS)
+        types = [pa.int64() if name in integers else pa.large_string() for name in names]
+        select = f"SELECT {', '.join(names)} FROM {kind}s"
+        query = f"{select} WHERE {which} ORDER BY {kind}_no"
         numbers, *rest = self.columns(query, types, parameters)
         return numbers.to_numpy(), rest
 
-    def restriction(
-        self, table: str, number: str, wanted: Numbers | None
-    ) -> tuple[str, Parameters]:
+    def restriction(self, kind: str, wanted: Numbers | None) -> tuple[str, Parameters]:
         """A condition for the wanted numbers; all, where that would read most of the table."""
         if wanted is None:
             return "true", ()
-        greatest = self.cursor.execute(f"SELECT max({number}) FROM {table}").fetchone()[0]
+        greatest = self.cursor.execute(f"SELECT max({kind}_no) FROM {kind}s").fetchone()[0]
         if len(wanted) * 3 > (greatest or 0):
             return "true", ()
-        return f"{number} {IN_JSON}", (as_json(wanted),)
+        return f"{kind}_no {IN_JSON}", (as_json(wanted),)
 
     def first_change(self, table: str, moment: str, *, later: bool, key: str = "change_id") -> int:
         """Find where in a log a time begins, as `store.history` does."""

@@ -26,7 +26,7 @@ from nftsync.columnar.columns import (
     times,
 )
 from nftsync.columnar.filters import Moment, filters_of, stored_time
-from nftsync.columnar.source import Numbers, Parameters, Source, Store, positions, reading
+from nftsync.columnar.source import EDITIONS, Numbers, Parameters, Source, Store, positions, reading
 from nftsync.errors import StoreError
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.contracts import HEX_ADDRESS, contract_key, short_address
@@ -139,8 +139,7 @@ def wallet_columns(source: Source, wallets: Numbers, side: str = "") -> dict[str
         wallets: numbers of wallets, in any order and as often as they come.
         side: of several wallets in a row, which; the names of the columns begin with it.
     """
-    columns = [("wallet_id", TEXT), ("label", TEXT)]
-    numbers, (ids, labels) = source.numbered("wallets", "wallet_no", columns, np.unique(wallets))
+    numbers, (ids, labels) = source.numbered("wallet", ["wallet_id", "label"], np.unique(wallets))
     place = positions(numbers, wallets)
     rows = pa.array(place, mask=place < 0)
     id_name = f"{side}_wallet_id" if side else "wallet_id"
@@ -152,7 +151,6 @@ def wallet_columns(source: Source, wallets: Numbers, side: str = "") -> dict[str
 
 #: What tells people which token it is, beside its id.
 NAMING = ("contract_address", *CONTRACT_COLUMNS, "name")
-_INTEGERS = frozenset({"edition_id", "total_edition"})
 _PLACE = CONTENT_COLUMNS.index("contract_address") + 1
 _COLUMNS = (*CONTENT_COLUMNS[:_PLACE], *CONTRACT_COLUMNS, *CONTENT_COLUMNS[_PLACE:])
 _CHANGED = msgspec.json.Decoder(dict[str, str | int | None])
@@ -191,7 +189,7 @@ class Tokens:
 
 def finished(name: str, column: pa.Array) -> Any:
     """Make a frame's column of a content column."""
-    return integers(column) if name in _INTEGERS else text(column)
+    return integers(column) if name in EDITIONS else text(column)
 
 
 def read_tokens(
@@ -213,16 +211,12 @@ def read_tokens(
     # At a time, a token that had not changed yet was last changed when it was first seen.
     updated_column = "updated_at" if as_of is None else "first_seen_at"
     naming = not set(CONTRACT_COLUMNS).isdisjoint(names)
-    stored = dict.fromkeys(("contract_address", *names) if naming else names)
-    types = [
-        (name, INTEGER if name in _INTEGERS else TEXT)
-        for name in stored
-        if name not in CONTRACT_COLUMNS
-    ]
+    stored = list(dict.fromkeys(("contract_address", *names) if naming else names))
+    stored = [name for name in stored if name not in CONTRACT_COLUMNS]
     numbers, (token_ids, updated, *columns) = source.numbered(
-        "tokens", "token_no", [("token_id", TEXT), (updated_column, TEXT), *types], wanted
+        "token", ["token_id", updated_column, *stored], wanted
     )
-    content = dict(zip((name for name, _ in types), columns, strict=True))
+    content = dict(zip(stored, columns, strict=True))
     updated_at = moments(updated)
     if as_of is not None:
         updated_at = _taken_back(source, numbers, content, updated_at, as_of, wanted)
@@ -241,7 +235,7 @@ def _taken_back(
 ) -> Times:
     """Bring content back to what was known at a time; return when it had last changed by then."""
     bound = source.first_change("token_change_rows", as_of, later=True)
-    which, parameters = source.restriction("tokens", "token_no", wanted)
+    which, parameters = source.restriction("token", wanted)
     span = (*parameters, bound)
     _undo(source, numbers, content, f"{which} AND change_id >= ?", span)
     last_changed = _last_changes(source, numbers, f"{which} AND change_id < ?", span)

@@ -112,20 +112,14 @@ def _as_in(frame: str, names: str) -> dict[str, Note]:
 
 
 #: The frames that show a table or view of the database, and those that have another name there.
-_SHOWN: Final = (
-    "holdings",
-    "wallets",
-    "token_changes",
-    "wallet_states",
-    "runs",
-    "webhooks",
-)
+_SHOWN: Final = ("holdings", "wallets", "token_changes", "wallet_states", "runs", "webhooks")
 _TABLES: Final = {"changes": "balance_changes", "runs": "sync_runs"}
 
 _CONTRACT = _as_in("holdings", "contract_address contract collection")
 _WHICH_TOKEN = _as_in("holdings", "token_id contract_address contract collection name")
 _WHOSE = _as_in("holdings", "wallet_id wallet_label")
 _CALLED = _CONTRACT["collection"].source
+_NAMES = f"{MIRROR}wallets, contracts and tokens"
 _INFERRED = (
     f"{MIRROR}inferred: the only loss and gain of the same amount that were observed within"
     " overlapping times; the provider's document names no transfers"
@@ -145,14 +139,9 @@ _MEASURED: Final[dict[str, dict[str, Note]]] = {
         **_CONTRACT,
         **_as_in("contracts", "name_source"),
         "tokens": _count("tokens", "tokens of the contract that are known", f"{MIRROR}tokens"),
-        "held": _count(
-            "tokens", "of those, how many a wallet holds more than zero of", f"{MIRROR}balances"
-        ),
+        "held": _count("tokens", "of those, how many a wallet holds", f"{MIRROR}balances"),
         "holders": _HOLDERS,
-        "amount": _exact(
-            "all amounts together, exact; what is no whole number is left out",
-            f"sum of {BALANCE}amount",
-        ),
+        "amount": _exact("sum of the known amounts, exact", f"sum of {BALANCE}amount"),
         "first_seen_at": _time("when its first token became known", "table tokens"),
         "updated_at": _time("the latest change of a token's metadata", "table tokens"),
     },
@@ -170,8 +159,7 @@ _MEASURED: Final[dict[str, dict[str, Note]]] = {
         **_side("before", "start"),
         **_side("after", "end"),
         "kind": _text(
-            "arrived, first_seen (by the wallet's first read, so nobody knows since when), left or"
-            " changed",
+            "arrived, first_seen (initial holding, start date unknown), left or changed",
             f"{MIRROR}the change log between the two times",
         ),
         **_wallet(
@@ -211,13 +199,9 @@ _MEASURED: Final[dict[str, dict[str, Note]]] = {
         "at": _time("when something changed, or a period's end", _LOGGED),
         "holdings": _count("holdings", "how many there were then", _COUNTED_LOG),
         "amount": _exact("their known amounts together, exact", f"sum of {BALANCE}amount"),
-        "arrived": _count(
-            "holdings", "began since the row before, without those first seen", _COUNTED_LOG
-        ),
+        "arrived": _count("holdings", "began since the row before, not first seen", _COUNTED_LOG),
         "left": _count("holdings", "ended since the row before", _COUNTED_LOG),
-        "first_seen": _count(
-            "holdings", "shown by first reads of wallets, so nobody knows since when", _COUNTED_LOG
-        ),
+        "first_seen": _count("holdings", "initial ones, start date unknown", _COUNTED_LOG),
         "unknown_amounts": _UNKNOWN,
     },
     "concentration": {
@@ -228,19 +212,12 @@ _MEASURED: Final[dict[str, dict[str, Note]]] = {
         "top1_share": _share("what the greatest holder has of the amount"),
         "top10_share": _share("what the ten greatest have of the amount"),
         "hhi": _share("Herfindahl-Hirschman index: sum of the squared shares"),
-        "gini": _share(
-            "Gini coefficient of the n holders' amounts x, ascending: 2Σi·xᵢ/(nΣx) − (n+1)/n"
-        ),
-        "nakamoto": _count(
-            "wallets", "Nakamoto coefficient: fewest holders with more than half", kind=_INT
-        ),
+        "gini": _share("Gini coefficient, amounts x ascending: 2Σi·xᵢ/(nΣx) − (n+1)/n"),
+        "nakamoto": _count("wallets", "fewest holders with more than half", kind=_INT),
         "unknown_amounts": _UNKNOWN,
     },
     "overlap": {
-        "contract_a": _text(
-            "one contract, the lesser text; in one spelling, as `contract`",
-            f"{RECORD}contractAddress",
-        ),
+        "contract_a": _text("one contract, spelled as `contract`", f"{RECORD}contractAddress"),
         "contract_b": _text("the other contract, the same way", f"{RECORD}contractAddress"),
         "collection_a": _text("what the one is called", _CALLED),
         "collection_b": _text("what the other is called", _CALLED),
@@ -252,15 +229,9 @@ _MEASURED: Final[dict[str, dict[str, Note]]] = {
     "editions": {
         **_CONTRACT,
         "series": _text("the common name, without the token's own number", f"{METADATA}name"),
-        "numbered": Note(
-            _BOOL, "", "whether its tokens have edition numbers", f"{METADATA}editionId"
-        ),
-        "total": _count(
-            "tokens", "how many the series has, as claimed", f"{METADATA}totalEdition", _INT
-        ),
-        "held": _exact(
-            "distinct numbers held; where there are none, the exact sum of amounts", _COUNTED
-        ),
+        "numbered": Note(_BOOL, "", "whether its tokens have numbers", f"{METADATA}editionId"),
+        "total": _count("tokens", "editions, as claimed", f"{METADATA}totalEdition", _INT),
+        "held": _exact("distinct numbers held; without numbers, the sum of amounts", _COUNTED),
         "share": _share("`held` over `total`", "divided once", "over 1 is possible"),
         "lowest": _count("", "the least number held", f"{METADATA}editionId", _INT),
         "highest": _count("", "the greatest number held", f"{METADATA}editionId", _INT),
@@ -291,33 +262,22 @@ _MEASURED: Final[dict[str, dict[str, Note]]] = {
     },
     "quality": {
         **_WHICH_TOKEN,
-        "field": _text(
-            "the field that is missing or broken", "provider's document, Token and TokenMetadata"
-        ),
+        "field": _text("what is missing or broken", "provider's document, Token and TokenMetadata"),
         "reason": _text("what is wrong with it", f"{MIRROR}see frames.quality"),
         "value": _text("what stands there, its first 200 characters", f"{MIRROR}{_AS_SENT}"),
     },
     "find": {
         "kind": _text("wallet, collection or token", f"{MIRROR}where it was found"),
-        "name": _text(
-            "what it is called: a wallet's label", f"{MIRROR}wallets, contracts and tokens"
-        ),
-        "id": _text(
-            "the wallet, the collection's contract in one spelling, or the token",
-            f"{MIRROR}wallets, contracts and tokens",
-        ),
+        "name": _text("what it is called: a wallet's label", _NAMES),
+        "id": _text("the wallet, the collection's contract in one spelling, or the token", _NAMES),
         "collection": _text("only of a token: what its collection is called", _CALLED),
-        "holders": _count(
-            "wallets", "that hold more than zero of one; missing of a wallet", kind=_INT
-        ),
+        "holders": _count("wallets", "that hold one; missing of a wallet", kind=_INT),
         "tokens": _count("tokens", "known ones of a collection, held ones of a wallet", kind=_INT),
     },
     "freshness": {
         "what": _text("what the line is about", f"{MIRROR}see frames.freshness"),
         "count": _count("runs: wallets; else what is named", "how many", kind=_INT),
-        "at": _time(
-            "when it ended, was last read, or came; of several the oldest", "see frames.freshness"
-        ),
+        "at": _time("the end, last read or arrival; the oldest of several", "see frames.freshness"),
         "age": _age("from `at` until now, whole seconds"),
         "detail": _text("run, wallets or errors, in short", f"{MIRROR}see frames.freshness"),
     },

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from nftsync.columnar.columns import INTEGER, TEXT, frame_of, integers
 from nftsync.columnar.columns import text as text_column
-from nftsync.columnar.filters import shown
+from nftsync.columnar.filters import shown, whole_number
 from nftsync.columnar.source import IN_JSON, Parameters, Source, Store, positions, reading
 from nftsync.columnar.tokens import NAMING, read_tokens
 from nftsync.errors import InputError, NftsyncWarning
@@ -95,8 +95,7 @@ def find(db: Store = None, text: str = "", *, limit: int = 50) -> pd.DataFrame:
     wanted = without_controls(text)[:_LONGEST].strip() if isinstance(text, str) else ""
     if not wanted:
         raise InputError(f"{shown(text)} is nothing to find; give a name, or a part of one")
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MOST:
-        raise InputError(f"limit={limit!r} is not a whole number from 1 to {_MOST:,}")
+    limit = whole_number("limit", limit, _MOST)
     with reading(db) as source:
         found = [
             *_wallets(source, wanted),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from nftsync.columnar.filters import (
     filters_of,
     floored,
     microseconds_of,
-    shown,
+    one_of,
     stored_span,
     ticks_of,
     wallet_numbers,
@@ -141,10 +140,8 @@ def holdings_over_time(
             after `end`, the periods and groups are too many, the amounts do not fit the `amounts`
             that was asked for, or `db` is neither a path nor a connection.
     """
-    if by is not None and by not in BY:
-        near = get_close_matches(by, BY, n=1) if isinstance(by, str) else []
-        instead = f"did you mean {near[0]!r}? " if near else ""
-        raise InputError(f"cannot group by {shown(by)}; {instead}give one of {', '.join(BY)}")
+    if by is not None:
+        one_of(by, "by", BY)
     period = None if every is None else microseconds_of(every)
     with reading(db) as source:
         begins, until = stored_span(source, start, end)
@@ -217,10 +214,8 @@ def _groups(source: Source, by: str, of: dict[str, Numbers]) -> tuple[Numbers, d
     The last group is of what has no name.
     """
     kind, column = BY[by]
-    wanted = [(name, TEXT) for name in ([column, "label"] if by == "wallet_id" else [column])]
-    numbers, (values, *labels) = source.numbered(
-        f"{kind}s", f"{kind}_no", wanted, np.unique(of[kind])
-    )
+    wanted = [column, "label"] if by == "wallet_id" else [column]
+    numbers, (values, *labels) = source.numbered(kind, wanted, np.unique(of[kind]))
     place = positions(numbers, of[kind])
     if by in ADDRESSES:
         codes, names = contract_groups(values)

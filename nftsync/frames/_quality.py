@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -15,10 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nftsync.columnar.columns import INTEGER, TEXT, coded, frame_of, text
-from nftsync.columnar.filters import filters_of
-from nftsync.columnar.source import Numbers, Store, positions, reading
+from nftsync.columnar.filters import filters_of, one_of
+from nftsync.columnar.source import EDITIONS, Numbers, Store, positions, reading
 from nftsync.columnar.tokens import CONTRACT_COLUMNS, Tokens, read_tokens
-from nftsync.errors import InputError
 from nftsync.exact_sum import NOT_EXACT
 from nftsync.provider.images import image_address, origin
 from nftsync.records import CONTENT_COLUMNS
@@ -28,23 +26,16 @@ _RECORD = ("organization_id", "contract_address", "blockchain_token_id")
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-@cache
-def _names(*, metadata: bool) -> dict[str, str]:
-    """From the provider's names of fields to those of the columns."""
-    columns = [name for name in CONTENT_COLUMNS if name != "extra" and name not in _RECORD]
-    names = {_camel(name): name for name in (columns if metadata else _RECORD)}
-    return names if metadata else {**names, "id": "id", "token": "token"}
-
-
 def _camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
-def _telling() -> str:
-    """What the text of `extra` holds somewhere if there is a problem, and seldom else."""
-    names = "|".join([*_names(metadata=False), *_names(metadata=True)])
-    return rf'"(?:{names})":|"metadata":[^{{]|\A[^{{]'
+#: From the provider's names of fields to those of the columns.
+_OF_TOKEN = {_camel(name): name for name in (*_RECORD, "id", "token")}
+_OF_METADATA = {_camel(name): name for name in CONTENT_COLUMNS if name not in (*_RECORD, "extra")}
+#: What the text of `extra` holds somewhere if there is a problem, and seldom else.
+_TELLING = rf'"(?:{"|".join([*_OF_TOKEN, *_OF_METADATA])})":|"metadata":[^{{]|\A[^{{]'
 
 
 def _problems_kept(extra: pa.Array) -> Iterator[tuple[int, str, str, str]]:
@@ -52,7 +43,7 @@ def _problems_kept(extra: pa.Array) -> Iterator[tuple[int, str, str, str]]:
 
     Source: provider's document, sections Token and TokenMetadata, which give each field's type.
     """
-    telling = pc.match_substring_regex(extra, _telling()).fill_null(False)
+    telling = pc.match_substring_regex(extra, _TELLING).fill_null(False)
     rows = np.flatnonzero(telling.to_numpy(zero_copy_only=False))
     for row, kept in zip(rows.tolist(), extra.take(pa.array(rows)).to_pylist(), strict=True):
         for problem in _kept_problems(kept):
@@ -71,7 +62,7 @@ def _kept_problems(text: str) -> Iterator[tuple[str, str, str]]:
         yield "metadata", "wrong type", bytes(metadata).decode()
         metadata = msgspec.Raw(b"{}")
     inner = _object.decode(metadata)
-    for names, values in ((_names(metadata=False), fields), (_names(metadata=True), inner)):
+    for names, values in ((_OF_TOKEN, fields), (_OF_METADATA, inner)):
         for shown, name in names.items():
             if shown in values:
                 raw = bytes(values[shown])
@@ -79,7 +70,7 @@ def _kept_problems(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _reason(name: str, raw: bytes) -> str:
-    if name in _INTEGERS and _INTEGER.fullmatch(raw):
+    if name in EDITIONS and _INTEGER.fullmatch(raw):
         return "too large"
     if name == "id" and raw[:1] == b'"':
         return "another token's id"
@@ -89,7 +80,6 @@ def _reason(name: str, raw: bytes) -> str:
 #: Addresses of something to show, and links.
 _ADDRESSES: Final = ("image", "animation_url", "creator_image_url")
 _PAGES: Final = ("external_url", "creator_external_page_url")
-_INTEGERS: Final = ("edition_id", "total_edition")
 
 #: Addresses that need no closer look, which most are: a host by name and a plain path.
 _PLAIN_URL = r"\Ahttps://(?:[a-z0-9-]{1,50}\.){1,3}[a-z]{2,50}(?:/[A-Za-z0-9._~/-]{0,1000})?\z"
@@ -167,9 +157,10 @@ _FIELDS = tuple(name for name in CONTENT_COLUMNS if name not in {"organization_i
 #: Fields of a record that have no column, and stand in `extra` only where they are broken.
 _WITHOUT_COLUMN = ("organization_id", "id", "metadata", "token", "extra", "amount")
 _SHOWN = 200
+#: The `+` keeps SQLite from reading the table in the order of an index, row by row.
 _BAD_AMOUNTS = (
     f"SELECT token_no, substr(min(amount), 1, {_SHOWN + 1}) FROM balance_rows"
-    f" WHERE {NOT_EXACT} GROUP BY token_no"
+    f" WHERE {NOT_EXACT} GROUP BY +token_no"
 )
 _HELD = "SELECT DISTINCT token_no FROM balance_rows WHERE held_since IS NOT NULL"
 
@@ -242,11 +233,8 @@ def quality(
 
 
 def _checked(required: Iterable[str]) -> set[str]:
-    needed = {required} if isinstance(required, str) else set(required)
-    for name in needed.difference(_FIELDS):
-        near = get_close_matches(str(name), _FIELDS, n=1, cutoff=0)
-        raise InputError(f"{name!r} is not a field of a token; the nearest one is {near[0]!r}")
-    return needed
+    given = (required,) if isinstance(required, str) else required
+    return {one_of(name, "required", _FIELDS) for name in given}
 
 
 def _all_problems(tokens: Tokens, needed: set[str], base_url: str | None) -> Iterator[pd.DataFrame]:
@@ -259,9 +247,9 @@ def _all_problems(tokens: Tokens, needed: set[str], base_url: str | None) -> Ite
         if name in needed:
             missing = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
             yield _problems(missing, name, "missing")
-        if name not in _INTEGERS:
+        if name not in EDITIONS:
             yield _text_problems(name, column, base_url)
-    edition, total = (tokens.content[name] for name in _INTEGERS)
+    edition, total = (tokens.content[name] for name in EDITIONS)
     for name, wrong, reason in (
         ("edition_id", pc.less(edition, 0), "negative"),
         ("total_edition", pc.less(total, 0), "negative"),

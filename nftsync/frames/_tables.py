@@ -353,9 +353,7 @@ def collections(
     """
     with reading(db) as source:
         numbers, (addresses, first_seen, updated) = source.numbered(
-            "tokens",
-            "token_no",
-            [("contract_address", TEXT), ("first_seen_at", TEXT), ("updated_at", TEXT)],
+            "token", ("contract_address", "first_seen_at", "updated_at")
         )
         filters = filters_of(source, contract=contract)
         condition, parameters = filters.where(key="no")

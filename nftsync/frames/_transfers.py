@@ -81,7 +81,7 @@ def read_movements(source: Source, tokens: Numbers | None) -> Movements:
         tokens: the distinct numbers of the tokens; None is all. All movements of a token are
             needed, because each of them may be the other side of another.
     """
-    which, parameters = source.restriction("tokens", "token_no", tokens)
+    which, parameters = source.restriction("token", tokens)
     change, wallet, token, old, new, observed, webhook = source.columns(
         f"SELECT {', '.join(_COLUMNS)} FROM balance_change_rows"
         f" WHERE {which} AND baseline = 0 ORDER BY change_id",
@@ -132,7 +132,7 @@ def _last_reads(source: Source, wallets: Numbers, at: Times) -> tuple[Times, Fla
         The start of that read by change (NaT: unknown), and whether there was one.
     """
     wanted = np.flatnonzero(np.bincount(wallets))  # np.unique hashes, which is slower
-    which, parameters = source.restriction("wallets", "wallet_no", wanted)
+    which, parameters = source.restriction("wallet", wanted)
     numbers, read, stored = source.columns(
         "SELECT wallet_no, last_read_at, observed_at"
         f" FROM wallet_state_rows WHERE {which} ORDER BY state_id",

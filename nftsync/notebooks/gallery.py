@@ -19,7 +19,6 @@ from pathlib import Path
 from string import Template
 from typing import Any, get_args
 
-from nftsync.errors import InputError
 from nftsync.notebooks.gallery_cards import (
     Cards,
     Column,
@@ -97,13 +96,6 @@ class Gallery:
         return target
 
 
-def _check(name: str, value: object, most: int | None) -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or value < 1 or (most is not None and value > most):  # type: ignore[operator]
-        span = "of 1 or more" if most is None else f"from 1 to {most}"
-        raise InputError(f"{name} must be a whole number {span}, not {value!r}")
-
-
 def gallery(
     holdings: Any = None,
     *,
@@ -147,17 +139,17 @@ def gallery(
     """
     import pandas as pd
 
+    from nftsync.columnar.filters import one_of, whole_number
     from nftsync.frames import holdings as read_holdings
 
-    _check("page_size", page_size, _MOST_PAGE_SIZE)
+    page_size = whole_number("page_size", page_size, _MOST_PAGE_SIZE)
     if limit is not None:
-        _check("limit", limit, None)
+        limit = whole_number("limit", limit, None)
     if ipfs_gateway is None or base_url is None:
         configured = configured_images()
         ipfs_gateway = ipfs_gateway or configured.gateway
         base_url = base_url or configured.provider
-    if images not in (known := get_args(WhichImages)):
-        raise InputError(f"images must be one of {', '.join(known)}, not {images!r}")
+    one_of(images, "images", get_args(WhichImages))
     allowed = Images(ipfs_gateway, base_url, images)
     for url in (ipfs_gateway, base_url):
         if url is not None:

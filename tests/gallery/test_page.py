@@ -38,10 +38,10 @@ def column(gallery: Gallery, name: str) -> list[str | None] | None:
         ({"holdings": pd.DataFrame({"name": ["x"]})}, "needs the column token_id"),
         ({"holdings": pd.DataFrame([["a", "b"]], columns=["token_id"] * 2)}, "of one name apart"),
         ({"holdings": 17}, "cannot read frames from a int"),
-        *(({"limit": limit}, "must be a whole number") for limit in (0, True, 1.5)),
-        ({"page_size": 501}, "must be a whole number"),
+        *(({"limit": limit}, "give a whole number") for limit in (0, True, 1.5)),
+        ({"page_size": 501}, "give a whole number"),
         ({"base_url": "provider.example"}, "cannot be used"),
-        ({"images": "some"}, "images must be one of all, provider, none"),
+        ({"images": "some"}, "give one of all, provider, none"),
     ],
 )
 def test_what_cannot_be_used_is_an_error(bad: dict[str, Any], problem: str) -> None:
