@@ -1,19 +1,24 @@
-"""Metadata that attacks, shown in JupyterLab by all that shows metadata."""
+"""Notebooks in real JupyterLab: plain data seen in both themes, and metadata that attacks."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import BrowserContext, FrameLocator, expect
 
 import nftsync
 from nftsync import charts, frames
 from nftsync.provider.config import ClientConfig
 from nftsync.pull.run import SyncRequest, sync_wallets
+from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
+from nftsync.sandbox.world import World
+from nftsync.store.wallets import WalletLine
 from tests.kit.browser import Record
 from tests.kit.way_out import WayOut
 from tests.notebooks.hostile_world import HOSTILE_WALLETS, RAN, TRAP, hostile_provider, script
@@ -95,6 +100,7 @@ def lab(
         "NFTSYNC_DATABASE": str(database),
         "NFTSYNC_BASE_URL": provider.url,
         "NFTSYNC_IPFS_GATEWAY": f"{provider.url}/ipfs/",
+        "NFTSYNC_CONFIG": "/dev/null",
     }
     with running_lab(tmp_path_factory.mktemp("lab"), environment) as lab:
         yield lab
@@ -207,3 +213,110 @@ def test_an_untrusted_notebook_shows_the_same_without_frames_and_scripts(
     expect(notebook.outputs(3).locator(".js-plotly-plot .bars path").first).to_be_visible()
     _nothing_ran(notebook, record)
     record.check(lab.url, provider.url, known=_KNOWN)
+
+
+# Plain data ---------------------------------------------------------------------------------------
+
+_LABELS = ("Treasury", "Auctions", "Marketing", "Cold storage", "Artist royalties", "Team")
+_PLAIN_CELLS = (
+    "nftsync.sync()",
+    "holdings = frames.holdings()\nholdings",
+    "charts.holdings_by_collection(holdings)",
+    "charts.concentration(holdings)",
+    "charts.arrivals_and_departures()",
+    "charts.overlap(holdings)",
+    "nftsync.gallery(holdings)",
+)
+#: Background colours; a frame learns of its page's theme a moment after the page.
+_DARK = re.compile(r"^rgb\((?:[0-7]?\d(?:, )?){3}\)$")
+_LIGHT = re.compile(r"^rgb\((?:2\d\d(?:, )?){3}\)$")
+#: Whether any mark of a chart has an area that can be seen.
+_LARGE = """(marks) => marks.some((mark) => {
+  const {width, height} = mark.getBoundingClientRect();
+  return width * height > 50;
+})"""
+_SYNC, _TABLE, _BARS, _CURVES, _MOVES, _HEAT = range(1, 7)
+
+
+def test_progress_tables_charts_and_the_gallery_are_drawn_and_nobody_else_is_asked(
+    lab: Lab, context: BrowserContext, record: Record, tmp_path: Path
+) -> None:
+    """Of a mirror with history: after its first reads an NFT changed hands."""
+
+    def build(url: str) -> World:
+        return generate(wallets=len(_LABELS), nfts=15, seed=3, image_base=url)
+
+    with SandboxServer(build) as provider:
+        database, wallets = tmp_path / "nftsync.db", provider.world.wallets()
+        config = ClientConfig(base_url=provider.url)
+        lines = [WalletLine(*each) for each in zip(wallets, _LABELS, strict=True)]
+        sync_wallets(database, config, SyncRequest(wallets=lines), progress=False)
+        token = frames.holdings(database, wallet=wallets[0])["token_id"].iloc[0]
+        provider.world.transfer(wallets[0], wallets[1], token, 1)
+        sync_wallets(database, config, SyncRequest(), progress=False)
+        names = {"NFTSYNC_DATABASE": str(database), "NFTSYNC_BASE_URL": provider.url}
+        first = f"import os\nos.environ.update({names!r})\n{_CELLS[0]}"
+        write_notebook(lab.notebooks / "look.ipynb", [first, *_PLAIN_CELLS])
+        _look(lab.open(context, "look.ipynb"), database)
+        record.check(lab.url, provider.url)
+
+
+def _look(notebook: LabPage, database: Path) -> None:
+    notebook.run_all()
+    assert notebook.errors() == []
+    _see_progress(notebook)
+    expect(notebook.outputs(_TABLE).locator("table.dataframe")).to_be_visible()
+    _see_charts(notebook)
+    gallery = notebook.gallery(notebook.outputs(_GALLERY))
+    _see_gallery(gallery, database)
+    _search(gallery, database)
+    expect(gallery.locator("body")).to_have_css("background-color", _LIGHT)
+    notebook.change_theme("JupyterLab Dark")
+    expect(gallery.locator("body")).to_have_css("background-color", _DARK)
+    _see_charts(notebook)
+    assert notebook.live_parts() == []
+
+
+def _see_progress(notebook: LabPage) -> None:
+    shown = notebook.outputs(_SYNC)
+    expect(shown.locator(".widget-hprogress, .jupyter-widgets.widget-hbox").first).to_be_visible()
+    expect(shown).to_contain_text(f"{len(_LABELS)}/{len(_LABELS)}")
+    expect(shown).to_contain_text("wallets")
+
+
+def _see_charts(notebook: LabPage) -> None:
+    """Each chart has marks of a size that can be seen, and says what it shows."""
+    for cell, marks in (
+        *((_BARS, ".bars path"), (_CURVES, ".lines path"), (_MOVES, ".bars path")),
+        (_HEAT, ".hm image"),
+    ):
+        chart = notebook.outputs(cell).locator(".js-plotly-plot")
+        expect(chart.locator(marks).first).to_be_visible()
+        notebook.wait_until(partial(chart.locator(marks).evaluate_all, _LARGE))
+        expect(chart.locator(".gtitle")).not_to_be_empty()
+
+
+def _see_gallery(gallery: FrameLocator, database: Path) -> None:
+    """All that are held have a card, and their pictures have come from the provider."""
+    held = frames.holdings(database)
+    expect(gallery.locator("#status")).to_contain_text(f"{len(held)} holdings")
+    pictures = gallery.locator("li.card img")
+    expect(pictures).not_to_have_count(0)
+    for picture in pictures.all()[:12]:
+        picture.scroll_into_view_if_needed()
+        expect(picture).to_have_js_property("complete", True)
+        expect(picture).not_to_have_js_property("naturalWidth", 0)
+
+
+def _search(gallery: FrameLocator, database: Path) -> None:
+    held = frames.holdings(database)
+    wanted = int((held["wallet_label"] == "Auctions").sum())
+    assert 0 < wanted < len(held)
+    gallery.get_by_role("searchbox").fill("auctions")
+    expect(gallery.locator("li.card")).to_have_count(wanted)
+    expect(gallery.locator("#status")).to_contain_text(f"{wanted} of {len(held)} holdings")
+    gallery.get_by_role("searchbox").fill("no NFT says this")
+    expect(gallery.locator("li.card")).to_have_count(0)
+    expect(gallery.get_by_text("Nothing found.")).to_be_visible()
+    gallery.get_by_role("searchbox").fill("")
+    expect(gallery.locator("li.card")).not_to_have_count(0)
