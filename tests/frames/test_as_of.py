@@ -62,11 +62,6 @@ def described(path: Path, then: str) -> dict[str, dict[str, Any]]:
 pytestmark = pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
 
 
-@pytest.fixture(scope="module")
-def histories(tmp_path_factory: pytest.TempPathFactory) -> Histories:
-    return Histories(tmp_path_factory.mktemp("as_of"))
-
-
 @settings(max_examples=25)
 @given(reads=READS, seconds=st.integers(-1, 20))
 def test_as_of_is_the_replay_and_that_of_the_end_is_now(

@@ -69,11 +69,6 @@ def defined(
     return sorted(rows, key=lambda row: (row["changed_at"], row["wallet_id"], row["token_id"]))
 
 
-@pytest.fixture(scope="module")
-def histories(tmp_path_factory: pytest.TempPathFactory) -> Histories:
-    return Histories(tmp_path_factory.mktemp("diff"))
-
-
 @pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
 @settings(max_examples=40)
 @given(reads=READS, times=st.tuples(st.integers(-1, 20), st.integers(-1, 20)))
@@ -227,19 +222,6 @@ def test_a_time_to_come_is_refused(small_database: Path) -> None:
     # For clocks that differ a little.
     for start in (clock, clock + timedelta(seconds=30), pd.Timestamp.now("UTC")):
         assert frames.diff(small_database, start).empty
-
-
-def test_both_dates_of_a_comparison_mean_the_ends_of_their_days(build: Builder) -> None:
-    day = 86_400
-    build.wallet(1)
-    for token, seconds in enumerate((-1, 0, day - 1, day, 2 * day - 1, 2 * day), start=1):
-        build.token(token)
-        build.change(1, token, None, "1", seconds)
-    first, second = "2026-03-01", "2026-03-02"
-    assert len(frames.diff(build.path, first, second)) == 2
-    states = [set(frames.holdings(build.path, as_of=date)["token_id"]) for date in (first, second)]
-    assert set(frames.diff(build.path, first, second)["token_id"]) == states[1] - states[0]
-    assert len(frames.diff(build.path, first)) == 3
 
 
 def test_days_are_whole_and_today_has_come_so_far(one_day: None, build: Builder) -> None:

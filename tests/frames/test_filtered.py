@@ -79,6 +79,8 @@ WALLET = [
     ({"wallet": wallet_id(1)}, of_wallets(1)),
     ({"wallet": ["Wallet 1", wallet_id(3)]}, of_wallets(1, 3)),
     ({"wallet": wallet_id(77)}, of_wallets()),
+    ({"wallet": []}, of_wallets()),
+    ({"wallet": [wallet_id(1).upper(), wallet_id(77)]}, of_wallets(1)),
     ({"group": "house"}, of_wallets(1, 2)),
     ({"group": "HOUSE"}, of_wallets(1, 2)),
     ({"group": ["house", "customers"]}, of_wallets(1, 2, 3)),
@@ -87,13 +89,14 @@ WALLET = [
 ]
 CONTRACT = [
     ({"contract": CATS}, of_contract(CATS)),
-    ({"contract": CATS.upper().replace("X", "x")}, of_contract(CATS)),
+    ({"contract": CATS.upper()}, of_contract(CATS)),
     ({"contract": "cool cats"}, of_contract(CATS)),
     ({"contract": DOGS}, of_contract(DOGS)),
 ]
 HELD = [
     *WALLET,
     *CONTRACT,
+    ({"contract": "0x" + "ba" * 20}, of_wallets()),
     ({"group": "house", "contract": "Dogs"}, both(of_wallets(1, 2), of_contract(DOGS))),
 ]
 
@@ -229,8 +232,9 @@ def test_an_unusable_filter_is_an_error_that_says_what_there_is(path: Path) -> N
         with pytest.raises(InputError, match="is not a group"):
             frames.holdings(path, group=group)  # type: ignore[arg-type]
     for read in (frames.tokens, frames.quality, frames.collections, frames.changes):
-        with pytest.raises(InputError, match="there is no collection or contract 'Cats'"):
-            read(path, contract="Cats")
+        for unknown in ("Cats", CATS[:-2], DOGS.lower(), ""):
+            with pytest.raises(InputError, match=f"no collection or contract '{unknown}'"):
+                read(path, contract=unknown)
     for read in (frames.changes, frames.token_changes, frames.runs, frames.webhooks):
         with pytest.raises(InputError, match=r"since \(.*\) is after until \(.*\)"):
             read(path, since=at(2), until=at(1))

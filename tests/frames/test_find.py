@@ -93,30 +93,14 @@ def test_any_text_finds_what_it_means(path: Path, text: str, first: tuple[str, s
     assert named(path, text)[0] == first
 
 
+OPERATORS = [*"\"'*)^-+%\\", "NEAR(", "AND", "OR", "NOT", "name:", "{a}"]
+
+
 @pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
 @settings(max_examples=150)
 @given(
     text=st.lists(
-        st.text(max_size=6)
-        | st.sampled_from(
-            [
-                '"',
-                "'",
-                "*",
-                "NEAR(",
-                ")",
-                "AND",
-                "OR",
-                "NOT",
-                "^",
-                "name:",
-                "-",
-                "+",
-                "{a}",
-                "%",
-                "\\",
-            ]
-        ),
+        st.text(max_size=6) | st.sampled_from(OPERATORS),
         min_size=1,
         max_size=4,
     ).map(" ".join)

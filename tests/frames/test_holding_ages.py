@@ -37,11 +37,6 @@ def stretches(log: list[Change], until: str) -> dict[tuple[str, str], tuple[str 
     return held
 
 
-@pytest.fixture(scope="module")
-def histories(tmp_path_factory: pytest.TempPathFactory) -> Histories:
-    return Histories(tmp_path_factory.mktemp("ages"))
-
-
 @settings(max_examples=40)
 @given(reads=READS, then=st.integers(-1, 20))
 def test_ages_are_those_of_a_replay(histories: Histories, reads: list[Read], then: int) -> None:

@@ -17,11 +17,6 @@ from tests.kit.database import Builder, at, wallet_id
 from tests.kit.histories import READS, Histories, Read, moment, size
 
 
-@pytest.fixture(scope="module")
-def histories(tmp_path_factory: pytest.TempPathFactory) -> Histories:
-    return Histories(tmp_path_factory.mktemp("over_time"))
-
-
 def held_at(db: Path, time: pd.Timestamp, by: str | None) -> dict[Any, tuple[int, int, int]]:
     """Holdings, amount and unknown amounts of each group then; from what `holdings` says."""
     found: dict[Any, tuple[int, int, int]] = {}
