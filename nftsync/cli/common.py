@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -182,10 +182,8 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def takeover_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `--takeover-after`, as `takeover_after`."""
     text = "A run whose driver shows no sign for so long is taken over."
-    decorated: Callable[..., Any] = duration_option("--takeover-after", text, default="60s")(
-        command
-    )
-    return decorated
+    option = duration_option("--takeover-after", text, default="60s")
+    return option(command)  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -259,16 +257,9 @@ def warnings_to(take: Callable[[Warning], bool]) -> Iterator[None]:
     with warnings.catch_warnings():
         show = warnings.showwarning
 
-        def hand_on(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
+        def hand_on(message: Warning | str, *where: Any, **more: Any) -> None:
             if not (isinstance(message, NftsyncWarning) and take(message)):
-                show(message, category, filename, lineno, file, line)
+                show(message, *where, **more)
 
         warnings.showwarning = hand_on
         warnings.simplefilter("always", NftsyncWarning)

@@ -181,17 +181,14 @@ class _Names(NamedTuple):
 @contextmanager
 def _alone(directory: Path, ours: _Names) -> Iterator[None]:
     """Keep other backups of the same database out of a directory during a block."""
-    lock = filelock.FileLock(directory / f".{ours.stem}-{ours.mark}.lock", timeout=0, mode=0o600)
+    file = directory / f".{ours.stem}-{ours.mark}.lock"
     try:
-        lock.acquire()
+        with filelock.FileLock(file, timeout=0, mode=0o600):
+            yield
     except filelock.Timeout:
         raise StoreError(
             f"another backup is being written into {directory}; wait for it to end"
         ) from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _sweep(directory: Path, ours: _Names) -> int:

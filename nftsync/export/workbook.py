@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from nftsync.errors import InputError
 from nftsync.export.formats import CellKind, Rows
@@ -33,7 +33,6 @@ _WIDEST = 48
 _TEXTS = {"text", "amount"}
 #: Rows by whose texts a column's width is chosen.
 _MEASURED = 200
-_Write: TypeAlias = Callable[[int, int, Any], object]
 
 
 class Sheet(NamedTuple):
@@ -137,82 +136,47 @@ class Book:
         top = len(above) + 1 if above else 0
         for place, (heading, _) in enumerate(columns):
             sheet.write_string(top, place, self._fitted(heading), self._head)
-        writes = [self._writer(sheet, kind) for _, kind in columns]
+        kinds = [kind for _, kind in columns]
         widths = [len(heading) + 4 for heading, _ in columns]
         row = top
         for rows in chunks:
             check_fits(name, row + len(rows), len(columns))
             if row == top:
-                _widen(widths, [kind for _, kind in columns], rows)
+                _widen(widths, kinds, rows)
             for values in rows:
                 row += 1
                 for place, value in enumerate(values):
                     if value is not None:
-                        writes[place](row, place, value)
-        self._dress(sheet, columns, widths, top, row)
-        return Sheet(name, row - top, self._cut)
-
-    def _dress(
-        self,
-        sheet: Worksheet,
-        columns: Sequence[tuple[str, CellKind]],
-        widths: list[int],
-        top: int,
-        bottom: int,
-    ) -> None:
-        for place, (_, kind) in enumerate(columns):
+                        self._put(sheet, row, place, kinds[place], value)
+        for place, kind in enumerate(kinds):
             sheet.set_column(place, place, min(_WIDTHS.get(kind, widths[place]), _WIDEST))
         if columns:
-            sheet.autofilter(top, 0, bottom, len(columns) - 1)
+            sheet.autofilter(top, 0, row, len(columns) - 1)
         if not top:
             sheet.freeze_panes(1, 0)
         sheet.ignore_errors({"number_stored_as_text": f"A1:XFD{_MOST_ROWS}"})
+        return Sheet(name, row - top, self._cut)
 
-    def _writer(self, sheet: Worksheet, kind: CellKind) -> _Write:
-        def text(row: int, column: int, value: Any) -> None:
-            sheet.write_string(row, column, self._fitted(str(value)), self._text)
-
-        def amount(row: int, column: int, value: Any) -> None:
-            sheet.write_string(row, column, self._fitted(str(value)), self._digits)
-
-        def integer(row: int, column: int, value: Any) -> None:
-            if abs(value) < 10**MOST_DIGITS:
-                sheet.write_number(row, column, value, self._integer)
-            else:
-                amount(row, column, value)
-
-        def real(row: int, column: int, value: Any) -> None:
-            if math.isfinite(value):
-                sheet.write_number(row, column, value)
-            else:
-                text(row, column, value)
-
-        def flag(row: int, column: int, value: Any) -> None:
+    def _put(self, sheet: Worksheet, row: int, column: int, kind: CellKind, value: Any) -> None:
+        """Write a cell; a value that Excel would show wrongly becomes text."""
+        if kind == "integer" and abs(value) < 10**MOST_DIGITS:
+            sheet.write_number(row, column, value, self._integer)
+        elif kind == "real" and math.isfinite(value):
+            sheet.write_number(row, column, value)
+        elif kind == "flag":
             sheet.write_boolean(row, column, bool(value))
-
-        def encoded(row: int, column: int, value: Any) -> None:
-            text(row, column, base64.b64encode(value).decode("ascii"))
-
-        def time(row: int, column: int, value: Any) -> None:
-            moment = _moment(value)
-            if moment is None:
-                text(row, column, value)
-            else:
-                shown = self._utc if value.endswith("Z") else self._time
-                sheet.write_datetime(row, column, moment, shown)
-
-        def duration(row: int, column: int, value: Any) -> None:
-            days = value / 86_400
-            if days < 0:  # Excel would show nothing but hashes
-                text(row, column, f"{days} days")
-            else:
-                sheet.write_number(row, column, days, self._duration)
-
-        writers: dict[CellKind, _Write] = {
-            "text": text, "amount": amount, "integer": integer, "real": real, "flag": flag,
-            "bytes": encoded, "time": time, "duration": duration,
-        }  # fmt: skip
-        return writers[kind]
+        elif kind == "time" and (moment := _moment(value)) is not None:
+            shown = self._utc if value.endswith("Z") else self._time
+            sheet.write_datetime(row, column, moment, shown)
+        elif kind == "duration" and value >= 0:  # Excel shows nothing but hashes for less
+            sheet.write_number(row, column, value / 86_400, self._duration)
+        else:
+            if kind == "duration":
+                value = f"{value / 86_400} days"
+            elif kind == "bytes":
+                value = base64.b64encode(value).decode("ascii")
+            shown = self._digits if kind in {"amount", "integer"} else self._text
+            sheet.write_string(row, column, self._fitted(str(value)), shown)
 
     def _fitted(self, text: str) -> str:
         """A text that a cell can hold; one that is too long ends in a note of it."""

@@ -36,7 +36,7 @@ _MOST_KEPT = 10_000
 _ENTRIES, _TIMEOUT = 1_000, 0.2
 
 
-class Difference(msgspec.Struct, kw_only=True):
+class Difference(msgspec.Struct):
     """Something that the provider shows otherwise than the mirror.
 
     Attributes:
@@ -54,7 +54,7 @@ class Difference(msgspec.Struct, kw_only=True):
     """
 
     wallet_id: str
-    label: str | None = None
+    label: str | None
     token_id: str
     field: str
     mirror: str | None
@@ -122,7 +122,6 @@ def compare(
     database: Path,
     config: ClientConfig,
     wallets: Sequence[str],
-    *,
     concurrency: int,
     over: Callable[[], bool],
     tell: Callable[[int], object],
@@ -232,7 +231,7 @@ def _amounts(
         for token_id in both:
             mirror, provider = mirrored.get(token_id), listed.get(token_id)
             if mirror != provider:
-                yield _difference(read, token_id, "amount", mirror, provider)
+                yield Difference(read.wallet_id, None, token_id, "amount", mirror, provider)
 
 
 #: What lists have said of tokens, and the greatest number of a read that confirmed or changed it.
@@ -262,16 +261,7 @@ def _contents(connection: sqlite3.Connection, reads: Sequence[WalletRead]) -> It
         if differ and max(sequence, _read_by_others(connection, number)) <= read.sequence:
             for field in differ:
                 texts = _text(mirror, field), _text(provider, field)
-                yield _difference(read, token_id, field, *texts)
-
-
-def _difference(
-    read: WalletRead, token_id: str, field: str, mirror: str | None, provider: str | None
-) -> Difference:
-    wallet_id = read.wallet_id
-    return Difference(
-        wallet_id=wallet_id, token_id=token_id, field=field, mirror=mirror, provider=provider
-    )
+                yield Difference(read.wallet_id, None, token_id, field, *texts)
 
 
 def _text(fields: Fields, name: str) -> str | None:
@@ -405,14 +395,7 @@ def verify(
 
         def look(wallets: Sequence[str]) -> Comparison:
             with progress_bar("wallets", len(wallets), unit="wallets", shown=progress) as bar:
-                found = compare(
-                    database,
-                    config,
-                    wallets,
-                    concurrency=concurrency,
-                    over=over.is_set,
-                    tell=bar.update,
-                )
+                found = compare(database, config, wallets, concurrency, over.is_set, bar.update)
             if over.is_set():
                 raise Interrupted("interrupted")
             return found
