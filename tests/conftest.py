@@ -82,8 +82,9 @@ def small_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """Four wallets of five NFTs each, mirrored once; edit the world and sync again."""
+    monkeypatch.setenv("NFTSYNC_DATABASE", str(tmp_path / "mirror.db"))  # for commands
     with SandboxServer(lambda url: generate(wallets=4, nfts=5, image_base=url)) as server:
         made = Site(server, tmp_path / "mirror.db")
         made.sync()

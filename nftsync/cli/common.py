@@ -147,10 +147,8 @@ def _parsed_option(
     def callback(_context: click.Context, _option: click.Parameter, given: str | None) -> Any:
         return None if given is None else parse(given)
 
-    shown = "default" in more
-    return click.option(
-        name, metavar=metavar, callback=callback, help=text, show_default=shown, **more
-    )
+    more |= {"metavar": metavar, "help": text, "show_default": True}
+    return click.option(name, callback=callback, **more)
 
 
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:

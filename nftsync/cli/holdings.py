@@ -112,19 +112,21 @@ def holdings(settings: Settings, *, as_of: str | None, view: View, **which: Any)
       nftsync holdings --as-of yesterday
     """
     from nftsync import frames
+    from nftsync.store.catalog import columns_of
 
     with said_by_frames() as said:
         frame = frames.holdings(settings.database, as_of=as_of, **which)
     for line in said:
         say(line)
     if view.as_json:
-        print_json_rows(_pages(frame))
+        columns = columns_of("holdings", as_of="certainty" in frame)
+        print_json_rows(pages_of(frame, list(columns)))
     elif frame.empty:
         if not said:
             say("Nothing is held.")
     else:
-        columns = HOLDING if as_of is None else (*HOLDING, _CERTAINTY)
-        print_table(holdings_of(frame[: view.limit or None]), columns, wide=view.wide)
+        shown = HOLDING if as_of is None else (*HOLDING, _CERTAINTY)
+        print_table(holdings_of(frame[: view.limit or None]), shown, wide=view.wide)
         say_left_out(view.limit, len(frame), "holdings")
 
 
@@ -139,12 +141,6 @@ def holdings_of(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
             of = f"{'' if number is None else number} of {total}".lstrip()
             row["edition"] = of if total else number or None
         yield page
-
-
-def _pages(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
-    from nftsync.store.catalog import columns_of
-
-    return pages_of(frame, list(columns_of("holdings", as_of="certainty" in frame)))
 
 
 @click.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -28,8 +28,6 @@ from nftsync.store import STATES
 from nftsync.text import visible
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from nftsync.settings import Settings
 
 
@@ -51,23 +49,17 @@ _CHANGES_LISTED = 10
 _REFUSALS_LISTED = 20
 
 
-def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    command = json_option(
-        "Print them as JSON, without the bodies; all of them unless --limit is given."
-    )(command)
-    command = wide_option(command)
-    command = limit_option(
-        f"Only the newest; 0 shows all. The table shows {_TABLE_ROWS} without it.", None
-    )(command)
-    return click.option(
-        "--state", type=click.Choice(STATES), metavar="STATE", help="Only those in this state."
-    )(command)
-
-
 @click.group(invoke_without_command=True)
 @with_settings("database")
-@_list_options
-def inbox(settings: Settings, **which: Any) -> None:
+@click.option(
+    "--state", type=click.Choice(STATES), metavar="STATE", help="Only those in this state."
+)
+@limit_option(f"Only the newest; 0 shows all. The table shows {_TABLE_ROWS} without it.", None)
+@wide_option
+@json_option("Print them as JSON, without the bodies; all of them unless --limit is given.")
+def inbox(
+    settings: Settings, *, state: str | None, limit: int | None, wide: bool, as_json: bool
+) -> None:
     """Look into stored webhooks; put them back, or prune them.
 
     Without a subcommand it lists them, the newest first. STATE is pending (waits for its read),
@@ -82,26 +74,10 @@ def inbox(settings: Settings, **which: Any) -> None:
       nftsync inbox requeue --state unrouted
       nftsync inbox prune --older-than 30d
     """
-    _list(settings.database, **which)
-
-
-@inbox.command("list")
-@with_settings("database")
-@_list_options
-def list_webhooks(settings: Settings, **which: Any) -> None:
-    """List stored webhooks, the newest first: what `nftsync inbox` does by itself."""
-    _list(settings.database, **which)
-
-
-def _list(
-    database: Path, *, state: str | None, limit: int | None, wide: bool, as_json: bool
-) -> None:
     from nftsync.reports.change_feed import InboxView
 
-    most = None if not limit else min(limit, 2**63 - 1)
-    if limit is None and not as_json:
-        most = _TABLE_ROWS
-    with InboxView.open(database) as view:
+    most = (None if as_json else _TABLE_ROWS) if limit is None else limit or None
+    with InboxView.open(settings.database) as view:
         numbers = view.newest(state, most)
         if as_json:
             print_json_rows(view.pages(numbers, state))
@@ -112,6 +88,16 @@ def _list(
         print_table(view.pages(numbers, state), _SHOWN, wide=wide)
         if most is not None and len(numbers) == most:
             say_left_out(most, view.count(state), "webhooks", newest=True)
+
+
+inbox.add_command(
+    click.Command(
+        "list",
+        callback=inbox.callback,
+        params=inbox.params,
+        help="List stored webhooks, the newest first: what `nftsync inbox` does by itself.",
+    )
+)
 
 
 @inbox.command("show")

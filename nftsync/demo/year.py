@@ -9,7 +9,6 @@ import random
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -45,22 +44,6 @@ _MINTED = len(range(1, _WEEKS + 1, _DROP_EVERY)) * _DROP
 _PART = 3
 
 
-class Year(NamedTuple):
-    """What happened in the year.
-
-    Attributes:
-        wallets: those that are known at its end, in the order in which they became known.
-        reads: how often all known wallets were read.
-        minted: new NFTs.
-        moved: transfers from wallet to wallet.
-    """
-
-    wallets: list[str]
-    reads: int
-    minted: int
-    moved: int
-
-
 def named(wallets: list[str]) -> list[WalletLine]:
     """What the demo's wallets are called, by the order in which they became known."""
     house = [WalletLine(*each, "house") for each in zip(wallets, _LABELS, strict=False)]
@@ -79,7 +62,7 @@ def picture(url: str, rng: random.Random) -> str:
     return f"{url}/sandbox/images/{UUID(int=rng.getrandbits(128), version=4)}.svg"
 
 
-def play_year(world: World, url: str, database: Path, *, until: datetime) -> Year:
+def play_year(world: World, url: str, database: Path, *, until: datetime) -> Business:
     """Let a year go by at the provider, and keep in the mirror what weekly reads would have shown.
 
     The same happens each time; only the times are counted back from `until`.
@@ -96,12 +79,12 @@ def play_year(world: World, url: str, database: Path, *, until: datetime) -> Yea
     first = until.astimezone(UTC).replace(hour=_HOUR, minute=0, second=0, microsecond=0)
     first -= timedelta(weeks=_WEEKS)
     with Mirror(database, write_gap=0) as mirror, world.state.transaction():
-        business = _Business(world, url)
+        business = Business(world, url)
         for week in range(_WEEKS):
             _read_all(mirror, world, business.wallets, format_time(first + timedelta(weeks=week)))
             business.go_on(week + 1)
         mirror.index_tokens()
-    return Year(business.wallets, _WEEKS, business.minted, business.moved)
+    return business
 
 
 def _read_all(mirror: Mirror, world: World, wallets: list[str], at: str) -> None:
@@ -131,14 +114,17 @@ def _read_all(mirror: Mirror, world: World, wallets: list[str], at: str) -> None
         runs.finish_run(connection, run, "ok", None, at=ended)
 
 
-class _Business:
+class Business:
     """What happens at the provider, week by week.
 
     Attributes:
+        reads: how often all known wallets are read.
         wallets: those that are known so far, in the order in which they became known.
         minted: new NFTs so far.
         moved: transfers so far.
     """
+
+    reads = _WEEKS
 
     def __init__(self, world: World, url: str) -> None:
         self._world = world

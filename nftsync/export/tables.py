@@ -120,8 +120,12 @@ def write_export(
         total = sum(counts.values())
         with closing(progress_bar("Exporting", total, unit="rows", shown=progress)) as bar:
             tables = (
-                (name, kinds, _Counted(_rows(connection, name, as_of, chunk_rows), bar))
-                for name, kinds in _kinds(as_of).items()
+                (
+                    name,
+                    _kinds(name, as_of),
+                    _Counted(_rows(connection, name, as_of, chunk_rows), bar),
+                )
+                for name in TABLES
             )
             if file_format == "xlsx":
                 manifest.files += _written_workbook(partial / _WORKBOOK, tables, manifest)
@@ -166,14 +170,10 @@ def _rows(
         yield rows
 
 
-def _kinds(as_of: str | None) -> dict[str, dict[str, ColumnKind]]:
-    """What the columns of each table hold."""
-    return {
-        name: {
-            column: each.kind for column, each in columns_of(name, as_of=as_of is not None).items()
-        }
-        for name in TABLES
-    }
+def _kinds(name: str, as_of: str | None) -> dict[str, ColumnKind]:
+    """What the columns of a table hold."""
+    columns = columns_of(name, as_of=as_of is not None)
+    return {column: each.kind for column, each in columns.items()}
 
 
 class _Counted:

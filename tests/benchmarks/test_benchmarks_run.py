@@ -46,13 +46,13 @@ def assert_complete(name: str, rows: Rows) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES[1:])
-def test_a_benchmark_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_benchmark_runs(name, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     benchmark = importlib.import_module(f"benchmarks.{name}")
     assert_complete(name, rows_of(name, benchmark.figures(small=True)))
 
 
-def test_the_command_runs_one_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_the_command_runs_one_in_a_process_of_its_own(tmp_path):
     env = {key: value for key, value in os.environ.items() if not key.startswith("NFTSYNC_")}
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", NAMES[0], "--small"],
@@ -69,7 +69,7 @@ def test_the_command_runs_one_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert_complete(NAMES[0], found[NAMES[0]])
 
 
-def test_the_document_has_a_row_for_every_target() -> None:
+def test_the_document_has_a_row_for_every_target():
     rows = committed()
     assert list(rows) == list(NAMES)
     for name, least in TARGETS.items():

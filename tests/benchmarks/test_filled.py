@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import nftsync
 from benchmarks.filled import multiply
@@ -12,7 +11,7 @@ from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 
 
-def test_a_multiplied_database_is_sound_and_knows_its_wallets(tmp_path: Path) -> None:
+def test_a_multiplied_database_is_sound_and_knows_its_wallets(tmp_path):
     original, large = tmp_path / "original.db", tmp_path / "large.db"
     world = generate(wallets=6, nfts=4, seed=1)
     with SandboxServer(world) as server:

@@ -16,12 +16,12 @@ DOCUMENT = f"before\n{BEGIN}\n\n{END}\nafter\n"
 
 
 @given(st.lists(FIGURES, min_size=1))
-def test_a_table_is_read_back_as_it_was_written(figures: list[Figure]) -> None:
+def test_a_table_is_read_back_as_it_was_written(figures):
     rows = rows_of("sync", figures)
     assert rows_in(table(rows)) == {"sync": rows}
 
 
-def test_benchmarks_that_did_not_run_keep_their_rows() -> None:
+def test_benchmarks_that_did_not_run_keep_their_rows():
     old = {name: rows_of(name, [Figure(f"{name} | once", "1 s")]) for name in ("growth", "frames")}
     new = {"frames": rows_of("frames", [Figure("frames again", "2 s", "", "under 3 s", True)])}
     text = written(written(DOCUMENT, old), new)
@@ -31,7 +31,7 @@ def test_benchmarks_that_did_not_run_keep_their_rows() -> None:
     assert sorted(rows_in(text), key=NAMES.index) == list(rows_in(text))
 
 
-def test_whether_a_target_is_met_is_told_only_where_there_is_one() -> None:
+def test_whether_a_target_is_met_is_told_only_where_there_is_one():
     figures = [
         Figure("met", "1", "", "2", True),
         Figure("missed", "3", "", "2", False),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -20,15 +19,11 @@ from nftsync.records import WalletRead
 from nftsync.reports.status import check_database, check_provider, check_secret
 from nftsync.store.mirror import Mirror
 from nftsync.times import now, shifted
-from tests.kit.mirrored_site import Site
-from tests.kit.provider import Provider, balances, reply
+from tests.kit.provider import balances, reply
 from tests.kit.worlds import Outcome
 
-Command = Callable[..., Outcome]
 STRANGER = "00000000-0000-4000-8000-000000000001"
-EMPTY = WalletRead(
-    sequence=0, started_at="2027-01-01T00:00:00.000000Z", outcome="ok", wallet_id=STRANGER
-)
+EMPTY = WalletRead(sequence=0, started_at="2027-01-01T00:00:00.000000Z", outcome="ok", wallet_id="")
 SECRET = "correct horse battery staple"
 
 
@@ -38,9 +33,7 @@ def lines_of(done: Outcome) -> dict[str, str]:
     return {what: f"{verdict}: {message}" for verdict, what, message in found}
 
 
-def test_all_is_well_and_nothing_is_stored(
-    site: Site, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_is_well_and_nothing_is_stored(site, command, tmp_path, monkeypatch):
     monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
     done = command("check", "-d", site.database, "--base-url", site.server.url)
     assert (done.code, done.err) == (0, "")
@@ -55,8 +48,8 @@ def test_all_is_well_and_nothing_is_stored(
 
 
 def test_each_setting_is_shown_with_its_source_and_no_secret_ever(
-    site: Site, provider: Provider, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    site, provider, command, monkeypatch
+):
     monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
     monkeypatch.setenv("NFTSYNC_API_TOKEN", "tok-4711")
     monkeypatch.setenv("NFTSYNC_HEADERS", '{"X-Key": "key-4711"}')
@@ -69,7 +62,7 @@ def test_each_setting_is_shown_with_its_source_and_no_secret_ever(
         assert secret not in done.out + done.err
 
 
-def test_what_is_missing_is_said_with_what_to_do(command: Command, tmp_path: Path) -> None:
+def test_what_is_missing_is_said_with_what_to_do(command, tmp_path):
     done = command("check")
     verdicts = lines_of(done)
     assert done.code == 1
@@ -95,9 +88,7 @@ def test_what_is_missing_is_said_with_what_to_do(command: Command, tmp_path: Pat
         (200, "JSON"),
     ],
 )
-def test_what_the_provider_answers_is_said_with_what_to_do(
-    provider: Provider, command: Command, status: int, advice: str
-) -> None:
+def test_what_the_provider_answers_is_said_with_what_to_do(provider, command, status, advice):
     provider.always(reply(b"<html>", status))
     done = command("check", STRANGER, "--base-url", provider.url)
     assert done.code == 1
@@ -105,29 +96,14 @@ def test_what_the_provider_answers_is_said_with_what_to_do(
     assert advice in lines_of(done)["API"]
 
 
-def test_a_field_that_may_be_a_cursor_is_a_warning_not_a_failure(
-    provider: Provider, command: Command
-) -> None:
+def test_a_field_that_may_be_a_cursor_is_a_warning_not_a_failure(provider, command):
     provider.always(reply(balances(nextToken="abc")))
-    done = command("check", STRANGER, "--base-url", provider.url)
-    assert done.code == 0
-    assert "ok       API: " in done.out
-    assert "warning  API: the answer has the unknown field 'nextToken'" in done.out
+    command("check", STRANGER, "--base-url", provider.url).says(
+        "ok       API: ", "warning  API: the answer has the unknown field 'nextToken'"
+    )
 
 
-def test_what_cannot_be_used_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert command("check", "seven").code == 2
-    monkeypatch.setenv("NFTSYNC_TOKEN_COMMAND", "false")
-    done = command("check", STRANGER, "--base-url", "http://127.0.0.1:9")
-    assert done.code == 1
-    assert "token_command" in lines_of(done)["API"]
-    monkeypatch.setenv("NFTSYNC_CONCURRENCY", "many")
-    done = command("check")
-    assert done.code == 2
-    assert "NFTSYNC_CONCURRENCY" in done.err
-
-
-def test_plain_http_is_a_warning_unless_it_stays_on_this_machine() -> None:
+def test_plain_http_is_a_warning_unless_it_stays_on_this_machine():
     for url, warned in (
         *(("https://api.example.com", False), ("http://127.0.0.1:8788", False)),
         *(("http://[::1]:8788", False), ("http://localhost:8788", False)),
@@ -138,7 +114,7 @@ def test_plain_http_is_a_warning_unless_it_stays_on_this_machine() -> None:
         assert verdicts == [*["warning"] * warned, "skipped"]
 
 
-def test_a_secret_must_be_able_to_sign() -> None:
+def test_a_secret_must_be_able_to_sign():
     verdicts = {None: "skipped", "": "FAILED", "  ": "FAILED", "tr0ub4dor&3": "warning"}
     for secret, verdict in {**verdicts, SECRET: "ok"}.items():
         found = check_secret(secret)
@@ -153,7 +129,7 @@ def failure(database: Path, **options: float) -> str:
     return found.message
 
 
-def test_a_foreign_or_damaged_database_fails(site: Site, tmp_path: Path) -> None:
+def test_a_foreign_or_damaged_database_fails(site, tmp_path):
     with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
         connection.execute("CREATE TABLE other (x)")
     (tmp_path / "text.db").write_bytes(b"not at all a database " * 100)
@@ -173,8 +149,8 @@ def test_a_foreign_or_damaged_database_fails(site: Site, tmp_path: Path) -> None
 
 
 def test_a_database_that_cannot_be_written_fails_and_an_empty_file_is_one_to_be(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    site, tmp_path, monkeypatch
+):
     with closing(sqlite3.connect(site.database, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         assert "locked by another program" in failure(site.database, busy_seconds=0.05)
@@ -187,39 +163,29 @@ def test_a_database_that_cannot_be_written_fails_and_an_empty_file_is_one_to_be(
     assert f"{tmp_path} may not be written" in failure(tmp_path / "data" / "new.db")
 
 
-def test_a_clock_that_was_ahead_is_told_of_and_what_it_means(
-    site: Site, command: Command, provider: Provider
-) -> None:
+def test_a_clock_that_was_ahead_is_told_of_and_what_it_means(site, command, provider):
     """A sync a year ahead puts each later change at that one moment, and nobody would know."""
     told = "--as-of shows none of them"
-    given = ("-d", site.database, "--base-url", site.server.url)
-    for words in (("status", *given[:2]), ("check", *given), ("sync", *given)):
+    url = ("--base-url", site.server.url)
+    asked = (("status",), ("check", *url), ("sync", *url))
+    for words in asked:
         assert told not in command(*words).said
     ahead = shifted(now(), timedelta(days=365))
     with Mirror(site.database) as mirror, mirror.transaction(at=ahead) as transaction:
         transaction.apply([replace(EMPTY, wallet_id=site.ids[0], sequence=mirror.numbers.take())])
-    for words in (("status", *given[:2]), ("check", *given), ("sync", *given)):
-        done = command(*words)
-        assert (done.code, told in done.said) == (0, True), done
-        assert ahead[:19] in done.said
-    assert ahead[:19] in command("status", "--json", "-d", site.database).json["warning"]
+    for words in asked:
+        command(*words).says(told, ahead[:19])
+    assert ahead[:19] in command("status", "--json").json["warning"]
 
 
-def test_the_providers_clock_is_compared_with_this_one(
-    command: Command, provider: Provider, tmp_path: Path
-) -> None:
+def test_the_providers_clock_is_compared_with_this_one(command, provider, tmp_path):
     given = ("check", STRANGER, "--base-url", provider.url, "-d", tmp_path / "none.db")
     moment = datetime.now(UTC)
-    for minutes, age, says in (
-        (-3, "0", None),
-        (-60, "3600", None),
-        (-60, "0", "3,6"),
-        (9, "", "5"),
-    ):
+    for minutes, age, says in ((-3, "0", 0), (-60, "3600", 0), (-60, "0", "3,6"), (9, "", "5")):
         date = format_datetime(moment + timedelta(minutes=minutes), usegmt=True)
         provider.always(reply(balances(), date=date, age=age))
         clock = lines_of(command(*given)).get("clock")
-        assert (clock is None) == (says is None), clock
-        if says is not None:
+        assert (clock is None) == (not says), clock
+        if says:
             way = "ahead of" if minutes < 0 else "behind"
             assert re.match(rf"warning: this clock is {says}\d\d s {way} the provider's", clock)

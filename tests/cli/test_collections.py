@@ -2,91 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
 from nftsync import frames
 from nftsync.errors import InputError
-from tests.kit.mirrored_site import Site
-from tests.kit.worlds import Outcome
-
-Command = Callable[..., Outcome]
 
 
-def test_the_list_is_that_of_the_frame(site: Site, command: Command) -> None:
-    listed = command("collections", "-d", site.database, "--json").json
+def test_the_list_is_that_of_the_frame(site, command):
+    listed = command("collections", "--json").json
     known = frames.collections(site.database)
     names = ["contract", "contract_address", "name_source", "tokens", "held", "holders"]
     expected = known[names].astype(object).where(known[names].notna(), None).to_dict("records")
     assert [{name: row[name] for name in names} for row in listed] == expected
     assert {row["name"] for row in listed if row["name_source"] is None} <= {None}
-    done = command("collections", "-d", site.database)
+    done = command("collections")
     assert (done.code, done.err) == (0, "")
     assert all(row["contract"] in done.out for row in listed)
 
 
-def test_a_label_shows_everywhere_until_it_is_taken_away(
-    site: Site, command: Command, tmp_path: Path
-) -> None:
+def test_a_label_shows_everywhere_until_it_is_taken_away(site, command, tmp_path):
     before = frames.collections(site.database)
     address = before["contract_address"][0]
     spelled = f"0x{address[2:].upper()}"
-    assert (
-        command("collections", "label", spelled, " Salt Harbours ", "-d", site.database).code == 0
-    )
-    (row, *_) = command("collections", "-d", site.database, "--json").json
+    assert command("collections", "label", spelled, " Salt Harbours ").code == 0
+    (row, *_) = command("collections", "--json").json
     assert (row["name"], row["name_source"]) == ("Salt Harbours", "given")
     for words in ("collections", "holdings"):
-        assert "Salt Harbours" in command(words, "-d", site.database).out
-    chosen = ("holdings", "--contract", "salt harbours", "-d", site.database, "--json")
+        assert "Salt Harbours" in command(words).out
+    chosen = ("holdings", "--contract", "salt harbours", "--json")
     rows = command(*chosen).json
     assert {each["contract"] for each in rows} == {address.lower()}
     assert {each["collection"] for each in rows} == {"Salt Harbours"}
-    assert command("export", tmp_path / "out", "-d", site.database).code == 0
+    assert command("export", tmp_path / "out").code == 0
     exported = pd.read_parquet(tmp_path / "out" / "holdings.parquet")
-    assert set(exported.loc[exported["contract"] == address.lower(), "collection"]) == {
-        "Salt Harbours"
-    }
-    wrong = command("holdings", "--contract", "Salt Harbour", "-d", site.database)
-    assert (wrong.code, wrong.out) == (2, "")
-    assert "'Salt Harbour'; near ones are 'Salt Harbours'" in wrong.err
-    assert command("collections", "label", address, "", "-d", site.database).code == 0
+    rows = exported[exported["contract"] == address.lower()]
+    assert set(rows["collection"]) == {"Salt Harbours"}
+    command("holdings", "--contract", "Salt Harbour").tells("near ones are 'Salt Harbours'")
+    assert command("collections", "label", address, "").code == 0
     pd.testing.assert_frame_equal(frames.collections(site.database), before)
 
 
-def test_a_collection_is_labeled_by_its_name_as_well(site: Site, command: Command) -> None:
+def test_a_collection_is_labeled_by_its_name_as_well(site, command):
     address = frames.collections(site.database)["contract_address"][0]
     for named, name in (
         (address, "Salt Harbours"),
         ("salt harbours", "Harbours"),
         ("Harbours", ""),
     ):
-        done = command("collections", "label", named, name, "-d", site.database)
+        done = command("collections", "label", named, name)
         assert (done.code, done.err) == (0, "")
-        rows = command("collections", "-d", site.database, "--json").json
+        rows = command("collections", "--json").json
         given = [row["name"] for row in rows if row["name_source"] == "given"]
         assert given == ([name] if name else [])
-    done = command("collections", "label", "Salt Harbours", "Harbours", "-d", site.database)
-    assert done.code == 2
-    assert "there is no collection or contract 'Salt Harbours'" in done.err
+    command("collections", "label", "Salt Harbours", "Harbours").says(
+        "there is no collection or contract 'Salt Harbours'", code=2
+    )
 
 
-def test_an_unknown_address_is_an_error_with_near_ones(site: Site, command: Command) -> None:
+def test_an_unknown_address_is_an_error_with_near_ones(site, command):
     address = frames.collections(site.database)["contract_address"][0]
     wrong = address[:-1] + ("0" if address[-1] != "0" else "1")
-    done = command("collections", "label", wrong, "Cats", "-d", site.database)
-    assert (done.code, done.out) == (2, "")
-    assert address in done.err
-    assert command("collections", "-d", site.database.with_name("none.db")).code == 1
-    assert not site.database.with_name("none.db").exists()
+    command("collections", "label", wrong, "Cats").tells(address)
 
 
-def test_a_sync_reads_the_collections_file(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sync_reads_the_collections_file(site, tmp_path, monkeypatch):
     known = frames.collections(site.database)
     first, second = known["contract_address"][:2]
     config = tmp_path / "ours.toml"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -19,9 +19,7 @@ from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
 from nftsync.times import now
 from tests.kit.serve_process import query, webhook
-from tests.kit.worlds import Outcome, listed, mirrored, replayed
-
-Command = Callable[..., Outcome]
+from tests.kit.worlds import listed, mirrored, replayed
 
 
 @pytest.fixture
@@ -46,9 +44,7 @@ def told(database: Path, provider: SandboxServer) -> list[str]:
     return wallets
 
 
-def test_on_a_full_disk_each_command_says_so_and_later_does_its_work(
-    small_disk: Path, provider: SandboxServer, command: Command
-) -> None:
+def test_on_a_full_disk_each_command_says_so_and_later_does_its_work(small_disk, provider, command):
     database, ballast = small_disk / "nftsync.db", small_disk / "ballast"
     wallets = told(database, provider)
     free = os.statvfs(small_disk)
@@ -65,10 +61,8 @@ def test_on_a_full_disk_each_command_says_so_and_later_does_its_work(
         done = command(*words, "-d", database)
         assert (done.code, "Traceback" in done.err) == (1, False), words
         assert "no room left" in done.err or "No space left" in done.err, (words, done.err)
-        assert {path.name for path in small_disk.iterdir()} - {
-            "nftsync.db-wal",
-            "nftsync.db-shm",
-        } <= names
+        here = {path.name for path in small_disk.iterdir()}
+        assert here - {"nftsync.db-wal", "nftsync.db-shm"} <= names
     assert mirrored(database) == replayed(database) == before
     assert query(database, "SELECT DISTINCT state FROM webhooks WHERE attempts > 0") in (
         [],
@@ -85,9 +79,7 @@ def test_on_a_full_disk_each_command_says_so_and_later_does_its_work(
     assert query(database, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_a_sync_and_a_replay_wait_for_a_lock_that_ends(
-    tmp_path: Path, provider: SandboxServer, command: Command
-) -> None:
+def test_a_sync_and_a_replay_wait_for_a_lock_that_ends(tmp_path, provider, command):
     database = tmp_path / "nftsync.db"
     told(database, provider)
     for name in ("replay", "sync"):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,9 +17,6 @@ from nftsync.store.mirror import Mirror
 from nftsync.store.requeue import numbers_of_ids, requeue
 from tests.kit.inbox import LONG_AGO, ORGANIZATION, Inbox, body_of, quarantine_id, webhook
 from tests.kit.provider import uuid
-from tests.kit.worlds import Outcome
-
-Command = Callable[..., Outcome]
 
 
 def is_afresh(row: dict[str, Any]) -> bool:
@@ -30,7 +25,7 @@ def is_afresh(row: dict[str, Any]) -> bool:
     return (row["state"], row["attempts"]) == ("pending", 0) and row["next_attempt_at"] > LONG_AGO
 
 
-def test_named_webhooks_go_back_with_fresh_attempts(inbox: Inbox, command: Command) -> None:
+def test_named_webhooks_go_back_with_fresh_attempts(inbox, command):
     """Whatever their state; but one that is running is refused."""
     inbox.fill(8)
     for number, state in enumerate(["failed", "dead", "unrouted", "done", "dead"]):
@@ -52,7 +47,7 @@ def test_named_webhooks_go_back_with_fresh_attempts(inbox: Inbox, command: Comma
     assert inbox.row(names[7])["next_attempt_at"] < "2999"  # it is due at once
 
 
-def test_a_call_that_cannot_be_meant_changes_nothing(inbox: Inbox, command: Command) -> None:
+def test_a_call_that_cannot_be_meant_changes_nothing(inbox, command):
     inbox.fill(1)
     inbox.settle(0, "dead")
     neither_or_both = "by their IDs, or all of a state"
@@ -65,18 +60,11 @@ def test_a_call_that_cannot_be_meant_changes_nothing(inbox: Inbox, command: Comm
         ((webhook(0), "--state", "dead"), neither_or_both),
         (("--state", "running"), "being worked on"),
     ):
-        done = command("inbox", "requeue", *words)
-        assert (done.code, done.out) == (2, "")
-        assert said in done.err
+        command("inbox", "requeue", *words).tells(said)
     assert inbox.states() == ["dead"]
 
 
-# The quarantine ---------------------------------------------------------------------------------
-
-
-def test_a_quarantined_one_goes_back_once_its_body_can_be_read(
-    inbox: Inbox, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_quarantined_one_goes_back_once_its_body_can_be_read(inbox, command, monkeypatch):
     """As when the organization was wrongly configured: its columns are filled in, its id stays."""
     body = body_of(1, changes={"amount": 1}, resourceId=uuid(5).upper())
     inbox.receive(body, organization=uuid(2, 0xC))
@@ -97,7 +85,7 @@ def test_a_quarantined_one_goes_back_once_its_body_can_be_read(
     assert (row["changes"], row["body"]) == ('{"amount": 1}', body)
 
 
-def test_of_a_whole_quarantine_those_go_back_that_can(inbox: Inbox, command: Command) -> None:
+def test_of_a_whole_quarantine_those_go_back_that_can(inbox, command):
     good = [body_of(number, resourceType="x" * 200) for number in range(50)]
     bad = [b"[" * number for number in range(1, 26)]
     inbox.receive(*good, organization=uuid(2, 0xC))
@@ -109,7 +97,7 @@ def test_of_a_whole_quarantine_those_go_back_that_can(inbox: Inbox, command: Com
     assert sorted(inbox.states()) == ["pending"] * 50 + ["quarantined"] * 25
 
 
-def test_one_that_was_put_back_meanwhile_and_is_worked_on_stays_so(inbox: Inbox) -> None:
+def test_one_that_was_put_back_meanwhile_and_is_worked_on_stays_so(inbox):
     """Else it would be claimed twice."""
     inbox.receive(body_of(1), organization=uuid(2, 0xC))
     name = quarantine_id(body_of(1))
@@ -124,10 +112,7 @@ def test_one_that_was_put_back_meanwhile_and_is_worked_on_stays_so(inbox: Inbox)
     assert (inbox.row(name)["state"], inbox.row(name)["lease_no"]) == ("running", 5)
 
 
-# Beside others ----------------------------------------------------------------------------------
-
-
-def test_both_work_beside_one_who_stores_webhooks(inbox: Inbox, command: Command) -> None:
+def test_both_work_beside_one_who_stores_webhooks(inbox, command):
     """Every webhook that comes meanwhile is stored, and each command does its whole work."""
     inbox.fill(1_500)
     inbox.run("UPDATE webhooks SET state = 'done', finished_at = ?", LONG_AGO)
@@ -157,7 +142,7 @@ def test_both_work_beside_one_who_stores_webhooks(inbox: Inbox, command: Command
     assert inbox.states().count("dead") == receiving.result()
 
 
-def test_only_bodies_done_for_long_are_emptied(inbox: Inbox, command: Command) -> None:
+def test_only_bodies_done_for_long_are_emptied(inbox, command):
     inbox.fill(len(STATES) + 1)
     for number, state in enumerate(STATES):
         inbox.settle(number, state, finished_at=LONG_AGO)
@@ -195,9 +180,7 @@ def test_only_bodies_done_for_long_are_emptied(inbox: Inbox, command: Command) -
         max_size=5,
     ),
 )
-def test_any_calls_in_any_order_agree_with_a_model(
-    command: Command, tmp_path_factory: pytest.TempPathFactory, states: Any, calls: Any
-) -> None:
+def test_any_calls_in_any_order_agree_with_a_model(command, tmp_path_factory, states, calls):
     """The model: settled ones become pending, running ones stay, done ones lose their bodies."""
     inbox = Inbox(tmp_path_factory.mktemp("model") / "inbox.db")
     inbox.fill(len(states))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +15,6 @@ from nftsync.reports.suggestions import Fields, Suggestion, Suggestions, as_toml
 from nftsync.settings import load
 from tests.kit.inbox import Inbox, body_of, webhook
 from tests.kit.provider import token, uuid, wallet
-from tests.kit.worlds import Outcome
-
-Command = Callable[..., Outcome]
 
 BUILT_IN = {"Token", "Nft", "Wallet"}
 
@@ -44,7 +39,7 @@ def receive(inbox: Inbox, resource_type: str, *ids: str, **fields: Any) -> None:
         inbox.receive(body_of(number, resourceType=resource_type, resourceId=each, **fields))
 
 
-def test_the_routes_in_force_are_listed(command: Command, tmp_path: Path) -> None:
+def test_the_routes_in_force_are_listed(command, tmp_path):
     (tmp_path / "nftsync.toml").write_text(
         OBJECT + '[routes.Token]\nholders = true\n[routes."*"]\nkind = "sync"\n'
         'at_most_every = "90m"\n'
@@ -53,13 +48,8 @@ def test_the_routes_in_force_are_listed(command: Command, tmp_path: Path) -> Non
     assert rows.keys() == {*BUILT_IN, "Transaction", "*"}
     token = {"type": "Token", "kind": "token", "path": "/v1/tokens/{resourceId}", "holders": True}
     source = "nftsync.toml"
-    assert rows["Token"] == {
-        **token,
-        "wallets": [],
-        "tokens": [],
-        "at_most_every": None,
-        "source": source,
-    }
+    token |= {"wallets": [], "tokens": [], "at_most_every": None, "source": source}
+    assert rows["Token"] == token
     assert rows["Wallet"]["source"] == "built in"
     assert rows["*"]["at_most_every"] == "90m"
     assert rows["Transaction"]["wallets"] == ["fromWalletId"]
@@ -70,9 +60,7 @@ def test_the_routes_in_force_are_listed(command: Command, tmp_path: Path) -> Non
     assert command("routes", "list", "--json").json == list(rows.values())
 
 
-def test_what_is_known_of_a_type_becomes_a_route_or_a_comment(
-    known: Inbox, command: Command
-) -> None:
+def test_what_is_known_of_a_type_becomes_a_route_or_a_comment(known, command):
     receive(known, "Custody Account", wallet(1).upper(), wallet(2), uuid(9))
     receive(known, "Collectible", token(1), token(1))
     receive(known, "Wallet", wallet(1))
@@ -96,9 +84,7 @@ def test_what_is_known_of_a_type_becomes_a_route_or_a_comment(
     }
 
 
-def test_fields_that_a_route_leaves_out_are_added_to_it(
-    known: Inbox, command: Command, tmp_path: Path
-) -> None:
+def test_fields_that_a_route_leaves_out_are_added_to_it(known, command, tmp_path):
     (tmp_path / "nftsync.toml").write_text(OBJECT)
     receive(known, "Transaction", uuid(1))
     known.keeps("Transaction", uuid(1), {"fromWalletId": wallet(1), "a": {"b": [wallet(1)]}})
@@ -112,14 +98,10 @@ def test_fields_that_a_route_leaves_out_are_added_to_it(
     }
     assert '"a.b" (2), "fromWalletId" (1)' in done.out
     (tmp_path / "nftsync.toml").write_text(done.out)
-    settled = command("routes", "suggest")
-    assert (settled.code, settled.out) == (0, "")
-    assert "Nothing to suggest" in settled.err
+    command("routes", "suggest").tells("Nothing to suggest", code=0)
 
 
-def test_a_route_for_any_other_type_makes_way_for_a_better_one_only(
-    known: Inbox, command: Command, tmp_path: Path
-) -> None:
+def test_a_route_for_any_other_type_makes_way_for_a_better_one_only(known, command, tmp_path):
     """Neither a type named like it nor the quarantine suggests any."""
     (tmp_path / "nftsync.toml").write_text('[routes."*"]\nkind = "sync"\n')
     receive(known, "Custody", wallet(1))
@@ -134,7 +116,7 @@ def test_a_route_for_any_other_type_makes_way_for_a_better_one_only(
     assert "Payment" not in out
 
 
-def test_hostile_bodies_and_fields_break_nothing(known: Inbox, command: Command) -> None:
+def test_hostile_bodies_and_fields_break_nothing(known, command):
     receive(known, "Custody", *map(uuid, range(6)))
     strange = {'"]\n#': wallet(1), "a b": wallet(1), "x.y": wallet(1), wallet(1): wallet(1)}
     texts = [
@@ -166,9 +148,7 @@ _SUGGESTION = st.builds(Suggestion, _TYPE, _FEW, _FEW, _FEW, _FEW, _FIELDS, _FIE
     st.none() | st.just(10_000),
 )
 @example([Suggestion("]\nkind = 1\x1b[2J\u202e'\"\\", 1, 1, 1, 0, Fields(), Fields(), None)], None)
-def test_whatever_is_suggested_is_a_settings_file(
-    tmp_path_factory: pytest.TempPathFactory, suggestions: list[Suggestion], sample: int | None
-) -> None:
+def test_whatever_is_suggested_is_a_settings_file(tmp_path_factory, suggestions, sample):
     """Each suggestion that is not a comment is a route of its type, and the settings take it."""
     suggestions = [each for each in suggestions if each.resource_type not in BUILT_IN]
     text = as_toml(Suggestions(suggestions, sample, 3))

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -16,10 +15,6 @@ from rich.cells import cell_len
 
 from nftsync.cli.tables import TableColumn, table_lines
 from nftsync.text import visible
-from tests.kit.mirrored_site import Site
-from tests.kit.worlds import Outcome
-
-Command = Callable[..., Outcome]
 
 UUIDS = st.uuids().map(str)
 ADDRESSES = st.integers(0, 2**160 - 1).map("0x{:040x}".format)
@@ -113,9 +108,9 @@ for width in sys.argv[2].split():
 """
 
 
-def test_each_listing_fits_the_terminal_and_wide_shows_all(site: Site, command: Command) -> None:
+def test_each_listing_fits_the_terminal_and_wide_shows_all(site, command):
     label = "The treasury of the organization, in cold storage since the very first day"
-    command("wallets", "label", site.ids[0], label, "-d", site.database)
+    command("wallets", "label", site.ids[0], label)
     wide = "holdings --wide"
     widths = (60, 80, 120, 200)
     for width, printed in zip(
@@ -146,7 +141,7 @@ def in_terminal(database: Path, widths: tuple[int, ...], *commands: str) -> list
     return printed.decode().replace("\r\n", "\n").split("\f\n")[:-1]
 
 
-def test_where_nothing_is_cut_one_long_text_makes_no_other_line_long() -> None:
+def test_where_nothing_is_cut_one_long_text_makes_no_other_line_long():
     rows = [{"name": "x" * 1_000_000, "wallet_id": "a"}, *[{"name": "y", "wallet_id": "b"}] * 50]
     columns = [TableColumn("name", "name"), TableColumn("wallet", "wallet_id", "key")]
     (head, *pages) = table_lines([rows], columns, None)

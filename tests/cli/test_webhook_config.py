@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from tests.kit.provider import Provider, reply, silence
-from tests.kit.worlds import Outcome
-
-Command = Callable[..., Outcome]
 
 PATH = "/api/organization/v1/current-organization/webhook-config"
 URL = "https://hooks.example.com/webhooks?tenant=1"
@@ -28,7 +25,7 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
         yield running
 
 
-def test_only_what_is_given_is_sent(provider: Provider, command: Command) -> None:
+def test_only_what_is_given_is_sent(provider, command):
     url = {"url": "http://[::1]:1/w"}
     words = ["--send-secret", "--enable", "--url", url["url"], "--type", "kyc", "--yes"]
     for given, body in (
@@ -47,9 +44,7 @@ def test_only_what_is_given_is_sent(provider: Provider, command: Command) -> Non
         assert all(name in done.out for name in body)
 
 
-def test_a_call_that_cannot_be_meant_sends_nothing(
-    provider: Provider, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_that_cannot_be_meant_sends_nothing(provider, command, monkeypatch):
     """Nothing given; an address that no receiver can have; no secret, or a blank one."""
 
     def refused(*words: str) -> str:
@@ -76,7 +71,7 @@ def test_a_call_that_cannot_be_meant_sends_nothing(
     assert "NFTSYNC_WEBHOOK_SECRET" in refused("--send-secret", "--enable")
 
 
-def test_a_refusal_says_what_to_do(provider: Provider, command: Command) -> None:
+def test_a_refusal_says_what_to_do(provider, command):
     """Without an answer it is not known whether the change has arrived."""
     for answer, said in (
         (reply(SECRET.encode(), 401), "check api_token"),
@@ -102,9 +97,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_on_a_terminal_a_new_url_is_asked_about_and_nothing_else(
-    provider: Provider, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_a_terminal_a_new_url_is_asked_about_and_nothing_else(provider, command, monkeypatch):
     monkeypatch.setattr("sys.stdin", Terminal("n\ny\n"))
     done = command("webhook-config", "--url", URL)
     assert (done.code, done.out, provider.requests()) == (1, "", [])

@@ -9,7 +9,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
 from functools import partial
@@ -20,7 +19,7 @@ import pytest
 
 from nftsync import frames
 from tests.kit.serve_process import assert_settled, environment, query
-from tests.kit.worlds import Outcome, mirrored, replayed
+from tests.kit.worlds import mirrored, replayed
 
 PROGRAM = Path(sys.executable).parent / "nftsync"
 #: How often the wallets were read before the demo begins.
@@ -68,9 +67,7 @@ def assert_followed_by_webhooks(database: Path) -> int:
     return len(caused)
 
 
-def test_it_follows_the_provider_by_webhooks_and_what_it_says_to_do_next_works(
-    demo: Path, tmp_path: Path
-) -> None:
+def test_it_follows_the_provider_by_webhooks_and_what_it_says_to_do_next_works(demo, tmp_path):
     """Also after one that was killed, off the shell's path, and in a folder with a space."""
     folder = tmp_path / "a folder"
     shutil.copytree(demo.parent, folder / "data")
@@ -98,9 +95,7 @@ def test_it_follows_the_provider_by_webhooks_and_what_it_says_to_do_next_works(
 
 
 @pytest.mark.parametrize("kind", ["text", "database", "empty", "folder", "sync"])
-def test_it_leaves_alone_what_no_demo_has_made(
-    request: pytest.FixtureRequest, tmp_path: Path, command: Callable[..., Outcome], kind: str
-) -> None:
+def test_it_leaves_alone_what_no_demo_has_made(request, tmp_path, command, kind):
     path = tmp_path / "theirs.db"
     if kind == "folder":
         path.mkdir()

@@ -89,9 +89,8 @@ def make_past(folder: Path) -> None:
         _give(world, *wallets, 1)
         told = [body_of(number, resourceId=wallet) for number, wallet in enumerate(wallets)]
         Inbox(database).receive(*told, body_of(2, resourceType="Transaction"), at=now())
-        ran = CliRunner().invoke(
-            nftsync_command, ["replay", "--base-url", provider.url, "-d", str(database)]
-        )
+        replay = ["replay", "--base-url", provider.url, "-d", str(database)]
+        ran = CliRunner().invoke(nftsync_command, replay)
         assert ran.exit_code == 0, ran.output
 
 

@@ -38,11 +38,8 @@ class Session:
         self.folder = folder
         self.replace: dict[str, str] = {}
         clean = {name: value for name, value in os.environ.items() if "NFTSYNC" not in name}
-        self._environment = {
-            **clean,
-            "PATH": f"{_BIN}{os.pathsep}{clean.get('PATH', '')}",
-            "HOME": str(folder),
-        }
+        path = f"{_BIN}{os.pathsep}{clean.get('PATH', '')}"
+        self._environment = {**clean, "PATH": path, "HOME": str(folder)}
         self._servers: list[subprocess.Popen[str]] = []
         self._receiver: tuple[str, int] | None = None
 

@@ -74,9 +74,7 @@ def done(line: str, frame: pd.DataFrame, known: pd.DataFrame) -> str:
 
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line[0])
-def test_pandas_does_what_the_table_says(
-    line: list[str], databases: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pandas_does_what_the_table_says(line, databases, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for kind, told in zip(HEADING[1:], line[1:], strict=True):
         frame = frames.holdings(databases[kind])

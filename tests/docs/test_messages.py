@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -188,14 +187,7 @@ def _reading_process(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
-def test_each_message_is_a_real_one(
-    run: Run,
-    command: Callable[..., Outcome],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    certificates: Any,
-    caplog: pytest.LogCaptureFixture,
-):
+def test_each_message_is_a_real_one(run, command, tmp_path, monkeypatch, certificates, caplog):
     said = [
         *_reading_process(caplog),
         *_settings(run),

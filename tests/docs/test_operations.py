@@ -69,7 +69,7 @@ def server(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> ServerRunner:
     return ServerRunner(session, monkeypatch)
 
 
-def test_the_page_leads_through_a_server_s_life(server: ServerRunner, provider: SandboxServer):
+def test_the_page_leads_through_a_server_s_life(server, provider):
     """After each step webhooks arrive, and none is refused while the secret is rotated."""
     for block in blocks(PAGE):
         if "--follow" in block.text:
@@ -108,7 +108,7 @@ def _commands(text: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("block", NOT_RUN, ids=lambda block: block.place)
-def test_commands_in_what_is_not_run_have_their_flags(block: Block):
+def test_commands_in_what_is_not_run_have_their_flags(block):
     for words in _commands(block.text):
         command: click.Command = nftsync
         with click.Context(nftsync, **nftsync.context_settings) as context:
@@ -124,7 +124,7 @@ def test_commands_in_what_is_not_run_have_their_flags(block: Block):
 @pytest.mark.parametrize(
     "block", [b for b in NOT_RUN if b.language == "ini"], ids=lambda block: block.place
 )
-def test_units_are_read_as_systemd_reads_them(block: Block):
+def test_units_are_read_as_systemd_reads_them(block):
     unit = configparser.ConfigParser(interpolation=None, strict=False, delimiters="=")
     unit.optionxform = str
     unit.read_string(block.text)
@@ -145,7 +145,7 @@ SCHEDULED = [
 ]
 
 
-def test_schedules_do_their_work_with_the_little_that_cron_hands_on(server: ServerRunner):
+def test_schedules_do_their_work_with_the_little_that_cron_hands_on(server):
     """A command a line, and no variable of whoever wrote it."""
     site = server.session.folder
     (site / ".venv" / "bin").mkdir(parents=True)

@@ -6,17 +6,13 @@ import ast
 import shutil
 from pathlib import Path
 
-import pytest
-
 from nftsync import frames
 from tests.docs.pages import ROOT, blocks, read, sections
 
 PAGE = ROOT / "docs" / "use" / "questions.md"
 
 
-def test_each_question_is_answered_in_at_most_two_lines(
-    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_question_is_answered_in_at_most_two_lines(demo, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(demo.parent, "data")
     setting, *answers = [block.text for block in blocks(PAGE)]

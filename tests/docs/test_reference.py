@@ -23,15 +23,14 @@ GENERATED = [page for page in PAGES if page.parent.name == "reference"]
 
 def test_the_generated_pages_are_current():
     script = DOCS / "reference" / "make_reference.py"
-    ran = subprocess.run(
-        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
-    )
+    call = [sys.executable, str(script), "--check"]
+    ran = subprocess.run(call, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (0, ""), ran.stdout + ran.stderr
     assert len(GENERATED) == 5
     assert all(read(page).startswith("<!-- Generated ") for page in GENERATED)
 
 
-def test_each_public_table_is_listed_and_its_columns_are_in_a_database(tmp_path: Path):
+def test_each_public_table_is_listed_and_its_columns_are_in_a_database(tmp_path):
     part = sections(read(DOCS / "use" / "data.md"), "##")["Tables and views"]
     (listed, *_) = tables(part)
     assert {row[0].strip("`") for row in listed[1:]} == set(TABLES)
@@ -74,7 +73,7 @@ LINKED = [*PAGES, DOCS / "use" / "notebooks" / "README.md", ROOT / "CHANGELOG.md
 
 
 @pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
-def test_each_relative_link_leads_somewhere(page: Path):
+def test_each_relative_link_leads_somewhere(page):
     for target in _relative(page):
         name, _, anchor = unquote(target).partition("#")
         file = (page.parent / name) if name else page

@@ -7,7 +7,6 @@ import re
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
-from pathlib import Path
 
 import click
 import yaml
@@ -15,8 +14,7 @@ import yaml
 import nftsync.cli
 from nftsync import frames
 from tests.docs.pages import PAGES, ROOT, blocks
-from tests.docs.runner import Runner
-from tests.docs.session import EXAMPLES, History
+from tests.docs.session import EXAMPLES
 
 DAY = "2026-01-31"
 END_OF_DAY = f"{DAY}T23:59:59.999999Z"
@@ -64,7 +62,7 @@ def test_what_kubernetes_is_given_calls_what_there_is():
     }
 
 
-def test_readme_and_the_first_page_of_the_users_group(one_day: None, runner: Runner):
+def test_readme_and_the_first_page_of_the_users_group(one_day, runner):
     """From an empty folder, from top to bottom."""
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     # What has just been read is known today; the start of the comparison was long ago.
@@ -81,17 +79,17 @@ def test_readme_and_the_first_page_of_the_users_group(one_day: None, runner: Run
     assert labels == [("Auctions",), ("Treasury",)]
 
 
-def test_the_sandbox_of_the_page_of_commands(runner: Runner):
+def test_the_sandbox_of_the_page_of_commands(runner):
     shown = [runner.run(block) for block in blocks(ROOT / "docs" / "use" / "commands.md")]
     assert len(shown) == 3
 
 
-def test_settings(runner: Runner):
+def test_settings(runner):
     for block in blocks(ROOT / "docs" / "operate" / "settings.md"):
         runner.run(block)
 
 
-def test_data(runner: Runner, history: History):
+def test_data(runner, history):
     """The three ways to what was held at a time lead to the same."""
     runner.session.replace = {END_OF_DAY: history.between, DAY: history.between}
     shown = {block.text: runner.run(block) for block in blocks(ROOT / "docs" / "use" / "data.md")}
@@ -111,7 +109,7 @@ def test_data(runner: Runner, history: History):
     assert held != set(frames.holdings(history.database, wallet=EXAMPLES[0])["token_id"])
 
 
-def test_the_picture_shows_what_the_demo_prints(demo: Path):
+def test_the_picture_shows_what_the_demo_prints(demo):
     printed = (demo.parents[1] / "printed.txt").read_text(encoding="utf-8")
     picture = (ROOT / "docs" / "images" / "demo.svg").read_text(encoding="utf-8")
     assert "@font-face" not in picture

@@ -43,9 +43,8 @@ def databases(history: History, runner: Runner) -> Iterator[Databases]:
     """The database with its history, and what the page makes of it in DuckDB."""
     holdings = frames.holdings(history.database)
     contract = holdings["contract_address"].str.lower().mode()[0]
-    assert (
-        holdings["contract_address"].nunique() > holdings["contract_address"].str.lower().nunique()
-    )
+    contracts = holdings["contract_address"]
+    assert contracts.nunique() > contracts.str.lower().nunique()
     runner.session.replace |= {CONTRACT: contract, END_OF_DAY: history.between}
     with (
         closing(sqlite3.connect(f"file:{history.database}?mode=ro", uri=True)) as live,
@@ -71,9 +70,6 @@ def databases(history: History, runner: Runner) -> Iterator[Databases]:
 
 def _plain(value: Any) -> Any:
     return format_time(value) if isinstance(value, datetime) else value
-
-
-# What the frames say: each of these has a heading in the page ------------------------------------
 
 
 def _held(databases: Databases, **which: Any) -> pd.DataFrame:
@@ -184,17 +180,9 @@ def what_became_of_the_webhooks_and_how_fast(databases: Databases, rows: Rows) -
 
 
 QUESTIONS: dict[str, Callable[[Databases, Rows], None]] = {
-    f"{answer.__name__.replace('_', ' ').capitalize()}?": answer
-    for answer in (
-        who_holds_a_collection,
-        which_holdings_changed_since_a_time,
-        what_did_each_wallet_hold_at_a_time,
-        how_many_holders_does_each_collection_have,
-        how_concentrated_is_each_collection,
-        which_collections_have_holders_in_common,
-        which_wallets_were_not_read_for_longest,
-        what_became_of_the_webhooks_and_how_fast,
-    )
+    f"{name.replace('_', ' ').capitalize()}?": answer
+    for name, answer in [*globals().items()]
+    if name.startswith(("who", "which", "what", "how"))
 }
 
 
@@ -204,7 +192,7 @@ def _queries(heading: str) -> list[Block]:
     return [block for block in blocks(PAGE) if block.language == "sql" and block.text in text]
 
 
-def test_each_question_is_answered_in_both_as_the_frames_answer_it(databases: Databases) -> None:
+def test_each_question_is_answered_in_both_as_the_frames_answer_it(databases):
     asked = sections(sections(read(PAGE), "##")["Questions"], "###")
     assert [heading.replace(",", "") for heading in asked] == list(QUESTIONS)
     for heading, agrees in zip(asked, QUESTIONS.values(), strict=True):
@@ -215,9 +203,7 @@ def test_each_question_is_answered_in_both_as_the_frames_answer_it(databases: Da
         agrees(databases, databases.duckdb(for_duckdb))
 
 
-def test_python_sqlite_utils_and_datasette_print_each_wallets_sum(
-    history: History, runner: Runner, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_python_sqlite_utils_and_datasette_print_each_wallets_sum(history, runner, capsys):
     sums = frames.holdings(history.database).groupby("wallet_id")["amount"].sum()
     _, table, shown = [runner.run(block) for block in blocks(PAGE)[:4] if block.is_run]
     printed = dict(line.split() for line in capsys.readouterr().out.splitlines())

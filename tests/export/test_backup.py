@@ -10,7 +10,6 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -19,10 +18,8 @@ import pytest
 from nftsync import frames
 from nftsync.errors import StoreError
 from nftsync.export.backup import write_backup
-from tests.kit.mirrored_site import Site, run
+from tests.kit.mirrored_site import run
 from tests.kit.worlds import PATIENCE, Outcome
-
-Command = Callable[..., Outcome]
 
 
 def names(directory: Path) -> list[str]:
@@ -40,12 +37,10 @@ def made_in(year: int, name: str) -> str:
     return f"{stem}-{year}{moment[4:]}-{mark}"
 
 
-def test_each_night_it_copies_into_the_same_directory_and_the_oldest_go(
-    site: Site, tmp_path: Path, command: Command
-) -> None:
+def test_each_night_it_copies_into_the_same_directory_and_the_oldest_go(site, tmp_path, command):
     umask = os.umask(0)
     try:
-        first = command("backup", "backups", "-d", site.database)
+        first = command("backup", "backups")
     finally:
         os.umask(umask)
     assert (first.code, first.out) == (0, "")
@@ -58,18 +53,16 @@ def test_each_night_it_copies_into_the_same_directory_and_the_oldest_go(
     assert len(frames.holdings(backups / name)) == 20
     for year in range(2001, 2014):
         shutil.copy(backups / name, backups / made_in(year, name))
-    again = command("backup", backups, "-d", site.database)
-    assert again.code == 0
-    assert f"Removed 1 older, to keep 14: {made_in(2001, name)}\n" in again.err
+    command("backup", backups).says(f"Removed 1 older, to keep 14: {made_in(2001, name)}\n")
     assert len(names(backups)) == 14
     assert name in names(backups)
-    fewer = command("backup", backups, "-d", site.database, "--keep", 3)
+    fewer = command("backup", backups, "--keep", 3)
     assert "Removed 12 older, to keep 3: " in fewer.err
     assert (names(backups)[0], len(names(backups))) == (name, 3)
-    assert command("backup", backups, "-d", site.database, "--keep", 0).code == 2
+    assert command("backup", backups, "--keep", 0).code == 2
 
 
-def test_what_backup_did_not_name_itself_stays(site: Site, tmp_path: Path) -> None:
+def test_what_backup_did_not_name_itself_stays(site, tmp_path):
     other = tmp_path / "elsewhere" / site.database.name
     other.parent.mkdir()
     shutil.copy(site.database, other)
@@ -90,16 +83,14 @@ def test_what_backup_did_not_name_itself_stays(site: Site, tmp_path: Path) -> No
     assert {*theirs, link, folder, of_other, last} < {*names(directory)}
 
 
-def test_keep_1_leaves_the_new_one_whatever_the_clock_said_before(
-    site: Site, tmp_path: Path
-) -> None:
+def test_keep_1_leaves_the_new_one_whatever_the_clock_said_before(site, tmp_path):
     first = kept(site.database, tmp_path / "b")
     (tmp_path / "b" / first).rename(tmp_path / "b" / made_in(2999, first))
     second = kept(site.database, tmp_path / "b", keep=1)
     assert names(tmp_path / "b") == [second]
 
 
-def test_a_database_that_was_restored_goes_on_with_its_backups(site: Site, tmp_path: Path) -> None:
+def test_a_database_that_was_restored_goes_on_with_its_backups(site, tmp_path):
     name = kept(site.database, tmp_path / "b")
     site.database.unlink()
     shutil.copy(tmp_path / "b" / name, site.database)
@@ -107,9 +98,7 @@ def test_a_database_that_was_restored_goes_on_with_its_backups(site: Site, tmp_p
     assert names(tmp_path / "b") == [newer] != [name]
 
 
-def test_a_damaged_copy_is_not_kept_and_takes_no_older_one_s_place(
-    site: Site, tmp_path: Path, command: Command
-) -> None:
+def test_a_damaged_copy_is_not_kept_and_takes_no_older_one_s_place(site, tmp_path, command):
     older = kept(site.database, tmp_path / "b")
     run(site.database, "PRAGMA wal_checkpoint(TRUNCATE)")
     with closing(sqlite3.connect(site.database)) as connection:
@@ -123,20 +112,18 @@ def test_a_damaged_copy_is_not_kept_and_takes_no_older_one_s_place(
     for large in (1, 2**40):
         with pytest.raises(StoreError, match="damaged"):
             write_backup(site.database, tmp_path / "b", keep=1, progress=False, large=large)
-    done = command("backup", tmp_path / "b", "--keep", 1, "-d", site.database)
+    done = command("backup", tmp_path / "b", "--keep", 1)
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert "nftsync check" in done.err
     assert names(tmp_path / "b") == [older]
 
 
-def test_a_large_database_is_checked_quickly(site: Site, tmp_path: Path) -> None:
+def test_a_large_database_is_checked_quickly(site, tmp_path):
     done = write_backup(site.database, tmp_path / "b", keep=1, progress=False, large=1)
     assert done.check == "quick_check"
 
 
-def test_what_a_killed_backup_left_goes_with_the_next(
-    site: Site, tmp_path: Path, command: Command
-) -> None:
+def test_what_a_killed_backup_left_goes_with_the_next(site, tmp_path, command):
     """It has no name to be taken for a backup by, and holds nobody up."""
     with closing(sqlite3.connect(site.database, timeout=30)) as connection, connection:
         connection.execute(
@@ -145,7 +132,7 @@ def test_what_a_killed_backup_left_goes_with_the_next(
         )
     directory = tmp_path / "b"
     directory.mkdir()
-    call = [sys.executable, "-m", "nftsync", "backup", directory, "-d", site.database]
+    call = [sys.executable, "-m", "nftsync", "backup", directory]
     with subprocess.Popen(call, stderr=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + PATIENCE
         while not any(path.stat().st_size for path in directory.glob(".*partial/*")):
@@ -155,19 +142,16 @@ def test_what_a_killed_backup_left_goes_with_the_next(
     assert process.returncode == -signal.SIGKILL
     (left,) = names(directory)
     assert left.endswith(".nftsync-partial")
-    done = command("backup", directory, "-d", site.database)
-    assert (done.code, "cut off had left: 1\n" in done.err) == (0, True)
+    command("backup", directory).says("cut off had left: 1\n")
     (name,) = names(directory)
     assert name.endswith(".db")
 
 
-def test_two_at_once_do_not_get_into_each_other_s_way(
-    site: Site, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_at_once_do_not_get_into_each_other_s_way(site, tmp_path, command, monkeypatch):
     inner: list[Outcome] = []
 
     def meanwhile(_: int) -> None:
-        inner.append(command("backup", "b", "-d", site.database))
+        inner.append(command("backup", "b"))
 
     monkeypatch.setattr(os, "fsync", meanwhile)
     name = kept(site.database, tmp_path / "b")
@@ -176,30 +160,27 @@ def test_two_at_once_do_not_get_into_each_other_s_way(
     assert names(tmp_path / "b") == [name]
 
 
-def test_a_full_disk_keeps_the_older_ones(site: Site, small_disk: Path, command: Command) -> None:
+def test_a_full_disk_keeps_the_older_ones(site, small_disk, command):
     directory = small_disk / "b"
     older = kept(site.database, directory)
     free = os.statvfs(small_disk)
     room = free.f_bavail * free.f_frsize - site.database.stat().st_size // 2
     (small_disk / "ballast").write_bytes(b"x" * room)
-    done = command("backup", directory, "--keep", 1, "-d", site.database)
+    done = command("backup", directory, "--keep", 1)
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert "no room left" in done.err
     assert names(directory) == [older]
     (small_disk / "ballast").unlink()
-    assert command("backup", directory, "--keep", 1, "-d", site.database).code == 0
+    assert command("backup", directory, "--keep", 1).code == 0
     assert len(names(directory)) == 1
     assert older not in names(directory)
 
 
-def test_where_it_cannot_write_it_says_so(site: Site, tmp_path: Path, command: Command) -> None:
+def test_where_it_cannot_write_it_says_so(site, tmp_path, command):
     (tmp_path / "file").touch()
-    done = command("backup", "file", "-d", site.database)
-    assert (done.code, done.err) == (
-        2,
-        "nftsync: file is there and is no directory; name another\n",
-    )
-    below = command("backup", "file/below", "-d", site.database)
+    done = command("backup", "file")
+    done.tells("nftsync: file is there and is no directory; name another\n")
+    below = command("backup", "file/below")
     assert (below.code, below.err.count("\n")) == (1, 1)
     none = command("backup", "b", "-d", "missing.db")
     assert (none.code, (tmp_path / "b").exists()) == (1, False)

@@ -12,7 +12,6 @@ import os
 import re
 import sqlite3
 import stat
-from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -35,12 +34,11 @@ from nftsync.errors import InputError, NftsyncWarning, StoreError
 from nftsync.export import formats
 from nftsync.export import tables as export
 from nftsync.export.formats import write_csv, write_rows
-from nftsync.export.tables import ExportFormat, write_export
+from nftsync.export.tables import write_export
 from nftsync.store.catalog import TABLES
 from nftsync.text import neutralized
 from nftsync.times import format_time, now
 from tests.kit.mirrored_site import Site, run
-from tests.kit.worlds import Outcome
 
 LONG_AGO = "2000-01-01T00:00:00.000000Z"
 NASTY = '=HYPERLINK("http://x", "a")\r\n;\t\'quoted\', \x00 \x1b[2J 𝔊 \u202e'
@@ -115,12 +113,7 @@ def keep(database: Path, resource_id: str) -> None:
     )
 
 
-# What is written --------------------------------------------------------------------------------
-
-
-def test_parquet_says_what_each_table_says_in_chunks_of_any_size(
-    busy: Site, tmp_path: Path
-) -> None:
+def test_parquet_says_what_each_table_says_in_chunks_of_any_size(busy, tmp_path):
     for name, most in (("whole", 50_000), ("chunks", 3)):
         write_export(busy.database, tmp_path / name, chunk_rows=most)
         for table in TABLES:
@@ -131,7 +124,7 @@ def test_parquet_says_what_each_table_says_in_chunks_of_any_size(
                 assert exported == sorted(exported, key=itemgetter("change_id"))
 
 
-def test_pandas_and_duckdb_read_declared_types_also_of_no_rows(busy: Site, tmp_path: Path) -> None:
+def test_pandas_and_duckdb_read_declared_types_also_of_no_rows(busy, tmp_path):
     """Integers that may be missing do not become floats, nor amounts numbers."""
     edition = 2**53 + 1
     run(busy.database, "UPDATE tokens SET edition_id = iif(token_no = 1, ?, NULL)", edition)
@@ -153,7 +146,7 @@ def test_pandas_and_duckdb_read_declared_types_also_of_no_rows(busy: Site, tmp_p
     assert str(2**256 - 1) in set(balances["amount"])
 
 
-def test_the_manifest_names_each_file_with_its_rows_and_digest(busy: Site, tmp_path: Path) -> None:
+def test_the_manifest_names_each_file_with_its_rows_and_digest(busy, tmp_path):
     returned = write_export(busy.database, tmp_path / "out", file_format="csv")
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_bytes())
     told = {name: manifest[name] for name in ("nftsync", "database", "format", "as_of")}
@@ -176,20 +169,15 @@ def test_the_manifest_names_each_file_with_its_rows_and_digest(busy: Site, tmp_p
         assert not {"ticket", "etag", "plan", "wallet_no", "token_no", "detailed"} & kinds.keys()
 
 
-def test_all_files_are_of_one_moment_whatever_is_written_between_them(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_files_are_of_one_moment_whatever_is_written_between_them(site, tmp_path, monkeypatch):
     """Before each file a commit adds to every log; none of it shows in one that comes after."""
     before = {name: len(table_rows(site.database, name)) for name in TABLES}
 
     def committing(*arguments: Any) -> None:
         keep(site.database, str(arguments[0].name))
         run(site.database, "DELETE FROM balance_rows WHERE wallet_no = 1")
-        run(
-            site.database,
-            "INSERT INTO sync_runs (kind, status, started_at) VALUES ('sync', 'ok', ?)",
-            now(),
-        )
+        insert = "INSERT INTO sync_runs (kind, status, started_at) VALUES ('sync', 'ok', ?)"
+        run(site.database, insert, now())
         write_rows(*arguments)
 
     monkeypatch.setattr(export, "write_rows", committing)
@@ -198,12 +186,7 @@ def test_all_files_are_of_one_moment_whatever_is_written_between_them(
     assert len(table_rows(site.database, "resources")) == len(TABLES)
 
 
-# A workbook -------------------------------------------------------------------------------------
-
-
-def test_a_workbook_has_a_sheet_for_each_table_behind_one_that_explains_them(
-    busy: Site, tmp_path: Path
-) -> None:
+def test_a_workbook_has_a_sheet_for_each_table_behind_one_that_explains_them(busy, tmp_path):
     """Another program reads what the tables say, amounts to the digit, and finds no formula."""
     manifest = write_export(busy.database, tmp_path / "out", file_format="xlsx", chunk_rows=3)
     path = tmp_path / "out" / "nftsync.xlsx"
@@ -218,9 +201,8 @@ def test_a_workbook_has_a_sheet_for_each_table_behind_one_that_explains_them(
     book = openpyxl.load_workbook(path)
     assert book.sheetnames == ["about", *TABLES]
     explained = [row[:2] for row in book["about"].iter_rows(min_row=8, values_only=True)]
-    assert explained == [
-        (name, column) for name, table in TABLES.items() for column in table.columns
-    ]
+    columns = [(name, column) for name, table in TABLES.items() for column in table.columns]
+    assert explained == columns
     for name, table in TABLES.items():
         sheet = book[name]
         assert (sheet.freeze_panes, sheet.auto_filter.ref) == ("A2", sheet.dimensions)
@@ -228,9 +210,8 @@ def test_a_workbook_has_a_sheet_for_each_table_behind_one_that_explains_them(
         assert [cell.value for cell in header] == list(table.columns)
         assert not any(cell.data_type == "f" or cell.hyperlink for row in rows for cell in row)
         kinds = [column.kind for column in table.columns.values()]
-        found = [
-            dict(zip(table.columns, (cell.value for cell in row), strict=True)) for row in rows
-        ]
+        values = ([cell.value for cell in row] for row in rows)
+        found = [dict(zip(table.columns, row, strict=True)) for row in values]
         for row in (*found, *(expected := table_rows(busy.database, name))):
             row.update({key: _alike(kind, row[key]) for key, kind in zip(row, kinds, strict=True)})
         assert in_any_order(found) == in_any_order(expected), name
@@ -252,9 +233,7 @@ def _alike(kind: str, value: Any) -> Any:
     return unescape(value) if isinstance(value, str) else value
 
 
-def test_more_rows_than_a_sheet_has_are_refused_before_anything_is_written(
-    site: Site, tmp_path: Path
-) -> None:
+def test_more_rows_than_a_sheet_has_are_refused_before_anything_is_written(site, tmp_path):
     run(site.database, "DROP TABLE resources")  # so many would take long to write
     run(
         site.database,
@@ -266,12 +245,7 @@ def test_more_rows_than_a_sheet_has_are_refused_before_anything_is_written(
     assert not list(tmp_path.glob("*out*"))
 
 
-# As of a time -----------------------------------------------------------------------------------
-
-
-def test_as_of_any_time_balances_are_the_holdings_and_of_now_the_balances(
-    busy: Site, tmp_path: Path
-) -> None:
+def test_as_of_any_time_balances_are_the_holdings_and_of_now_the_balances(busy, tmp_path):
     """`first_seen_at` of a token that left and came back is when it came back."""
     between = max(row["observed_at"] for row in table_rows(busy.database, "balance_changes")[:20])
     manifest = write_export(busy.database, tmp_path / "out", as_of=between)
@@ -305,10 +279,7 @@ def test_as_of_any_time_balances_are_the_holdings_and_of_now_the_balances(
         assert in_any_order(found) == in_any_order(expected)
 
 
-# CSV cells --------------------------------------------------------------------------------------
-
-
-def test_cells_that_a_spreadsheet_could_run_are_quoted_and_others_stay() -> None:
+def test_cells_that_a_spreadsheet_could_run_are_quoted_and_others_stay():
     for cell in (
         "=1+1",
         "\tx",
@@ -337,7 +308,7 @@ FORMULA = set("=+-@＝＋－＠﹦﹢﹣﹫")
 
 
 @given(BORDERLINE | st.text(max_size=20))
-def test_no_cell_begins_with_a_formula_and_only_quotes_are_added(text: str) -> None:
+def test_no_cell_begins_with_a_formula_and_only_quotes_are_added(text):
     """Nor does what a spreadsheet makes of a cell that splits it at semicolons or line breaks."""
     cell = neutralized(text)
     assert cell[:1] not in {"\t", "\r", "\n"}
@@ -360,7 +331,7 @@ def test_no_cell_begins_with_a_formula_and_only_quotes_are_added(text: str) -> N
         max_size=5,
     )
 )
-def test_both_formats_keep_each_value(rows: list[tuple[Any, ...]]) -> None:
+def test_both_formats_keep_each_value(rows):
     columns = {"a": "text", "b": "amount", "c": "time", "d": "integer", "e": "bytes"}
     file = io.BytesIO()
     write_rows(file, columns, [rows])
@@ -383,12 +354,7 @@ def test_both_formats_keep_each_value(rows: list[tuple[Any, ...]]) -> None:
     ]
 
 
-# Where it is written ----------------------------------------------------------------------------
-
-
-def test_what_is_in_use_is_left_alone_and_what_is_empty_or_missing_is_taken(
-    site: Site, tmp_path: Path
-) -> None:
+def test_what_is_in_use_is_left_alone_and_what_is_empty_or_missing_is_taken(site, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").touch()
     (tmp_path / "file").touch()
@@ -414,9 +380,7 @@ def test_what_is_in_use_is_left_alone_and_what_is_empty_or_missing_is_taken(
         os.umask(before)
 
 
-def test_a_directory_that_fills_meanwhile_is_left_alone(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_that_fills_meanwhile_is_left_alone(site, tmp_path, monkeypatch):
     rename = Path.rename
 
     def late(self: Path, target: Path) -> Path:
@@ -434,8 +398,8 @@ def test_a_directory_that_fills_meanwhile_is_left_alone(
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "xlsx"])
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # XlsxWriter's, of what is abandoned
 def test_what_goes_wrong_is_one_error_and_leaves_nothing_behind(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_format: ExportFormat
-) -> None:
+    site, tmp_path, monkeypatch, file_format
+):
     """Nothing is left open that would complain once more when it is collected."""
     opened = Path.open
     with monkeypatch.context() as patched:
@@ -460,21 +424,13 @@ def test_what_goes_wrong_is_one_error_and_leaves_nothing_behind(
     assert not list(tmp_path.glob("*out*"))
 
 
-def test_the_command_writes_files_and_says_so(
-    site: Site, tmp_path: Path, command: Callable[..., Outcome]
-) -> None:
-    done = command("export", "out", "--format", "csv", "--as-of", "today", "-d", site.database)
-    assert (done.code, done.out) == (0, "")
-    assert "11 files" in done.err
+def test_the_command_writes_files_and_says_so(site, tmp_path, command):
+    command("export", "out", "--format", "csv", "--as-of", "today").tells("11 files", code=0)
     assert (tmp_path / "out" / "holdings.csv").is_file()
-    early = command("export", "early", "--as-of", "2000-01-01", "-d", site.database)
+    early = command("export", "early", "--as-of", "2000-01-01")
     assert early.code == 0
     assert re.search("^nothing is known of 2000-01-01.*$", early.err, re.M | re.I)
-    again = command("export", "out", "-d", site.database)
-    assert again.code == 2
-    assert "is not empty" in again.err
-    done = command("export", "out2", "--format", "xlsx", "-d", site.database)
-    assert done.code == 0
-    assert "nftsync.xlsx with" in done.err
-    assert command("export", "out3", "--format", "ods", "-d", site.database).code == 2
+    command("export", "out").says("is not empty", code=2)
+    command("export", "out2", "--format", "xlsx").says("nftsync.xlsx with")
+    assert command("export", "out3", "--format", "ods").code == 2
     assert not (tmp_path / "out3").exists()

@@ -5,11 +5,9 @@ from __future__ import annotations
 import csv
 import os
 import stat
-from collections.abc import Callable
 from datetime import UTC, date, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -29,12 +27,7 @@ from tests.kit.database import at
 UINT256 = 2**256 - 1
 
 #: Each frame that a database gives, by the function's name.
-OF_DATABASE: dict[str, Callable[[Path], pd.DataFrame]] = {
-    **{
-        name: getattr(frames, name)
-        for name in frames.__all__
-        if name not in {"brief", "load", "save"}
-    },
+OF_DATABASE = {name: getattr(frames, name) for name in frames.__all__} | {
     "diff": lambda database: frames.diff(database, at(2)),
     "find": lambda database: frames.find(database, "o"),
     "explain": lambda _: frames.explain("holdings"),
@@ -50,19 +43,14 @@ def csv_cells(path: Path) -> list[list[str]]:
         return list(csv.reader(file))
 
 
-# Parquet ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", sorted(OF_DATABASE))
-def test_each_frame_of_a_database_comes_back(
-    name: str, small_database: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("name", sorted({*OF_DATABASE} - {"brief", "load", "save"}))
+def test_each_frame_of_a_database_comes_back(name, small_database, tmp_path):
     frame = pd.DataFrame(OF_DATABASE[name](small_database))  # some show themselves in another way
     assert_frame_equal(back(frame, tmp_path), frame)
     assert_frame_equal(back(frame.iloc[:0], tmp_path), frame.iloc[:0])
 
 
-def test_each_kind_of_column_comes_back(tmp_path: Path) -> None:
+def test_each_kind_of_column_comes_back(tmp_path):
     times = pd.to_datetime(["2026-01-31T12:00:00", None], utc=True)
     frame = pd.DataFrame(
         {
@@ -115,11 +103,7 @@ TIME = st.none() | st.datetimes(timezones=st.just(UTC))
     st.none() | TEXT,
 )
 @settings(deadline=None, max_examples=20)
-def test_any_frame_comes_back(
-    tmp_path_factory: pytest.TempPathFactory,
-    rows: list[tuple[Any, ...]],
-    index: str | None,
-) -> None:
+def test_any_frame_comes_back(tmp_path_factory, rows, index):
     columns = list(zip(*rows, strict=True)) or [()] * 8
     frame = pd.DataFrame(
         {
@@ -138,7 +122,7 @@ def test_any_frame_comes_back(
     assert_frame_equal(back(frame, tmp_path_factory.getbasetemp()), frame)
 
 
-def test_others_read_exact_text_and_its_note(small_database: Path, tmp_path: Path) -> None:
+def test_others_read_exact_text_and_its_note(small_database, tmp_path):
     path = frames.save(frames.holdings(small_database), tmp_path / "holdings.parquet")
     field = pq.read_schema(path).field("amount")
     assert pa.types.is_large_string(field.type)
@@ -149,7 +133,7 @@ def test_others_read_exact_text_and_its_note(small_database: Path, tmp_path: Pat
     assert first == (str(UINT256), "TIMESTAMP WITH TIME ZONE")
 
 
-def test_the_files_of_an_export_load_as_the_frames(small_database: Path, tmp_path: Path) -> None:
+def test_the_files_of_an_export_load_as_the_frames(small_database, tmp_path):
     """Integers that are never missing have another type; names of contracts are by themselves."""
     of_others = {"tokens": ["collection"]}
     write_export(small_database, tmp_path / "out", progress=False)
@@ -170,15 +154,11 @@ def test_the_files_of_an_export_load_as_the_frames(small_database: Path, tmp_pat
     assert (row.amount, row.amount_float) == (None, 1.5)
 
 
-def test_anyones_file_loads_as_pandas_reads_it(tmp_path: Path) -> None:
+def test_anyones_file_loads_as_pandas_reads_it(tmp_path):
     theirs = pd.DataFrame({"a": [1.5, None], "b": ["x", None], "c": [[1], None]}, index=[3, 4])
     theirs.to_parquet(tmp_path / "theirs.parquet")
-    assert_frame_equal(
-        frames.load(tmp_path / "theirs.parquet"), pd.read_parquet(tmp_path / "theirs.parquet")
-    )
-
-
-# What cannot be ---------------------------------------------------------------------------------
+    path = tmp_path / "theirs.parquet"
+    assert_frame_equal(frames.load(path), pd.read_parquet(path))
 
 
 @pytest.mark.parametrize(
@@ -195,9 +175,7 @@ def test_anyones_file_loads_as_pandas_reads_it(tmp_path: Path) -> None:
         (pd.DataFrame({"a": [1j]}), "cannot be written"),
     ],
 )
-def test_what_a_file_cannot_hold_is_refused_by_name(
-    frame: pd.DataFrame, says: str, tmp_path: Path
-) -> None:
+def test_what_a_file_cannot_hold_is_refused_by_name(frame, says, tmp_path):
     path = tmp_path / "frame.parquet"
     frames.save(pd.DataFrame({"before": [1]}), path)
     with pytest.raises(InputError, match=says) as raised:
@@ -207,7 +185,7 @@ def test_what_a_file_cannot_hold_is_refused_by_name(
     assert [file.name for file in tmp_path.iterdir()] == ["frame.parquet"]
 
 
-def test_other_endings_and_other_objects_are_refused(tmp_path: Path) -> None:
+def test_other_endings_and_other_objects_are_refused(tmp_path):
     frame = pd.DataFrame({"a": [1]})
     for name in ("a.xls", "a", "nftsync.db"):
         with pytest.raises(InputError, match=r"does not end in .parquet, .csv or .xlsx"):
@@ -228,7 +206,7 @@ def test_other_endings_and_other_objects_are_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_no_parquet_file_is_said(tmp_path: Path) -> None:
+def test_what_is_no_parquet_file_is_said(tmp_path):
     with pytest.raises(InputError, match="there is no file"):
         frames.load(tmp_path / "none.parquet")
     path = frames.save(pd.DataFrame({"a": range(100)}), tmp_path / "a.parquet")
@@ -243,7 +221,7 @@ def test_what_is_no_parquet_file_is_said(tmp_path: Path) -> None:
         frames.load(path)
 
 
-def test_a_note_that_does_not_fit_is_said(tmp_path: Path) -> None:
+def test_a_note_that_does_not_fit_is_said(tmp_path):
     path = frames.save(pd.DataFrame({"a": pd.Series([1], dtype=object)}), tmp_path / "a.parquet")
     schema = pq.read_schema(path)
     for text in ("1.5", "٣", "", "0x1", "1_0", "1" * 5000):
@@ -252,7 +230,7 @@ def test_a_note_that_does_not_fit_is_said(tmp_path: Path) -> None:
             frames.load(path)
 
 
-def test_only_its_owner_may_read_it_and_folders_are_made(tmp_path: Path) -> None:
+def test_only_its_owner_may_read_it_and_folders_are_made(tmp_path):
     before = os.umask(0)
     try:
         path = frames.save(pd.DataFrame({"a": [1]}), tmp_path / "a" / "b" / "C.CSV")
@@ -264,10 +242,7 @@ def test_only_its_owner_may_read_it_and_folders_are_made(tmp_path: Path) -> None
         frames.save(pd.DataFrame({"a": [1]}), path / "a.csv")
 
 
-# CSV --------------------------------------------------------------------------------------------
-
-
-def test_csv_has_exact_amounts_and_runs_nothing(tmp_path: Path) -> None:
+def test_csv_has_exact_amounts_and_runs_nothing(tmp_path):
     frame = pd.DataFrame(
         {
             "amount": pd.Series([UINT256, None], dtype=object),

@@ -6,7 +6,6 @@ import os
 import sqlite3
 import stat
 import threading
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -15,8 +14,7 @@ import pytest
 from nftsync import frames
 from nftsync.errors import InputError, StoreError
 from nftsync.export.backup import write_snapshot
-from tests.kit.mirrored_site import Site
-from tests.kit.worlds import PATIENCE, Outcome, begin_work, under_way
+from tests.kit.worlds import PATIENCE, begin_work, under_way
 
 
 def dump(database: Path) -> list[str]:
@@ -24,9 +22,7 @@ def dump(database: Path) -> list[str]:
         return list(connection.iterdump())
 
 
-def test_the_copy_is_its_owner_s_and_says_the_same_also_in_a_read_only_directory(
-    site: Site, tmp_path: Path
-) -> None:
+def test_the_copy_is_its_owner_s_and_says_the_same_also_in_a_read_only_directory(site, tmp_path):
     copy = tmp_path / "given" / "copy.db"
     umask = os.umask(0)
     try:
@@ -46,9 +42,7 @@ def test_the_copy_is_its_owner_s_and_says_the_same_also_in_a_read_only_directory
 
 
 @pytest.mark.parametrize("has_links", [True, False], ids=["links", "no links"])
-def test_a_file_that_appears_meanwhile_is_kept(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
-) -> None:
+def test_a_file_that_appears_meanwhile_is_kept(site, tmp_path, monkeypatch, has_links):
     """On a file system without links, too, which gets its copy where no file is."""
     link = os.link
 
@@ -70,12 +64,12 @@ def test_a_file_that_appears_meanwhile_is_kept(
 
 @pytest.mark.parametrize("words", [("snapshot", "copy.db"), ("backup", ".", "--keep", "1")])
 def test_in_a_copy_nothing_is_under_way_and_in_its_database_everything_goes_on(
-    site: Site, tmp_path: Path, words: tuple[str, ...], command: Callable[..., Outcome]
-) -> None:
+    site, tmp_path, words, command
+):
     webhook = begin_work(site.database, site.ids[0])
     working = [("leases", 1), ("webhooks", 1), ("runs", 2)]
     assert under_way(site.database) == working
-    assert command(*words, "-d", site.database).code == 0
+    assert command(*words).code == 0
     assert under_way(site.database) == working
     (copy,) = (path for path in tmp_path.glob("*.db") if path != site.database)
     assert under_way(copy) == [("leases", 0), ("webhooks", 0), ("runs", 0)]
@@ -87,7 +81,7 @@ def test_in_a_copy_nothing_is_under_way_and_in_its_database_everything_goes_on(
     assert (resumed.code, resumed.json["wallets"]["total"]) == (0, 1)
 
 
-def test_a_copy_taken_while_others_write_is_of_one_moment(site: Site, tmp_path: Path) -> None:
+def test_a_copy_taken_while_others_write_is_of_one_moment(site, tmp_path):
     """A writer adds to two tables in each transaction; a copy never has one without the other."""
     stop, begun = threading.Event(), threading.Event()
 
@@ -128,9 +122,7 @@ def test_a_copy_taken_while_others_write_is_of_one_moment(site: Site, tmp_path: 
         thread.join()
 
 
-def test_what_goes_wrong_leaves_nothing_behind(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_goes_wrong_leaves_nothing_behind(site, tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -148,17 +140,10 @@ def test_what_goes_wrong_leaves_nothing_behind(
     assert not list(tmp_path.glob(".*copy*"))
 
 
-def test_the_command_says_how_large_it_is_and_writes_over_nothing(
-    site: Site, tmp_path: Path, command: Callable[..., Outcome]
-) -> None:
-    done = command("snapshot", "copy.db", "-d", site.database)
-    assert (done.code, done.out) == (0, "")
-    assert "copy.db: 0." in done.err
-    assert " MB" in done.err
+def test_the_command_says_how_large_it_is_and_writes_over_nothing(site, tmp_path, command):
+    command("snapshot", "copy.db").tells("copy.db: 0.", " MB", code=0)
     (tmp_path / "mine.txt").write_text("mine")
     (tmp_path / "link.db").symlink_to(tmp_path / "nowhere.db")
     for name in ("copy.db", "mine.txt", "link.db"):
-        again = command("snapshot", name, "-d", site.database)
-        assert again.code == 2
-        assert "is there already" in again.err
+        command("snapshot", name).says("is there already", code=2)
     assert (tmp_path / "mine.txt").read_text() == "mine"

@@ -40,6 +40,17 @@ class Outcome(NamedTuple):
     def said(self) -> str:
         return self.out + self.err
 
+    def says(self, *texts: str, code: int = 0) -> Outcome:
+        """Check how it ended, and that each text stands in what it printed."""
+        assert self.code == code, self.said
+        assert [text for text in texts if text not in self.said] == [], self.said
+        return self
+
+    def tells(self, *texts: str, code: int = 2) -> Outcome:
+        """Check that it printed no result, and how it ended, with these texts on stderr."""
+        assert self.out == ""
+        return self.says(*texts, code=code)
+
 
 @contextmanager
 def alone(folder: Path, name: str) -> Iterator[None]:

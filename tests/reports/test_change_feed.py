@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 
 import pytest
 
@@ -19,10 +18,9 @@ from nftsync.store.catalog import TABLES
 from nftsync.store.contracts import label_contract
 from nftsync.store.mirror import Mirror
 from tests.kit.mirrored_site import Site
-from tests.kit.worlds import PATIENCE, Outcome
+from tests.kit.worlds import PATIENCE
 
 CHANGE_COLUMNS = list(TABLES["balance_changes"].columns)
-Command = Callable[..., Outcome]
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -48,9 +46,7 @@ def log_of(site: Site) -> list[dict[str, object]]:
     return [dict(zip(CHANGE_COLUMNS, row, strict=True)) for row in rows]
 
 
-def test_since_is_inclusive_and_exact_to_the_microsecond_over_gaps_and_equal_times(
-    tmp_path: Path,
-) -> None:
+def test_since_is_inclusive_and_exact_to_the_microsecond_over_gaps_and_equal_times(tmp_path):
     """Many changes share a time, and ids have gaps; each bound finds the first at or after it."""
     path = tmp_path / "made.db"
     times = [f"2026-01-01T00:00:0{n}.000000Z" for n in (1, 1, 1, 3, 3, 7, 9)]
@@ -72,7 +68,7 @@ def test_since_is_inclusive_and_exact_to_the_microsecond_over_gaps_and_equal_tim
                 assert [i for i in ids if before < i <= last] == expected
 
 
-def test_a_commit_while_a_page_is_being_worked_on_is_not_slept_through(site: Site) -> None:
+def test_a_commit_while_a_page_is_being_worked_on_is_not_slept_through(site):
     """It comes after the page was read and before the next look, and no commit follows it."""
     looks = iter([True, True, False])
     seen: list[int] = []
@@ -90,7 +86,7 @@ def test_a_commit_while_a_page_is_being_worked_on_is_not_slept_through(site: Sit
     assert seen == list(range(1, 22))
 
 
-def test_following_leaves_no_transaction_open_that_would_hold_the_log_back(site: Site) -> None:
+def test_following_leaves_no_transaction_open_that_would_hold_the_log_back(site):
     with (
         ChangeFeed.open(site.database) as feed,
         closing(sqlite3.connect(site.database, isolation_level=None)) as writer,
@@ -103,32 +99,30 @@ def test_following_leaves_no_transaction_open_that_would_hold_the_log_back(site:
         following.close()
 
 
-def test_follow_prints_a_line_of_json_per_change_and_goes_on_with_new_ones(
-    site: Site, process: Start
-) -> None:
-    following = process("changes", "--follow", "--after", 18, "-d", site.database)
+def test_follow_prints_a_line_of_json_per_change_and_goes_on_with_new_ones(site, process):
+    """Only with those that match."""
+    wallet = site.ids[3]
+    following = process("changes", "--follow", "--after", 0, "--wallet", wallet)
     assert following.stdout is not None
-    first = [json.loads(following.stdout.readline()) for _ in range(2)]
-    giver, getter = site.ids[0], site.ids[1]
-    token = next(t for t in site.held(giver) if t not in site.held(getter))
-    site.world.set_amount(giver, token, str(2**256 - 1))
-    site.sync(giver)
+    first = [json.loads(following.stdout.readline()) for _ in range(5)]
+    for other in site.ids:
+        site.world.set_amount(other, site.held(other)[0], str(2**256 - 1))
+    site.sync()
     later = json.loads(following.stdout.readline())
     following.send_signal(signal.SIGINT)
     out, err = following.communicate(timeout=PATIENCE)
-    assert [change["change_id"] for change in first] == [19, 20]
     assert [name for name in later if name in CHANGE_COLUMNS] == CHANGE_COLUMNS
     assert {"wallet_label", "name"} <= set(later)
     assert later["new_amount"] == str(2**256 - 1)
     found = [{name: change[name] for name in CHANGE_COLUMNS} for change in (*first, later)]
-    assert found == log_of(site)[18:]
+    assert found == [change for change in log_of(site) if change["wallet_id"] == wallet]
     assert (following.returncode, out) == (130, "")
     assert "Traceback" not in err
 
 
-def test_follow_ends_quietly_when_nobody_reads_it_any_more(site: Site, process: Start) -> None:
+def test_follow_ends_quietly_when_nobody_reads_it_any_more(site, process):
     """It notices at once, not only when the next change comes, which may be days later."""
-    following = process("changes", "--follow", "--after", 0, "-d", site.database)
+    following = process("changes", "--follow", "--after", 0)
     assert following.stdout is not None
     following.stdout.readline()
     following.stdout.close()
@@ -137,9 +131,9 @@ def test_follow_ends_quietly_when_nobody_reads_it_any_more(site: Site, process: 
     assert following.stderr.read() == ""
 
 
-def test_the_feed_has_the_filters_of_frames_changes(site: Site, command: Command) -> None:
+def test_the_feed_has_the_filters_of_frames_changes(site, command):
     contract = frames.tokens(site.database)["contract"][0]
-    command("wallets", "label", site.ids[0], "Treasury", "-d", site.database)
+    command("wallets", "label", site.ids[0], "Treasury")
     with closing(sqlite3.connect(site.database, isolation_level=None)) as connection:
         connection.execute(
             "UPDATE wallets SET wallet_group = 'house' WHERE wallet_id IN (?, ?)", site.ids[:2]
@@ -162,50 +156,9 @@ def test_the_feed_has_the_filters_of_frames_changes(site: Site, command: Command
         ),
     ]:
         ids = frames.changes(site.database, **filters)["change_id"].tolist()
-        feed = command("changes", *options, "--json", "-d", site.database)
+        feed = command("changes", *options, "--json")
         assert [change["change_id"] for change in feed.json] == ids
-        table = command("changes", *options, "--limit", 2, "-d", site.database)
+        table = command("changes", *options, "--limit", 2)
         lines = table.out.splitlines()[2:]
         assert [int(line.split()[-1]) for line in lines] == ids[-2:]
         assert ("No changes." in table.err) == (not ids)
-
-
-def test_filters_that_name_nothing_are_one_line_and_exit_2(site: Site, command: Command) -> None:
-    for options, message in [
-        (["--wallet", "nobody"], "'nobody' is neither a wallet id"),
-        (["--group", "nope"], "None of the 4 wallets is in group 'nope'"),
-        (["--contract", "Nope"], "there is no collection or contract 'Nope'"),
-        (["--since", "2d", "--until", "3d"], "is after until"),
-    ]:
-        ended = command("changes", *options, "-d", site.database)
-        assert (ended.code, ended.out) == (2, "")
-        assert message in ended.err
-        assert len(ended.err.splitlines()) == 1
-    ended = command("holdings", "--group", "nope", "-d", site.database)
-    assert (ended.code, ended.out) == (2, "")
-    assert "None of the 4 wallets is in group 'nope'" in ended.err
-
-
-def test_follow_prints_only_changes_that_match_and_none_twice(site: Site, process: Start) -> None:
-    following = process(
-        "changes", "--follow", "--after", 0, "--wallet", site.ids[3], "-d", site.database
-    )
-    assert following.stdout is not None
-    first = [json.loads(following.stdout.readline()) for _ in range(5)]
-    for number in range(2):
-        for wallet in site.ids[:3]:
-            token = site.held(wallet)[0]
-            site.world.set_amount(wallet, token, str(90 + number))
-        token = site.held(site.ids[3])[0]
-        site.world.set_amount(site.ids[3], token, str(70 + number))
-        site.sync()
-    later = [json.loads(following.stdout.readline()) for _ in range(2)]
-    assert {change["wallet_id"] for change in (*first, *later)} == {site.ids[3]}
-    assert [change["new_amount"] for change in later] == ["70", "71"]
-
-
-def test_following_ends_at_no_time(site: Site, command: Command) -> None:
-    ended = command("changes", "--follow", "--until", "today", "-d", site.database)
-    assert ended.code == 2
-    assert "--follow" in ended.err
-    assert "--until" in ended.err

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 from nftsync import __version__
 from nftsync.reports.status import read_status
 from nftsync.store.mirror import Mirror
 from nftsync.times import now
-from tests.kit.mirrored_site import Site, run
-from tests.kit.worlds import Outcome
+from tests.kit.mirrored_site import run
 
 STRANGER = "00000000-0000-4000-8000-000000000001"
-Command = Callable[..., Outcome]
 
 
-def test_counts_what_is_there_and_the_newest_run_of_each_kind(site: Site, command: Command) -> None:
+def test_counts_what_is_there_and_the_newest_run_of_each_kind(site, command):
     site.world.set_amount(site.ids[0], site.held(site.ids[0])[0], "5000")
     site.sync()
-    run(
-        site.database,
-        "INSERT INTO sync_runs (kind, status, started_at) VALUES ('replay', 'ok', ?)",
-        now(),
-    )
-    done = command("status", "-d", site.database, "--json")
+    insert = "INSERT INTO sync_runs (kind, status, started_at) VALUES ('replay', 'ok', ?)"
+    run(site.database, insert, now())
+    done = command("status", "--json")
     assert done.code == 0
     found = done.json
     sync, replay, age = found["last_sync"], found["last_replay"], found["oldest_wallet_age_s"]
@@ -41,25 +33,25 @@ def test_counts_what_is_there_and_the_newest_run_of_each_kind(site: Site, comman
     assert (sync["run_id"], sync["wallets_unchanged"], 0 <= age < 60) == (2, 3, True)
     assert (replay["run_id"], replay["kind"]) == (3, "replay")
     assert not {"plan", "first_ticket", "with_tokens"} & set(sync)
-    out = command("status", "-d", site.database).out
+    out = command("status").out
     assert "4 ok; least recently read:" in out
     assert "ago (run 2: 4 wallets ok, 0 failed)" in out
 
 
-def test_amounts_that_no_sum_can_have_are_told_of(site: Site, command: Command) -> None:
-    assert "digits" not in command("status", "-d", site.database).out
+def test_amounts_that_no_sum_can_have_are_told_of(site, command):
+    assert "digits" not in command("status").out
     run(site.database, "UPDATE balance_rows SET amount = '1e3' WHERE wallet_no = 1")
-    assert "of 5 the amount is not 1 to 100 digits" in command("status", "-d", site.database).out
+    assert "of 5 the amount is not 1 to 100 digits" in command("status").out
 
 
-def test_no_run_and_no_wallet_is_null_and_zero(tmp_path: Path) -> None:
+def test_no_run_and_no_wallet_is_null_and_zero(tmp_path):
     Mirror(tmp_path / "new.db").close()
     status, stalest = read_status(tmp_path / "new.db", now())
     assert (status.last_sync, status.last_replay, status.oldest_wallet_age_s) == (None, None, None)
     assert (status.wallets, status.tokens, stalest) == ({}, 0, None)
 
 
-def test_the_oldest_age_is_that_of_the_least_recently_read_tracked_wallet(site: Site) -> None:
+def test_the_oldest_age_is_that_of_the_least_recently_read_tracked_wallet(site):
     run(
         site.database,
         "UPDATE wallets SET synced_at = '2026-01-01T00:00:00.000000Z' WHERE wallet_id = ?",
@@ -79,7 +71,7 @@ def test_the_oldest_age_is_that_of_the_least_recently_read_tracked_wallet(site: 
     assert status.wallets == {"ok": 4}
 
 
-def test_pending_webhooks_are_counted_by_state_and_the_oldest_is_aged(site: Site) -> None:
+def test_pending_webhooks_are_counted_by_state_and_the_oldest_is_aged(site):
     for day, state in ((1, "done"), (3, "pending"), (2, "pending")):
         run(
             site.database,
@@ -91,10 +83,8 @@ def test_pending_webhooks_are_counted_by_state_and_the_oldest_is_aged(site: Site
     assert status.oldest_pending_age_s == 86_401
 
 
-def test_max_age_names_the_stalest_wallet_never_read_before_all_and_none_untracked(
-    site: Site, command: Command
-) -> None:
-    fresh = command("status", "-d", site.database, "--max-age", "1h")
+def test_max_age_names_the_stalest_wallet_never_read_before_all_and_none_untracked(site, command):
+    fresh = command("status", "--max-age", "1h")
     assert (fresh.code, fresh.err) == (0, "")
     run(
         site.database,
@@ -102,17 +92,15 @@ def test_max_age_names_the_stalest_wallet_never_read_before_all_and_none_untrack
         " WHERE wallet_id = ?",
         site.ids[1],
     )
-    done = command("status", "-d", site.database, "--max-age", "7d", "--json")
+    done = command("status", "--max-age", "7d", "--json")
     assert (done.code, done.json["oldest_wallet_age_s"] > 7 * 86_400) == (1, True)
     assert site.ids[1] in done.err
     assert " d ago" in done.err
     assert "\x1b" not in done.err
-    command("wallets", "add", STRANGER, "-d", site.database)
-    done = command("status", "-d", site.database, "--max-age", "7d")
-    assert done.code == 1
-    assert f"wallet {STRANGER} was never read" in done.err
-    command("wallets", "untrack", *site.ids, STRANGER, "-d", site.database)
-    done = command("status", "-d", site.database, "--max-age", "1s")
+    command("wallets", "add", STRANGER)
+    command("status", "--max-age", "7d").says(f"wallet {STRANGER} was never read", code=1)
+    command("wallets", "untrack", *site.ids, STRANGER)
+    done = command("status", "--max-age", "1s")
     assert (done.code, done.err) == (0, "")
     assert "none tracked" in done.out
-    assert command("status", "-d", site.database, "--max-age", "6 hours").code == 2
+    assert command("status", "--max-age", "6 hours").code == 2

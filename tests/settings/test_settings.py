@@ -182,11 +182,6 @@ def test_of_the_database_alone_nothing_else_is_looked_at(tmp_path):
     assert database_and_source(environ=environ, directory=tmp_path)[0] == tmp_path / "e.db"
 
 
-def test_require_base_url_names_every_way_to_set_it(tmp_path):
-    with pytest.raises(SettingsError, match="--base-url, NFTSYNC_BASE_URL or base_url in nftsync"):
-        under_test.require_base_url(load_in(tmp_path))
-
-
 def test_a_base_url_is_read_or_shown_where_it_is_of_no_use(tmp_path):
     for url, read in (
         ("https://api.example.com/", "https://api.example.com"),
@@ -358,6 +353,9 @@ def test_a_blank_secret_is_none_and_wins_over_the_file(tmp_path, blank):
 
 @pytest.mark.parametrize("name", SECRETS)
 def test_a_secret_from_a_file(tmp_path, name):
+    """And nothing but a secret."""
+    environ = {"NFTSYNC_RETRIES_FILE": "none", "NFTSYNC_TOKEN_COMMAND_FILE": "none"}
+    assert load_in(tmp_path, **environ) == load_in(tmp_path)
     text, value = sample(name, 0)
     (tmp_path / "secret").write_bytes(text.encode() + b"\n")
     toml(tmp_path, f"{name} = {in_file(sample(name, 1)[1])}")
@@ -391,11 +389,6 @@ def test_a_secret_s_file_that_cannot_be_read_or_is_one_too_many(tmp_path, name):
         message = fails(tmp_path, **{variable: value, f"{variable}_FILE": "hush"})
         both = f"{name}: both {variable} and {variable}_FILE are set; unset one of them"
         assert message == both
-
-
-def test_only_a_secret_can_come_from_a_file(tmp_path):
-    environ = {"NFTSYNC_RETRIES_FILE": "none", "NFTSYNC_TOKEN_COMMAND_FILE": "none"}
-    assert load_in(tmp_path, **environ) == load_in(tmp_path)
 
 
 def test_a_token_that_no_header_can_carry(tmp_path):
