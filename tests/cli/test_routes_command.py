@@ -76,12 +76,9 @@ def test_what_is_known_of_a_type_becomes_a_route_or_a_comment(known, command):
     assert "inbox requeue --state unrouted" in done.err
     comment = done.out[done.out.index("# [routes.Transaction]") :]
     block = [line[2:] for line in comment.splitlines() if line[2:3] in set("[pkwt")]
-    assert tomllib.loads("\n".join(block))["routes"]["Transaction"] == {
-        "path": "/FILL/THIS/IN/{resourceId}",
-        "kind": "object",
-        "wallets": ["to.walletId"],
-        "tokens": ["items.tokenId"],
-    }
+    (route,) = tomllib.loads("\n".join(block))["routes"].values()
+    assert [*route.values()][:2] == ["/FILL/THIS/IN/{resourceId}", "object"]
+    assert (route["wallets"], route["tokens"]) == (["to.walletId"], ["items.tokenId"])
 
 
 def test_fields_that_a_route_leaves_out_are_added_to_it(known, command, tmp_path):
@@ -90,12 +87,8 @@ def test_fields_that_a_route_leaves_out_are_added_to_it(known, command, tmp_path
     known.keeps("Transaction", uuid(1), {"fromWalletId": wallet(1), "a": {"b": [wallet(1)]}})
     known.keeps("Transaction", uuid(2), {"a": {"b": [None, wallet(1)]}, "t": token(1)})
     done = command("routes", "suggest")
-    assert tomllib.loads(done.out)["routes"]["Transaction"] == {
-        "path": "/v1/transactions/{resourceId}",
-        "kind": "object",
-        "wallets": ["fromWalletId", "a.b"],
-        "tokens": ["t"],
-    }
+    whole = OBJECT.replace('Id"]', 'Id", "a.b"]\ntokens = ["t"]')
+    assert tomllib.loads(done.out) == tomllib.loads(whole)
     assert '"a.b" (2), "fromWalletId" (1)' in done.out
     (tmp_path / "nftsync.toml").write_text(done.out)
     command("routes", "suggest").tells("Nothing to suggest", code=0)

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -157,6 +158,7 @@ def test_schedules_do_their_work_with_the_little_that_cron_hands_on(server):
         assert found, line
         commands[found[2]] = server.session.replaced(found[1].replace("/srv/nftsync", str(site)))
     cron = {"HOME": str(site), "LOGNAME": "nftsync", "SHELL": "/bin/sh", "PATH": "/usr/bin:/bin"}
+    run = partial(subprocess.run, shell=True, cwd="/", env=cron, capture_output=True, text=True)
     with fake.Provider() as provider:
         for each in EXAMPLES:
             provider.holds(each, fake.entry(fake.token(1)))
@@ -167,9 +169,7 @@ def test_schedules_do_their_work_with_the_little_that_cron_hands_on(server):
         for name in sorted(commands, key=order.index):
             if name == "lake":
                 server.session.run("nftsync lake import data/nftsync.db data/lake --buckets 2")
-            ran = subprocess.run(
-                ["/bin/sh", "-c", commands[name]], cwd="/", env=cron, capture_output=True, text=True
-            )
+            ran = run(commands[name])
             logs = "".join(file.read_text() for file in site.glob("*.log"))
             assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", ""), logs
         tokens = {seen.headers["authorization"] for seen in provider.requests()}
@@ -177,9 +177,7 @@ def test_schedules_do_their_work_with_the_little_that_cron_hands_on(server):
     assert len([*(site / "backups").glob("nftsync-*.db")]) == 1
     (site / "data" / "nftsync.db").unlink()
     for name in ("status", "verify", "backup"):  # what fails is printed, so that cron mails it
-        ran = subprocess.run(
-            ["/bin/sh", "-c", commands[name]], cwd="/", env=cron, capture_output=True, text=True
-        )
+        ran = run(commands[name])
         assert "there is no database" in ran.stdout + ran.stderr
 
 

@@ -280,17 +280,8 @@ def test_as_of_any_time_balances_are_the_holdings_and_of_now_the_balances(busy, 
 
 
 def test_cells_that_a_spreadsheet_could_run_are_quoted_and_others_stay():
-    for cell in (
-        "=1+1",
-        "\tx",
-        "\rx",
-        " \u3000=1",
-        "＝1+1",
-        "\ufeff=1",
-        "\u200b=1",
-        "\x00=1",
-        "'=1",
-    ):
+    begins = ["\t", "\r", " \u3000=", "＝", "\ufeff=", "\u200b=", "\x00=", "'=", "="]
+    for cell in (f"{begin}1+1" for begin in begins):
         assert neutralized(cell) == f"'{cell}"
     # Where a semicolon separates cells, the file is split there, quoted or not.
     assert neutralized("a;=1+1") == "a;'=1+1"
@@ -397,9 +388,7 @@ def test_a_directory_that_fills_meanwhile_is_left_alone(site, tmp_path, monkeypa
 
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "xlsx"])
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # XlsxWriter's, of what is abandoned
-def test_what_goes_wrong_is_one_error_and_leaves_nothing_behind(
-    site, tmp_path, monkeypatch, file_format
-):
+def test_a_failure_is_one_error_and_leaves_nothing(site, tmp_path, monkeypatch, file_format):
     """Nothing is left open that would complain once more when it is collected."""
     opened = Path.open
     with monkeypatch.context() as patched:

@@ -85,17 +85,14 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sample
 )
 AMOUNT = st.none() | st.integers(-UINT256, UINT256) | st.just(UINT256)
 TIME = st.none() | st.datetimes(timezones=st.just(UTC))
+LONG = timedelta(9e4)
 
 
 @given(
     st.lists(
         st.tuples(
             *(AMOUNT, st.none() | TEXT, TIME, st.none() | st.integers(-(2**63), 2**63 - 1)),
-            *(
-                st.floats(),
-                st.booleans(),
-                st.none() | st.timedeltas(timedelta(-9e4), timedelta(9e4)),
-            ),
+            *(st.floats(), st.booleans(), st.none() | st.timedeltas(-LONG, LONG)),
             st.none() | st.sampled_from(["day", "week", "=more"]),
         ),
         max_size=6,

@@ -63,9 +63,7 @@ def test_a_file_that_appears_meanwhile_is_kept(site, tmp_path, monkeypatch, has_
 
 
 @pytest.mark.parametrize("words", [("snapshot", "copy.db"), ("backup", ".", "--keep", "1")])
-def test_in_a_copy_nothing_is_under_way_and_in_its_database_everything_goes_on(
-    site, tmp_path, words, command
-):
+def test_in_a_copy_nothing_is_under_way_and_its_database_goes_on(site, tmp_path, words, command):
     webhook = begin_work(site.database, site.ids[0])
     working = [("leases", 1), ("webhooks", 1), ("runs", 2)]
     assert under_way(site.database) == working

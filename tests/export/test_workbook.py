@@ -60,16 +60,8 @@ def test_amounts_are_exact_times_are_dates_and_texts_are_texts(tmp_path):
         ["key", *frame.columns],
         [
             *("a", str(UINT256), 7, str(2**64 - 1), '=HYPERLINK("http://x")'),
-            *(
-                held,
-                held.replace(microsecond=0),
-                pd.Timedelta("1D1h"),
-                True,
-                0.1,
-                "day",
-                "AA==",
-                "1",
-            ),
+            *(held, held.replace(microsecond=0), pd.Timedelta("1D1h"), True, 0.1),
+            *("day", "AA==", "1"),
         ],
         ["b", None, 10**15 - 1, "1", "https://x.example", *[None] * 3, False, *[None] * 3, "x"],
         [

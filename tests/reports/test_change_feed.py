@@ -135,9 +135,8 @@ def test_the_feed_has_the_filters_of_frames_changes(site, command):
     contract = frames.tokens(site.database)["contract"][0]
     command("wallets", "label", site.ids[0], "Treasury")
     with closing(sqlite3.connect(site.database, isolation_level=None)) as connection:
-        connection.execute(
-            "UPDATE wallets SET wallet_group = 'house' WHERE wallet_id IN (?, ?)", site.ids[:2]
-        )
+        update = "UPDATE wallets SET wallet_group = 'house' WHERE wallet_id IN (?, ?)"
+        connection.execute(update, site.ids[:2])
         label_contract(connection, contract, "Salt Harbours")
     first, last = log_of(site)[2]["observed_at"], log_of(site)[-1]["observed_at"]
     for options, filters in [

@@ -124,9 +124,7 @@ def test_defaults(tmp_path):
     }
 
 
-def test_the_process_s_own_environment_and_working_directory_count_unless_isolated(
-    tmp_path, monkeypatch
-):
+def test_environment_and_working_directory_count_unless_isolated(tmp_path, monkeypatch):
     toml(tmp_path, "retries = 2\ndatabase = 'x.db'")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NFTSYNC_CONCURRENCY", "7")
@@ -155,9 +153,7 @@ def test_the_nearest_file_upwards_is_read_alone_or_the_one_that_is_named(tmp_pat
         assert read.sources["retries"] == f"file {other}"
 
 
-def test_paths_are_relative_to_who_names_them_and_home_is_written_as_in_a_shell(
-    tmp_path, monkeypatch
-):
+def test_paths_are_relative_to_who_names_them_and_home_is_a_tilde(tmp_path, monkeypatch):
     below = tmp_path / "below"
     toml(tmp_path, "database = 'data/x.db'\nwallets_file = 'w.txt'")
     below.mkdir()

@@ -61,9 +61,7 @@ LISTS = """holdings, holdings --wallet Treasury, holdings --as-of BETWEEN, chang
     removals"""
 
 
-def test_a_list_is_that_of_the_upgraded_database_and_says_once_that_it_is_earlier(
-    earlier, today, command
-):
+def test_a_list_is_that_of_the_upgraded_database_with_one_warning(earlier, today, command):
     moment = query(earlier, BETWEEN)[0][0]
     for name in LISTS.split(","):
         given = [*name.replace("BETWEEN", moment).split(), "--json"]
@@ -175,16 +173,11 @@ READERS = {
 
 def read(name: str, db: object, database: Path) -> pd.DataFrame:
     """What a function returns of a database, without what depends on the current time."""
-    asked = {
-        parameter.name: NEEDED[parameter.name]
-        for parameter in list(signature(READERS[name]).parameters.values())[1:]
-        if parameter.name in NEEDED
-    }
-    asked |= {
-        key: query(database, value)[0][0]
-        for key, value in asked.items()
-        if value.startswith("SELECT")
-    }
+    names = [*signature(READERS[name]).parameters][1:]
+    asked = {each: NEEDED[each] for each in names if each in NEEDED}
+    for each, value in asked.items():
+        if value.startswith("SELECT"):
+            asked[each] = query(database, value)[0][0]
     frame = READERS[name](db, **asked)
     return frame.drop(columns=[column for column in frame if column in {"age", "bucket"}])
 
@@ -197,7 +190,7 @@ def read_with_warnings(name: str, db: object, database: Path) -> tuple[pd.DataFr
     return frame, [str(each.message) for each in told]
 
 
-def test_frames_are_those_of_the_upgraded_database_and_leave_the_callers_connection_alone(
+def test_frames_are_those_of_the_upgraded_database_and_change_no_connection(
     earlier, today, subtests
 ):
     assert {"holdings", "changes", "tokens", "diff", "find", "concentration", "runs"} <= {*READERS}
