@@ -149,12 +149,8 @@ def replay(settings: Settings, *, as_json: bool) -> int:
 
     logging.getLogger("nftsync").addHandler(logging.NullHandler())  # the result says it all
     with interruptible() as interrupted:
-        result = replay_once(
-            settings.database,
-            replay_config(settings),
-            interrupted,
-            progress=False if as_json else None,
-        )
+        config, shown = replay_config(settings), False if as_json else None
+        result = replay_once(settings.database, config, interrupted, progress=shown)
     print_result(result, as_json=as_json)
     if interrupted.is_set():
         say("Interrupted; what was read is saved, and the rest waits. Go on with: nftsync replay")

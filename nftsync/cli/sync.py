@@ -167,11 +167,8 @@ def wallets(settings: Settings, *, status: str | None, group: str | None, view: 
     from nftsync.store.wallets import list_wallets
 
     known = list_wallets(settings.database)
-    rows = [
-        row
-        for row in known
-        if status in (None, row["status"]) and group in (None, row["wallet_group"])
-    ]
+    asked = {"status": status, "wallet_group": group}
+    rows = [row for row in known if all(x in (None, row[key]) for key, x in asked.items())]
     if not view.as_json:
         rows = [{**row, "read": _YES_NO[row["tracked"]]} for row in rows]
     view.show(rows, _WALLET, "wallets")

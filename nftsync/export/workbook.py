@@ -60,13 +60,8 @@ def workbook(file: BinaryIO, folder: Path) -> Iterator[Book]:
     from xlsxwriter import Workbook
 
     # A row at a time is in memory, and a text is text, whatever it looks like.
-    options = {
-        "constant_memory": True,
-        "tmpdir": str(folder),
-        "strings_to_formulas": False,
-        "strings_to_urls": False,
-        "strings_to_numbers": False,
-    }
+    read_as = ("strings_to_formulas", "strings_to_urls", "strings_to_numbers")
+    options = {"constant_memory": True, "tmpdir": str(folder), **dict.fromkeys(read_as, False)}
     written = Workbook(_UntilClosed(file), options)
     written.use_zip64()
     yield Book(written)
@@ -94,10 +89,9 @@ class Book:
         self._book = book
         # As text, what is typed into such a cell later stays text too.
         self._text = book.add_format({"num_format": "@"})
-        self._head = book.add_format(
-            {"num_format": "@", "bold": True, "bg_color": "#E8EBF0", "bottom": 1}
-        )
-        self._title = book.add_format({"num_format": "@", "bold": True, "font_size": 14})
+        bold = {"num_format": "@", "bold": True}
+        self._head = book.add_format({**bold, "bg_color": "#E8EBF0", "bottom": 1})
+        self._title = book.add_format({**bold, "font_size": 14})
         self._digits = book.add_format({"num_format": "@", "align": "right"})
         self._integer = book.add_format({"num_format": "0"})
         self._utc = book.add_format({"num_format": 'yyyy-mm-dd hh:mm:ss" UTC"', "align": "left"})

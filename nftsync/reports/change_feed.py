@@ -233,11 +233,10 @@ class InboxView(_Log):
             )
         webhook = found[0]
         body: bytes | None = webhook.pop("body")
-        where = "WHERE webhook_id = ? ORDER BY change_id"
-        for name, ids in (
-            ("balance_changes", "wallet_id, token_id"),
-            ("token_changes", "token_id"),
-        ):
-            query = f"SELECT change_id, {ids} FROM {name} {where}"
+        for name, ids in {
+            "balance_changes": "wallet_id, token_id",
+            "token_changes": "token_id",
+        }.items():
+            query = f"SELECT change_id, {ids} FROM {name} WHERE webhook_id = ? ORDER BY change_id"
             webhook[name] = self._rows(query, webhook_id)
         return webhook, body

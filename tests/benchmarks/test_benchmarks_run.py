@@ -1,7 +1,5 @@
 """Every benchmark runs, at tiny sizes, and the document has a row for each of its targets."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Databases that are made large: as if nftsync itself had filled them."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 

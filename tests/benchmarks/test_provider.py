@@ -1,7 +1,5 @@
 """The provider that benchmarks read from, with nginx where it is installed and without."""
 
-from __future__ import annotations
-
 import http.client
 
 import pytest

@@ -1,7 +1,5 @@
 """The table of figures, and how it gets into a document."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """An inbox in a database of its own, and commands that look into it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

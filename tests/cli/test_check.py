@@ -1,7 +1,5 @@
 """Settings, database, API and secret: a line each that says how it stands and what to do."""
 
-from __future__ import annotations
-
 import os
 import re
 import sqlite3

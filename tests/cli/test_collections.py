@@ -1,7 +1,5 @@
 """What collections are called, as commands show and set it."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from nftsync import frames

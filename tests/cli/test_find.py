@@ -1,7 +1,5 @@
 """`nftsync find`: what is called so, as a table or as JSON."""
 
-from __future__ import annotations
-
 
 def test_find_prints_what_is_called_so(site, command):
     command("wallets", "label", site.ids[0], "Treasury")

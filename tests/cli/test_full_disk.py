@@ -1,7 +1,5 @@
 """A full disk and a lock that lasts: one line, nothing half-written, and then all goes on."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import threading

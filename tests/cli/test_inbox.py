@@ -1,7 +1,5 @@
 """`inbox` and `inbox show`: what is stored is shown whole, and acts on nothing."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import io

@@ -1,7 +1,5 @@
 """`inbox requeue` and `inbox prune`: what they change, what they leave, and beside whom."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Plausible mistakes: each ends with its exit code and a line that says what to do next."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import sqlite3

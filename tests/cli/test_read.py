@@ -1,7 +1,5 @@
 """The commands that read: their columns, their exactness, their exit codes."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import subprocess

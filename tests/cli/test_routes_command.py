@@ -1,7 +1,5 @@
 """`routes` and `routes suggest`: the routes in force, and TOML that works as it is."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from typing import Any

@@ -1,7 +1,5 @@
 """What a start loads: counted, not timed."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

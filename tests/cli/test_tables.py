@@ -1,7 +1,5 @@
 """Tables in a terminal: nothing is lost, and nothing broken, at any width."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Commands take a wallet's label where they take its id."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

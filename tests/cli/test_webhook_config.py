@@ -1,7 +1,5 @@
 """`webhook-config`: sends what was given and nothing else, and never shows the secret."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`demo` shows the whole, again and again, and only in a database of its own."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """A provider that holds the wallets of the examples, and a folder to run them in."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs the blocks of a page, one after the other, in one folder."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shutil

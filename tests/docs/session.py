@@ -1,7 +1,5 @@
 """What the tests of the documentation share: the wallets of the examples, and a shell session."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

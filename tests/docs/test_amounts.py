@@ -1,7 +1,5 @@
 """What docs/use/data.md says that pandas does with either kind of amounts, line by line."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from contextlib import closing

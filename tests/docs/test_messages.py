@@ -1,7 +1,5 @@
 """Bring about each error in docs/operate/troubleshooting.md: users meet these messages."""
 
-from __future__ import annotations
-
 import re
 import socket
 import sqlite3

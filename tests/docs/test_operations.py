@@ -1,7 +1,5 @@
 """Run the commands of docs/operate/operations.md through a server's life; read its files."""
 
-from __future__ import annotations
-
 import configparser
 import os
 import re

@@ -1,7 +1,5 @@
 """docs/use/questions.md: each question has an answer of a line or two, which the demo has."""
 
-from __future__ import annotations
-
 import ast
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pages describe what exists: commands, settings, tables, links."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

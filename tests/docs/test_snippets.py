@@ -1,7 +1,5 @@
 """Every block of README and docs does what it says: it is run."""
 
-from __future__ import annotations
-
 import html
 import re
 import sqlite3

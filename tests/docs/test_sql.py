@@ -1,7 +1,5 @@
 """docs/use/sql.md: each query runs in SQLite and DuckDB, and says what the frames say."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Callable, Iterator

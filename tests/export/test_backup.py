@@ -1,7 +1,5 @@
 """Dated backups: whole, checked, pruned, and nobody else's files among what goes."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Files of everything, of one moment: exact, private, whole or not there at all."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import gc

@@ -1,7 +1,5 @@
 """Frames in files: what is written is read back the same, and a spreadsheet runs none of it."""
 
-from __future__ import annotations
-
 import csv
 import os
 import stat

@@ -1,7 +1,5 @@
 """A copy of the live database: consistent, private, whole or not there at all."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import stat

@@ -1,7 +1,5 @@
 """Frames as Excel workbooks, as another program reads them."""
 
-from __future__ import annotations
-
 import gc
 import stat
 import warnings

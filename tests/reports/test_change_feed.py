@@ -1,7 +1,5 @@
 """The change log: in order, from a time or an id on, and followed without a miss or a double."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sqlite3

@@ -1,7 +1,5 @@
 """What a wallet held at a time, and what the reads around it prove."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """How a database stands, for a person and for a monitor."""
 
-from __future__ import annotations
-
 from nftsync import __version__
 from nftsync.reports.status import read_status
 from nftsync.store.mirror import Mirror

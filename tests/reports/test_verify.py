@@ -1,7 +1,5 @@
 """`nftsync verify`: what the provider shows otherwise than the mirror, and broken rules."""
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections.abc import Callable

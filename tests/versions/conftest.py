@@ -1,7 +1,5 @@
 """Databases that earlier versions made."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -10,8 +10,6 @@ syncs, labels and groups, transfers and changed metadata, and from 0.2.0 on webh
 The interpreter is of an environment with the libraries of nftsync and tenacity, without nftsync.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

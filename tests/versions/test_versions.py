@@ -1,7 +1,5 @@
 """Databases of earlier versions: what only reads shows what they hold; `migrate` upgrades them."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
