@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.report import BEGIN, DOCUMENT, END, NAMES, Rows, rows_in, rows_of
+from benchmarks.figure import Figure
+from benchmarks.report import BEGIN, DOCUMENT, END, NAMES, Rows, rows_in, rows_of, written
 from tests.kit.worlds import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,3 +75,13 @@ def test_the_document_has_a_row_for_every_target():
         judged = [row[5] for row in rows[name] if row[4]]
         assert len(judged) >= least
         assert set(judged) <= {"yes", "**no**"}, "each target was measured"
+
+
+def test_benchmarks_that_did_not_run_keep_their_rows():
+    old = {name: rows_of(name, [Figure(f"{name} | once", "1 s")]) for name in ("growth", "frames")}
+    new = {"frames": rows_of("frames", [Figure("frames again", "2 s", "", "under 3 s", True)])}
+    text = written(written(f"before\n{BEGIN}\n\n{END}\nafter\n", old), new)
+    assert rows_in(text) == {"frames": new["frames"], "growth": old["growth"]}
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert sorted(rows_in(text), key=NAMES.index) == list(rows_in(text))

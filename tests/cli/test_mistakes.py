@@ -70,7 +70,6 @@ TYPED = [
     ("holdings --limit -1", 2, "--limit"),
     ("find cats --limit 100000000000000000000", 2, "100000000000000000000 is not in the range"),
     ("sync --resume Treasury", 2, "wallets were named: 'Treasury'"),
-    ("sync --resume Treasury", 2, "--resume"),
     ("holdings --limit many", 2, "'many' is not a valid integer"),
     ("wallets --status broken", 2, "'broken' is not one of 'never', 'ok'"),
     ("wallets --json list", 2, "No such command 'list'"),

@@ -85,20 +85,15 @@ def test_a_copy_taken_while_others_write_is_of_one_moment(site, tmp_path):
         commits = 0
         with closing(sqlite3.connect(site.database, isolation_level=None, timeout=30)) as writer:
             while not stop.is_set():
-                writer.execute("BEGIN IMMEDIATE")
                 commits += 1
                 name = f"n{commits:09}"
-                writer.execute(
-                    "INSERT INTO webhooks (webhook_id, received_at, state, body)"
-                    " VALUES (?, 'now', 'done', zeroblob(5000))",
-                    (name,),
+                writer.executescript(
+                    f"""BEGIN IMMEDIATE;
+                    INSERT INTO webhooks (webhook_id, received_at, state, body)
+                    VALUES ('{name}', 'now', 'done', zeroblob(5000));
+                    INSERT INTO resources (resource_type, resource_id, body, fetched_at)
+                    VALUES ('x', '{name}', '{{}}', 'now'); COMMIT"""
                 )
-                writer.execute(
-                    "INSERT INTO resources (resource_type, resource_id, body, fetched_at)"
-                    " VALUES ('x', ?, '{}', 'now')",
-                    (name,),
-                )
-                writer.execute("COMMIT")
                 begun.set()
 
     thread = threading.Thread(target=write)

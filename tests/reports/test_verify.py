@@ -14,7 +14,7 @@ import nftsync
 from nftsync.store.rules import check_rules
 from nftsync.times import now
 from tests.kit.mirrored_site import Site, run
-from tests.kit.provider import Provider, balances, entry, reply, token, wallet
+from tests.kit.provider import Provider, Sender, balances, entry, reply, token, wallet
 from tests.kit.worlds import Outcome, mirrored
 
 Verify = Callable[..., Outcome]
@@ -138,15 +138,9 @@ def test_each_difference_says_whether_a_webhook_should_have_told(site, verify, m
     assert sorted(one["token_id"] for one in found["differences"]) == tokens
     assert "no webhook ever came, though a webhook secret is set" in found["untold"]
     old = ("done", "2001-01-01T00:00:00.000000Z")
-    for number, (what, (state, at)) in enumerate(
-        zip(tokens, [old, *((state, now()) for state in STATES)], strict=True)
-    ):
-        run(
-            site.database,
-            "INSERT INTO webhooks (webhook_id, resource_type, resource_id, received_at, state)"
-            " VALUES (?, 'Token', ?, ?, ?)",
-            *(str(number), what, at, state),
-        )
+    insert = "INSERT INTO webhooks (resource_type, webhook_id, resource_id, state, received_at)"
+    for what, came in zip(tokens, [old, *((state, now()) for state in STATES)], strict=True):
+        run(site.database, f"{insert} VALUES ('Token', ?, ?, ?, ?)", what, what, *came)
     found = verify("--json").json
     assert "6 webhooks came, the last at 2" in found["untold"]
     told = {one["token_id"]: one for one in found["differences"]}
@@ -154,62 +148,50 @@ def test_each_difference_says_whether_a_webhook_should_have_told(site, verify, m
     assert all("a webhook told of it at 2" in told[what]["why"] for what in tokens[1:])
 
 
-def test_a_wallet_that_was_read_meanwhile_is_left_out(tmp_path, command):
-    database = tmp_path / "nfts.db"
-    path = f"/v1/wallets/{wallet(1)}/nft-balances"
-    asked, answered = Event(), Event()
+PATH = f"/v1/wallets/{wallet(1)}/nft-balances"
 
+
+def answer(amount: str) -> Sender:
+    """A list under a validator that never changes."""
+    return reply(balances(entry(token(1), amount, name="A")), etag='"stuck"')
+
+
+@pytest.fixture
+def one(lying: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Provider:
+    """A provider of one wallet, which is mirrored."""
+    monkeypatch.setenv("NFTSYNC_DATABASE", str(tmp_path / "nfts.db"))
+    monkeypatch.setenv("NFTSYNC_BASE_URL", lying.url)
+    lying.on(PATH, answer("1"))
+    nftsync.sync([wallet(1)], progress=False)
+    return lying
+
+
+def test_a_wallet_that_was_read_meanwhile_is_left_out(one, command):
     def late(peer: Any) -> bool:
-        asked.set()
-        answered.wait(30)
-        return reply(balances(entry(token(1), "1")))(peer)
+        nftsync.sync([wallet(1)], progress=False)
+        return answer("1")(peer)
 
-    with Provider() as provider:
-        provider.holds(wallet(1), entry(token(1), "1"))
-        nftsync.sync([wallet(1)], base_url=provider.url, database=database, progress=False)
-        provider.on(path, late, reply(balances(entry(token(1), "2"))))
-
-        def sync_meanwhile() -> None:
-            asked.wait(30)
-            nftsync.sync([wallet(1)], base_url=provider.url, database=database, progress=False)
-            answered.set()
-
-        thread = Thread(target=sync_meanwhile)
-        thread.start()
-        done = command("verify", "--base-url", provider.url, "-d", database, "--json")
-        thread.join()
+    one.on(PATH, late, answer("2"))
+    done = command("verify", "--json")
     assert (done.code, done.json["read_meanwhile"], done.json["compared"]) == (0, 1, 0)
 
 
-def test_what_changes_between_two_looks_is_no_difference(tmp_path, command):
+def test_what_changes_between_two_looks_is_no_difference(one, command):
     """The first answer is a passing fault or another list; what the second look finds counts."""
-    database = tmp_path / "nfts.db"
-    path = f"/v1/wallets/{wallet(1)}/nft-balances"
-    right = balances(entry(token(1), "1", name="A"))
-    with Provider() as provider:
-        provider.on(path, reply(right))
-        nftsync.sync([wallet(1)], base_url=provider.url, database=database, progress=False)
-        for first in (reply(status=503), reply(balances()), reply(balances(entry(token(1), "2")))):
-            provider.on(path, first, reply(right))
-            done = command(
-                "verify", "--base-url", provider.url, "-d", database, "--retries", 1, "--json"
-            )
-            assert (done.code, done.json["compared"]) == (0, 1), done.out
-        provider.on(path, reply(status=404))
-        command("verify", "--base-url", provider.url, "-d", database).says("404", code=1)
+    for first in (reply(status=503), reply(balances()), answer("2")):
+        one.on(PATH, first, answer("1"))
+        done = command("verify", "--retries", 1, "--json")
+        assert (done.code, done.json["compared"]) == (0, 1), done.out
+    one.on(PATH, reply(status=404))
+    command("verify").says("404", code=1)
 
 
-def test_conditions_are_not_sent(tmp_path, command):
+def test_conditions_are_not_sent(one, command):
     """A provider whose validator never changes hides a change from a sync, and not from this."""
-    database = tmp_path / "nfts.db"
-    path = f"/v1/wallets/{wallet(1)}/nft-balances"
-    with Provider() as provider:
-        provider.on(path, reply(balances(entry(token(1), "1")), etag='"stuck"'))
-        nftsync.sync([wallet(1)], base_url=provider.url, database=database, progress=False)
-        provider.on(path, reply(balances(entry(token(1), "2")), etag='"stuck"'))
-        done = command("verify", "--base-url", provider.url, "-d", database, "--repair", "--json")
-        assert (done.code, done.json["repaired"]) == (0, [wallet(1)])
-        assert all("if-none-match" not in seen.headers for seen in provider.requests())
+    one.on(PATH, answer("2"))
+    done = command("verify", "--repair", "--json")
+    assert (done.code, done.json["repaired"]) == (0, [wallet(1)])
+    assert all("if-none-match" not in seen.headers for seen in one.requests())
 
 
 def test_where_nothing_was_ever_read_it_does_not_say_that_all_is_well(site, command, tmp_path):

@@ -22,8 +22,29 @@ import nftsync
 from nftsync import charts, frames
 from nftsync.errors import EarlierDatabase, StoreError
 from nftsync.store.catalog import TABLES
-from nftsync.store.schema import is_earlier
-from tests.versions.make_databases import unpacked
+from nftsync.store.schema import is_earlier, migrate
+from tests.versions.make_databases import COMMITS, unpacked
+
+
+@pytest.fixture(scope="session", params=COMMITS)
+def version(request: pytest.FixtureRequest) -> str:
+    """Each version that made databases of its own."""
+    return str(request.param)
+
+
+@pytest.fixture
+def earlier(version: str, tmp_path: Path) -> Path:
+    """A database that an earlier version made, alone in a folder."""
+    return unpacked(version, tmp_path / "earlier" / "nftsync.db")
+
+
+@pytest.fixture(scope="session")
+def today(version: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same database, upgraded."""
+    path = unpacked(version, tmp_path_factory.mktemp("today") / "nftsync.db")
+    migrate(path)
+    return path
+
 
 #: A time between the first sync and the second one of each database.
 BETWEEN = "SELECT max(observed_at) FROM balance_changes WHERE baseline"
