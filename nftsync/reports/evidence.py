@@ -76,9 +76,8 @@ def find_evidence(path: Path | str, wallet: str, at: str) -> Evidence:
 
     with reading(path) as connection:
         (wallet_id,) = ids_in(connection, wallet)
-        known_as = connection.execute(
-            "SELECT wallet_no, label FROM wallets WHERE wallet_id = ?", (wallet_id,)
-        ).fetchone()
+        query = "SELECT wallet_no, label FROM wallets WHERE wallet_id = ?"
+        known_as = connection.execute(query, (wallet_id,)).fetchone()
         if known_as is None:
             raise InputError(
                 f"wallet {wallet_id} is not known here; `nftsync wallets` lists those that are,"

@@ -255,9 +255,8 @@ def first_tracked_wallet(path: Path) -> str | None:
         StoreError: the database is missing, is not nftsync's or cannot be read.
     """
     with reading(path) as connection:
-        row = connection.execute(
-            "SELECT wallet_id FROM wallets WHERE tracked ORDER BY wallet_no LIMIT 1"
-        ).fetchone()
+        query = "SELECT wallet_id FROM wallets WHERE tracked ORDER BY wallet_no LIMIT 1"
+        row = connection.execute(query).fetchone()
     return None if row is None else str(row[0])
 
 

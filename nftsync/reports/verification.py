@@ -97,12 +97,6 @@ class Comparison:
         self.requests = 0
         self.reason: str | None = None
 
-    def differs(self, found: Difference) -> None:
-        """Count a difference, and keep it if it is among the first."""
-        self.differing[found.wallet_id] += 1
-        if len(self.differences) < _MOST_KEPT:
-            self.differences.append(found)
-
     def looked_again(self, wallets: Sequence[str], again: Comparison) -> None:
         """Put what a second look at some wallets came to in place of the first."""
         names = set(wallets)
@@ -193,7 +187,9 @@ def _look(connection: sqlite3.Connection, reads: Sequence[WalletRead], found: Co
                 whole.append(read)
         for each in (*_amounts(connection, whole, known, found), *_contents(connection, whole)):
             each.label, each.read_at = known[each.wallet_id].label, known[each.wallet_id].read_at
-            found.differs(each)
+            found.differing[each.wallet_id] += 1
+            if len(found.differences) < _MOST_KEPT:
+                found.differences.append(each)
     finally:
         connection.execute("ROLLBACK")
 
@@ -422,9 +418,8 @@ def verify(
 
 def _chosen(connection: sqlite3.Connection, sample: int | None, found: Verification) -> list[str]:
     """The wallets to compare, at random among those that are tracked and were ever read."""
-    rows = connection.execute(
-        "SELECT wallet_no, synced_at IS NULL FROM wallets WHERE tracked"
-    ).fetchall()
+    query = "SELECT wallet_no, synced_at IS NULL FROM wallets WHERE tracked"
+    rows = connection.execute(query).fetchall()
     numbers = [number for number, never in rows if not never]
     found.tracked, found.never_read = len(rows), len(rows) - len(numbers)
     if not numbers:
