@@ -444,10 +444,7 @@ _LOOK_EVERY = 0.3
 
 
 def each_bucket(
-    client: Client,
-    task: Callable[[int], _T],
-    buckets: Iterable[int],
-    check: Callable[[], object],
+    client: Client, task: Callable[[int], _T], buckets: Iterable[int], check: Callable[[], object]
 ) -> Iterator[tuple[int, _T]]:
     """Have a task made for each of some buckets, by whichever worker is free.
 

@@ -24,13 +24,7 @@ from nftsync.lake.applying import ApplyReport, apply_bucket
 from nftsync.lake.cluster import each_bucket, pace_of_worker, paced, shared_part
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.ledger_table import LakeRun
-from nftsync.lake.merging import (
-    NAMES,
-    MergeReport,
-    merge_tokens,
-    name_contracts,
-    spread_tokens,
-)
+from nftsync.lake.merging import NAMES, MergeReport, merge_tokens, name_contracts, spread_tokens
 from nftsync.lake.order import EVERYBODY, Order, Report, whole_or_refused
 from nftsync.lake.past import PastOfLake
 from nftsync.lake.reading import ReadReport, read_bucket, read_held
@@ -39,11 +33,7 @@ from nftsync.lake.rows import TABLES, bucket_of
 from nftsync.lake.storage import Lake, Overtaken, Versions
 from nftsync.provider.config import ClientConfig
 from nftsync.pull.removal_guard import Decision, decide
-from nftsync.pull.result import (
-    Failure,
-    Resumed,
-    SyncResult,
-)
+from nftsync.pull.result import Failure, Resumed, SyncResult
 from nftsync.pull.run import SyncRequest
 from nftsync.store.removals import HELD_BACK
 from nftsync.store.wallets import WalletLine

@@ -341,10 +341,7 @@ class Ledger:
 
     @contextmanager
     def renewing(
-        self,
-        run: LakeRun,
-        silence: float,
-        on_failure: Callable[[Exception], None] | None = None,
+        self, run: LakeRun, silence: float, on_failure: Callable[[Exception], None] | None = None
     ) -> Iterator[threading.Event]:
         """Renew a run during a block; the event tells that another has taken it over.
 

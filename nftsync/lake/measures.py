@@ -117,10 +117,7 @@ def collections(
     sums = {"tokens": "sum", "first_seen_at": "min", "updated_at": "max"}
     columns = ["contract_address", "first_seen_at", "updated_at"]
     known = _folded(tokens(lake, run=what.run_id)[columns], _contracts, ["contract"], sums)
-    with (
-        what.mirror(0, ("contracts",)) as mirror,
-        reading(mirror.connection) as source,
-    ):
+    with what.mirror(0, ("contracts",)) as mirror, reading(mirror.connection) as source:
         named = named_contracts(source, text_column(known, "contract_address"))
     measured = concentration(holdings(lake, run=what.run_id), amounts="exact")
     held = measured[["tokens", "holders", "amount"]]

@@ -20,12 +20,7 @@ from nftsync.lake.applying import Seen
 from nftsync.lake.order import EVERYBODY, REPORT, Order, Report, hand_over, report_of
 from nftsync.lake.rows import BUCKET, TABLES, from_mirror, mirror_of, to_mirror
 from nftsync.records import CONTENT_COLUMNS, WalletRead
-from nftsync.store.contracts import (
-    count_names,
-    merge_names,
-    names_that_differ,
-    store_file_names,
-)
+from nftsync.store.contracts import count_names, merge_names, names_that_differ, store_file_names
 from nftsync.store.mirror import Mirror
 from nftsync.store.tokens import TokenBatch, compose, listed_fields
 

@@ -112,11 +112,7 @@ def reads_of(order: Order, bucket: int) -> Iterator[list[Read]]:
 
 
 def read_bucket(
-    order: Order,
-    bucket: int,
-    access: Access | None,
-    stopped: threading.Event,
-    rule: GiveUpRule,
+    order: Order, bucket: int, access: Access | None, stopped: threading.Event, rule: GiveUpRule
 ) -> ReadReport:
     """Read a bucket's wallets, unless that has been done, and hand over what was answered.
 

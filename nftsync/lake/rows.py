@@ -133,10 +133,7 @@ _TOKENS = Table(
     {**_TOKEN, **_SOURCES},
     f"SELECT {_of('t', _TOKEN)}, {_of('s', _SOURCES)}"
     " FROM tokens t LEFT JOIN token_sources s USING (token_no)",
-    (
-        _insert("tokens", _TOKEN),
-        _KEEP_SOURCES,
-    ),
+    (_insert("tokens", _TOKEN), _KEEP_SOURCES),
     "token_id",
 )
 
@@ -196,10 +193,7 @@ TABLES: dict[str, Table] = {
         " FROM removal_rows r LEFT JOIN wallets w USING (wallet_no) JOIN tokens t USING (token_no)",
         (
             _insert(
-                "removal_rows",
-                _REMOVAL,
-                wallet_no=f"coalesce({_WALLET_NO}, 0)",
-                token_no=_TOKEN_NO,
+                "removal_rows", _REMOVAL, wallet_no=f"coalesce({_WALLET_NO}, 0)", token_no=_TOKEN_NO
             ),
         ),
         "wallet_id",

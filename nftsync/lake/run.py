@@ -22,9 +22,7 @@ from nftsync.lake.storage import Lake
 from nftsync.provider.config import ClientConfig
 from nftsync.pull.api import client_config, removal_limits
 from nftsync.pull.list_files import read_collections_file, read_wallets_file
-from nftsync.pull.result import (
-    SyncResult,
-)
+from nftsync.pull.result import SyncResult
 from nftsync.pull.run import SyncRequest
 from nftsync.settings import Settings
 from nftsync.terminal import interruptible

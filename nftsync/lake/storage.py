@@ -64,12 +64,7 @@ _READER = {
     "datafusion.execution.batch_size": "2000",
 }
 #: How long the first question to an address may take; Delta waits for later ones for minutes.
-_FIRST = {
-    "connect_timeout": "5s",
-    "timeout": "10s",
-    "max_retries": "3",
-    "retry_timeout": "10s",
-}
+_FIRST = {"connect_timeout": "5s", "timeout": "10s", "max_retries": "3", "retry_timeout": "10s"}
 #: Commits in which the newest run is looked for that handed something over.
 _LOOKED_BACK = 10
 #: Values that are handed over may be large.
