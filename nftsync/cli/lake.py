@@ -88,7 +88,15 @@ def lake() -> None:
 @takeover_option
 @run_options
 def sync(
-    settings: Settings, url: str, *, takeover_after: timedelta, as_json: bool, **which: Any
+    settings: Settings,
+    url: str,
+    *,
+    scheduler: str | None,
+    workers: int | None,
+    buckets: int | None,
+    takeover_after: timedelta,
+    as_json: bool,
+    **how: bool,
 ) -> int:
     """Read wallets into a lake, on a Dask cluster or on processes of this machine.
 
@@ -107,10 +115,10 @@ def sync(
       nftsync lake sync data/lake --resume          after Ctrl-C or a crash
       nftsync lake sync s3://holdings/lake --scheduler tcp://scheduler:8786
     """
-    from nftsync.lake.run import sync_with
+    from nftsync.lake.run import Where, sync_lake
 
-    silence, progress = takeover_after.total_seconds(), False if as_json else None
-    result = sync_with(settings, url, silence=silence, progress=progress, **which)
+    where = Where(scheduler, workers, buckets, takeover_after.total_seconds())
+    result = sync_lake(settings, url, where, progress=False if as_json else None, **how)
     print_result(result, as_json=as_json)
     say_what_failed(result, {}, review_command(url))
     if result.status == "interrupted":

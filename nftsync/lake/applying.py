@@ -16,17 +16,15 @@ import pyarrow as pa
 
 from nftsync.lake.order import Order, Report, hand_over, report_of
 from nftsync.lake.past import last_numbers
-from nftsync.lake.reading import plan_of, reads_of
-from nftsync.lake.rows import BALANCES, TABLES, bucket_of, from_mirror, mirror_of
+from nftsync.lake.reading import mirror_to_read, plan_of, reads_of
+from nftsync.lake.rows import TABLES, bucket_of, from_mirror
 from nftsync.pull.removal_guard import RemovalGuard
 from nftsync.records import Applied, WalletRead
 from nftsync.store import removals
 from nftsync.store.database import over_keys
-from nftsync.store.history import DAY
 from nftsync.store.mirror import Mirror
 from nftsync.store.runs import Counts
 from nftsync.store.wallets import forget_answers, register
-from nftsync.times import shifted
 
 #: Tokens that are handed over together.
 _TOKENS_AT_ONCE = 50
@@ -126,16 +124,7 @@ def apply_bucket(order: Order, bucket: int) -> ApplyReport:
     lake, commit = order.lake, order.commit("apply", bucket)
     if (done := report_of(lake, commit, ApplyReport)) is not None:
         return done
-    greatest = order.greatest_ticket
-    since = max(shifted(order.applied_at, -DAY), order.approved_at)
-    with mirror_of(
-        lake,
-        order.start,
-        bucket,
-        [*BALANCES, "balance_changes"],
-        only={"balance_changes": f"observed_at > '{since}'"},
-        greatest_ticket=greatest,
-    ) as mirror:
+    with mirror_to_read(order, bucket, order.applied_at) as mirror:
         connection = mirror.connection
         before = _removals(connection)
         changes, states = last_numbers(connection)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import signal
 import threading
 import time
@@ -91,7 +92,7 @@ _log = logging.getLogger(__name__)
 _CONNECT_SECONDS = 7.0
 _REACH_SECONDS = 60.0
 _END_SECONDS = 5.0
-_LOOK_EVERY = 0.1
+_LOOK_EVERY = 0.3
 _DASK = {
     # A task is tried on another worker when its own has died; three are soon dead by chance.
     "distributed.scheduler.allowed-failures": 20,
@@ -118,27 +119,29 @@ _PAUSED = (
 _TOLD_WITHIN = 60.0
 
 
-def within(
-    seconds: float, call: Callable[[], _T], interrupted: threading.Event | None = None
-) -> _T:
+def _stop_if(interrupted: threading.Event) -> None:
+    """Raise `KeyboardInterrupt` once the event is set."""
+    if interrupted.is_set():
+        raise KeyboardInterrupt
+
+
+def within(seconds: float, call: Callable[[], _T], check: Callable[[], object]) -> _T:
     """Return what a call of Dask returns, which alone might wait forever and heed no signal.
 
     Args:
         seconds: how long it may take.
         call: the call. It is made in a thread of its own, which ends with this process at the
             latest.
-        interrupted: set by Ctrl-C and SIGTERM.
+        check: called every 0.3 s; what it raises ends the wait.
 
     Raises:
         TimeoutError: it takes longer.
-        KeyboardInterrupt: the event was set.
     """
     result: futures.Future[_T] = futures.Future()
     start_thread("dask", lambda: result.set_result(call()), result.set_exception)
     until = time.monotonic() + seconds
     while not futures.wait([result], min(_LOOK_EVERY, seconds)).done:
-        if interrupted is not None and interrupted.is_set():
-            raise KeyboardInterrupt
+        check()
         if time.monotonic() > until:
             raise TimeoutError(f"no answer within {seconds:g} s")
     return result.result()
@@ -183,8 +186,7 @@ def connected(
                 )
             )
             client = stack.enter_context(Client(cluster, timeout=_CONNECT_SECONDS))
-        if interrupted.is_set():
-            raise KeyboardInterrupt
+        _stop_if(interrupted)
         yield client
 
 
@@ -209,7 +211,7 @@ def _client_of(scheduler: str, interrupted: threading.Event) -> Client:
         return Client(scheduler, timeout=_CONNECT_SECONDS, set_as_default=False)
 
     try:
-        return within(_CONNECT_SECONDS, connect, interrupted)
+        return within(_CONNECT_SECONDS, connect, partial(_stop_if, interrupted))
     except TimeoutError:
         reason = f"no answer within {_CONNECT_SECONDS:g} s"
     except MemoryError:  # it takes the first bytes for a length
@@ -326,6 +328,10 @@ class Pace(WorkerPlugin):
         """Let nobody of this worker ask for that long."""
         self._limiter.hold(seconds)
 
+    def stop(self) -> None:
+        """Stop the reads of this worker."""
+        self.stopped.set()
+
 
 def pace_of_worker(name: str) -> Pace:
     """The pace of the worker that runs this task, for a driver.
@@ -343,10 +349,6 @@ def _tell(name: str, what: str, *arguments: Any, dask_worker: Worker) -> None:
     getattr(dask_worker.plugins[name], what)(*arguments)
 
 
-def _stop(name: str, dask_worker: Worker) -> None:
-    cast("Pace", dask_worker.plugins[name]).stopped.set()
-
-
 def _register(client: Client, pace: Pace, interrupted: threading.Event) -> None:
     """Send a run's pace to each worker, also to those that come later.
 
@@ -357,7 +359,7 @@ def _register(client: Client, pace: Pace, interrupted: threading.Event) -> None:
     for _ in range(_MOST_REGISTERED):
         try:
             register = partial(client.register_plugin, pace, name=pace.name)
-            within(_REACH_SECONDS, register, interrupted)
+            within(_REACH_SECONDS, register, partial(_stop_if, interrupted))
         except TimeoutError as error:
             raise CutOff(f"the Dask cluster cannot be used: {error}") from None
         except _GONE as error:  # a worker has just died
@@ -391,10 +393,10 @@ def paced(
         on_failure: called, from another thread, when workers that join can no longer be given their
             share.
     """
-    if client.cluster is None:
-        pace = Pace(name, lake, shared_part(config), names_of_own(config))
-    else:
-        pace = Pace(name, lake, config, None)
+    shared = (
+        (shared_part(config), names_of_own(config)) if client.cluster is None else (config, None)
+    )
+    pace = Pace(name, lake, *shared)
     _register(client, pace, interrupted)
     over = threading.Event()
 
@@ -425,7 +427,7 @@ def paced(
     sharing = start_thread("share", share, on_failure)
 
     def end() -> None:
-        client.run(_stop, name, on_error="ignore")
+        client.run(_tell, name, "stop", on_error="ignore")
         client.unsubscribe_topic(name)
         client.unregister_worker_plugin(name)
 
@@ -434,13 +436,12 @@ def paced(
     finally:
         over.set()
         with suppress(*_GONE):  # the scheduler has gone, and all with it
-            within(_END_SECONDS, end)
+            within(_END_SECONDS, end, lambda: None)
         sharing.join(_END_SECONDS)  # it may wait for a scheduler that does not answer
 
 
 #: How often a task is given out again whose workers all died.
 _MOST_KILLED = 3
-_LOOK_EVERY = 0.3
 
 
 def each_bucket(
@@ -467,7 +468,8 @@ def each_bucket(
         for future in _done(tasks):
             bucket = tasks.pop(future)
             try:
-                result = _result_of(future, check)
+                # Dask is asked once: a call that it gives up after a time may cancel the next one.
+                result = within(math.inf, future.result, check)
             except KilledWorker as error:
                 killed += 1
                 if killed > _MOST_KILLED:
@@ -475,18 +477,6 @@ def each_bucket(
                 tasks[client.submit(task, bucket, pure=False)] = bucket
                 continue
             yield bucket, result
-
-
-def _result_of(future: Future[_T], check: Callable[[], object]) -> _T:
-    """Return what a task returned; its worker may take long to send it.
-
-    Dask is asked once: a call that it gives up after a time may cancel the next one.
-    """
-    result: futures.Future[_T] = futures.Future()
-    start_thread("dask", lambda: result.set_result(future.result()), result.set_exception)
-    while not futures.wait([result], _LOOK_EVERY).done:
-        check()
-    return result.result()
 
 
 def _done(tasks: Iterable[Future[_T]]) -> set[Future[_T]]:

@@ -7,9 +7,8 @@ What a died one has left, the next one goes back from, or removes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,7 +18,7 @@ from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.reasons import explained
 from nftsync.lake.rows import TABLES
 from nftsync.lake.setup import repair_lake
-from nftsync.lake.storage import Commit, Lake, Overtaken, Versions
+from nftsync.lake.storage import Commit, Lake, Overtaken
 from nftsync.terminal import progress_bar
 from nftsync.times import now, shifted
 
@@ -72,30 +71,22 @@ def compact_lake(
         repair_lake(tables)
         ledger = Ledger(tables)
         ledger.finished()  # or there is nothing to compact
-        with _holding(ledger, silence) as run:
-            return _Compacting(tables, ledger, run).compact(keep, progress)
+        run = ledger.begin_compacting(silence)
+        with ledger.renewing(run, silence):
+            try:
+                return _Compacting(tables, ledger, run).compact(keep, progress)
+            finally:
+                ledger.end_compacting(run)
 
 
-@contextmanager
-def _holding(ledger: Ledger, silence: float) -> Iterator[LakeRun]:
-    """Keep all drivers away for a block."""
-    run = ledger.begin_compacting(silence)
-    with ledger.renewing(run, silence):
-        try:
-            yield run
-        finally:
-            ledger.end_compacting(run)
-
-
-class _Compacting:
-    def __init__(self, lake: Lake, ledger: Ledger, run: LakeRun) -> None:
-        self._lake = lake
-        self._ledger = ledger
-        self._run = run
+class _Compacting(NamedTuple):
+    lake: Lake
+    ledger: Ledger
+    run: LakeRun
 
     def compact(self, keep: timedelta, progress: bool | None) -> Compacted:
         """Do all of it."""
-        pinned = [run for run in self._ledger.runs() if run.versions is not None]
+        pinned = [run for run in self.ledger.runs() if run.versions is not None]
         last = pinned[-1]
         since = shifted(now(), -keep)
         kept = [run for run in pinned if run is last or (run.finished_at or "") > since]
@@ -106,20 +97,20 @@ class _Compacting:
             for name in versions:
                 versions[name] = self._rewrite(name, versions[name])
                 bar.update(1)
-            self._ledger.check(self._run)
-            self._lake.sync_to_disk(last.versions or {}, versions)
-            self._ledger.pin_anew(self._run, last.run_id, versions, {run.run_id for run in kept})
+            self.ledger.check(self.run)
+            self.lake.sync_to_disk(last.versions or {}, versions)
+            self.ledger.pin_anew(self.run, last.run_id, versions, {run.run_id for run in kept})
             last.versions = versions
-            self._lake.drop_staged(self._ledger.unfinished() - 1)
+            self.lake.drop_staged(last.run_id)
             bar.update(len(names) - len(versions))
             for name in names:
-                self._ledger.check(self._run)
-                self._lake.vacuum(name, {(run.versions or {}).get(name) for run in kept})
+                self.ledger.check(self.run)
+                self.lake.vacuum(name, {(run.versions or {}).get(name) for run in kept})
                 bar.update(1)
-        self._lake.vacuum("runs", (), hours=1)  # it is read by its newest version, by anybody
+        self.lake.vacuum("runs", (), hours=1)  # it is read by its newest version, by anybody
         after = self._files(kept)
         return Compacted(
-            lake=self._lake.url,
+            lake=self.lake.url,
             tables=len(names) + 1,
             files_before=len(before),
             files_after=len(after),
@@ -130,16 +121,16 @@ class _Compacting:
 
     def _rewrite(self, name: str, pinned: int) -> int:
         """Make a table few files; the version that has the rows of the one that is pinned."""
-        commit = Commit(self._run.run_id, "compact", 0, _ATTEMPT, {})
+        commit = Commit(self.run.run_id, "compact", 0, _ATTEMPT, {})
         for _ in range(_MOST_ATTEMPTS):
-            self._ledger.check(self._run)
-            base = self._lake.go_back(name, pinned)
-            found = self._lake.optimize(name, commit)
+            self.ledger.check(self.run)
+            base = self.lake.go_back(name, pinned)
+            found = self.lake.optimize(name, commit)
             if found == base:
                 return pinned
-            if not self._lake.only_by(self._run.run_id, _ATTEMPT, name, base, found):
+            if not self.lake.only_by(self.run.run_id, _ATTEMPT, name, base, found):
                 continue  # a late worker of a run wrote there
-            if self._lake.count(name, {name: found}) == self._lake.count(name, {name: pinned}):
+            if self.lake.count(name, {name: found}) == self.lake.count(name, {name: pinned}):
                 return found
         raise Overtaken(f"{name} is written by others; run it again")
 
@@ -147,8 +138,6 @@ class _Compacting:
         """The files of what runs pinned and of what there is now, each with its size."""
         found: dict[str, int] = {}
         for name in (*TABLES, "staged"):
-            pinned: list[Versions] = [run.versions or {} for run in runs]
-            versions = {each[name] for each in pinned if name in each}
-            for version in (*versions, None):
-                found |= self._lake.files(name, version)
+            for version in {(run.versions or {}).get(name) for run in runs} | {None}:
+                found |= self.lake.files(name, version)
         return found

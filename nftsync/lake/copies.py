@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
-import pyarrow as pa
 
 from nftsync.lake.folder import private_files
 from nftsync.lake.ledger import Ledger
@@ -17,7 +16,7 @@ from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.reasons import explained
 from nftsync.lake.rows import TABLES, from_database, to_mirror
 from nftsync.lake.setup import create_tables
-from nftsync.lake.storage import ADDED_IN, Commit, Lake, Overtaken, Versions
+from nftsync.lake.storage import Commit, Lake, Overtaken, Versions, added_in
 from nftsync.store import database as store
 from nftsync.store.history import last_observed
 from nftsync.store.mirror import Mirror
@@ -95,7 +94,7 @@ def _copy(
             ledger.check(run)
             batches = from_database(connection, name, run.buckets)
             if table.log:
-                batches = _added_in(batches, run.run_id)
+                batches = added_in(run.run_id, batches)
             before = tables.go_back(name, tables.look(name).version())
             tables.write(name, "true", batches, commit)
             versions[name] = tables.look(name).version()
@@ -103,12 +102,6 @@ def _copy(
                 raise Overtaken(f"{name} is written by another import; run it again")
             bar.update(1)
     return versions
-
-
-def _added_in(batches: Iterator[pa.RecordBatch], run_id: int) -> Iterator[pa.RecordBatch]:
-    added_in = pa.field(ADDED_IN, pa.int64())
-    for batch in batches:
-        yield batch.append_column(added_in, pa.array([run_id] * batch.num_rows, pa.int64()))
 
 
 def _history(connection: sqlite3.Connection, buckets: int) -> list[LakeRun]:

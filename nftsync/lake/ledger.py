@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 from uuid import uuid4
 
 from deltalake.exceptions import CommitFailedError
@@ -24,6 +25,7 @@ from nftsync.lake.storage import Lake, Versions
 from nftsync.threads import start_thread
 from nftsync.times import now
 
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 #: What holds a lake without being a run: it leaves no row behind, and an interrupted run
 #: before it can still be resumed.
@@ -33,6 +35,21 @@ _IMPORT = "import"
 
 #: How often a run is renewed while it may be silent: once would be by chance.
 _RENEWED = 4
+
+
+def _newest(runs: list[LakeRun]) -> LakeRun | None:
+    return max(runs, key=lambda run: run.run_id, default=None)
+
+
+def _start(run: LakeRun, runs: list[LakeRun]) -> None:
+    """Add a run, which begins at what the last finished one has pinned."""
+    if (last := _newest(runs)) is not None and last.status == "running":
+        last.status = "interrupted"
+    if (before := _newest([each for each in runs if each.versions is not None])) is not None:
+        run.start, run.not_before = before.versions or {}, before.applied_at or ""
+        for name in ("approved_at", *GREATEST):
+            setattr(run, name, getattr(before, name))
+    runs.append(run)
 
 
 class Ledger:
@@ -85,16 +102,14 @@ class Ledger:
             )
         return found[-1]
 
-    def _change(self, change: Callable[[list[LakeRun]], object]) -> None:
+    def _change(self, change: Callable[[list[LakeRun]], _T]) -> _T:
         """Change the runs, on what is there when it counts."""
         while True:
             table, runs = self._table.open()
-            change(runs)
-            try:
+            result = change(runs)
+            with suppress(CommitFailedError):  # another has changed them meanwhile
                 self._table.write(table, runs)
-            except CommitFailedError:
-                continue  # another has changed them meanwhile
-            return
+                return result
 
     def begin(
         self,
@@ -124,28 +139,35 @@ class Ledger:
                 read another provider.
             KeyboardInterrupt: the event was set.
         """
-        begun: list[LakeRun] = []
         gone = self._find_gone(silence, interrupted)
         staged = self._lake.newest_staged()
 
-        def change(runs: list[LakeRun]) -> None:
-            begun.clear()
-            last = max(runs, key=lambda run: run.run_id, default=None)
+        def change(runs: list[LakeRun]) -> LakeRun:
+            last = _newest(runs)
             if last is not None and last.status == "running" and (last.driver, last.beat) != gone:
                 raise SyncRunning(f"another driver has just begun a run of {self._lake.url}")
             runs[:] = [run for run in runs if run.kind != _COMPACT]
-            last = max(runs, key=lambda run: run.run_id, default=None)
+            last = _newest(runs)
             if last is not None and buckets not in {None, last.buckets}:
                 raise InputError(
                     f"{self._lake.url} is divided into {last.buckets} buckets; leave --buckets away"
                 )
             if resume and last is not None and self._can_resume(last, plan, provider):
-                begun.append(self._resume(last))
-            else:
-                begun.append(self._start(runs, last, plan, provider, buckets, kind, staged))
+                return self._resume(last)
+            run = LakeRun(
+                # Not of a run that an older ledger does not know: what it handed over is there.
+                run_id=max(staged, 0 if last is None else last.run_id) + 1,
+                kind=kind,
+                started_at=now(),
+                driver=self._driver,
+                buckets=(buckets or 64) if last is None else last.buckets,
+                plan=plan,
+                provider=provider,
+            )
+            _start(run, runs)
+            return run
 
-        self._change(change)
-        return begun[0]
+        return self._change(change)
 
     def begin_import(self, history: Sequence[LakeRun], buckets: int, silence: float) -> LakeRun:
         """Begin to fill a lake that has no runs of its own.
@@ -211,10 +233,6 @@ class Ledger:
 
         self._change(change)
 
-    def unfinished(self) -> int:
-        """The first run that may be resumed, or the next one."""
-        return max((run.run_id for run in self.runs() if run.versions is not None), default=0) + 1
-
     def end_compacting(self, run: LakeRun) -> None:
         """Let drivers begin."""
 
@@ -250,38 +268,6 @@ class Ledger:
         last.beat, last.attempt = last.beat + 1, last.attempt + 1
         return last
 
-    def _start(
-        self,
-        runs: list[LakeRun],
-        last: LakeRun | None,
-        plan: str,
-        provider: str,
-        buckets: int | None,
-        kind: str,
-        staged: int,
-    ) -> LakeRun:
-        if last is not None and last.status == "running":
-            last.status = "interrupted"
-        pinned = [run for run in runs if run.versions is not None]
-        before = max(pinned, key=lambda run: run.run_id, default=None)
-        run = LakeRun(
-            # Not that of a run that an older ledger does not know: what it handed over is there.
-            run_id=max(staged, 0 if last is None else last.run_id) + 1,
-            kind=kind,
-            started_at=now(),
-            driver=self._driver,
-            buckets=(buckets or 64) if last is None else last.buckets,
-            plan=plan,
-            provider=provider,
-        )
-        if before is not None:
-            run.start, run.not_before = before.versions or {}, before.applied_at or ""
-            run.approved_at = before.approved_at
-            for name in GREATEST:
-                setattr(run, name, getattr(before, name))
-        runs.append(run)
-        return run
-
     def _find_gone(
         self, silence: float, interrupted: threading.Event | None = None
     ) -> tuple[str | None, int] | None:
@@ -294,7 +280,7 @@ class Ledger:
         until = time.monotonic() + silence
         while True:
             _, runs = self._table.open()
-            last = max(runs, key=lambda run: run.run_id, default=None)
+            last = _newest(runs)
             if last is None or last.status != "running":
                 return None
             found = last.driver, last.beat

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from nftsync.lake.applying import Seen
 from nftsync.lake.order import EVERYBODY, REPORT, Order, Report, hand_over, report_of
-from nftsync.lake.rows import BUCKET, TABLES, from_mirror, mirror_of, to_mirror
+from nftsync.lake.rows import BUCKET, KEEP_SOURCES, TABLES, from_mirror, mirror_of, to_mirror
 from nftsync.records import CONTENT_COLUMNS, WalletRead
 from nftsync.store.contracts import count_names, merge_names, names_that_differ, store_file_names
 from nftsync.store.mirror import Mirror
@@ -207,11 +207,7 @@ def spread_tokens(order: Order, bucket: int) -> None:
     """
     lake, commit = order.lake, order.commit("spread", bucket)
     version, here = order.base["known_tokens"], f"{BUCKET} = {bucket}"
-    known_ids = {
-        token_id
-        for batch in lake.batches("known_tokens", version, here, ("token_id",))
-        for token_id in batch.column("token_id").to_pylist()
-    }
+    known_ids = {row[0] for row in lake.rows("known_tokens", version, here, ("token_id",))}
     told: dict[str, _Row] = {}
     for target in (EVERYBODY, bucket):
         for _, number, packed in lake.staged(order.run_id, "merge", target=target):
@@ -248,12 +244,7 @@ def _correct(connection: sqlite3.Connection, row: _Row, known: _Row) -> None:
     ]
     assignments = ", ".join(f"{name} = :{name}" for name in taken)
     connection.execute(f"UPDATE tokens SET {assignments} WHERE token_id = :token_id", columns)
-    connection.execute(
-        "INSERT OR REPLACE INTO token_sources SELECT token_no, :list_ticket, :list_fields,"
-        " :detail_ticket, :detail_fields FROM tokens"
-        " WHERE token_id = :token_id AND :list_ticket IS NOT NULL",
-        columns,
-    )
+    connection.execute(KEEP_SOURCES, columns)
     if other:  # their digests are of answers that showed it otherwise
         connection.execute(
             "UPDATE wallets SET etag = NULL, body_sha256 = NULL WHERE ticket < :changed_ticket"

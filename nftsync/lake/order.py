@@ -64,10 +64,10 @@ def report_of(lake: Lake, commit: Commit, kind: type[_T]) -> _T | None:
     """
     if not lake.has_staged(commit):
         return None
+    own = {"source": commit.bucket, "number": REPORT}
     with whole_or_refused(lake, commit.run_id):
-        for _, number, packed in lake.staged(commit.run_id, commit.step, source=commit.bucket):
-            if number == REPORT:
-                return msgspec.msgpack.decode(packed, type=kind)
+        for _, _, packed in lake.staged(commit.run_id, commit.step, **own):
+            return msgspec.msgpack.decode(packed, type=kind)
         raise EOFError
 
 

@@ -124,8 +124,7 @@ class PastOfLake:
     def _rows(self, name: str, where: str, *columns: str) -> Iterator[tuple[Any, ...]]:
         if name in self._start:
             where = f"observed_at > '{self._since}' AND {where}" if name != "wallets" else where
-            for batch in self._lake.batches(name, self._start[name], where, columns):
-                yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            yield from self._lake.rows(name, self._start[name], where, columns)
 
     def count_losses(self) -> tuple[int, int]:
         """Count all changes, and their wallets."""

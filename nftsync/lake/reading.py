@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -19,7 +19,7 @@ from zlib import crc32
 
 import msgspec
 
-from nftsync.lake.order import REPORT, Order, report_of, whole_or_refused
+from nftsync.lake.order import REPORT, Order, Report, hand_over, report_of, whole_or_refused
 from nftsync.lake.past import Known, last_numbers, report_known
 from nftsync.lake.rows import BALANCES, BUCKET, bucket_of, mirror_of
 from nftsync.provider.config import ClientConfig
@@ -43,7 +43,7 @@ _unpack_read: msgspec.msgpack.Decoder[Read] = msgspec.msgpack.Decoder(Read)
 _unpack_lines = msgspec.msgpack.Decoder(list[tuple[str, str | None, str | None]])
 
 
-class ReadReport(msgspec.Struct, kw_only=True):
+class ReadReport(Report, kw_only=True):
     """What reading a bucket came to.
 
     Attributes:
@@ -63,7 +63,7 @@ class ReadReport(msgspec.Struct, kw_only=True):
     """
 
     wallets: int = 0
-    failures: list[Failure] = []
+    failures: list[Failure] = msgspec.field(default_factory=list)
     requests: int = 0
     retries: int = 0
     reason: str | None = None
@@ -111,6 +111,19 @@ def reads_of(order: Order, bucket: int) -> Iterator[list[Read]]:
             yield reads
 
 
+def mirror_to_read(order: Order, bucket: int, at: str) -> AbstractContextManager[Mirror]:
+    """Make a bucket a mirror that takes in reads at a time, and knows the changes of the day."""
+    since = max(shifted(at, -DAY), order.approved_at)
+    return mirror_of(
+        order.lake,
+        order.start,
+        bucket,
+        [*BALANCES, "balance_changes"],
+        only={"balance_changes": f"observed_at > '{since}'"},
+        greatest_ticket=order.greatest_ticket,
+    )
+
+
 def read_bucket(
     order: Order, bucket: int, access: Access | None, stopped: threading.Event, rule: GiveUpRule
 ) -> ReadReport:
@@ -130,24 +143,11 @@ def read_bucket(
     lake, commit = order.lake, order.commit("read", bucket)
     if (done := report_of(lake, commit, ReadReport)) is not None:
         return done
-    since = max(shifted(now(), -DAY), order.approved_at)
-    with (
-        mirror_of(
-            lake,
-            order.start,
-            bucket,
-            [*BALANCES, "balance_changes"],
-            only={"balance_changes": f"observed_at > '{since}'"},
-            greatest_ticket=order.greatest_ticket,
-        ) as mirror,
-        closing(Recorder()) as recorder,
-    ):
+    with mirror_to_read(order, bucket, now()) as mirror, closing(Recorder()) as recorder:
         pool_of = partial(Pool[Task, Read], access=access, rule=rule)
         report = _read(order, plan_of(order, bucket), mirror, recorder, pool_of, stopped)
         if report.reason is None and not report.interrupted:
-            rows = ((bucket, number, packed) for number, packed in recorder.packed(report))
-            if not lake.stage(rows, commit):  # another worker has; ours is dropped
-                report = report_of(lake, commit, ReadReport) or report
+            return hand_over(lake, commit, recorder.packed(bucket), report)
         return report
 
 
@@ -217,12 +217,11 @@ class Recorder(RemovalGuard):
         # To the sync it is done with, as the provider need not be asked again.
         return [x._replace(result="ok") if x.result == "staged" else x for x in all_applied]
 
-    def packed(self, report: ReadReport) -> Iterator[tuple[int, bytes]]:
-        """The report, and then each read with the number of its batch."""
-        yield REPORT, _pack(report)
+    def packed(self, bucket: int) -> Iterator[tuple[int, int, bytes]]:
+        """Each read of a bucket with the number of its batch."""
         self._kept.seek(0)
         for number, length in self._lengths:
-            yield number, self._kept.read(length)
+            yield bucket, number, self._kept.read(length)
 
     def close(self) -> None:
         """Drop what was kept."""
@@ -230,7 +229,6 @@ class Recorder(RemovalGuard):
         self._kept.close()
 
 
-_pack = msgspec.msgpack.encode
 #: Reads that are applied in one transaction.
 _AT_ONCE = 100
 
@@ -280,6 +278,4 @@ def read_held(wallets: list[str] | None, order: Order, bucket: int) -> ReadRepor
     if not reads:
         return report
     rows = [(bucket, number // _AT_ONCE, read) for number, read in enumerate(packed)]
-    if lake.stage([(bucket, REPORT, _pack(report)), *rows], commit):
-        return report
-    return report_of(lake, commit, ReadReport) or report  # another worker was sooner
+    return hand_over(lake, commit, rows, report)

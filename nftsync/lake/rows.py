@@ -125,15 +125,17 @@ def _of(prefix: str, columns: Iterable[str]) -> str:
     return ", ".join(f"{prefix}.{name}" for name in columns)
 
 
-_KEEP_SOURCES = (
-    "INSERT INTO token_sources SELECT token_no, :list_ticket, :list_fields, :detail_ticket,"
-    " :detail_fields FROM tokens WHERE token_id = :token_id AND :list_ticket IS NOT NULL"
+#: Puts the sources of a token, if it has been read by its id, in the place of those it had.
+KEEP_SOURCES = (
+    "INSERT OR REPLACE INTO token_sources SELECT token_no, :list_ticket, :list_fields,"
+    " :detail_ticket, :detail_fields FROM tokens"
+    " WHERE token_id = :token_id AND :list_ticket IS NOT NULL"
 )
 _TOKENS = Table(
     {**_TOKEN, **_SOURCES},
     f"SELECT {_of('t', _TOKEN)}, {_of('s', _SOURCES)}"
     " FROM tokens t LEFT JOIN token_sources s USING (token_no)",
-    (_insert("tokens", _TOKEN), _KEEP_SOURCES),
+    (_insert("tokens", _TOKEN), KEEP_SOURCES),
     "token_id",
 )
 
@@ -338,10 +340,15 @@ def mirror_of(
     with TemporaryDirectory(prefix="nftsync-", dir=_scratch()) as folder:
         path = Path(folder, "bucket.db")
         with Mirror(path) as mirror:  # made; its numbers begin with the greatest that it knows
-            _load(mirror, lake, versions, bucket, names, only or {})
-            mirror.connection.execute(
-                "UPDATE mirror_state SET greatest_ticket = ?", (greatest_ticket,)
-            )
+            connection = mirror.connection
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute("BEGIN")
+            for name in names:
+                if name in versions:
+                    where = f"{BUCKET} = {bucket} AND {(only or {}).get(name, 'true')}"
+                    to_mirror(connection, name, lake.batches(name, versions[name], where))
+            connection.execute("COMMIT")
+            connection.execute("UPDATE mirror_state SET greatest_ticket = ?", (greatest_ticket,))
         with Mirror(path, write_gap=0.0, searchable=False) as mirror:
             mirror.connection.execute("PRAGMA synchronous = OFF")  # it is not there to stay
             yield mirror
@@ -355,21 +362,3 @@ def _scratch() -> str | None:
         return get_worker().local_directory
     except ValueError:
         return None
-
-
-def _load(
-    mirror: Mirror,
-    lake: Lake,
-    versions: Versions,
-    bucket: int,
-    names: Iterable[str],
-    only: Mapping[str, str],
-) -> None:
-    connection = mirror.connection
-    connection.execute("PRAGMA synchronous = OFF")
-    connection.execute("BEGIN")
-    for name in names:
-        if name in versions:
-            where = " AND ".join([f"{BUCKET} = {bucket}", *filter(None, [only.get(name)])])
-            to_mirror(connection, name, lake.batches(name, versions[name], where))
-    connection.execute("COMMIT")

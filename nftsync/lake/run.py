@@ -19,7 +19,6 @@ from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.reasons import explained
 from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import Lake
-from nftsync.provider.config import ClientConfig
 from nftsync.pull.api import client_config, removal_limits
 from nftsync.pull.list_files import read_collections_file, read_wallets_file
 from nftsync.pull.result import SyncResult
@@ -49,22 +48,22 @@ class Where:
 
 
 def sync_lake(
+    settings: Settings,
     lake: str,
-    config: ClientConfig,
-    request: SyncRequest,
     where: Where,
     *,
-    concurrency: int = 16,
+    resume: bool = False,
+    allow_removals: bool = False,
     progress: bool | None = None,
 ) -> SyncResult:
-    """Read wallets into a lake.
+    """Read the wallets of the wallets file, or all that the lake tracks, into the lake.
 
     Args:
+        settings: how to read the provider, and which wallets.
         lake: its folder or address.
-        config: how to read the provider.
-        request: what to read; all of it but `tokens` and `older_than` counts.
         where: where the work is done.
-        concurrency: requests at once, of each worker.
+        resume: resume the newest run, if it was interrupted.
+        allow_removals: approve all removals.
         progress: show bars; None shows them on a terminal and in a notebook.
 
     Raises:
@@ -74,6 +73,19 @@ def sync_lake(
         SyncRunning: another driver is at work, or has taken this run over.
         StoreError: the lake cannot be used, or the scheduler cannot be reached.
     """
+    wallets = collections = None
+    if settings.wallets_file is not None:
+        wallets = read_wallets_file(settings.wallets_file)
+    if settings.collections_file is not None:
+        collections = read_collections_file(settings.collections_file)
+    config = client_config(settings)
+    request = SyncRequest(
+        wallets=wallets,
+        resume=resume,
+        allow_removals=allow_removals,
+        limits=removal_limits(settings),
+        collections=collections,
+    )
 
     def begin(ledger: Ledger, interrupted: threading.Event) -> LakeRun:
         return ledger.begin(
@@ -81,12 +93,12 @@ def sync_lake(
             where.buckets,
             where.silence,
             provider=_normalized(config.base_url),
-            resume=request.resume,
+            resume=resume,
             interrupted=interrupted,
         )
 
     with _driving(lake, where, request, progress, begin) as driver, driver.paced(config):
-        return driver.run(config, concurrency)
+        return driver.run(config, settings.concurrency)
 
 
 def approve_in_lake(
@@ -154,46 +166,6 @@ def _normalized(base_url: str) -> str:
     parts = urlsplit(base_url)
     origin = f"{parts.scheme}://{parts.netloc}".lower()
     return origin.removesuffix(_PORTS.get(parts.scheme, "")) + parts.path.rstrip("/")
-
-
-def sync_with(
-    settings: Settings,
-    lake: str,
-    *,
-    scheduler: str | None = None,
-    workers: int | None = None,
-    buckets: int | None = None,
-    silence: float = 60.0,
-    resume: bool = False,
-    allow_removals: bool = False,
-    progress: bool | None = None,
-) -> SyncResult:
-    """Read the wallets of the wallets file, or all that the lake tracks, into the lake.
-
-    Raises:
-        NftsyncError: nothing could be read at all, or the lake cannot be used.
-    """
-    wallets = collections = None
-    if settings.wallets_file is not None:
-        wallets = read_wallets_file(settings.wallets_file)
-    if settings.collections_file is not None:
-        collections = read_collections_file(settings.collections_file)
-    request = SyncRequest(
-        wallets=wallets,
-        resume=resume,
-        allow_removals=allow_removals,
-        limits=removal_limits(settings),
-        collections=collections,
-    )
-    where = Where(scheduler, workers, buckets, silence)
-    return sync_lake(
-        lake,
-        client_config(settings),
-        request,
-        where,
-        concurrency=settings.concurrency,
-        progress=progress,
-    )
 
 
 def runs_of(lake: str) -> list[LakeRun]:

@@ -82,20 +82,14 @@ def count_held(what: Pinned, wallets: Collection[str] | None = None) -> Held:
 
 def _labels(what: Pinned) -> Iterator[tuple[str, str]]:
     columns = ("wallet_id", "label")
-    for batch in what.lake.batches(
-        "wallets", what.versions["wallets"], "label IS NOT NULL", columns
-    ):
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    return what.lake.rows("wallets", what.versions["wallets"], "label IS NOT NULL", columns)
 
 
 def _raw_rows(what: Pinned, wallets: Collection[str] | None) -> Iterator[tuple[Any, ...]]:
-    some = None if wallets is None else set(wallets)
     if "removals" in what.versions:
-        version = what.versions["removals"]
-        for batch in what.lake.batches("removals", version, "held <> 0", _COLUMNS):
-            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                if some is None or row[0] in some:
-                    yield row
+        some = None if wallets is None else set(wallets)
+        rows = what.lake.rows("removals", what.versions["removals"], "held <> 0", _COLUMNS)
+        yield from (row for row in rows if some is None or row[0] in some)
 
 
 def _rows_of(what: Pinned, bucket: int, wallets: list[str] | None) -> list[dict[str, Any]]:
@@ -201,7 +195,6 @@ def status_of(lake: LakeAddress) -> LakeStatus:
 
 def _size(what: Pinned, name: str) -> TableSize:
     version = what.versions[name]
-    table = what.lake.look(name, version)
-    files = table.get_add_actions(flatten=True)
-    sizes = [files.column(each).to_pylist() for each in ("size_bytes", "num_records")]
-    return TableSize(name, version, sum(sizes[1]), len(sizes[0]), sum(sizes[0]))
+    files = what.lake.look(name, version).get_add_actions(flatten=True)
+    sizes, rows = (files.column(each).to_pylist() for each in ("size_bytes", "num_records"))
+    return TableSize(name, version, sum(rows), len(sizes), sum(sizes))

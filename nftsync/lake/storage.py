@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -134,6 +134,13 @@ def _beside(batches: Iterable[pa.RecordBatch], failed: list[Exception]) -> Itera
             raise
 
 
+def added_in(run_id: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Name the run that adds rows to a log."""
+    field = pa.field(ADDED_IN, pa.int64())
+    for batch in batches:
+        yield batch.append_column(field, pa.array([run_id] * batch.num_rows, pa.int64()))
+
+
 def _missing_columns(name: str, table: DeltaTable) -> list[Field]:
     """Return the columns that a table of an earlier nftsync lacks."""
     names = {field.name for field in table.schema().fields}
@@ -165,8 +172,7 @@ class Lake:
         self.url = checked_address(url)
         path = unquote(urlsplit(url).path) if url.startswith("file://") else url
         self.root = url.rstrip("/") if "://" in path else str(Path(path).resolve())
-        self._at: dict[tuple[str, int], DeltaTable] = {}
-        self._newest: dict[str, DeltaTable] = {}
+        self._opened: dict[tuple[str, int | None], DeltaTable] = {}
         self._lock = threading.Lock()
 
     def open(self, name: str, version: int | None = None) -> DeltaTable:
@@ -176,15 +182,12 @@ class Lake:
     def look(self, name: str, version: int | None = None) -> DeltaTable:
         """A table to read from, at a version or as it is now; others use it as well."""
         with self._lock:
-            if version is not None:
-                if (name, version) not in self._at:
-                    self._at[name, version] = self.open(name, version)
-                return self._at[name, version]
-            if name in self._newest:
-                self._newest[name].update_incremental()
-            else:
-                self._newest[name] = self.open(name)
-            return self._newest[name]
+            table = self._opened.get((name, version))
+            if table is None:
+                table = self._opened[name, version] = self.open(name, version)
+            elif version is None:
+                table.update_incremental()
+            return table
 
     def open_first(self, name: str) -> DeltaTable:
         """Open a table, as the first that is asked for: what cannot be is told in seconds.
@@ -238,6 +241,13 @@ class Lake:
         found = QueryBuilder(_READER).register("rows", table).execute(query)
         yield from pa.RecordBatchReader.from_stream(found).cast(schema)
 
+    def rows(
+        self, name: str, version: int | None, where: str, columns: Sequence[str] = ()
+    ) -> Iterator[tuple[Any, ...]]:
+        """Read rows as tuples; `batches` explains the arguments."""
+        for batch in self.batches(name, version, where, columns):
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
     def count(self, name: str, versions: Versions) -> int:
         """How many rows a table has."""
         return self.look(name, versions[name]).count() if name in versions else 0
@@ -281,13 +291,8 @@ class Lake:
 
     def append(self, name: str, batches: Iterable[pa.RecordBatch], commit: Commit) -> bool:
         """Add a run's rows of a bucket to a log, once; `write` tells the rest."""
-        added_in = pa.field(ADDED_IN, pa.int64())
-        marked = (
-            batch.append_column(added_in, pa.array([commit.run_id] * batch.num_rows, pa.int64()))
-            for batch in batches
-        )
         where = f"{BUCKET} = {commit.bucket} AND {ADDED_IN} = {commit.run_id}"
-        return self.write(name, where, marked, commit)
+        return self.write(name, where, added_in(commit.run_id, batches), commit)
 
     def sync_to_disk(self, since: Versions, until: Versions) -> None:
         """Wait until the disk has the versions of tables that were made since others."""
@@ -313,17 +318,17 @@ class Lake:
         where = f"run_id = {commit.run_id} AND step = '{commit.step}' AND source = {commit.bucket}"
         return self.write("staged", where, batches(), commit)
 
-    def staged(
-        self, run_id: int, step: str, *, target: int | None = None, source: int | None = None
-    ) -> Iterator[tuple[int, int, bytes]]:
-        """What has been handed over, in any order: the source, the number and the value of each."""
-        where = f"run_id = {run_id} AND step = '{step}'"
-        if target is not None:
-            where += f" AND target = {target}"
-        if source is not None:
-            where += f" AND source = {source}"
-        for batch in self.batches("staged", None, where, ("source", "number", "data")):
-            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    def staged(self, run_id: int, step: str, **where_else: int) -> Iterator[tuple[int, int, bytes]]:
+        """What has been handed over, in any order: the source, the number and the value of each.
+
+        Args:
+            run_id: by which run.
+            step: in which of its steps.
+            where_else: values of other columns of `staged`.
+        """
+        more = "".join(f" AND {name} = {value}" for name, value in where_else.items())
+        where = f"run_id = {run_id} AND step = '{step}'{more}"
+        return self.rows("staged", None, where, ("source", "number", "data"))
 
     def has_staged(self, commit: Commit) -> bool:
         """Whether a bucket has handed over what it had to in a step."""

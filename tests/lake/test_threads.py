@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -12,9 +13,7 @@ from nftsync.errors import NftsyncError
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.run import Where, sync_lake
 from nftsync.lake.storage import Lake
-from nftsync.provider.config import ClientConfig
-from nftsync.pull.run import SyncRequest
-from nftsync.store.wallets import WalletLine
+from nftsync.settings import load
 from tests.kit.lake_cluster import Cluster
 from tests.kit.provider import Provider, entry, token, wallet
 from tests.kit.worlds import PATIENCE
@@ -55,15 +54,12 @@ def test_a_driver_that_cannot_share_the_rate_limit_ends_its_run(
     """Else its workers would wait to be told their share."""
     with Provider() as provider:
         provider.holds(wallet(1), entry(token(1)))
-        config = ClientConfig(
-            base_url=provider.url,
-            rate_limit="3",  # type: ignore[arg-type] # no setting is of that type
-        )
+        (tmp_path / "wallets.txt").write_text(wallet(1))
+        settings = load({"base_url": provider.url, "wallets_file": tmp_path / "wallets.txt"})
+        # No setting is of that type.
+        settings = replace(settings, rate_limit="3")  # type: ignore[arg-type]
+        where = Where(scheduler=cluster.address, buckets=2)
         message = r"^the shared rate limit failed unexpectedly \(TypeError: "
         with pytest.raises(NftsyncError, match=message):
-            sync_lake(
-                *(str(tmp_path / "lake"), config, SyncRequest(wallets=[WalletLine(wallet(1))])),
-                Where(scheduler=cluster.address, buckets=2),
-                progress=False,
-            )
+            sync_lake(settings, str(tmp_path / "lake"), where, progress=False)
     assert Ledger(Lake(str(tmp_path / "lake"))).runs()[-1].status != "running"
