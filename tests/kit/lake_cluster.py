@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -107,11 +107,14 @@ def cluster_of(
 
 
 def driver(
-    *arguments: object, folder: Path, variables: Mapping[str, str] | None = None
+    *arguments: object,
+    folder: Path,
+    variables: Mapping[str, str] | None = None,
+    command: Sequence[str] = ("lake", "sync"),
 ) -> subprocess.Popen[str]:
-    """`nftsync lake sync` as a process of its own."""
+    """`nftsync lake sync`, or another command, as a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "nftsync", "lake", "sync", *map(str, arguments), "--json"],
+        [sys.executable, "-m", "nftsync", *command, *map(str, arguments), "--json"],
         cwd=folder,
         env={**environment(), **(variables or {})},
         stdout=subprocess.PIPE,

@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.kit.lake_cluster import Cluster, cluster_of
-from tests.kit.worlds import Outcome
+from tests.kit.lake_cluster import Cluster, cluster_of, driver
+from tests.kit.provider import Provider, reply
+from tests.kit.waiting import wait_until
+from tests.kit.worlds import PATIENCE, Outcome
 
-BUCKETS = 3
+BUCKETS = 2
 Sync = Callable[..., Outcome]
+
+
+def refused(outcome: Outcome, code: int, *words: str) -> None:
+    """A command ended with one line, which has some words."""
+    assert (outcome.code, outcome.err.count("\n")) == (code, 1), outcome.said
+    assert [word for word in words if word not in outcome.err] == []
+
+
+def race(
+    provider: Provider, path: str, *arguments: object, folder: Path
+) -> dict[int, tuple[str, str]]:
+    """Two drivers at once, while a path is not answered: what each printed, by its exit code."""
+    go, answer = threading.Event(), provider.bodies[path]
+    provider.on(path, lambda peer: not go.wait(PATIENCE) or reply(answer)(peer))
+    drivers = [driver(*arguments, folder=folder) for _ in range(2)]
+    wait_until(lambda: any(each.poll() is not None for each in drivers))
+    go.set()
+    ended = {each.wait(PATIENCE): each.communicate() for each in drivers}
+    provider.on(path)
+    assert sorted(ended) == [0, 75], ended
+    return ended
 
 
 @pytest.fixture(scope="session")

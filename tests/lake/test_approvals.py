@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,23 +15,29 @@ from deltalake import DeltaTable, write_deltalake
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.ledger_table import LedgerTable
 from nftsync.lake.storage import Lake
-from tests.kit.lake_cluster import Cluster, check_lake, driver, environment, held, rows, versions
-from tests.kit.provider import Provider, balances, entry, reply, token, wallet
+from tests.kit.lake_cluster import Cluster, check_lake, driver, held, rows, versions
+from tests.kit.provider import Provider, entry, token, wallet
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE, Outcome, made_once
+from tests.lake.conftest import refused
 from tests.lake.test_sync import same_as_sqlite
 
-BUCKETS = 4
+BUCKETS = 2
 WALLETS = [wallet(number) for number in range(60)]
 EACH = 5
 LABELS = {WALLETS[0]: "Treasury", WALLETS[1]: "Cold"}
+SOON = ("--takeover-after", "1s")
 Command = Callable[..., Outcome]
 
 
-def lists(provider: Provider, number: int, **fields: Any) -> None:
-    metadata = {"metadata": {"name": f"Name {number}"}}
-    places = range(EACH * number, EACH * number + EACH)
-    provider.holds(wallet(number), *(entry(token(n), "2", **(metadata | fields)) for n in places))
+def lists(provider: Provider, name: str = "Name {}", **fields: Any) -> None:
+    """Let each wallet list its tokens; `{}` stands for the number of a token."""
+    for number, each in enumerate(WALLETS):
+        places = range(EACH * number, EACH * number + EACH)
+        named = ({"metadata": {"name": name.format(n)}} | fields for n in places)
+        provider.holds(
+            each, *(entry(token(n), "2", **x) for n, x in zip(places, named, strict=True))
+        )
 
 
 class Both:
@@ -55,17 +57,18 @@ class Both:
     def sync(self, code: int) -> tuple[Outcome, Outcome]:
         more = ("--wallets-file", self._file, "--base-url", self.provider.url, "--retries", 1)
         new = () if self.lake.exists() else ("--buckets", BUCKETS)
-        outcomes = (
-            self.run("lake", "sync", self.lake, *more, *new, *self.where),
-            self.run("sync", *more, "-d", self.database),
-        )
-        assert [each.code for each in outcomes] == [code, code], outcomes
-        return outcomes
+        return self._run(code, ("lake", "sync", self.lake, *new), ("sync",), *more)
 
-    def accept(self, *words: str, code: int = 0) -> tuple[Outcome, Outcome]:
+    def accept(self, *words: str) -> tuple[Outcome, Outcome]:
+        lake = ("lake", "removals", "accept", self.lake)
+        return self._run(0, lake, ("removals", "accept"), *words)
+
+    def _run(
+        self, code: int, lake: tuple[object, ...], database: tuple[object, ...], *more: object
+    ) -> tuple[Outcome, Outcome]:
         outcomes = (
-            self.run("lake", "removals", "accept", self.lake, *words, *self.where),
-            self.run("removals", "accept", *words, "-d", self.database),
+            self.run(*lake, *more, *self.where),
+            self.run(*database, *more, "-d", self.database),
         )
         assert [each.code for each in outcomes] == [code, code], outcomes
         return outcomes
@@ -114,14 +117,17 @@ def both(new: Both, tmp_path: Path, shared: Path) -> Both:
 
 @pytest.fixture
 def provider(provider: Provider) -> Provider:
-    for number in range(len(WALLETS)):
-        lists(provider, number)
+    lists(provider)
     return provider
 
 
-def test_a_sync_that_holds_removals_names_the_command_that_lists_them(both: Both) -> None:
+def test_removals_held_for_review_are_reported_by_sync_list_and_status(both: Both) -> None:
+    """A lake and a database list the same."""
+    command = f"lake removals {both.lake}"
     outcome, _ = both.sync(1)
-    assert f"lake removals {both.lake}" in outcome.err
+    assert command in outcome.err
+    assert len(held(both.lake)) == 60 * EACH
+    assert {row["bucket"] for row in rows(both.lake, "removals")} == set(range(BUCKETS))
     assert "nftsync removals" not in outcome.said
     assert all("nftsync" not in (row["error"] or "") for row in rows(both.lake, "wallets"))
     shown = both.run("lake", "removals", both.lake)
@@ -130,28 +136,21 @@ def test_a_sync_that_holds_removals_names_the_command_that_lists_them(both: Both
     assert "Treasury" in shown.out
     assert "180 removals held for review (60 % of holdings)" in shown.err
     assert f"lake removals accept {both.lake}" in shown.err
-
-
-def test_a_lake_and_a_database_list_the_same_removals(both: Both) -> None:
-    found = both.listed()
-    assert len(found) == 36 * EACH
-    assert {row["wallet_label"] for row in found} == {"Treasury", "Cold", None}
-    assert {(row["what"], row["old_amount"], row["new_amount"]) for row in found} == {
+    listed = both.listed()
+    assert len(listed) == 36 * EACH
+    assert {row["wallet_label"] for row in listed} == {"Treasury", "Cold", None}
+    assert {(row["what"], row["old_amount"], row["new_amount"]) for row in listed} == {
         ("no longer listed", "2", None)
     }
-
-
-def test_status_reports_removals_held_for_review(both: Both) -> None:
-    status = both.run("lake", "status", both.lake)
-    assert "180 balances of 36 wallets held for review: " in status.out
-    assert f"lake removals {both.lake}" in status.out
+    status = both.run("lake", "status", both.lake).out
+    assert "180 balances of 36 wallets held for review: " in status
+    assert command in status
     found = both.run("lake", "status", both.lake, "--json").json["removals_held"]
     assert (found["wallets"], found["balances"], found["emptied"]) == (36, 180, 0)
-    both.accept()
-    assert "held for review" not in both.run("lake", "status", both.lake).out
 
 
 def test_approved_removals_are_applied_by_a_run_that_is_pinned(both: Both) -> None:
+    """Then earlier removals count no more."""
     asked = len(both.provider.requests())
     before = held(both.lake), versions(both.lake)
     outcome, _ = both.accept()
@@ -166,24 +165,10 @@ def test_approved_removals_are_applied_by_a_run_that_is_pinned(both: Both) -> No
     assert last.counts.balances_removed == 180
     assert held(both.lake, before[1]) == before[0]  # runs before it can still be read
     assert "approval: ok" in both.run("lake", "runs", both.lake).out
-    both.sync(0)
-    both.check()
-
-
-def test_removals_of_single_wallets_are_approved_by_id_or_label(both: Both) -> None:
-    both.accept("Treasury", WALLETS[5])
-    left = both.listed()
-    assert len(left) == 34 * EACH
-    assert not {WALLETS[0], WALLETS[5]} & {row["wallet_id"] for row in left}
-    assert len(held(both.lake)) == 58 * EACH
-    both.check()
-    outcome = both.run("lake", "removals", "accept", both.lake, "Nobody", *both.where)
-    assert (outcome.code, outcome.err.count("\n")) == (2, 1), outcome
-    assert "Nobody" in outcome.err
-
-
-def test_after_an_approval_of_all_earlier_removals_count_no_more(both: Both) -> None:
-    both.accept()
+    assert "held for review" not in both.run("lake", "status", both.lake).out
+    outcome, _ = both.accept()
+    assert "No removals are held for review." in outcome.err
+    assert len(Ledger(Lake(str(both.lake))).runs()) == 3
     for number in range(36, 44):
         both.provider.holds(wallet(number))
     both.sync(0)  # 40 of 120 that are left
@@ -191,8 +176,16 @@ def test_after_an_approval_of_all_earlier_removals_count_no_more(both: Both) -> 
     both.check()
 
 
-def test_after_an_approval_of_some_the_others_still_count(both: Both) -> None:
-    both.accept("Treasury")
+def test_removals_of_single_wallets_are_approved_by_id_or_label(both: Both) -> None:
+    """The others still count."""
+    both.accept("Treasury", WALLETS[5])
+    left = both.listed()
+    assert len(left) == 34 * EACH
+    assert not {WALLETS[0], WALLETS[5]} & {row["wallet_id"] for row in left}
+    assert len(held(both.lake)) == 58 * EACH
+    both.check()
+    outcome = both.run("lake", "removals", "accept", both.lake, "Nobody", *both.where)
+    refused(outcome, 2, "Nobody")
     both.provider.holds(wallet(40))
     both.sync(1)
     assert WALLETS[40] in {row["wallet_id"] for row in both.listed()}
@@ -201,25 +194,13 @@ def test_after_an_approval_of_some_the_others_still_count(both: Both) -> None:
 
 def test_emptied_metadata_is_approved_in_all_buckets(new: Both) -> None:
     new.sync(0)
-    for number in range(len(WALLETS)):
-        lists(new.provider, number, metadata=None)
+    lists(new.provider, metadata=None)
     new.sync(1)
     assert {row["what"] for row in new.listed()} == {"metadata emptied"}
     new.accept()
     assert not new.listed()
     assert {row["name"] for row in rows(new.lake, "tokens")} == {None}
     new.check()
-
-
-def names(provider: Provider, name: str) -> None:
-    """Name all tokens of one contract; `{}` stands for the number of a token."""
-    for number in range(len(WALLETS)):
-        places = range(EACH * number, EACH * number + EACH)
-        listed = (
-            entry(token(n), "2", contractAddress="0xC0", metadata={"name": name.format(n)})
-            for n in places
-        )
-        provider.holds(wallet(number), *listed)
 
 
 def names_in(both: Both) -> set[str]:
@@ -229,16 +210,15 @@ def names_in(both: Both) -> set[str]:
 
 def test_a_name_that_replaces_all_others_is_held_and_approved(new: Both) -> None:
     """Also in a lake of an earlier version, which gets the column with the next run."""
-    names(new.provider, "Piece {}")
+    lists(new.provider, "Piece {}", contractAddress="0xC0")
     new.sync(0)
     own = names_in(new)
     assert len(own) == EACH * len(WALLETS)
     written_by_an_earlier_version(new.lake)
     assert not new.listed()
-    names(new.provider, "Not found")
-    for _ in range(2):
-        new.sync(1)
-        assert names_in(new) == own
+    lists(new.provider, "Not found", contractAddress="0xC0")
+    new.sync(1)
+    assert names_in(new) == own
     held_rows = {(row["what"], row["new_name"]) for row in new.listed()}
     assert held_rows == {("name replaced", "Not found")}
     new.accept("Treasury")
@@ -263,7 +243,7 @@ def written_by_an_earlier_version(lake: Path) -> None:
     ledger.write(entry_of_run, runs)
 
 
-def test_a_dry_run_changes_nothing(both: Both) -> None:
+def test_approvals_are_printed_as_json_and_a_dry_run_changes_nothing(both: Both) -> None:
     before = versions(both.lake)
     lake, _ = both.accept("--dry-run", "--json")
     found = lake.json
@@ -271,9 +251,6 @@ def test_a_dry_run_changes_nothing(both: Both) -> None:
     assert len(found["removals"]) == 180
     assert versions(both.lake) == before
     assert len(Ledger(Lake(str(both.lake))).runs()) == 2
-
-
-def test_approved_removals_are_printed_as_json(both: Both) -> None:
     lake, database = both.accept("--yes", "--json", "Cold")
     own = {"removals", "run_id"}
     plain = [{k: v for k, v in x.json.items() if k not in own} for x in (lake, database)]
@@ -284,79 +261,27 @@ def test_approved_removals_are_printed_as_json(both: Both) -> None:
     ]
 
 
-def test_without_removals_nothing_is_run(both: Both) -> None:
-    both.accept()
-    outcome, _ = both.accept()
-    assert "No removals are held for review." in outcome.err
-    assert len(Ledger(Lake(str(both.lake))).runs()) == 3
-
-
-def test_an_approval_beside_a_running_sync_is_refused(both: Both, tmp_path: Path) -> None:
-    go = threading.Event()
-    path = f"/v1/wallets/{WALLETS[50]}/nft-balances"
-    both.provider.on(path, lambda peer: not go.wait(PATIENCE) or reply(balances())(peer))
-    asked = len(both.provider.requests(path))
-    arguments = (both.lake, "--base-url", both.provider.url, *both.where)
-    process = driver(*arguments, "--takeover-after", "4s", folder=tmp_path)
-    try:
-        wait_until(lambda: len(both.provider.requests(path)) > asked)
-        outcome = both.run(
-            *("lake", "removals", "accept", both.lake, "--takeover-after", "4s"), *both.where
-        )
-        assert (outcome.code, outcome.err.count("\n")) == (75, 1), outcome
-        assert "another driver is at work" in outcome.err
-    finally:
-        go.set()
-        process.communicate(timeout=PATIENCE)
+def test_an_approval_beside_a_running_sync_is_refused(both: Both) -> None:
+    ledger = Ledger(Lake(str(both.lake)))
+    with ledger.renewing(ledger.begin("", None, 0.0), 0.4):
+        outcome = both.run("lake", "removals", "accept", both.lake, *SOON, *both.where)
+    refused(outcome, 75, "another driver is at work")
     assert len(held(both.lake)) == 60 * EACH
-
-
-def accepting(both: Both, tmp_path: Path) -> subprocess.Popen[str]:
-    words = ("lake", "removals", "accept", both.lake, "--takeover-after", "2s", *both.where)
-    return subprocess.Popen(
-        [sys.executable, "-m", "nftsync", *map(str, words)],
-        cwd=tmp_path,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_an_approval_that_is_stopped_is_applied_as_a_whole_by_the_next(
-    number: int, both: Both, tmp_path: Path
+    number: int, both: Both
 ) -> None:
-    ledger = Ledger(Lake(str(both.lake)))
-    process = accepting(both, tmp_path)
+    ledger, words = Ledger(Lake(str(both.lake))), ("accept", both.lake, "--yes", *SOON, *both.where)
+    process = driver(*words, folder=both.lake.parent, command=("lake", "removals"))
     wait_until(lambda: len(ledger.runs()) == 3)
     process.send_signal(number)
     process.communicate(timeout=PATIENCE)
     if ledger.runs()[-1].versions is None:  # else it was sooner
         assert len(held(both.lake)) == 60 * EACH
-        assert len(json.loads(both.run("lake", "removals", both.lake, "--json").out)) == 180
-    done = accepting(both, tmp_path)
-    _, err = done.communicate(timeout=PATIENCE)
-    assert done.returncode == 0, err
+        assert len(both.run("lake", "removals", both.lake, "--json").json) == 180
+    done = both.run("lake", "removals", *words)
+    assert done.code == 0, done.err
     assert len(held(both.lake)) == 24 * EACH
     check_lake(both.lake)
-
-
-def test_what_a_database_holds_can_be_approved_in_the_lake_it_becomes(
-    both: Both, tmp_path: Path, command: Command
-) -> None:
-    copy = tmp_path / "copy"
-    assert both.run("lake", "import", both.database, copy, "--buckets", 3).code == 0
-    outcome = both.run("lake", "removals", "accept", copy, *both.where)
-    assert outcome.code == 0, outcome
-    assert len(held(copy)) == 24 * EACH
-    check_lake(copy)
-
-
-def test_a_lake_that_is_none_is_reported_in_one_line(command: Command, tmp_path: Path) -> None:
-    for words in ((tmp_path / "none",), ("accept", tmp_path / "none")):
-        outcome = command("lake", "removals", *words)
-        assert (outcome.code, outcome.err.count("\n")) == (1, 1), outcome
-        assert not (tmp_path / "none").exists()

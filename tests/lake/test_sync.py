@@ -33,7 +33,7 @@ from tests.kit.lake_cluster import (
 )
 from tests.kit.provider import Provider, Sender, balances, entry, reply, token, wallet
 from tests.kit.worlds import PATIENCE, Outcome, listed, mirrored
-from tests.lake.conftest import BUCKETS, Sync
+from tests.lake.conftest import BUCKETS, Sync, refused
 
 
 @pytest.fixture
@@ -61,38 +61,50 @@ def counts(result: dict[str, Any]) -> dict[str, Any]:
     return found | {"failures": sorted(map(str, result["failures"]))}
 
 
+SAME = {
+    "tokens": ("token_id", *CONTENT_COLUMNS),
+    "wallets": ("wallet_id", "status", "error"),
+    "wallet_states": ("wallet_id", "reads"),
+    "balance_changes": ("wallet_id", "token_id", "old_amount", "new_amount", "baseline"),
+    "token_changes": ("token_id", "before", "after"),
+}
+
+
 def same_as_sqlite(lake: Path, database: Path) -> None:
     """A lake and a SQLite file say the same."""
     assert held(lake) == mirrored(database)
-    names = ", ".join(("token_id", *CONTENT_COLUMNS))
-    tokens = queried(database, f"SELECT {names} FROM tokens")
-    assert content(lake) == {row[0]: row[1:] for row in tokens}
-    states = [(row["wallet_id"], row["status"], row["error"]) for row in rows(lake, "wallets")]
-    statement = "SELECT wallet_id, status, error FROM wallets"
-    assert sorted(states) == sorted(queried(database, statement))
-    reads = [
-        (row["wallet_id"], row["reads"])
-        for name in ("present_states", "past_states")
-        for row in rows(lake, name)
-    ]
-    assert sorted(reads) == sorted(queried(database, "SELECT wallet_id, reads FROM wallet_states"))
-    columns = ("wallet_id", "token_id", "old_amount", "new_amount", "baseline")
-    assert sorted(
-        tuple(map(str, (row[name] for name in columns))) for row in rows(lake, "balance_changes")
-    ) == sorted(
-        tuple(map(str, row))
-        for row in queried(database, f"SELECT {', '.join(columns)} FROM balance_changes")
-    )
-    changes = ("token_id", "before", "after")
-    assert sorted(
-        tuple(row[name] for name in changes) for row in rows(lake, "token_changes")
-    ) == sorted(queried(database, f"SELECT {', '.join(changes)} FROM token_changes"))
+    pinned = versions(lake)
+    for table, columns in SAME.items():
+        names = ("present_states", "past_states") if table == "wallet_states" else (table,)
+        found = [row for name in names for row in rows(lake, name, pinned)]
+        known = queried(database, f"SELECT {', '.join(columns)} FROM {table}")
+        here = [tuple(row[name] for name in columns) for row in found]
+        assert sorted(here, key=repr) == sorted(known, key=repr), table
+
+
+Both = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def both(lake: Path, sync: Sync, tmp_path: Path) -> Both:
+    """Sync into the lake and into a database, which say the same."""
+    database = tmp_path / "same.db"
+
+    def run(url: str, wallets: list[str], code: int = 0) -> dict[str, Any]:
+        outcome = sync(url, wallets)
+        assert outcome.code == code, outcome.err
+        result = nftsync.sync(wallets, base_url=url, database=database, retries=1, progress=False)
+        assert counts(outcome.json) == counts(result.as_dict())
+        same_as_sqlite(lake, database)
+        check_lake(lake)
+        return outcome.json
+
+    return run
 
 
 def test_runs_say_to_the_character_what_the_provider_and_a_sync_into_sqlite_say(
-    world: SandboxServer, lake: Path, sync: Sync, tmp_path: Path
+    world: SandboxServer, lake: Path, both: Both
 ) -> None:
-    database = tmp_path / "same.db"
     wallets = world.world.wallets()
     (first, shared), *_ = listed(world.world)
     moved = list(listed(world.world))[1:40:5]
@@ -100,22 +112,15 @@ def test_runs_say_to_the_character_what_the_provider_and_a_sync_into_sqlite_say(
     holders = Counter(token_id for _, token_id in listed(world.world))
     mine = next(x for _, x in listed(world.world) if holders[x] == 1 and x not in tokens)
 
-    def both(code: int = 0) -> dict[str, Any]:
-        outcome = sync(world.url, wallets)
-        assert outcome.code == code, outcome.err
-        result = nftsync.sync(
-            wallets, base_url=world.url, database=database, retries=1, progress=False
-        )
-        assert counts(outcome.json) == counts(result.as_dict())
+    def synced() -> dict[str, Any]:
+        found = both(world.url, wallets)
         assert held(lake) == listed(world.world)
-        same_as_sqlite(lake, database)
-        check_lake(lake)
-        return outcome.json
+        return found
 
     world.world.set_amount(first, shared, "0007.50")
-    both()
+    synced()
     before = versions(lake)
-    again = both()
+    again = synced()
     assert again["wallets"]["unchanged"] == len(wallets)
     unchanged = ("balances", "tokens", "balance_changes", "known_tokens", "token_changes")
     assert {name: versions(lake)[name] for name in unchanged} == {
@@ -126,97 +131,47 @@ def test_runs_say_to_the_character_what_the_provider_and_a_sync_into_sqlite_say(
         world.world.transfer(giver, taker, given, listed(world.world)[giver, given])
     minted = world.world.mint(wallets[3], 12, {"name": "New"})
     world.world.edit_metadata(mine, {"name": "Renamed"})
-    result = both()
+    result = synced()
     assert result["tokens"] == {"added": 1, "changed": 1}
-    assert both()["wallets"]["unchanged"] == len(wallets)
+    assert synced()["wallets"]["unchanged"] == len(wallets)
     assert content(lake)[minted][CONTENT_COLUMNS.index("name")] == "New"
     (change,) = rows(lake, "token_changes")
     assert (change["token_id"], json.loads(change["after"])["name"]) == (mine, "Renamed")
 
 
 def test_a_token_that_changed_is_a_change_of_the_wallet_that_showed_it_first(
-    lying: Provider, lake: Path, sync: Sync, tmp_path: Path
+    lying: Provider, both: Both
 ) -> None:
-    database = tmp_path / "same.db"
     wallets = [wallet(number) for number in range(12)]
-
-    def show(name: str) -> None:
+    for name, unchanged in (("Old", 0), ("Old", 12), ("New", 11), ("New", 12)):
         for each in wallets:
             lying.holds(each, entry(token(1), "1", metadata={"name": name}))
-
-    def both() -> int:
-        outcome = sync(lying.url, wallets)
-        assert outcome.code == 0, outcome.err
-        result = nftsync.sync(
-            wallets, base_url=lying.url, database=database, retries=1, progress=False
-        )
-        assert counts(outcome.json) == counts(result.as_dict())
-        same_as_sqlite(lake, database)
-        check_lake(lake)
-        return result.wallets.unchanged
-
-    show("Old")
-    assert both() == 0
-    assert both() == len(wallets)
-    show("New")
-    assert both() == len(wallets) - 1
-    assert both() == len(wallets)
+        assert both(lying.url, wallets)["wallets"]["unchanged"] == unchanged
 
 
 def test_failed_and_empty_lists_follow_the_rules_of_sync(
-    lying: Provider, lake: Path, sync: Sync, tmp_path: Path
+    lying: Provider, lake: Path, both: Both
 ) -> None:
-    database = tmp_path / "same.db"
     wallets = [wallet(number) for number in range(12)]
     for number, each in enumerate(wallets):
         lying.holds(each, entry(token(number), "3", metadata={"name": f"N {number}"}))
-
-    def both(code: int) -> None:
-        outcome = sync(lying.url, wallets)
-        assert outcome.code == code, outcome.err
-        result = nftsync.sync(
-            wallets, base_url=lying.url, database=database, retries=1, progress=False
-        )
-        assert counts(outcome.json) == counts(result.as_dict())
-        same_as_sqlite(lake, database)
-        check_lake(lake)
-
-    both(0)
-    path = "/v1/wallets/{}/nft-balances"
-    lying.on(path.format(wallets[0]), reply(b"gone", 404))
-    lying.on(path.format(wallets[1]), reply(b"down", 500))
-    lying.on(path.format(wallets[2]), reply(b'{"nftTokenBalances": [{"amount": "1"}]}'))
+    both(lying.url, wallets)
+    wrong = (
+        reply(b"gone", 404),
+        reply(b"down", 500),
+        reply(b'{"nftTokenBalances": [{"amount": "1"}]}'),
+    )
+    paths = [f"/v1/wallets/{each}/nft-balances" for each in wallets]
+    for path, answer in zip(paths, wrong, strict=False):
+        lying.on(path, answer)
     lying.holds(wallets[3])
     lying.holds(wallets[4], nextPage="x")
-    both(1)
+    both(lying.url, wallets, 1)
     assert len(held(lake)) == 11
-    for each in wallets[:3]:
-        lying.on(path.format(each))
+    for path in paths[:3]:
+        lying.on(path)
     lying.holds(wallets[4], entry(token(4), "4"))
-    both(0)
-
-
-def test_what_vanishes_from_most_wallets_is_held_back_over_all_buckets(
-    lying: Provider, lake: Path, sync: Sync
-) -> None:
-    wallets = [wallet(number) for number in range(60)]
-    for number, each in enumerate(wallets):
-        lying.holds(each, *(entry(token(5 * number + place), "2") for place in range(5)))
-    assert sync(lying.url, wallets).code == 0
-    before = held(lake)
-    for each in wallets[:36]:
-        lying.holds(each)
-    assert len({bucket_of(each, BUCKETS) for each in wallets[:36]}) == BUCKETS
-    outcome = sync(lying.url, wallets)
-    assert (outcome.code, outcome.json["status"]) == (1, "partial")
-    assert outcome.json["wallets"]["failed"] == 36
-    assert held(lake) == before
-    check_lake(lake)
-    assert len({row["wallet_id"] for row in rows(lake, "removals")}) == 36
-    assert sync(lying.url, wallets, "--allow-removals").code == 0
-    assert len(held(lake)) == 24 * 5
-    assert not rows(lake, "removals")
-    check_lake(lake)
+    both(lying.url, wallets)
 
 
 def in_buckets(*buckets: int) -> list[str]:
@@ -319,7 +274,7 @@ def test_a_list_in_part_vouches_for_nothing_that_it_does_not_show(
 
 
 def test_what_is_known_is_asked_for_by_its_etag(lying: Provider, lake: Path, sync: Sync) -> None:
-    wallets = in_buckets(0, 1, 2)
+    wallets = [wallet(number) for number in range(3)]
 
     def tagged(body: bytes) -> Sender:
         def answer(peer: Any) -> bool:
@@ -374,53 +329,40 @@ def test_what_cannot_work_is_said_in_one_line(
         ((lake, *url, *scheduler), 2, "--wallets-file"),
         ((tmp_path / "file", *url, *file, *scheduler), 1, str(tmp_path / "file")),
     ]:
-        outcome = command("lake", "sync", *arguments, "--buckets", 2)
-        assert (outcome.code, outcome.err.count("\n")) == (code, 1), outcome.said
-        assert said in outcome.err
-    refused = (tmp_path / "refused", *url, *file, *scheduler, "--json", "--buckets", 12)
-    outcome = command("lake", "sync", *refused)
+        refused(command("lake", "sync", *arguments, "--buckets", 2), code, said)
+    forbidden = (tmp_path / "refused", *url, *file, *scheduler, "--json", "--buckets", 12)
+    outcome = command("lake", "sync", *forbidden)
     assert (outcome.code, outcome.json["status"]) == (1, "failed"), outcome.said
     # Each of two workers gives up by itself, whatever the number of buckets.
     assert len(lying.requests()) <= 2 * (20 + 16)
-    assert all(run.versions is None for run in Ledger(Lake(str(refused[0]))).runs())
+    assert all(run.versions is None for run in Ledger(Lake(str(forbidden[0]))).runs())
 
 
-BLOCKED = """
-import sys
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name in {"dask", "distributed", "deltalake"}:
-            raise ModuleNotFoundError(name)
-sys.meta_path.insert(0, Blocker())
-import importlib.util
-found = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *more: (
-    None if name in {"dask", "distributed", "deltalake"} else found(name, *more))
+WITHOUT_THE_EXTRA = """
+import importlib.util, sys
+extra, find_spec = {"dask", "distributed", "deltalake"}, importlib.util.find_spec
+sys.modules.update(dict.fromkeys(extra))
+importlib.util.find_spec = lambda name, *more: None if name in extra else find_spec(name, *more)
 from nftsync.cli import main
 main(sys.argv[1:])
 """
-IMPORTED = """
-import sys
-import nftsync
-from nftsync.cli import main
-try:
-    main(["status", "-d", sys.argv[1]])
-finally:
-    assert not {"dask", "distributed", "deltalake"} & sys.modules.keys()
-"""
 
 
-def test_without_the_extra_one_line_says_how_to_get_it(tmp_path: Path) -> None:
-    code = [sys.executable, "-c", BLOCKED, "lake", "sync", "x", "--base-url", "http://127.0.0.1:9"]
-    done = subprocess.run(code, cwd=tmp_path, env=environment(), capture_output=True, text=True)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
-    assert "pip install 'nftsync[scale]'" in done.stderr
-    assert not (tmp_path / "x").exists()
-
-
-def test_no_other_command_imports_the_extra(world: SandboxServer, tmp_path: Path) -> None:
+def test_without_the_extra_one_line_says_how_to_get_it_and_others_work(
+    world: SandboxServer, tmp_path: Path
+) -> None:
     wallets, database = world.world.wallets()[:1], tmp_path / "own.db"
     nftsync.sync(wallets, base_url=world.url, database=database, progress=False)
-    code = [sys.executable, "-c", IMPORTED, str(database)]
-    done = subprocess.run(code, cwd=tmp_path, env=environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+
+    def run(*words: str) -> tuple[int, str]:
+        code = [sys.executable, "-c", WITHOUT_THE_EXTRA, *words]
+        done = subprocess.run(
+            code, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stderr
+
+    code, err = run("lake", "sync", "x", "--base-url", "http://127.0.0.1:9")
+    assert (code, err.count("\n")) == (1, 1), err
+    assert "pip install 'nftsync[scale]'" in err
+    assert not (tmp_path / "x").exists()
+    assert run("status", "-d", str(database))[0] == 0
