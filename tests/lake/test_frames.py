@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dask
@@ -13,20 +12,20 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pytest
-from click.testing import CliRunner
 from deltalake import DeltaTable
-from distributed import Client, LocalCluster
+from distributed import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
 from nftsync import frames, lake
-from nftsync.cli import nftsync
 from nftsync.errors import InputError, NftsyncWarning, StoreError
 from tests.kit.database import Builder, at, wallet_id
 from tests.kit.held_frames import CONTRACTS
 from tests.kit.histories import READS, Histories, Read, moment
 from tests.kit.lake_cluster import Cluster
+from tests.kit.worlds import Outcome
+from tests.lake.conftest import refused
 from tests.lake.lakes import lake_of, one_file
 
 GREATEST = 2**256 - 1
@@ -128,22 +127,13 @@ def test_the_past_is_that_of_a_database(
         known = frames.holdings(path, as_of=as_of, amounts="exact")
     found = lake.holdings(url, as_of=as_of)
     assert_frame_equal(found._meta, known.iloc[:0])
-    assert_frame_equal(
-        in_order(found.compute(), "wallet_id", "token_id"),
-        in_order(known, "wallet_id", "token_id"),
-    )
-    assert_frame_equal(
-        in_order(lake.tokens(url, as_of).compute(), "token_id"),
-        in_order(frames.tokens(path, as_of), "token_id"),
-    )
-    assert_frame_equal(
-        in_order(lake.changes(url, since=as_of).compute(), "change_id"),
-        in_order(frames.changes(path, as_of, amounts="exact"), "change_id"),
-    )
-    assert_frame_equal(
-        in_order(lake.changes(url).compute(), "change_id"),
-        in_order(frames.changes(path, amounts="exact"), "change_id"),
-    )
+    for part, whole, *keys in (
+        (found, known, "wallet_id", "token_id"),
+        (lake.tokens(url, as_of), frames.tokens(path, as_of), "token_id"),
+        (lake.changes(url, since=as_of), frames.changes(path, as_of, amounts="exact"), "change_id"),
+        (lake.changes(url), frames.changes(path, amounts="exact"), "change_id"),
+    ):
+        assert_frame_equal(in_order(part.compute(), *keys), in_order(whole, *keys))
 
 
 @pytest.mark.parametrize("by", ["contract_address", "contract", "wallet_id", "edition_id"])
@@ -162,12 +152,6 @@ def test_concentration_does_not_ask_which_part_a_row_is_in(made: str) -> None:
     assert set(lake.concentration(other, "name")["holders"]) == set(known["holders"])
 
 
-def test_concentration_is_that_of_a_database(made: str, file: Path) -> None:
-    """Which is read in one piece."""
-    known = frames.concentration(file, "contract")
-    assert_frame_equal(lake.concentration(made, "contract"), known)
-
-
 def test_a_frame_that_is_cut_down_is_measured_as_it_is(made: str) -> None:
     """What users leave out does not count, and small amounts are 64-bit integers again."""
     held = lake.holdings(made)
@@ -179,67 +163,55 @@ def test_a_frame_that_is_cut_down_is_measured_as_it_is(made: str) -> None:
 
 
 def test_overlap_is_that_of_the_rows(made: str) -> None:
-    """Also where the rows of a wallet lie in several parts."""
-    held = lake.holdings(made)
-    rows = held.compute()
+    rows = lake.holdings(made).compute()
     assert_frame_equal(lake.overlap(made), frames.overlap(rows))
-    assert_frame_equal(lake.overlap(held), frames.overlap(rows))
     assert_frame_equal(lake.overlap(made, "W3"), frames.overlap(rows, exclude="W3"))
 
 
-def test_a_cluster_measures_the_same(made: str) -> None:
-    """Whose workers send each other rows in another way."""
-    rows = lake.holdings(made).compute()
-    with (
-        dask.config.set(scheduler=None),
-        LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
-        Client(cluster),
-    ):
-        assert_frame_equal(lake.concentration(made), frames.concentration(rows))
-        assert_frame_equal(lake.overlap(lake.holdings(made)), frames.overlap(rows))
-
-
-def test_a_lake_named_from_here_is_found_by_workers_in_another_folder(
+def test_workers_in_another_folder_measure_the_same(
     made: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = len(lake.holdings(made))
+    """They send each other rows in another way."""
+    rows = lake.holdings(made).compute()
     monkeypatch.chdir(Path(made).parent)
+    here = Path(made).name
     with dask.config.set(scheduler=None), Client(cluster.address):
-        assert len(lake.holdings(Path(made).name)) == known
+        assert_frame_equal(lake.concentration(here), frames.concentration(rows))
+        assert_frame_equal(lake.overlap(lake.holdings(here)), frames.overlap(rows))
 
 
-@pytest.mark.parametrize("amounts", [None, "exact"])
-def test_collections_are_those_of_a_database(made: str, file: Path, amounts: str | None) -> None:
-    """Held or not, with names and where they are from."""
-    assert_frame_equal(
-        lake.collections(made, amounts=amounts), frames.collections(file, amounts=amounts)
+def test_what_is_measured_is_that_of_a_database(made: str, file: Path) -> None:
+    """Collections, held or not, with names and where they are from; wallets of all buckets."""
+    known = frames.concentration(file, "contract")
+    assert_frame_equal(lake.concentration(made, "contract"), known)
+    for amounts in (None, "exact"):
+        assert_frame_equal(
+            lake.collections(made, amounts=amounts), frames.collections(file, amounts=amounts)
+        )
+    fresh = (
+        pd.DataFrame(each.drop(columns="age"))
+        for each in (lake.freshness(made), frames.freshness(file))
     )
+    assert_frame_equal(*fresh)
 
 
-def test_freshness_is_that_of_a_database(made: str, file: Path) -> None:
-    """Wallets of all buckets, the first few by name; runs and webhooks."""
-    found, known = lake.freshness(made), frames.freshness(file)
-    assert_frame_equal(
-        pd.DataFrame(found.drop(columns="age")), pd.DataFrame(known.drop(columns="age"))
-    )
-
-
-def test_frames_refuse_what_the_others_refuse(made: str, tmp_path: Path) -> None:
-    """A run that is not kept, a time to come, a column that is missing, and no lake at all."""
-    with pytest.raises(InputError, match="no run 7 that finished"):
-        lake.holdings(made, run=7)
-    with pytest.raises(InputError, match="is in the future"):
-        lake.holdings(made, as_of="2999-01-01")
-    with pytest.raises(InputError, match="has no 'nonsense'"):
-        lake.concentration(made, "nonsense")
-    with pytest.raises(InputError, match="cannot group holdings by 'holders'"):
-        lake.concentration(made, "holders")
-    with pytest.raises(InputError, match="neither a wallet id"):
-        lake.concentration(made, exclude="nobody")
-    with pytest.raises(InputError, match="cannot read holdings from a DataFrame"):
-        lake.overlap(lake.holdings(made).compute())
-    with pytest.raises(StoreError, match="is no lake"):
-        lake.tokens(tmp_path / "none")
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda made: lake.holdings(made, run=7), "no run 7 that finished"),
+        (lambda made: lake.holdings(made, as_of="2999-01-01"), "is in the future"),
+        (lambda made: lake.concentration(made, "nonsense"), "has no 'nonsense'"),
+        (lambda made: lake.concentration(made, "holders"), "cannot group holdings by 'holders'"),
+        (lambda made: lake.concentration(made, exclude="nobody"), "neither a wallet id"),
+        (lambda made: lake.overlap(lake.holdings(made).compute()), "from a DataFrame"),
+        (lambda made: lake.tokens(f"{made}-none"), "is no lake"),
+    ],
+)
+def test_frames_refuse_what_the_others_refuse(
+    made: str, call: Callable[[str], object], said: str
+) -> None:
+    with pytest.raises(StoreError if said == "is no lake" else InputError, match=said):
+        call(made)
 
 
 def test_an_empty_lake_has_empty_frames(tmp_path: Path) -> None:
@@ -284,17 +256,17 @@ def test_what_the_page_says_in_python_is_so(
         exec(compile(block, "scale-out.md", "exec"), {})
 
 
-def test_status_tells_what_a_lake_has(made: str, file: Path) -> None:
+def test_status_tells_what_a_lake_has(
+    made: str, file: Path, command: Callable[..., Outcome]
+) -> None:
     """As a table and as JSON; of no lake that there is none."""
-    found = CliRunner().invoke(nftsync, ["lake", "status", made])
-    assert found.exit_code == 0, found.output
-    assert "3 buckets, run 1" in found.output
-    assert re.search(r"failed wallets +1 .*HTTP 500", found.output)
-    told = json.loads(CliRunner().invoke(nftsync, ["lake", "status", made, "--json"]).output)
+    found = command("lake", "status", made)
+    assert found.code == 0, found.said
+    assert "3 buckets, run 1" in found.out
+    assert re.search(r"failed wallets +1 .*HTTP 500", found.out)
+    told = command("lake", "status", made, "--json").json
     fresh = {row["what"]: row["count"] for row in told["freshness"]}
-    assert fresh["oldest wallet read"] == 9
-    assert fresh["wallets never read"] == 1
+    assert (fresh["oldest wallet read"], fresh["wallets never read"]) == (9, 1)
     rows = {table["name"]: table["rows"] for table in told["tables"]}
     assert rows["balances"] == len(frames.holdings(file))
-    missing = CliRunner().invoke(nftsync, ["lake", "status", f"{made}-none"])
-    assert "is no lake" in str(missing.exception)
+    refused(command("lake", "status", f"{made}-none"), 1, "is no lake")
