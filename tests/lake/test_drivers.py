@@ -9,26 +9,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import pyarrow as pa
 import pytest
 
 import nftsync.lake.driver
 from nftsync.errors import SyncRunning
 from nftsync.lake.ledger import Ledger
-from nftsync.lake.order import Order
-from nftsync.lake.reading import read_bucket, reads_of
-from nftsync.lake.rows import TABLES, bucket_of, schema_of
-from nftsync.lake.setup import create_tables
+from nftsync.lake.rows import bucket_of, schema_of
 from nftsync.lake.storage import Commit, Lake
-from nftsync.provider.config import ClientConfig
-from nftsync.provider.limits import GiveUpRule
 from tests.kit.lake_cluster import Cluster, check_lake, cluster_of, driver, held, staged, versions
 from tests.kit.provider import Provider, balances, entry, reply, token, wallet
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE, Outcome
+from tests.lake.conftest import race
 
-BUCKETS = 4
+BUCKETS = 2
 WALLETS = [wallet(number) for number in range(40)]
 #: It is read in the last bucket, after all others of that.
 SLOW = next(each for each in reversed(WALLETS) if bucket_of(each, BUCKETS) == BUCKETS - 1)
@@ -84,13 +79,9 @@ def asked_again(provider: Provider, before: int) -> set[int]:
 
 
 def test_of_two_drivers_one_begins_and_the_other_says_so(
-    slow: Slow, arguments: list[object], lake: Path
+    provider: Provider, arguments: list[object], lake: Path
 ) -> None:
-    drivers = [driver(*arguments, folder=lake.parent) for _ in range(2)]
-    wait_until(lambda: any(each.poll() is not None for each in drivers))
-    slow.go.set()
-    ended = {each.wait(PATIENCE): each.communicate() for each in drivers}
-    assert sorted(ended) == [0, 75], ended
+    ended = race(provider, SLOW_PATH, *arguments, folder=lake.parent)
     assert "another driver" in ended[75][1]
     assert ended[75][1].count("\n") == 1
     assert len(Ledger(Lake(str(lake))).runs()) == 1
@@ -239,34 +230,3 @@ def test_what_a_late_worker_writes_meanwhile_is_not_pinned(
     assert held(lake) == all_held()
     check_lake(lake)
     assert Ledger(Lake(str(lake))).finished().attempt == 1
-
-
-def test_a_bucket_that_two_workers_read_is_reported_by_what_is_kept(
-    provider: Provider, lake: Path
-) -> None:
-    tables = Lake(str(lake))
-    create_tables(tables)
-    order = Order(
-        url=str(lake),
-        run_id=1,
-        buckets=1,
-        planned=True,
-        start=dict.fromkeys(TABLES, 0),
-        greatest_ticket=0,
-        config=ClientConfig(base_url=provider.url),
-    )
-    lines = msgspec.msgpack.encode([(WALLETS[1], None, None)])
-    tables.stage([(0, 0, lines)], order.commit("plan", 0))
-    reports = []
-
-    def meanwhile(peer: Any) -> bool:
-        reports.append(read_bucket(order, 0, None, threading.Event(), GiveUpRule()))
-        return reply(balances())(peer)
-
-    path = f"/v1/wallets/{WALLETS[1]}/nft-balances"
-    many = balances(*(entry(token(number)) for number in range(9)))
-    provider.on(path, meanwhile, reply(many))
-    reports.append(read_bucket(order, 0, None, threading.Event(), GiveUpRule()))
-    assert reports[0] == reports[1]
-    (batch,) = reads_of(order, 0)
-    assert reports[1].changes >= len(getattr(batch[0], "entries", ())) == 9

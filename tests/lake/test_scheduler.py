@@ -5,29 +5,29 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
+import socketserver
 import ssl
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
+import dask
 import pytest
 from distributed import Client
 
+import nftsync.lake.cluster
 from nftsync.lake.cluster import each_bucket
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.storage import Lake
-from tests.kit.lake_cluster import cluster_of, dask, driver, staged
+from tests.kit.lake_cluster import cluster_of, driver, staged
 from tests.kit.provider import Provider, balances, entry, reply, token, wallet
-from tests.kit.serve_process import free_port
 from tests.kit.servers import ThreadServer
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE, Outcome
+from tests.lake.conftest import refused
 
 #: A process that does not end by itself within so many seconds hangs.
 HANGS = 60.0
@@ -60,163 +60,94 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-class Stranger:
+class Talk(socketserver.BaseRequestHandler):
+    server: Stranger
+
+    def handle(self) -> None:
+        server, sock = self.server, self.request
+        server.connections += 1
+        if server.tls is not None:
+            sock = server.tls.wrap_socket(sock, server_side=True)
+        sock.sendall(server.greeting)
+        while sock.recv(65536):
+            pass
+
+
+class Stranger(ThreadServer):
     """A server that is no scheduler.
 
     Attributes:
         connections: how many it has accepted.
     """
 
-    def __init__(self, greeting: bytes, tls: ssl.SSLContext | None = None) -> None:
-        self.connections = 0
-        self._greeting, self._tls = greeting, tls
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                sock, _ = self._listener.accept()
-                self.connections += 1
-                threading.Thread(target=self._talk, args=(sock,), daemon=True).start()
-
-    def _talk(self, sock: socket.socket) -> None:
-        with suppress(OSError), sock:
-            if self._tls is not None:
-                sock = self._tls.wrap_socket(sock, server_side=True)
-            sock.sendall(self._greeting)
-            while sock.recv(65536):
-                pass
-
-    def close(self) -> None:
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+    def __init__(self, greeting: bytes = b"", tls: ssl.SSLContext | None = None) -> None:
+        self.greeting, self.tls, self.connections = greeting, tls, 0
+        super().__init__(Talk)
+        self.address = f"tcp://127.0.0.1:{self.port}"
 
 
-@contextmanager
-def stranger(greeting: bytes, tls: ssl.SSLContext | None = None) -> Iterator[Stranger]:
-    running = Stranger(greeting, tls)
-    try:
-        yield running
-    finally:
-        running.close()
-
-
-@contextmanager
-def closed_port(_folder: Path, _files: Any) -> Iterator[str]:
-    yield f"tcp://127.0.0.1:{free_port()}"
-
-
-def saying(greeting: bytes) -> Callable[..., Any]:
-    @contextmanager
-    def address(_folder: Path, _files: Any) -> Iterator[str]:
-        with stranger(greeting) as running:
-            yield f"tcp://127.0.0.1:{running.port}"
-
-    return address
-
-
-def named(address: str) -> Callable[..., Any]:
-    @contextmanager
-    def same(_folder: Path, _files: Any) -> Iterator[str]:
-        yield address
-
-    return same
-
-
-@contextmanager
-def dashboard(folder: Path, _files: Any) -> Iterator[str]:
-    port = free_port()
-    where = ("--port", "0", "--host", "127.0.0.1", "--dashboard-address", f"127.0.0.1:{port}")
-    process = dask("scheduler", *where, folder=folder)
-    try:
-        with httpx.Client(trust_env=False) as client:
-
-            def healthy() -> bool:
-                with suppress(httpx.TransportError):
-                    return client.get(f"http://127.0.0.1:{port}/health").is_success
-                return False
-
-            wait_until(healthy)
-        yield f"tcp://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
-
-
-@contextmanager
-def web_server(_folder: Path, _files: Any) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with ThreadServer(Handler) as server:
-        yield f"tcp://127.0.0.1:{server.port}"
-
-
-@contextmanager
-def tls_server(_folder: Path, files: Any) -> Iterator[str]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(files.server)
-    with stranger(b"", context) as running:
-        yield f"tcp://127.0.0.1:{running.port}"
-
-
-@contextmanager
-def scheduler_without_tls(folder: Path, _files: Any) -> Iterator[str]:
-    with cluster_of(folder, 0) as cluster:
-        yield cluster.address.replace("tcp://", "tls://")
-
-
-WRONG = {
-    "a closed port": closed_port,
-    "a port that says nothing": saying(b""),
-    "the dashboard of a scheduler": dashboard,
-    "a web server": web_server,
-    "another protocol": saying(b"SSH-2.0-OpenSSH_9.2\r\n"),
-    "zeros": saying(b"\0" * 4096),
-    "a message of Dask's kind without sense": saying(
+#: What a server says that is no scheduler.
+STRANGERS = {
+    "nothing": b"",
+    "nothing in TLS": b"",
+    "a web server": b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
+    "another protocol": b"SSH-2.0-OpenSSH_9.2\r\n",
+    "zeros": b"\0" * 4096,
+    "a message of Dask's kind without sense": (
         b"\x18" + b"\0" * 7 + b"\1" + b"\0" * 7 + b"\x08" + b"\0" * 7 + b"garbage!"
     ),
-    "a server with TLS": tls_server,
-    "a scheduler without TLS": scheduler_without_tls,
-    "a web address": named("http://127.0.0.1:8786"),
-    "an unknown scheme": named("nonsense://127.0.0.1:8786"),
-    "no port": named("tcp://127.0.0.1"),
-    "a port that is no number": named("tcp://127.0.0.1:dask"),
-    "a port that cannot be": named("tcp://127.0.0.1:87860"),
-    "an unknown host": named("tcp://scheduler.invalid:8786"),
-    "a scheduler of this process alone": named("inproc://127.0.0.1/1/1"),
-    "nothing": named(""),
 }
+#: Addresses where no scheduler can be.
+ADDRESSES = [
+    "tcp://127.0.0.1:9",
+    "tls://127.0.0.1:9",
+    "http://127.0.0.1:8786",
+    "nonsense://127.0.0.1:8786",
+    "tcp://127.0.0.1",
+    "tcp://127.0.0.1:dask",
+    "tcp://127.0.0.1:87860",
+    "tcp://scheduler.invalid:8786",
+    "inproc://127.0.0.1/1/1",
+    "",
+]
 
 
 def hangs(*_: object) -> None:
     raise AssertionError("it hangs")
 
 
-@pytest.mark.parametrize("kind", WRONG)
+@pytest.mark.parametrize("what", [*STRANGERS, *ADDRESSES])
 def test_an_address_without_a_scheduler_ends_with_one_line(
-    kind: str, lake: Path, tmp_path: Path, certificates: Any, command: Callable[..., Outcome]
+    what: str,
+    lake: Path,
+    tmp_path: Path,
+    certificates: Any,
+    command: Callable[..., Outcome],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(nftsync.lake.cluster, "_CONNECT_SECONDS", 2.0)
     (tmp_path / "wallets.txt").write_text("\n".join(WALLETS))
+    tls = None
+    if what == "nothing in TLS":
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificates.server)
     signal.signal(signal.SIGALRM, hangs)
-    with WRONG[kind](tmp_path, certificates) as address:
+    with Stranger(STRANGERS.get(what, b""), tls) as stranger:
+        address = stranger.address if what in STRANGERS else what
         signal.alarm(int(HANGS))
         where = ("--base-url", "http://127.0.0.1:9", "--scheduler", address)
         done = command("lake", "sync", lake, *where, "--wallets-file", tmp_path / "wallets.txt")
         signal.alarm(0)
-    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1), done.err
-    assert done.err.startswith(f"nftsync: cannot reach a Dask scheduler at {address or repr('')}: ")
+    refused(done, 1, f"nftsync: cannot reach a Dask scheduler at {address or repr('')}: ")
+    assert not done.out
     assert not lake.exists()
+    assert dask.compute(dask.delayed(sum)([1, 2])) == (3,)  # as before
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_connecting(number: int, lake: Path) -> None:
-    with stranger(b"") as silent:
-        process = sync(lake, "--scheduler", f"tcp://127.0.0.1:{silent.port}")
+    with Stranger() as silent:
+        process = sync(lake, "--scheduler", silent.address)
         wait_until(lambda: silent.connections)
         process.send_signal(number)
         assert ended(process) == (130, "", "nftsync: interrupted\n")
