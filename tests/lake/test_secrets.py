@@ -18,7 +18,7 @@ from tests.kit.lake_cluster import cluster_of, driver, held
 from tests.kit.provider import Provider, entry, token, wallet
 from tests.kit.serve_process import free_port
 from tests.kit.worlds import PATIENCE
-from tests.lake.conftest import Sync
+from tests.lake.conftest import Sync, refused
 from tests.lake.wiretap import Wiretap
 
 WALLETS = [wallet(number) for number in range(8)]
@@ -57,38 +57,29 @@ class Side:
     """All secrets of the driver, or of the workers."""
 
     def __init__(self, name: str, folder: Path, proxy: ForwardProxy, files: Any) -> None:
-        self.token = f"canary-{name}-token-4711"
-        self.key = f"canary-{name}-header-4711"
-        argument = f"canary-{name}-argument-4711"
-        password = f"canary-{name}-password-4711"
-        stores = f"canary-{name}-store-4711"
+        def canary(what: str) -> str:
+            return f"canary-{name}-{what}-4711"
+
         key = folder / f"{name}.key"
         key.write_text(Path(files.client_key_alone).read_text())
-        self.proxy_credentials = f"me:{password}"
-        key_lines = [x for x in key.read_text().splitlines() if "-" not in x]
+        kinds = ("token", "api_token", "argument", "headers", "password", "store")
+        self.secrets = {kind: canary(kind) for kind in (*kinds, "webhook_secret")}
+        self.secrets["client_key"] = next(x for x in key.read_text().splitlines() if "-" not in x)
+        self.token, self.key = self.secrets["token"], self.secrets["headers"]
+        self.proxy_credentials = f"me:{self.secrets['password']}"
         encoded = base64.b64encode(self.token.encode()).decode()
         self.variables = {
-            "NFTSYNC_API_TOKEN": f"canary-{name}-unused-4711",
+            "NFTSYNC_API_TOKEN": self.secrets["api_token"],
             # Nothing but its output has the token.
-            "NFTSYNC_TOKEN_COMMAND": f"sh -c 'echo {encoded} | base64 -d' {argument}",
+            "NFTSYNC_TOKEN_COMMAND": f"sh -c 'echo {encoded} | base64 -d' {canary('argument')}",
             "NFTSYNC_HEADERS": json.dumps({"X-Key": self.key}),
             "NFTSYNC_PROXY": proxy.with_credentials(self.proxy_credentials),
-            "NFTSYNC_WEBHOOK_SECRET": f"canary-{name}-webhook-4711",
+            "NFTSYNC_WEBHOOK_SECRET": canary("webhook_secret"),
             "NFTSYNC_CA_FILE": files.ca,
             "NFTSYNC_CLIENT_CERTIFICATE": files.client_certificate_alone,
             "NFTSYNC_CLIENT_KEY": str(key),
-            "AWS_ACCESS_KEY_ID": f"{stores}-id",
-            "AWS_SECRET_ACCESS_KEY": f"{stores}-secret",
-        }
-        self.secrets = {
-            "api_token": f"canary-{name}-unused-4711",
-            "output of token_command": self.token,
-            "token_command": argument,
-            "headers": self.key,
-            "proxy": password,
-            "webhook_secret": f"canary-{name}-webhook-4711",
-            "client_key": key_lines[0],
-            "store": stores,
+            "AWS_ACCESS_KEY_ID": f"{canary('store')}-id",
+            "AWS_SECRET_ACCESS_KEY": f"{canary('store')}-secret",
         }
 
 
@@ -150,10 +141,8 @@ def test_a_worker_without_a_setting_of_the_driver_ends_the_run_with_one_line(
     variable = f"NFTSYNC_{name}"
     monkeypatch.setenv(variable, value)
     done = sync(provider.url, WALLETS)
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), done.err
-    assert variable in done.err
-    assert "worker tcp://127.0.0.1:" in done.err
-    assert "canary" not in done.err
+    refused(done, 2, variable, "worker tcp://127.0.0.1:")
+    assert "canary" not in done.said
     assert not provider.requests()
 
 
@@ -170,9 +159,7 @@ def test_what_is_wrong_with_the_settings_of_a_worker_is_reported_with_its_name(
             own.workers.append(own.start_worker("--name", "alice"))
             done = sync(provider.url, WALLETS, "--scheduler", own.address)
             own.workers[-1].kill()
-            assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), done.err
-            for word in ("worker alice (tcp://127.0.0.1:", f"NFTSYNC_{name}", *words):
-                assert word in done.err
+            refused(done, 2, "worker alice (tcp://127.0.0.1:", f"NFTSYNC_{name}", *words)
 
 
 def test_workers_read_their_own_files(provider: Provider, sync: Sync, tmp_path: Path) -> None:

@@ -7,12 +7,20 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
+import msgspec
 from deltalake import DeltaTable
 
+from nftsync.lake.order import Order
+from nftsync.lake.reading import ReadReport, read_bucket, reads_of
+from nftsync.lake.rows import TABLES
 from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import Commit, Lake
+from nftsync.provider.config import ClientConfig
+from nftsync.provider.limits import GiveUpRule
 from tests.kit.lake_cluster import environment
+from tests.kit.provider import Provider, balances, entry, reply, token, wallet
 
 WRITERS, TIMES = 4, 3
 
@@ -78,8 +86,7 @@ def test_of_writers_that_fight_for_a_bucket_none_loses_or_doubles_a_row(tmp_path
     lake = Lake(str(tmp_path / "lake"))
     create_tables(lake)
     said = together(FIGHT, *([lake.url, str(me)] for me in range(WRITERS)))
-    rows = [row for x in lake.batches("removals", None, "true") for row in x.to_pylist()]
-    found = sorted((row["wallet_id"], row["token_id"]) for row in rows)
+    found = sorted(lake.rows("removals", None, "true", ("wallet_id", "token_id")))
     assert found == [(str(me), str(turn)) for me in range(WRITERS) for turn in range(TIMES)]
     assert lake.open("removals").version() == WRITERS * TIMES
     assert sum(map(json.loads, said)) >= 1, "none was refused: it proves nothing"
@@ -127,38 +134,56 @@ def test_later_commits_do_not_change_who_wrote_the_commits_before_them(tmp_path:
     assert not lake.only_by(2, 1, "removals", base, until + 1)
 
 
-def test_one_task_that_several_workers_are_given_is_done_once(tmp_path: Path) -> None:
-    import msgspec
-
-    from nftsync.lake.order import Order
-    from nftsync.lake.reading import read_bucket
-    from nftsync.lake.rows import TABLES
-    from nftsync.provider.config import ClientConfig
-    from nftsync.provider.limits import GiveUpRule
-    from tests.kit.provider import Provider, entry, token, wallet
-
-    lake = Lake(str(tmp_path / "lake"))
+def order_of(lake: Lake, provider: Provider, wallets: int) -> Order:
+    """A run that reads some wallets into a lake of one bucket."""
     create_tables(lake)
-    with Provider() as provider:
-        for number in range(20):
-            provider.holds(wallet(number), *(entry(token(5 * number + n)) for n in range(5)))
-        order = Order(
-            url=lake.url,
-            run_id=1,
-            buckets=1,
-            planned=True,
-            start=dict.fromkeys(TABLES, 0),
-            base=lake.versions(),
-            greatest_ticket=0,
-            config=ClientConfig(base_url=provider.url),
-            applied_at="2026-01-01T00:00:00.000000Z",
-            first_change=[1],
-            first_state=[1],
-        )
-        lines = msgspec.msgpack.encode([(wallet(number), None, None) for number in range(20)])
-        lake.stage([(0, 0, lines)], order.commit("plan", 0)._replace(base={}))
-        without_base = msgspec.structs.replace(order, base={})
-        read_bucket(without_base, 0, None, threading.Event(), GiveUpRule())
+    order = Order(
+        url=lake.url,
+        run_id=1,
+        buckets=1,
+        planned=True,
+        start=dict.fromkeys(TABLES, 0),
+        greatest_ticket=0,
+        config=ClientConfig(base_url=provider.url),
+        applied_at="2026-01-01T00:00:00.000000Z",
+        first_change=[1],
+        first_state=[1],
+    )
+    lines = msgspec.msgpack.encode([(wallet(number), None, None) for number in range(wallets)])
+    lake.stage([(0, 0, lines)], order.commit("plan", 0))
+    return order
+
+
+def read(order: Order) -> ReadReport:
+    return read_bucket(order, 0, None, threading.Event(), GiveUpRule())
+
+
+def test_a_bucket_that_two_workers_read_is_reported_by_what_is_kept(
+    provider: Provider, tmp_path: Path
+) -> None:
+    order = order_of(Lake(str(tmp_path / "lake")), provider, 1)
+    reports = []
+
+    def meanwhile(peer: Any) -> bool:
+        reports.append(read(order))
+        return reply(balances())(peer)
+
+    many = balances(*(entry(token(number)) for number in range(9)))
+    provider.on(f"/v1/wallets/{wallet(0)}/nft-balances", meanwhile, reply(many))
+    reports.append(read(order))
+    assert reports[0] == reports[1]
+    (batch,) = reads_of(order, 0)
+    assert reports[1].changes >= len(getattr(batch[0], "entries", ())) == 9
+
+
+def test_one_task_that_several_workers_are_given_is_done_once(
+    provider: Provider, tmp_path: Path
+) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    for number in range(20):
+        provider.holds(wallet(number), *(entry(token(5 * number + n)) for n in range(5)))
+    order = order_of(lake, provider, 20)
+    read(order)
     order = msgspec.structs.replace(order, config=None, base=lake.versions())
     task = msgspec.json.encode(order).decode()
     said = together(TASK, *([lake.url, task] for _ in range(2)))

@@ -15,11 +15,12 @@ class _Handler(socketserver.BaseRequestHandler):
     server: Wiretap
 
     def handle(self) -> None:
-        here, record = self.request, self.server.open_record
+        here, sent, received = self.request, bytearray(), bytearray()
+        self.server.records += [sent, received]
         with suppress(OSError), socket.create_connection(self.server.target) as there:
-            back = threading.Thread(target=carry, args=(there, here, record().extend), daemon=True)
+            back = threading.Thread(target=carry, args=(there, here, received.extend), daemon=True)
             back.start()
-            carry(here, there, record().extend)
+            carry(here, there, sent.extend)
             back.join()
 
 
@@ -35,24 +36,15 @@ class Wiretap(ThreadServer):
         super().__init__(_Handler)
         self.target = target
         self.address = f"tcp://127.0.0.1:{self.port}"
-        self._records: list[bytearray] = []  # one for each direction of a connection
-        self._lock = threading.Lock()
-
-    def open_record(self) -> bytearray:
-        record = bytearray()
-        with self._lock:
-            self._records.append(record)
-        return record
+        self.records: list[bytearray] = []  # one for each direction of a connection
 
     def size(self) -> int:
         """Return the number of recorded bytes."""
-        with self._lock:
-            return sum(map(len, self._records))
+        return sum(map(len, self.records))
 
     def count(self, text: str) -> int:
         """Return how often a text passed, in plain or base64."""
-        with self._lock:
-            return sum(bytes(r).count(form) for r in self._records for form in forms_of(text))
+        return sum(bytes(r).count(form) for r in self.records for form in forms_of(text))
 
 
 def forms_of(text: str) -> set[bytes]:
