@@ -1,4 +1,4 @@
-"""An S3 that moto plays, as a process: `python s3_server.py PORT-FILE LOG`.
+"""An S3 that moto plays, as a process that prints its port: `python s3_server.py LOG`.
 
 One request at a time: moto looks whether an object is there and then puts it, so that only then its
 conditional put is what S3's is. In the bucket `forgetful` it passes over the condition. It logs
@@ -18,7 +18,7 @@ from waitress.server import create_server
 Environment = dict[str, Any]
 
 
-def main(port_file: Path, log: Path) -> None:
+def main(log: Path) -> None:
     moto = DomainDispatcherApplication(create_backend_app)
     with log.open("a", buffering=1) as seen:
 
@@ -36,11 +36,9 @@ def main(port_file: Path, log: Path) -> None:
 
         # Delta has connections of its own for each table that is open.
         server = create_server(app, host="127.0.0.1", port=0, threads=1, connection_limit=10_000)
-        part = port_file.with_suffix(".part")
-        part.write_text(str(server.effective_port))
-        part.rename(port_file)
+        print(server.effective_port, flush=True)
         server.run()
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    main(Path(sys.argv[1]))

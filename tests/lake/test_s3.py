@@ -26,7 +26,6 @@ from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import Commit, Lake, Overtaken
 from tests.kit.lake_cluster import Cluster, cluster_of, environment
 from tests.kit.provider import Provider, entry, reply, token, wallet
-from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE, Outcome
 from tests.lake.conftest import race, refused
 
@@ -61,20 +60,20 @@ class Store(NamedTuple):
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     folder = tmp_path_factory.mktemp("s3")
-    port, log = folder / "port", folder / "log"
-    server = Path(__file__).with_name("s3_server.py")
-    with (folder / "said").open("w") as said:
-        process = subprocess.Popen(
-            [sys.executable, server, port, log], env=environment(), stdout=said, stderr=said
-        )
-    try:
-        wait_until(lambda: port.exists() or process.poll() is not None)
-        found = Store(int(port.read_text()), log)
-        found.ask("PUT", "/holdings")
-        yield found
-    finally:
-        process.kill()
-        process.wait()
+    server = [sys.executable, Path(__file__).with_name("s3_server.py"), folder / "log"]
+    with (
+        (folder / "said").open("w") as said,
+        subprocess.Popen(
+            server, env=environment(), stdout=subprocess.PIPE, stderr=said, text=True
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            found = Store(int(process.stdout.readline()), folder / "log")
+            found.ask("PUT", "/holdings")
+            yield found
+        finally:
+            process.kill()
 
 
 @pytest.fixture(autouse=True)
