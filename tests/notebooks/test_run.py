@@ -41,13 +41,13 @@ SHOWN = {
     ("4-webhooks-and-freshness", "runs"): ["ok"],
     ("4-webhooks-and-freshness", "by-webhook"): ["a webhook", "a sync"],
     ("5-report", "heading"): ["NFTs", "41"],
-    ("5-report", "holdings"): ["What we hold: 2", "797 NFTs are Tidal Almanac"],
-    ("5-report", "changed"): ["What changed: ", " transfers, ", " received, ", " sent"],
+    ("5-report", "holdings"): ["Holdings: 2", "797 NFTs are Tidal Almanac"],
+    ("5-report", "changed"): ["Changes: ", " transfers, ", " received, ", " sent"],
     ("5-report", "moves"): ["Freshly Minted"],
-    ("5-report", "whom"): ["By whom: ", "most of all Artist royalties", "Treasury"],
-    ("5-report", "wrong"): ["What is wrong: gaps in", "All wallets were read well"],
+    ("5-report", "whom"): ["By wallet: ", "most transfers: Artist royalties", "Treasury"],
+    ("5-report", "wrong"): ["Problems: gaps in", "All wallets were read without errors"],
     ("5-report", "quality"): ["missing"],
-    ("5-report", "freshness"): ["How fresh this is: all read within "],
+    ("5-report", "freshness"): ["Freshness: all read within "],
 }
 
 
@@ -97,11 +97,11 @@ def test_on_an_empty_database_nothing_fails(empty: Path, monkeypatch: pytest.Mon
     run.assert_quiet()
     for name in ("1-first-look", "3-collections-and-holders"):
         assert "Nothing is known yet: no read has been stored;" in run.shown(name, "open")
-    assert "What we hold: nothing is known yet" in run.shown("5-report", "holdings")
+    assert "Holdings: nothing is known yet" in run.shown("5-report", "holdings")
     run.assert_draws(marked=False)
     assert run.without_a_value() == []
-    assert "Nothing has moved." in run.shown("2-what-changed", "moves")
-    assert "What changed: nothing has moved" in run.shown("5-report", "changed")
+    assert "There are no transfers." in run.shown("2-what-changed", "moves")
+    assert "Changes: no transfers" in run.shown("5-report", "changed")
     assert "never read" in run.shown("5-report", "freshness")
 
 
