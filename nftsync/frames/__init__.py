@@ -1,34 +1,50 @@
-"""The mirror as pandas DataFrames, and analyses of them.
+"""The mirrored data as pandas DataFrames, and analyses of it.
 
-What reads a database takes a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for
-the configured one; reads it at one moment, whatever is written beside; and never writes, creates or
-migrates it. A database of an earlier version is copied to a temporary one, which is upgraded and
-read; a warning (`nftsync.NftsyncWarning`) says so once. Measures of holdings take a frame as well;
-`explain` tells what each column means, `brief` makes a frame easy to look at, and `save` and `load`
-keep frames in files. Text columns are pandas' `str` (missing: NaN), times are datetimes in UTC
-(missing: NaT), and integers that may be missing are `Int64`.
+`explain` describes each column of a frame. `brief` shortens a frame for display. `save` and `load`
+keep frames in files. `concentration`, `editions` and `overlap` take a frame or a database; the
+other analyses take a database.
 
-Times are asked for as text (ISO 8601, without an offset UTC; `today`, `yesterday`; `7d`, which is
-so long ago), dates or datetimes. A day is its start where a span begins (`start`, `since`), its end
-where a span ends (`end`, `until`) and where a time means a state (`as_of`, `at`, both times of
-`diff`). A time in the future is an InputError.
+Shared parameters:
 
-Filters select rows; with several, a row has to match each:
+- `db`: a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for the configured
+  database. Each call reads one snapshot and never writes, creates or migrates the database. For a
+  database of an earlier version, nftsync upgrades a temporary copy, reads it, and warns once
+  (`nftsync.NftsyncWarning`).
+- `holdings`: a frame from `frames.holdings`, or a database as for `db`.
+- `wallet`: one wallet or several, by id or label. An unknown id matches no rows.
+- `group`: one group or several, by name.
+- `contract`: an address, or a name that only one collection has. The case of an address matters,
+  unless it is `0x` and 40 hex digits. With `as_of` or `at`, the token's contract at that time
+  counts.
+- `exclude`: one wallet or several to leave out, by id or label, such as burn addresses.
+- `since`, `until`, `start`, `end`: the first and last time, both included.
+- `as_of`, `at`: a past time; the function returns the state known then. None is now.
+- `amounts`: the type of amount columns. By default, they are `Int64` if the sum of all their values
+  fits 63 bits, so that no partial sum overflows. Otherwise they are object columns of Python
+  integers. `"exact"` always gives object columns; `"int64"` gives `Int64`, or an error if the sum
+  does not fit.
 
-- `wallet`: one wallet or several, by id or label. An id that the database has not has no rows.
-- `group`: one group of wallets or several, by name.
-- `contract`: an address (of `0x` and 40 hex digits in any case, any other exactly), or the name of
-  a collection that no other has. With `as_of` or `at`, the contract that a token had then.
-- `since`, `until`: the first and the last time, both included.
+A row must match every filter. `wallet`, `group` and `contract` filter a database; from a frame,
+select the rows yourself.
 
-A database that is missing, is not nftsync's or cannot be read is a StoreError. A label, a group or
-a contract that the database has not is an InputError. Measures of holdings take filters only of a
-database: of a frame, select the rows.
+A time is a date, a datetime or text: ISO 8601 (UTC if it has no offset), `today`, `yesterday`, or
+`7d` for 7 days ago. A date means the start of that day in `start` and `since`, and the end of that
+day elsewhere, including both times of `diff`.
 
-Amounts are exact, and missing where the text is not 1 to 100 ASCII digits. A frame's columns of
-them are `Int64` where the sum of them all fits 63 bits, so that no sum of some can wrap; else they
-are Python integers in object columns (missing: None). With `amounts="exact"` they always are; with
-`amounts="int64"` never, and where the sum does not fit that is an InputError.
+Shared columns:
+
+- Times are datetimes in UTC (missing: NaT), text is pandas' `str` (missing: NaN), and optional
+  integers are `Int64`.
+- `contract_address` is the address as the provider sent it; `contract` is the same in one spelling,
+  to group by. `collection` is the contract's current name, or its short address.
+- Amounts are exact. They are missing unless the provider's text is 1 to 100 ASCII digits; `…_text`
+  columns have that text. A holding is an amount above zero, or an unknown amount.
+
+Errors:
+
+- `StoreError`: the database is missing, unreadable, or not nftsync's.
+- `InputError`: an argument is unusable. Examples are an unknown label, group or contract, a time in
+  the future, a start after the end, or a frame without a required column.
 """
 
 from __future__ import annotations

@@ -27,24 +27,24 @@ _OF_IDS = re.compile("contract(?:_.+)?|.+_id", re.DOTALL)
 
 
 def brief(frame: pd.DataFrame, *, width: int = 48) -> pd.DataFrame:
-    """A frame for eyes: what is in it, cut so that a row is a line.
+    """Return a short form of a frame for display, with one line per row.
 
-    Ids and addresses show their two ends (`8d1cc10a…66aa`, `0x8f4f…8e63`), or more of them where
-    two would look the same. Times are in UTC, to the second. Text is one line without what acts on
-    a screen, cut to `width` characters. What is missing or blank is `–`; but where a wallet, a
-    collection or a token has no name, its id stands in the column of names. Labels, collections and
-    names come first. Columns that say nothing are left out: those without any value, and those that
-    repeat another (`amount_text` where all of `amount` is known).
+    Ids and addresses show their two ends (`8d1cc10a…66aa`, `0x8f4f…8e63`), or more if two would
+    look the same. Times are in UTC, to the second. Text is one line of at most `width` characters,
+    without control characters. Missing and blank values are `–`; a missing name of a wallet,
+    collection or token is replaced by its id. Labels, collections and names come first. Columns
+    without any value, and columns that repeat another (`amount_text`, if every `amount` is known),
+    are left out.
 
     Args:
-        frame: any frame, of nftsync's or not; it stays as it is.
-        width: the characters that a text may have, from 8 to 1,000.
+        frame: any DataFrame; it does not change.
+        width: the maximum length of a text, from 8 to 1,000 characters.
 
     Returns:
-        A frame with the same rows, to be looked at; go on working with the one that was given.
+        A frame with the same rows, for display only.
 
     Raises:
-        InputError: it is no frame, or the width cannot be.
+        InputError: `frame` is not a DataFrame, or `width` is out of range.
     """
     if not isinstance(frame, pd.DataFrame):
         raise InputError(f"brief takes a frame, not {shown(frame)}")
@@ -68,12 +68,9 @@ def brief(frame: pd.DataFrame, *, width: int = 48) -> pd.DataFrame:
 
 
 class _Column:
-    """A column, taken apart into what is shown of its distinct values.
+    """A column as codes and its distinct displayed values.
 
-    Attributes:
-        values: the distinct values, as they are shown; None where that is nothing.
-        codes: the place in them of each row's value; -1, the last, is of what is missing.
-        ids: the places of those that are ids.
+    The code -1 means a missing value; `ids` are the positions of ids in `values`.
     """
 
     def __init__(self, column: pd.Series, name: Hashable) -> None:
@@ -94,7 +91,6 @@ class _Column:
         }
 
     def cut(self, short: dict[str, str], width: int) -> None:
-        """Show ids short, and other text as one line that is not long."""
         for place, value in enumerate(self.values):
             if place in self.ids:
                 self.values[place] = short[_key(value)].strip() or None
@@ -105,23 +101,19 @@ class _Column:
         return len(self.codes)
 
     def shown(self) -> Any:
-        """What is shown of each row; None where that is nothing."""
         values = np.empty(len(self.values), dtype=object)
         values[:] = self.values
         return values[self.codes]
 
     def missing(self) -> Any:
-        """Whether a row shows nothing."""
         return np.array([value is None for value in self.values])[self.codes]
 
     def named_by(self, ids: _Column) -> None:
-        """Let ids stand where these names are missing."""
         values = np.where(self.missing(), ids.shown(), self.shown())
         self.codes, distinct = pd.factorize(values)
         self.values = [*distinct, None]
 
     def finished(self) -> Any:
-        """The column of a frame."""
         missing = self.missing()
         if self._numbers is not None and not missing.any():
             return self._numbers.array
@@ -140,7 +132,7 @@ def _index(given: pd.Index, levels: Sequence[_Column]) -> pd.Index:
 
 
 def _seconds(column: pd.Series) -> pd.Series:
-    """Times, or lengths of time, as text to the second."""
+    """Return times or durations as text, to the second."""
     values = column
     if isinstance(column.dtype, pd.DatetimeTZDtype):
         values = column.dt.tz_convert("UTC").dt.tz_localize(None)
@@ -152,7 +144,7 @@ def _seconds(column: pd.Series) -> pd.Series:
 
 
 def _plain(value: Any) -> Any:
-    """A value as text, or a number; None where it is missing."""
+    """Return a value as text or a number; None: missing."""
     if isinstance(value, str | bool | int):
         return value
     if not pd.api.types.is_scalar(value):
@@ -165,12 +157,12 @@ def _plain(value: Any) -> Any:
 
 
 def _key(text: str) -> str:
-    """What the spellings of an id have in common."""
+    """Return the same text for all spellings of an id."""
     return text.lower() if _ID.fullmatch(text) else text
 
 
 def _short_ids(columns: Iterable[_Column]) -> dict[str, str]:
-    """What is shown of each id: its two ends, and more of them where others look the same."""
+    """Return the short form of each id, long enough to be distinct."""
     ids = {_key(column.values[place]) for column in columns for place in column.ids}
     more = dict.fromkeys(ids, 0)
     while True:
@@ -184,7 +176,7 @@ def _short_ids(columns: Iterable[_Column]) -> dict[str, str]:
 
 
 def _order(names: Sequence[Hashable], columns: Sequence[_Column]) -> list[int]:
-    """The places of the columns that say something, names first; ids stand in for names."""
+    """Return the positions of the columns to show, names first; ids replace missing names."""
     place_of = {name: place for place, name in reversed([*enumerate(names)])}
     empty = {place for place, column in enumerate(columns) if column.missing().all()}
     if not columns or not len(columns[0]):
@@ -213,7 +205,7 @@ def _order(names: Sequence[Hashable], columns: Sequence[_Column]) -> list[int]:
 def _repeats(
     column: _Column, name: Hashable, place_of: dict[Hashable, int], columns: Sequence[_Column]
 ) -> bool:
-    """Whether a column says nothing that the one which it repeats does not."""
+    """Return whether a column adds nothing to the column that it repeats."""
     if not isinstance(name, str) or not len(column):
         return False
     amount = _SAME_AMOUNT.fullmatch(name)

@@ -1,4 +1,4 @@
-"""Differences between the states at two times, computed from the changes between them."""
+"""Differences between the states at two times, from the changes between them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,10 @@ from nftsync.store.wallets import GroupNames, WalletIds
 
 @dataclass(frozen=True)
 class Window(Rows):
-    """A row per wallet and token whose amount is not the same before and after.
+    """Wallets and tokens whose amount differs between two times.
 
-    Attributes:
-        wallets: the wallet's number.
-        tokens: the token's number.
-        before: the amounts when the window begins.
-        after: the amounts when it ends, with codes of the same distinct texts.
-        by_first_read: whether the first change was of the wallet's first read, and showed a
-            holding.
-        changed_at: when the last change was stored.
+    `before` and `after` have codes of the same distinct texts. `by_first_read` marks initial
+    holdings, and `changed_at` is when the last change was stored.
     """
 
     wallets: Numbers
@@ -42,13 +36,13 @@ class Window(Rows):
     changed_at: Times
 
     def in_order(self, kept: npt.NDArray[np.bool_]) -> Numbers:
-        """The positions of the rows that are kept, by time of change, wallet and token."""
+        """Return the positions of selected rows, by time of change, wallet and token."""
         order: Numbers = np.lexsort((self.tokens, self.wallets, self.changed_at))
         return order[kept[order]]
 
 
 def _read_window(source: Source, changes: tuple[int, int]) -> Window:
-    """Compare two times by the first and the last change between them."""
+    """Compare two times by the first and last change of each balance between them."""
     wallet, token, old, new, observed, baseline = change_log(
         source, STEPS, first=changes[0], last=changes[1]
     )
@@ -68,7 +62,7 @@ def _read_window(source: Source, changes: tuple[int, int]) -> Window:
 
 
 def _ends(wallets: Numbers, tokens: Numbers) -> tuple[Numbers, Numbers]:
-    """Where the first and the last change of each wallet and token stand, which come in order."""
+    """Return the positions of the first and last change of each wallet and token."""
     pairs = wallets * (tokens.max(initial=0) + 1) + tokens
     order = np.argsort(pairs, kind="stable")
     differs = np.diff(pairs[order]) != 0
@@ -77,18 +71,10 @@ def _ends(wallets: Numbers, tokens: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _counterparties(source: Source, window: Window, changes: tuple[int, int]) -> Numbers:
-    """Find the other wallet of each row that a single transfer explains.
+    """Return the other wallet of each row that a single transfer explains; -1: unknown.
 
-    The wallet's only movement of the token between the two times is then that transfer, of just the
-    amount that differs, and `frames.transfers` lists it between the two times.
-
-    Args:
-        source: where to read.
-        window: the rows.
-        changes: numbers of the first and the last change between the two times.
-
-    Returns:
-        By row, the number of the other wallet; -1: unknown.
+    That transfer is the wallet's only movement of the token between the two times, has exactly the
+    amount that differs, and has both sides in that span.
     """
     movements = read_movements(source, np.unique(window.tokens))
     first, last = changes
@@ -120,40 +106,27 @@ def diff(
     exclude: WalletIds = (),
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
-    """Compare the states at two times: one row per wallet and token whose amount differs.
+    """Compare the states at two times: a row per wallet and token whose amount differs.
 
-    These are exactly the differences of `holdings(as_of=start)` and `holdings(as_of=end)`, read
-    from the changes between them. A balance of 0 is not a holding. Unusable amounts differ if their
-    texts do.
+    Shared parameters: see `nftsync.frames`. A date is the end of that day, also in `start`:
+    `diff(db, "2026-01-31", "2026-02-28")` compares two month ends. `end=None` is now. `contract`
+    selects tokens of that contract at `end`.
 
-    Args:
-        db: what to read, as `nftsync.frames` tells.
-        start: the earlier time. Text, a date or a datetime. Both times mean states, so a day is its
-            end: `diff(db, "2026-01-31", "2026-02-28")` compares the ends of two months.
-        end: the later time; None is now.
-        wallet: only rows of these wallets.
-        group: only rows of wallets of these groups.
-        contract: only tokens of this contract at `end`.
-        exclude: one wallet or several, by id or label, whose rows are left out.
-        amounts: what `before` and `after` are to be, as `nftsync.frames` tells.
+    The rows are exactly the differences between `holdings(as_of=start)` and `holdings(as_of=end)`.
+    A balance of 0 equals a missing balance. Unusable amounts differ if their texts differ.
 
     Returns:
-        By time of change, then wallet and token: `wallet_id`, `wallet_label`, `token_id`,
-        `contract_address`, `contract`, `collection` and `name` (as known at `end`; the collection
-        as it is called today), `before` and `after` (exact; missing: not held, or not usable), each
-        with its text as sent (`before_text`, `after_text`; missing: not listed), `kind`,
-        `counterparty_wallet_id` and `counterparty_label`, `changed_at` (the last change until
-        `end`). `kind` is `arrived` (not held at `start`), `first_seen` (the same, shown by the
-        wallet's first read, so the start date is unknown), `left` (not held at `end`) or `changed`.
+        By time of change: `wallet_id`, `wallet_label`, `token_id` to `name` (at `end`; the
+        collection's name is today's), `before` and `after` (missing: not held, or not usable), each
+        with its text (`before_text`, `after_text`; missing: not listed), `kind`,
+        `counterparty_wallet_id` and `counterparty_label` (the other wallet, if a single transfer of
+        `transfers` explains the row), `changed_at` (the last change until `end`).
 
-        `counterparty_wallet_id` is the other wallet if a single transfer of `transfers` explains
-        the row: the wallet's only movement of the token between the two times.
-        `counterparty_label` is its label (missing: none).
+        `kind` is `arrived` (not held at `start`), `first_seen` (an initial holding), `left` (not
+        held at `end`) or `changed`.
 
     Raises:
-        InputError: `start` is missing, after `end` or in the future; there is no such time, wallet
-            label, group or contract; the amounts do not fit the `amounts` that you asked for; or
-            `db` is neither a path nor a connection.
+        InputError: `start` is missing.
     """
     if start is None:
         raise InputError("diff needs the time to compare with: diff(db, start)")
@@ -192,7 +165,7 @@ def diff(
 
 
 def _kinds(window: Window) -> npt.NDArray[np.str_]:
-    """Name what became of each wallet and token that differs."""
+    """Return the `kind` of each row."""
     held_before, held_after = window.before.nonzero(), window.after.nonzero()
     return np.select(
         [held_before & held_after, held_before, window.by_first_read],

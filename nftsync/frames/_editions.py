@@ -1,4 +1,4 @@
-"""Editions of numbered NFTs held, by series (tokens that differ in their edition number)."""
+"""Editions of numbered NFTs held, by series (tokens that differ only in their edition number)."""
 
 from __future__ import annotations
 
@@ -38,18 +38,11 @@ from nftsync.store.wallets import GroupNames, WalletIds
 def series_names(
     names: pa.Array, edition: Numbers, unnumbered: npt.NDArray[np.bool_], among: Numbers
 ) -> tuple[npt.NDArray[np.int32], pa.Array]:
-    """Name the series of each token: its name, without a number at its end that is its own.
+    """Return the series of each token: its name without its own edition number at the end.
 
-    A name that several numbers share is left as it is: the number at its end is no token's own.
-
-    Args:
-        names: each token's name.
-        edition: each token's number.
-        unnumbered: which tokens have none, whatever `edition` says.
-        among: the same number for tokens that may be of one series.
-
-    Returns:
-        Codes (-1: no name) and the distinct names that they number.
+    A name that several numbers share stays as it is. Only tokens with the same number in `among`
+    can be of one series; `edition` does not count for `unnumbered` tokens. The result is codes (-1:
+    no name), and the distinct names of the codes.
     """
     codes, distinct = coded(names)
     if not len(distinct):
@@ -69,7 +62,7 @@ def series_names(
 
 
 def _of_one_number(named: Numbers, edition: Numbers) -> npt.NDArray[np.bool_]:
-    """Tell of which rows all that have the same name have the same number."""
+    """Return whether all rows with a row's name have the same number."""
     pairs = numbered_together(named, numbered_together(edition))
     _, first = np.unique(pairs, return_index=True)
     alone: npt.NDArray[np.bool_] = np.bincount(named[first])[named] == 1
@@ -94,51 +87,35 @@ def editions(
     exclude: WalletIds = (),
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
-    """Return how much of each series of editions is held, and which numbers are not.
+    """Return the editions of each series that are held, and the gaps between them.
 
-    A series is the tokens of one contract that have the same total of editions and the same name,
-    apart from a number at the end of the name that is the token's own edition number (`#12`,
-    `12/100`, `(12 of 100)`, `No. 12`, `12`). A name that tokens of several numbers share counts as
-    it is. Tokens that have a number and tokens that have only a total are apart, and tokens that
-    have neither are left out. A token counts as held if a wallet has more than zero of it, or an
-    unknown amount (the provider's text is not 1 to 100 ASCII digits).
-
-    Args:
-        holdings: a frame as `frames.holdings` returns it, or what to read it from.
-        wallet: of a database, only what these wallets hold.
-        group: of a database, only what wallets of these groups hold.
-        contract: of a database, only tokens of this contract.
-        exclude: wallets to leave out; one or several, by id or label.
-        amounts: what `held` is to be, as `nftsync.frames` tells.
+    Shared parameters: see `nftsync.frames`. A series is the tokens of one contract with the same
+    total of editions and the same name. Differences in the token's own edition number at the end of
+    the name (`#12`, `12/100`, `(12 of 100)`, `No. 12`, `12`) do not count. If tokens with several
+    numbers share a name, the name counts as it is. Tokens with a number and tokens with only a
+    total form separate series; tokens with neither are left out.
 
     Returns:
-        A row per contract and series, by name, what has none last:
+        A row per contract and series, by name, missing names last:
 
-        - `contract_address`: `0x` and 40 hex digits are one whatever their case, and show as first
-          spelled
-        - `contract`, `collection`: the address in one spelling, and what the contract is called
+        - `contract_address`, `contract`, `collection`: the contract
         - `series`: the common name
-        - `numbered`: whether its tokens have edition numbers, of which 0 is as good as any
-        - `total`: the total of editions as the provider gives it, 0 and nonsense included; `Int64`
-        - `held`: how many distinct numbers are held; where not numbered (one token, many copies),
-          the exact sum of the known amounts
-        - `share`: `held` over `total`; NaN where the total is missing or less than 1, or where all
-          amounts that it needs are unknown
-        - `lowest`, `highest`: the least and the greatest number held; `Int64`
-        - `gaps`: how many numbers between those two are not held; `Int64`, missing past 2**63 - 1
-        - `gap_ranges`: those numbers, as `3-5, 9`; cut off with `…` before 200 characters
-        - `beyond_total`: how many held numbers are not of 0 to total - 1, or of 1 to total: the
-          one that leaves out fewer counts. `Int64`, missing without a total.
-        - `holders`, `unknown_amounts`: distinct wallets that hold one; rows of unknown amount
+        - `numbered`: whether the tokens have edition numbers; 0 is a number
+        - `total`: the total of editions as the provider sent it, even if implausible
+        - `held`: distinct numbers held; in a series without numbers, the sum of the known amounts
+        - `share`: `held` over `total`; NaN if the total is missing or below 1, or if all amounts
+          needed are unknown
+        - `lowest`, `highest`: the lowest and highest number held
+        - `gaps`: numbers between these two that are not held; missing above 2**63 - 1
+        - `gap_ranges`: those numbers, such as `3-5, 9`; cut off with `…` before 200 characters
+        - `beyond_total`: held numbers outside 0 to total - 1, or outside 1 to total, whichever are
+          fewer; missing without a total
+        - `holders`, `unknown_amounts`: distinct wallets that hold one; rows with an unknown amount
 
-        From `lowest` to `beyond_total`, all is missing where a series is not numbered. The fields
-        are `name`, `editionId` and `totalEdition` of the provider's document, section
-        "TokenMetadata", which does not say where numbers begin.
+        Without numbers, `lowest` to `beyond_total` are missing.
 
-    Raises:
-        InputError: the frame lacks a column or has an unusable one, the amounts do not fit the
-            `amounts` that was asked for, an excluded wallet is none, or a filter is, or is one of a
-            frame.
+        Source: `name`, `editionId` and `totalEdition` of the provider's document, section
+        "TokenMetadata", which does not specify the first number.
     """
     some: Any = {"wallet": wallet, "group": group, "contract": contract}
     held = given_holdings(holdings, exclude, needs=_NEEDS, wants=("collection",), **some)
@@ -177,17 +154,8 @@ def _measured(rows: _Rows, amounts: AmountKind) -> pd.DataFrame:
 class _Rows:
     """Holdings that belong to a series, and the series.
 
-    Attributes:
-        series: the number of each row's series.
-        edition: the number of each row's token, 0 where there is none.
-        unnumbered: whether there is none.
-        total: the total of editions, 0 where there is none.
-        no_total: whether there is none.
-        wallet: the number of the wallet.
-        amount: how much; None: unknown.
-        first: the first row of each series.
-        contracts: the columns of each series' contract.
-        names: the name of each series.
+    A missing `edition` or `total` is 0, and marked in `unnumbered` or `no_total`. `first` is the
+    first row of each series; `contracts` and `names` have an element per series.
     """
 
     series: Numbers
@@ -231,7 +199,7 @@ def _read(frame: pd.DataFrame) -> _Rows:
 
 
 def _distinct_numbers(rows: _Rows) -> tuple[Numbers, Numbers]:
-    """The series and the number of each edition that is held, by series and then ascending."""
+    """Return series and number of each edition held, in ascending order."""
     series, edition = rows.series[~rows.unnumbered], rows.edition[~rows.unnumbered]
     order = np.lexsort((edition, series))
     series, edition = series[order], edition[order]
@@ -242,7 +210,7 @@ def _distinct_numbers(rows: _Rows) -> tuple[Numbers, Numbers]:
 def _held(
     rows: _Rows, numbered: Numbers
 ) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.float64]]:
-    """How much of each series is held, in numbers or in copies, and its share of the total."""
+    """Return the numbers or copies held of each series, and their share of the total."""
     count = len(rows.first)
     copies = sums_in_each(rows.series[rows.unnumbered], rows.amount[rows.unnumbered], count)
     # A series is of the one kind or of the other.
@@ -257,7 +225,6 @@ def _held(
 def _about_numbers(
     series: Numbers, edition: Numbers, total: Numbers, no_total: npt.NDArray[np.bool_]
 ) -> dict[str, Any]:
-    """The columns about the numbers that are held, from the total of each series."""
     some, starts, held = np.unique(series, return_index=True, return_counts=True)
     lowest, highest = edition[starts], edition[starts + held - 1]
     # Unsigned, as two signed integers can be further apart than the greatest of them.
@@ -283,7 +250,7 @@ def _about_numbers(
 
 
 def _gap_ranges(series: Numbers, edition: Numbers, count: int) -> pa.Array:
-    """The numbers that are missing between those held of each of `count` series, as text."""
+    """Return the missing numbers of each of `count` series, as text."""
     found = np.full(count, None, dtype=object)
     found[series] = ""
     apart = edition[1:].view(np.uint64) - edition[:-1].view(np.uint64)

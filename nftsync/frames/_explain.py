@@ -1,4 +1,4 @@
-"""The meaning of each column of a frame, from the catalog of public columns."""
+"""Descriptions of the columns of each frame, from the catalog of public columns."""
 
 from __future__ import annotations
 
@@ -27,14 +27,7 @@ _TYPES: dict[ColumnKind, str] = {
 
 
 class Note(NamedTuple):
-    """What a column is.
-
-    Attributes:
-        type: its type in pandas.
-        unit: what is counted or measured; blank for a name or text.
-        meaning: what it says.
-        source: the section and field of the provider's document, or how nftsync came to it.
-    """
+    """The description of a column: the rows of `explain`."""
 
     type: str
     unit: str
@@ -69,13 +62,11 @@ _COUNTED = f"{MIRROR}counted in the frame or database that was given"
 
 
 def _wallet(side: str, meaning: str, source: str) -> dict[str, Note]:
-    """A wallet of several in a row: its id and its label."""
     label = _text("that wallet's label; missing: it has none", f"{MIRROR}as wallet_label")
     return {f"{side}_wallet_id": _text(meaning, source, "UUID"), f"{side}_label": label}
 
 
 def _side(name: str, at: str) -> dict[str, Note]:
-    """What was held at one of two times."""
     exact = _exact(f"held at `{at}`, exact; missing: nothing, or no whole number")
     sent = f"listed at `{at}`, {_AS_SENT}; missing: not listed"
     return {name: exact, f"{name}_text": _text(sent, f"{BALANCE}amount", "tokens")}
@@ -86,7 +77,7 @@ def _count(unit: str, meaning: str, source: str = _COUNTED, kind: str = _COUNT) 
 
 
 def _notes_of(name: str, column: Column) -> dict[str, Note]:
-    """What a frame makes of a column of the database: several columns of an amount."""
+    """Return the columns of a frame for a database column; an amount has several."""
     kind, unit, meaning, source, always = column
     if kind == "bytes":
         return {}
@@ -104,7 +95,6 @@ def _notes_of(name: str, column: Column) -> dict[str, Note]:
 
 
 def _as_in(frame: str, names: str) -> dict[str, Note]:
-    """Columns that are those of another frame."""
     notes: dict[str, Note] = {}
     for name, column in columns_of(_TABLES.get(frame, frame), as_of=True).items():
         notes |= _notes_of(name, column)
@@ -287,22 +277,21 @@ _FRAMES: Final = [*_SHOWN, *_MEASURED]
 
 
 def explain(name: str | Callable[..., pd.DataFrame] | None = None) -> pd.DataFrame:
-    """What each column of a frame means, its unit, and where it comes from.
+    """Return the type, unit, meaning and source of each column of a frame.
 
     Args:
-        name: a function of `nftsync.frames` that returns a frame, by name, such as `holdings`, or
-            itself; None lists them all.
+        name: a function of `nftsync.frames`, or its name, such as `"holdings"`. None: list all
+            frames.
 
     Returns:
-        A row per column of that frame, in its order: `column`, `type` (in pandas; amounts are
-        `Int64`, or Python integers in `object` columns), `unit`, `meaning`, `source` (section and
-        field of the provider's document, or how nftsync came to it). Columns that only some calls
-        return say so. Of `concentration`, the first column is the one that `by` names; of
-        `holdings_over_time`, that comes second. Without a name, a row per frame: `name` and
-        `columns` (how many).
+        A row per column, in the frame's order: `column`, `type` (in pandas), `unit`, `meaning`
+        (with a note if only some calls return the column), `source` (section and field of the
+        provider's document, or how nftsync derived the value). The grouping column of
+        `concentration` (first) and `holdings_over_time` (second) depends on `by`. Without a name, a
+        row per frame: `name` and `columns` (their number).
 
     Raises:
-        InputError: there is no such frame; near names are given. Or it is no name, but a frame.
+        InputError: `name` is not the name of a frame; the message lists similar names.
     """
     if name is None:
         counts = [len(_explained(frame)) for frame in _FRAMES]
@@ -316,7 +305,6 @@ def explain(name: str | Callable[..., pd.DataFrame] | None = None) -> pd.DataFra
 
 
 def _explained(frame: str) -> dict[str, Note]:
-    """The columns of a frame, in order."""
     return _MEASURED[frame] if frame in _MEASURED else _as_in(frame, "")
 
 

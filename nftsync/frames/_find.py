@@ -59,6 +59,7 @@ _NEAR, _BEGINNING = 2_000, 3
 
 
 class _Found(NamedTuple):
+    """A row of the result; a lower rank is a better match."""
     rank: int
     kind: str
     name: str | None
@@ -67,30 +68,31 @@ class _Found(NamedTuple):
 
 
 def find(db: Store = None, text: str = "", *, limit: int = 50) -> pd.DataFrame:
-    """Tokens, collections and wallets by name, the best first.
+    """Find tokens, collections and wallets by name, the best matches first.
 
-    Tokens have all words in their name, creator or description, the last as the beginning of a
-    word, whatever the case and accents; if none has, the text anywhere in their name. Wallets have
-    them in their label or group, collections in their name. An id or address finds what it is of,
-    and so do its beginning, of six characters or more, and its two ends as `brief` shows them.
+    A token matches if all words appear in its name, creator or description; the last word may be
+    incomplete. If no token matches, the text may appear anywhere in a name. Wallets match by label
+    or group, and collections by name. Case does not matter; accents do not matter for tokens. An id
+    or address also matches by its first six characters or more, or by its two ends as `brief` shows
+    them.
 
     Args:
-        db: what to read, as `nftsync.frames` tells.
-        text: what to look for: any text, in which nothing is an operator.
-        limit: how many rows at most.
+        db: the database (see `nftsync.frames`).
+        text: the search text, without operators.
+        limit: the maximum number of rows.
 
     Returns:
-        `kind` (`wallet`, `collection` or `token`), `name`, `id` (of a collection its contract's
-        address, in one spelling), `collection` (of a token), `holders` (wallets that hold one;
-        missing of a wallet) and `tokens` (that are known of a collection, or that a wallet holds;
-        missing of a token). First what is called just so, then names that begin so, then the
-        others; of these wallets before collections before tokens.
+        `kind` (`wallet`, `collection` or `token`), `name`, `id` (for a collection, its contract's
+        address in one spelling), `collection` (for a token), `holders` (wallets that hold the token
+        or collection; missing for a wallet) and `tokens` (known tokens of a collection, or tokens
+        that a wallet holds; missing for a token). Exact matches come first, then names that begin
+        with the text, then others; in each rank, wallets before collections before tokens.
 
     Warns:
-        NftsyncWarning: nothing was found; near names are given.
+        NftsyncWarning: nothing matches; the warning lists similar names.
 
     Raises:
-        InputError: there is no text or no such limit, or `db` is neither a path nor a connection.
+        InputError: the text is blank, or `limit` is out of range.
     """
     wanted = without_controls(text)[:_LONGEST].strip() if isinstance(text, str) else ""
     if not wanted:
@@ -116,7 +118,7 @@ def _folded(text: str) -> str:
 
 
 def _rank(name: str | None, wanted: str) -> int | None:
-    """How well a name fits; None: not at all."""
+    """Return how well a name matches; None: not at all."""
     name, wanted = _folded(name or ""), _folded(wanted)
     if name == wanted:
         return _SAME
@@ -129,7 +131,7 @@ def _rank(name: str | None, wanted: str) -> int | None:
 
 
 def _ids(wanted: str) -> Callable[[str], bool]:
-    """What tells whether an id or address is meant by a text."""
+    """Return a test whether the search text means an id or address."""
     part = _PART_OF_ID.fullmatch(wanted)
     if part is None:
         return lambda one: contract_key(one) == contract_key(wanted)
@@ -181,7 +183,7 @@ def _tokens(source: Source, wanted: str, limit: int) -> list[_Found]:
 
 
 def _by_id(source: Source, wanted: str, limit: int) -> list[int]:
-    """The tokens whose ids are meant, by the index of ids alone."""
+    """Return the numbers of tokens with a matching id, from the index of ids."""
     part = _PART_OF_ID.fullmatch(wanted)
     if part is None:
         return []
@@ -197,7 +199,7 @@ def _numbers(source: Source, query: str, parameters: Parameters) -> list[int]:
 
 
 def _words(wanted: str) -> list[str]:
-    """The words of a text, to stand in quotes for the index, where none is an operator then."""
+    """Return the words to quote in a full-text query."""
     words = wanted.replace('"', " ").split()
     # One without a letter or digit is no word there, and would find nothing.
     return [word for word in words if any(map(str.isalnum, word))]
@@ -206,14 +208,14 @@ def _words(wanted: str) -> list[str]:
 def _counts(
     source: Source, kind: str, found: Iterable[_Found]
 ) -> dict[str, tuple[int | None, int | None]]:
-    """By id, the holders and the tokens of what was found of a kind."""
+    """Return holders and tokens by id, for the matches of one kind."""
     ids = [each.id for each in found if each.kind == kind]
     rows = source.rows(_COUNTS[kind], (json.dumps(ids),)) if ids else ()
     return {key: (holders, tokens) for key, holders, tokens in rows}
 
 
 def _near(source: Source, wanted: str) -> list[str]:
-    """Names that are near a text which nothing is called."""
+    """Return up to three names similar to the search text."""
     names = [row[0] for row in source.rows("SELECT label FROM wallets WHERE label IS NOT NULL")]
     if has_names(source.cursor):
         rows = source.rows("SELECT name FROM contracts WHERE name IS NOT NULL")

@@ -1,4 +1,4 @@
-"""Analyses of holders: concentration, and overlap between contracts.
+"""Concentration of holders, and overlap of holders between contracts.
 
 Source: provider's document, sections NFT token balance and Token.
 """
@@ -28,51 +28,38 @@ def concentration(
     exclude: WalletIds = (),
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
-    """How unevenly each group's amount is spread over its holders, the most held group first.
+    """Measure how unevenly the holders of each group share its amount.
 
-    A holder is a wallet with more than zero of a token of the group; who owns several wallets looks
-    like several holders. Holder i of a group's n holders has x_i: the exact sum of what it holds of
-    the group's tokens; S is the sum of all x_i. Every measure is worked out in integers and divided
-    once, so each is the nearest float.
+    Shared parameters: see `nftsync.frames`. `by` is the column to group by, any column of the
+    frame. Missing values form one group. `0x` and 40 hex digits in different case are one contract,
+    with the first spelling seen.
 
-    A holding whose amount is unknown (the provider's text is not 1 to 100 ASCII digits) counts in
-    `tokens`, `holders` and `unknown_amounts`, but not in the amounts: x_i is then what is known of
-    the holder, and a holder of whom nothing is known is not one of the n. If nothing is known of a
-    group, its shares, `hhi` and `gini` are NaN and its `nakamoto` is missing.
+    A holder is a wallet that holds a token of the group; two wallets of one owner count as two
+    holders. A group has n holders, x_i is the exact sum of holder i's amounts, and S is the sum of
+    all x_i. nftsync computes each measure in integers and divides once, so each is the nearest
+    float.
 
-    Args:
-        holdings: a frame as `frames.holdings` returns it, or what to read it from.
-        by: the column that names the groups, any of the frame; rows where it is missing are a
-            group of their own. A `contract_address` of `0x` and 40 hex digits is one group
-            whatever its case, and shows as first spelled.
-        wallet: of a database, only what these wallets hold.
-        group: of a database, only what wallets of these groups hold.
-        contract: of a database, only tokens of this contract.
-        exclude: wallets to leave out, such as burn addresses and treasuries; one or several,
-            by id or label.
-        amounts: what `amount` is to be, as `nftsync.frames` tells.
+    A holding with an unknown amount counts in `tokens`, `holders` and `unknown_amounts`, but not in
+    S. A holder with only unknown amounts does not count in n. If a group has no known amount, its
+    shares, `hhi` and `gini` are NaN and its `nakamoto` is missing.
 
     Returns:
         A row per group, by holders and then by name:
 
-        - the column that `by` names; with `contract_address` or `contract` also `contract` (the
-          address in one spelling) and `collection` (what it is called)
-        - `tokens`, `holders`: distinct tokens that are held, and wallets that hold one
-        - `amount`: S, exact
-        - `top1_share`, `top10_share`: the sum of the greatest x_i, or the ten greatest, over S;
+        - the column of `by`; for `contract_address` or `contract` also `contract` and `collection`
+        - `tokens`, `holders`: distinct tokens held, and wallets that hold one
+        - `amount`: S
+        - `top1_share`, `top10_share`: the share of S of the largest holder, and of the ten largest;
           0 to 1
-        - `hhi`: the Herfindahl-Hirschman index, the sum of (x_i / S)²; from 1/n (all hold the
-          same) to 1 (one holds all)
-        - `gini`: the Gini coefficient over the n holders, with x ascending and i from 1:
-          2 Σ i·x_i / (n S) - (n + 1) / n; 0 (all hold the same) to 1 - 1/n
-        - `nakamoto`: the Nakamoto coefficient, the fewest holders who together have more than half
-          of S; `Int64`
-        - `unknown_amounts`: holdings (rows) whose amount is unknown
+        - `hhi`: Herfindahl-Hirschman index, the sum of (x_i / S)²; from 1/n (equal amounts) to 1
+          (one holder has all)
+        - `gini`: Gini coefficient, 2 Σ i·x_i / (n S) - (n + 1) / n, with x ascending and i from 1;
+          from 0 (equal amounts) to 1 - 1/n
+        - `nakamoto`: Nakamoto coefficient, the fewest holders who together have more than half of S
+        - `unknown_amounts`: holdings with an unknown amount
 
     Raises:
-        InputError: the frame has no such column or an unusable one, `by` is the name of a column
-            that is returned, the amounts do not fit the `amounts` that was asked for, an excluded
-            wallet is none, or a filter is, or is one of a frame.
+        InputError: `by` is also the name of a column of the result.
     """
     check_grouping(by)
     needs = ("wallet_id", "token_id", "amount", by)
@@ -89,38 +76,21 @@ def overlap(
     contract: str | None = None,
     exclude: WalletIds = (),
 ) -> pd.DataFrame:
-    """Return how many holders each two contracts have in common, the most first.
+    """Count the common holders of each pair of contracts.
 
-    A holder of a contract is a wallet with more than zero of one of its tokens, also where the
-    amount is unknown (the provider's text is not 1 to 100 ASCII digits). Tokens without a contract
-    are left out, and so are pairs without a common holder. A wallet that holds n contracts makes
-    n (n - 1) / 2 pairs: leave out the wallets that hold everything, such as burn addresses.
-
-    Args:
-        holdings: a frame as `frames.holdings` returns it, or a path, a `sqlite3.Connection`, a
-            `sqlite_utils.Database`, or None for the configured database.
-        wallet: of a database, only what these wallets hold.
-        group: of a database, only what wallets of these groups hold.
-        contract: of a database, only tokens of this contract.
-        exclude: wallets to leave out; one or several, by id or label.
+    Shared parameters: see `nftsync.frames`. A holder of a contract is a wallet that holds one of
+    its tokens. Tokens without a contract and pairs without a common holder are left out. A wallet
+    with tokens of n contracts adds to n (n - 1) / 2 pairs, so exclude wallets that hold everything.
 
     Returns:
-        A row per pair of contracts, by `both`, then by the names:
+        A row per pair of contracts, by `both`, then by name:
 
-        - `contract_a`, `contract_b`: their addresses in one spelling, as `contract` has them, the
-          lesser text first
-        - `collection_a`, `collection_b`: what they are called
+        - `contract_a`, `contract_b`: the addresses, spelled as in `contract`, the lesser text first
+        - `collection_a`, `collection_b`: the contracts' names
         - `wallets_a`, `wallets_b`: holders of each
         - `both`: wallets that hold both
-        - `jaccard`: the Jaccard index, `both` over the wallets that hold at least one of the two,
-          `wallets_a + wallets_b - both`; over 0, to 1 (the same wallets)
-
-        The fields are `amount` and `contractAddress` of the provider's document, sections "NFT
-        token balance" and "Token".
-
-    Raises:
-        InputError: the frame lacks a column or has an unusable one, an excluded wallet is none, or
-            a filter is, or is one of a frame.
+        - `jaccard`: Jaccard index, `both` / (`wallets_a` + `wallets_b` - `both`); above 0, up to 1
+          (the same wallets)
     """
     needs = ("wallet_id", "contract_address", "amount")
     some: Any = {"wallet": wallet, "group": group, "contract": contract}

@@ -1,4 +1,4 @@
-"""Since when each holding has existed, as far as the data shows."""
+"""Ages of holdings, with minimum ages for initial holdings."""
 
 from __future__ import annotations
 
@@ -39,32 +39,18 @@ def holding_ages(
     exclude: WalletIds = (),
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
-    """Return how long each holding has been there: a row per wallet and token that it holds.
+    """Return the age of each holding: a row per wallet and token that it holds.
 
-    A holding's age is that of its present stretch of amounts above zero: what was sold and came
-    back begins anew, what only grew or shrank does not. A balance of 0 is no holding.
-
-    Args:
-        db: what to read, as `nftsync.frames` tells.
-        at: the holdings that were known at this time, and their age then; None is now. Text, a
-            date (its end) or a datetime.
-        wallet: only what these wallets hold.
-        group: only what wallets of these groups hold.
-        contract: only tokens of this contract.
-        exclude: one wallet or several, by id or label, whose rows are left out.
-        amounts: what `amount` is to be, as `nftsync.frames` tells.
+    Shared parameters: see `nftsync.frames`. The age counts from the start of the current period of
+    amounts above zero. If a wallet sells a token and receives it again, the age starts again; other
+    changes of the amount do not matter.
 
     Returns:
-        `wallet_id`, `wallet_label`, `token_id`, `contract_address`, `contract`, `collection`,
-        `name`, `amount` (exact; missing: no whole number), `held_since` (when the change that began
-        the stretch was stored), `age` (a timedelta), `bucket` (an ordered category: `under a day`,
-        `under a week`, `under a month` (30 days), `under 3 months` (91 days), `under a year` (365
-        days), `a year or more`) and `censored` (bool): the stretch began with the wallet's first
-        read, so it has been held for `age` at least, and nobody knows how much longer.
-
-    Raises:
-        InputError: there is no such time, wallet label, group or contract; the amounts do not fit
-            the `amounts` that was asked for; or `db` is neither a path nor a connection.
+        `wallet_id`, `wallet_label`, `token_id` to `name`, `amount`, `held_since` (when the change
+        that began the period was stored), `age` (a timedelta), `bucket` (an ordered category:
+        `under a day`, `under a week`, `under a month` (30 days), `under 3 months` (91 days),
+        `under a year` (365 days), `a year or more`) and `censored` (bool): the period began with
+        the wallet's first read, so `age` is a minimum.
     """
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
@@ -94,13 +80,7 @@ def holding_ages(
 
 
 def _censored(source: Source, balances: BalanceColumns, at: str | None) -> npt.NDArray[np.bool_]:
-    """Whether each holding's stretch began with the wallet's first read: no later change began one.
-
-    Args:
-        source: where to read.
-        balances: holdings.
-        at: the last time that counts; None is now.
-    """
+    """Return whether each holding began with its wallet's first read, as of `at`."""
     wallet, token, old, new = source.columns(
         "SELECT wallet_no, token_no, old_amount, new_amount FROM balance_change_rows"
         " WHERE NOT baseline AND change_id <= ?",

@@ -1,4 +1,4 @@
-"""Holdings over time, from the change log."""
+"""Holdings over time, from the change feed."""
 
 from __future__ import annotations
 
@@ -46,17 +46,10 @@ _MOST_ROWS = 10_000_000
 
 @dataclass(frozen=True)
 class Steps(Rows):
-    """What changed of groups, in the order of groups and times within each.
+    """Changes of groups, in the order of groups and then times (microseconds since 1970).
 
-    Attributes:
-        group: the group's number.
-        at: when, in microseconds since 1970.
-        held: by how much the number of holdings changed.
-        arrived: holdings that began, those of first reads not among them.
-        left: holdings that ended.
-        first_seen: holdings that first reads of wallets showed.
-        amount: by how much the sum of the known amounts changed, exactly.
-        unknown: by how much the number of holdings changed whose amount is unknown.
+    `holdings`, `amount` and `unknown` are the changes of the number of holdings, of the sum of the
+    known amounts, and of the number of holdings with an unknown amount.
     """
 
     group: Numbers
@@ -69,11 +62,11 @@ class Steps(Rows):
     unknown: Numbers
 
     def values(self) -> list[npt.NDArray[Any]]:
-        """What changed, a column each."""
+        """Return the columns after `group` and `at`."""
         return [getattr(self, field.name) for field in fields(self)[2:]]
 
     def summed(self) -> Steps:
-        """One row for all of a group and a time, where that comes to anything."""
+        """Return one row per group and time, without rows of zeros."""
         steps = self.rows(np.lexsort((self.at, self.group)))
         starts = run_starts(steps.group, steps.at)
         if not len(starts):
@@ -83,7 +76,7 @@ class Steps(Rows):
         return summed.rows(np.logical_or.reduce([each != 0 for each in summed.values()]))
 
     def standing(self, steps: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """What steps have come to by each row within its group, of which rows are in order."""
+        """Return the running total of a column within each group."""
         starts = run_starts(self.group)
         if not len(starts):
             return steps
@@ -105,40 +98,29 @@ def holdings_over_time(
     exclude: WalletIds = (),
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
-    """Return how many holdings were known at each time, and their amount, from the change log.
+    """Return the number of holdings and their amount at each time, from the change feed.
 
-    A holding is a wallet with more than zero of a token. It counts from when a read found it, maybe
-    long after it began. First reads of wallets are no growth: what they show was held before,
-    nobody knows since when, and stands in `first_seen`, not in `arrived`.
+    Shared parameters: see `nftsync.frames`. Wallets, tokens and contracts have their values of
+    today.
 
-    Args:
-        db: what to read, as `nftsync.frames` tells.
-        by: None for all holdings together; or the column that names groups: `contract_address`
-            (whatever its case, as first spelled), `contract`, `collection`, `creator_name`,
-            `wallet_id`, `wallet_label` or `wallet_group`, as they are today.
-        start: the time to begin with; what stood then is in the first rows. None is the first
-            change. Text, a date or a datetime.
-        end: the last time; None, or one later than that, is the last read.
-        every: a row per group for the end of each period in UTC, such as `1h`, `1d`, `7d` (from
-            Monday) or a timedelta. None: only where something changed.
-        wallet: only what these wallets held.
-        group: only what wallets of these groups held.
-        contract: only tokens that are of this contract today.
-        exclude: wallets to leave out; one or several, by id or label.
-        amounts: what `amount` is to be, as `nftsync.frames` tells.
+    - `by` is the column to group by: `contract_address`, `contract`, `collection`, `creator_name`,
+      `wallet_id`, `wallet_label` or `wallet_group`. None: all holdings together.
+    - `start` is the first time; the first rows show the state at that time. None is the first
+      change. `end` is at most the last read.
+    - `every` is the period of the rows in UTC, such as `1h`, `1d`, `7d` (weeks begin on Monday) or
+      a timedelta. None: a row per change.
+
+    A holding counts from the read that first showed it, which may be long after it began. Initial
+    holdings, whose start date is unknown, count in `first_seen` and not in `arrived`.
 
     Returns:
-        By time, then group in the order in which they were first seen: `at`, the column that `by`
-        names (of a contract also its name, of a wallet its label), `holdings` and `amount` (the
-        exact sum of the known amounts) at that time, and since the group's row before: `arrived`,
-        `left`, `first_seen` (holdings). `holdings` is that of the row before, and `arrived`,
-        `first_seen`, less `left`. `unknown_amounts` of the holdings have an amount that is no whole
-        number.
+        By time, then group in the order first seen: `at`, the column of `by` (and a contract's name
+        or wallet's label), `holdings` and `amount` (sum of the known amounts) at that time, then
+        the changes since the group's previous row: `arrived` and `first_seen` add to `holdings`,
+        `left` subtracts. `unknown_amounts` is the number of holdings with an unknown amount.
 
     Raises:
-        InputError: a time, `by`, `every`, a wallet label, group or contract is none, `start` is
-            after `end`, the periods and groups are too many, the amounts do not fit the `amounts`
-            that was asked for, or `db` is neither a path nor a connection.
+        InputError: periods times groups exceed 10,000,000 rows.
     """
     if by is not None:
         one_of(by, "by", BY)
@@ -168,7 +150,7 @@ def holdings_over_time(
 def _read_steps(
     source: Source, until: str | None, filters: Filters, left_out: Numbers
 ) -> tuple[Numbers, Numbers, Steps]:
-    """The wallet, the token and what came of each change, all of one group."""
+    """Return wallet, token and step of each change, all in group 0."""
     wallet, token, old, new, observed, baseline = change_log(
         source, STEPS, last=change_span(source, None, until)[1], filters=filters
     )
@@ -201,7 +183,7 @@ _LAST_READ = """
 
 
 def _last_read(source: Source, until: str | None) -> int:
-    """The last time of which anything is known, at the latest `until`; 0 if there is none."""
+    """Return the time of the last read, at most `until`; 0: no read yet."""
     known = max((time for time in next(source.rows(_LAST_READ)) if time is not None), default=None)
     if known is None:
         return 0
@@ -209,10 +191,7 @@ def _last_read(source: Source, until: str | None) -> int:
 
 
 def _groups(source: Source, by: str, of: dict[str, Numbers]) -> tuple[Numbers, dict[str, pa.Array]]:
-    """The group of each row by what is known of its wallet or token today, and groups' columns.
-
-    The last group is of what has no name.
-    """
+    """Return the group of each row, and the columns of each group; the last group has no name."""
     kind, column = BY[by]
     wanted = [column, "label"] if by == "wallet_id" else [column]
     numbers, (values, *labels) = source.numbered(kind, wanted, np.unique(of[kind]))
@@ -234,7 +213,7 @@ def _groups(source: Source, by: str, of: dict[str, Numbers]) -> tuple[Numbers, d
 
 
 def _begun(steps: Steps, first: int) -> Steps:
-    """Put what came before a time to that time; it neither arrives nor leaves then."""
+    """Move changes before a time to that time, without counting them as arrived or left."""
     counts = steps.at >= first
     return replace(
         steps,
@@ -246,7 +225,7 @@ def _begun(steps: Steps, first: int) -> Steps:
 
 
 def _at_ends(steps: Steps, period: int, begin: int, ends: int) -> Steps:
-    """A row for each group and the end of each period, the last at the latest when all ends."""
+    """Return a row per group and period; the last period ends at `ends`."""
     groups, group = np.unique(steps.group, return_inverse=True)
     count = (ends - begin) // period + 1
     if len(groups) * count > _MOST_ROWS:

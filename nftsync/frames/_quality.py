@@ -1,4 +1,4 @@
-"""Data quality: missing or broken metadata, and amounts that are not numbers."""
+"""Data quality: missing or broken metadata, and unusable amounts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TELLING = rf'"(?:{"|".join([*_OF_TOKEN, *_OF_METADATA])})":|"metadata":[^{{]|\A
 
 
 def _problems_kept(extra: pa.Array) -> Iterator[tuple[int, str, str, str]]:
-    """Find documented fields in a column of `extra`: row, field, reason and value of each.
+    """Yield row, field, reason and value of documented fields in `extra`.
 
     Source: provider's document, sections Token and TokenMetadata, which give each field's type.
     """
@@ -51,7 +51,7 @@ def _problems_kept(extra: pa.Array) -> Iterator[tuple[int, str, str, str]]:
 
 
 def _kept_problems(text: str) -> Iterator[tuple[str, str, str]]:
-    """Field, reason and value of each problem that one text of `extra` shows."""
+    """Yield field, reason and value of each problem in one text of `extra`."""
     try:
         fields = _object.decode(text)
     except msgspec.DecodeError:
@@ -97,13 +97,11 @@ _HTTPS = re.compile("https?:", re.IGNORECASE)
 def _problems(
     rows: Numbers, field: str, reason: str | Any, values: pa.Array | None = None
 ) -> pd.DataFrame:
-    """Problems, a row each: the token's position, the field, what is wrong, what stands there."""
     value = pa.nulls(len(rows), TEXT) if values is None else values.cast(TEXT)
     return pd.DataFrame({"row": rows, "field": field, "reason": reason, "value": text(value)})
 
 
 def _text_problems(field: str, column: pa.Array, base_url: str | None) -> pd.DataFrame:
-    """Find what is wrong with a field of text."""
     codes, distinct = coded(column)
     matches = partial(pc.match_substring_regex, distinct)
     reasons = pc.case_when(
@@ -128,7 +126,7 @@ def _text_problems(field: str, column: pa.Array, base_url: str | None) -> pd.Dat
 
 
 def _not_addresses(distinct: pa.Array, field: str, base_url: str | None) -> pa.Array:
-    """Why each distinct value is no image, or no page; null where it is one."""
+    """Return why each distinct value is not an image, or not a page; null: it is one."""
     plain = pc.match_substring_regex(distinct, _PLAIN_URL)
     if field in _ADDRESSES:
         plain = pc.or_(plain, pc.match_substring_regex(distinct, _PLAIN_IPFS))
@@ -146,7 +144,7 @@ def _not_addresses(distinct: pa.Array, field: str, base_url: str | None) -> pa.A
 
 
 def _page_problem(value: str) -> str | None:
-    """Why an address is no link to a page: a link may be `http:` too, but nothing else."""
+    """Return why an address is not a link to a page; unlike images, links may use `http:`."""
     link = value.strip()
     if not _HTTPS.match(link):
         return "not an http: or https: address"
@@ -173,34 +171,36 @@ def quality(
     held: bool = False,
     contract: str | None = None,
 ) -> pd.DataFrame:
-    """Return missing and broken metadata: a row per token and field, in the order tokens came.
+    """Return missing and broken metadata: a row per token and field, in the order of tokens.
 
     Args:
-        db: what to read, as `nftsync.frames` tells.
-        required: the fields that every token should have; others may be missing.
-        base_url: the provider's address, whose own images are fine too, also by `http:`.
-        held: only tokens of which a wallet holds more than zero; else all that were ever seen.
+        db: the database (see `nftsync.frames`).
+        required: the fields that every token should have.
+        base_url: the provider's address; images on it are valid, even with `http:`.
+        held_only: only tokens that a wallet holds.
         contract: only tokens of this contract.
 
     Returns:
         `token_id`, `contract_address`, `contract`, `collection`, `name`, `field` (a column of
-        `frames.tokens`; `id`, `metadata` or `token` where the record itself is broken; `amount`
-        where a wallet lists one that is `not 1 to 100 digits`: the first such), `reason`,
-        `value` (what stands there, its first 200 characters; JSON text where it is of the wrong
-        type).
+        `frames.tokens`; `id`, `metadata` or `token` for a broken record; `amount` for a balance),
+        `reason`, `value` (its first 200 characters; JSON text for a wrong type).
 
-        `reason` is the first of these that holds: `wrong type`, `too large` (an integer beyond 64
-        bits) or `another token's id`, which all keep the value in `extra`; `missing`; `blank`
-        (nothing but white space); of image, animation and creator's image why they are not shown,
-        of the pages why they are no link (`http:` and `https:` are); `control characters` (line
-        ends and tabs are fine in a description); `turns the direction of text`; `negative`;
-        `edition beyond its total`.
+        `reason` is the first that applies:
 
-        Source: provider's document, sections Token and TokenMetadata, which says types only.
+        - `wrong type`, `too large` (an integer beyond 64 bits), `another token's id`: the value is
+          kept in `extra`.
+        - `missing`, `blank` (only white space).
+        - For image, animation and creator's image, why the gallery does not show it. For the two
+          page addresses, why it is not an `http:` or `https:` link.
+        - `control characters` (descriptions may contain line ends and tabs),
+          `turns the direction of text`.
+        - `negative`, `edition beyond its total`.
+        - `not 1 to 100 digits`: the first such amount in a wallet.
+
+        Source: provider's document, sections Token and TokenMetadata, which specify types only.
 
     Raises:
-        InputError: a required field is none, `base_url` is no URL, there is no such contract, or
-            `db` is neither a path nor a connection.
+        InputError: a required field does not exist, or `base_url` is not a URL.
     """
     needed = _checked(required)
     if base_url is not None:
@@ -238,7 +238,7 @@ def _checked(required: Iterable[str]) -> set[str]:
 
 
 def _all_problems(tokens: Tokens, needed: set[str], base_url: str | None) -> Iterator[pd.DataFrame]:
-    """All that is wrong; of one token and field, the reason that counts comes first."""
+    """Yield all problems; for each token and field, the reason to report comes first."""
     names = ("row", "field", "reason", "value")
     kept = pd.DataFrame(_problems_kept(tokens.content["extra"]), columns=names)
     yield kept.astype({"row": "int64", "field": "str", "reason": "str", "value": "str"})

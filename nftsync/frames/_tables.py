@@ -49,38 +49,25 @@ def holdings(
     as_of: Moment | None = None,
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
-    """Return who holds what: a row per wallet and token that is listed, amounts of 0 included.
+    """Return the balances of all wallets: a row per wallet and token, amounts of 0 included.
 
-    Args:
-        db: what to read, as `nftsync.frames` tells.
-        wallet: only what these wallets hold.
-        group: only what wallets of these groups hold.
-        contract: only tokens of this contract.
-        as_of: the balances and metadata that were known at this time; labels, groups and status
-            of wallets and names of collections are today's. Text, a date (its end) or a
-            datetime.
-        amounts: what `amount` is to be, as `nftsync.frames` tells.
+    Shared parameters: see `nftsync.frames`. With `as_of`, balances and metadata are those known at
+    that time; labels, groups and status of wallets and names of collections are today's.
 
     Returns:
-        `wallet_id`, `wallet_label`, `wallet_group`, `token_id`, `contract_address` (as sent),
-        `contract` (the same in one spelling, to group by), `collection` (what the contract is
-        called, else its short address), `blockchain_token_id`, `amount` (exact; missing where the
-        text is not 1 to 100 ASCII digits), `amount_text` (as sent), `amount_float` (an
-        approximation for plots; NaN of what is no plain decimal number), the token's `name` to
-        `creator_external_page_url`, `held_since` (start of the present stretch of non-zero
-        amounts; NaT when it is zero), `balance_updated_at`, `token_updated_at`,
-        `wallet_synced_at`, `wallet_status`. With `as_of` also `confirmed_before` and
-        `confirmed_after`, the reads around that time, and `certainty`: `bracketed` (the same
-        state was read before and after), `gap` (it changed in between) or `open` (no read
-        since); `wallet_synced_at` is then `confirmed_before`.
+        `wallet_id` to `blockchain_token_id`, `amount`, `amount_text`, `amount_float` (approximate,
+        for plots; NaN unless the text is a plain decimal number), the token's metadata,
+        `held_since` (start of the current period of amounts above zero; NaT for an amount of 0),
+        `balance_updated_at`, `token_updated_at`, `wallet_synced_at`, `wallet_status`.
+
+        With `as_of`, also `confirmed_before` and `confirmed_after`, the reads around that time, and
+        `certainty`: `bracketed` (the same state was read before and after), `gap` (the state
+        changed between the two reads) or `open` (no read since). `wallet_synced_at` then equals
+        `confirmed_before`.
 
     Warns:
-        NftsyncWarning: there are no rows because the wallet or the contract is not known, or was
-            not read by then: nobody knows whether something was held.
-
-    Raises:
-        InputError: there is no such wallet label, group, contract or time; the amounts do not fit
-            the `amounts` that was asked for; or `db` is neither a path nor a connection.
+        NftsyncWarning: the frame is empty because the wallet or contract is unknown, or was not
+            read by then.
     """
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
@@ -94,24 +81,14 @@ def holdings(
 def tokens(
     db: Store = None, as_of: Moment | None = None, *, contract: str | None = None
 ) -> pd.DataFrame:
-    """Return the tokens that were ever seen, held or not, in the order they were first seen.
+    """Return all tokens ever seen, held or not, in the order in which they were first seen.
 
-    Args:
-        db: what to read, as `nftsync.frames` tells.
-        as_of: only tokens that were known at this time, with the metadata known then;
-            `updated_at` is the last change until then. Text, a date (its end) or a datetime.
-        contract: only tokens of this contract.
+    Shared parameters: see `nftsync.frames`. With `as_of`, the tokens and metadata are those known
+    at that time, and `updated_at` is the last change until then.
 
     Returns:
-        A row per token: `token_id`, `organization_id`, `contract_address` (as sent), `contract`
-        (the same in one spelling, to group by), `collection` (what the contract is called today,
-        else its short address), `blockchain_token_id`, `name` to `creator_external_page_url`,
-        `extra` (JSON text), `first_seen_at`, `updated_at`. `edition_id` and `total_edition` are
-        `Int64`.
-
-    Raises:
-        InputError: `as_of` is no time, there is no such contract, or `db` is neither a path nor a
-            connection.
+        A row per token: ids, `contract`, `collection`, metadata, `extra` (JSON text),
+        `first_seen_at`, `updated_at`.
     """
     return read_token_frame(db, as_of, contract=contract)
 
@@ -127,30 +104,17 @@ def changes(
     contract: str | None = None,
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
-    """Return the changes of balances, the oldest first.
+    """Return the changes of balances, oldest first.
 
-    Args:
-        db: what to read, as `nftsync.frames` tells.
-        since: only changes observed at this time or later.
-        after: only changes with a greater `change_id`, to go on where the last call ended.
-        until: only changes observed at this time or earlier.
-        wallet: only changes of these wallets.
-        group: only changes of wallets of these groups.
-        contract: only changes of tokens that are of this contract today.
-        amounts: what `old_amount` and `new_amount` are to be, as `nftsync.frames` tells.
+    Shared parameters: see `nftsync.frames`. `since` and `until` bound `observed_at`. `after`
+    selects greater `change_id` values, to continue from an earlier call. `contract` selects tokens
+    that belong to the contract today.
 
     Returns:
-        `change_id`, `wallet_id`, `wallet_label`, `token_id`, its `contract_address`, `contract`,
-        `collection` and `name` (as they are today), `old_amount` and `new_amount` (exact; missing
-        where the text is not 1 to 100 ASCII digits), each followed by its text as sent
-        (`old_amount_text`, missing: was not listed; `new_amount_text`, missing: no longer listed),
-        `observed_at`, `baseline` (bool: by the wallet's first read), `run_id` (`Int64`),
-        `webhook_id`.
-
-    Raises:
-        InputError: there is no such time, wallet label, group or contract; `after` is no integer;
-            `since` is after `until`; the amounts do not fit the `amounts` that was asked for; or
-            `db` is neither a path nor a connection.
+        A row per change: `change_id`, `wallet_id`, `wallet_label`, the token's `token_id` to `name`
+        as of today, `old_amount`, `old_amount_text` (missing: was not listed), `new_amount`,
+        `new_amount_text` (missing: no longer listed), `observed_at`, `baseline` (bool: found by the
+        wallet's first read), `run_id`, `webhook_id`.
     """
     following = 0 if after is None else _following(after)
     with reading(db) as source:
@@ -199,21 +163,14 @@ def wallets(
     wallet: WalletIds | None = None,
     group: GroupNames | None = None,
 ) -> pd.DataFrame:
-    """Return the known wallets, in the order they became known.
+    """Return the known wallets, in the order in which they became known.
 
-    Args:
-        db: what to read, as `nftsync.frames` tells.
-        wallet: only these wallets.
-        group: only wallets of these groups.
+    Shared parameters: see `nftsync.frames`.
 
     Returns:
-        A row per wallet: `wallet_id`, `label`, `wallet_group`, `tracked` (bool),
-        `first_seen_at`, `synced_at` (start of the last complete read), `status` (`never`, `ok`,
-        `incomplete`, `failed`), `error`.
-
-    Raises:
-        InputError: there is no such wallet label or group, or `db` is neither a path nor a
-            connection.
+        A row per wallet: `wallet_id`, `label`, `wallet_group`, `tracked` (bool), `first_seen_at`,
+        `synced_at` (start of the last complete read), `status` (`never`, `ok`, `incomplete`,
+        `failed`), `error`.
     """
     return _table(db, "wallets", wallet=wallet, group=group)
 
@@ -226,22 +183,14 @@ def wallet_states(
     since: Moment | None = None,
     until: Moment | None = None,
 ) -> pd.DataFrame:
-    """Return the distinct states that reads of wallets showed, in the order they were stored.
+    """Return the distinct states that reads of wallets showed, in the order of storage.
 
-    Args:
-        db: what to read, as `nftsync.frames` tells.
-        wallet: only states of these wallets.
-        group: only states of wallets of these groups.
-        since: only states whose last read was at this time or later.
-        until: only states whose first read was at this time or earlier.
+    Shared parameters: see `nftsync.frames`. A state matches `since` and `until` if the time between
+    its first and last read overlaps that span.
 
     Returns:
-        A row per state: `wallet_id`, `first_read_at` and `last_read_at` (between which each read
-        showed the same), `reads`, `body_sha256`, `run_id` (`Int64`).
-
-    Raises:
-        InputError: there is no such wallet label, group or time; or `db` is neither a path nor a
-            connection.
+        A row per state: `wallet_id`, `first_read_at` and `last_read_at` (all reads between them
+        showed this state), `reads`, `body_sha256`, `run_id`.
     """
     times = ("last_read_at", "first_read_at")
     return _table(db, "wallet_states", times, wallet=wallet, group=group, since=since, until=until)
@@ -250,20 +199,13 @@ def wallet_states(
 def runs(
     db: Store = None, *, since: Moment | None = None, until: Moment | None = None
 ) -> pd.DataFrame:
-    """Return the runs of sync and replay, the oldest first.
+    """Return the runs of sync and replay, oldest first.
 
-    Args:
-        db: what to read, as `nftsync.frames` tells.
-        since: only runs that began at this time or later.
-        until: only runs that began at this time or earlier.
+    Shared parameters: see `nftsync.frames`. `since` and `until` bound `started_at`.
 
     Returns:
-        A row per run: `run_id`, `kind`, `status`, `started_at`, `finished_at` (NaT while it
-        runs), what it did (`wallets_total` to `retries`), `seconds`, `error`.
-
-    Raises:
-        InputError: a time is none, `since` is after `until`, or `db` is neither a path nor a
-            connection.
+        A row per run: `run_id`, `kind`, `status`, `started_at`, `finished_at` (NaT while it is
+        running), counts, `seconds`, `error`.
     """
     return _table(db, "sync_runs", since=since, until=until)
 
@@ -271,24 +213,14 @@ def runs(
 def webhooks(
     db: Store = None, *, since: Moment | None = None, until: Moment | None = None
 ) -> pd.DataFrame:
-    """Return the stored webhooks without their bodies, in the order they came.
+    """Return the stored webhooks without their bodies, in the order of arrival.
 
-    The raw bytes (up to 256 KiB each) stay in the database: `SELECT body FROM webhooks`.
-
-    Args:
-        db: what to read, as `nftsync.frames` tells.
-        since: only webhooks that came at this time or later.
-        until: only webhooks that came at this time or earlier.
+    Shared parameters: see `nftsync.frames`. `since` and `until` bound `received_at`. The bodies (up
+    to 256 KiB each) stay in the database: `SELECT body FROM webhooks`.
 
     Returns:
-        A row per webhook: `webhook_id`, `organization_id`, `action`, `resource_type`,
-        `resource_id`, `created_at_utc` (text, as sent), `changes` (JSON text), `received_at`,
-        `state`, `attempts`, `next_attempt_at`, `last_error`, `finished_at`, `deliveries`,
-        `run_id` (`Int64`).
-
-    Raises:
-        InputError: a time is none, `since` is after `until`, or `db` is neither a path nor a
-            connection.
+        A row per webhook: its fields as sent, `received_at`, `state`, attempts, `deliveries`,
+        `run_id`.
     """
     return _table(db, "webhooks", since=since, until=until)
 
@@ -300,21 +232,14 @@ def token_changes(
     until: Moment | None = None,
     contract: str | None = None,
 ) -> pd.DataFrame:
-    """Return the changes of token metadata, the oldest first; a token's first sight is no change.
+    """Return the changes of token metadata, oldest first, without the first read of each token.
 
-    Args:
-        db: what to read, as `nftsync.frames` tells.
-        since: only changes observed at this time or later.
-        until: only changes observed at this time or earlier.
-        contract: only changes of tokens that are of this contract today.
+    Shared parameters: see `nftsync.frames`. `since` and `until` bound `observed_at`. `contract`
+    selects tokens that belong to the contract today.
 
     Returns:
-        `change_id`, `token_id`, `before` and `after` (JSON text: objects of just the changed
-        columns), `observed_at`, `run_id` (`Int64`), `webhook_id`.
-
-    Raises:
-        InputError: there is no such time or contract, `since` is after `until`, or `db` is neither
-            a path nor a connection.
+        A row per change: `change_id`, `token_id`, `before` and `after` (JSON objects of the changed
+        columns, as text), `observed_at`, `run_id`, `webhook_id`.
     """
     return _table(db, "token_changes", since=since, until=until, contract=contract)
 
@@ -329,27 +254,18 @@ def _table(
 def collections(
     db: Store = None, *, contract: str | None = None, amounts: AmountKind = None
 ) -> pd.DataFrame:
-    """Return a row per contract, the one with the most holders first.
+    """Return a row per contract, the contract with the most holders first.
 
-    Addresses of `0x` and 40 hex digits are one contract whatever their case, and show as first
-    spelled; tokens without a contract have a row of their own, whose address is missing.
-
-    Args:
-        db: what to read, as `nftsync.frames` tells.
-        contract: only this contract.
-        amounts: what `amount` is to be, as `nftsync.frames` tells.
+    Shared parameters: see `nftsync.frames`. Tokens without a contract share one row, whose address
+    is missing. `0x` and 40 hex digits in different case are one contract, with the first spelling
+    seen.
 
     Returns:
-        `contract_address`, `contract` (the same in one spelling), `collection` (what it is called,
-        else its short address), `name_source` (`given`, of the collections `file`, or `guessed`
-        from its tokens' names; missing: it has no name), `tokens` (known ones), `held` (tokens of
-        which a wallet holds more than zero), `holders` (wallets that hold one), `amount` (exact
-        sum; amounts that are not 1 to 100 ASCII digits are left out), `first_seen_at` (of its first
-        token), `updated_at` (the latest change of a token's metadata).
-
-    Raises:
-        InputError: there is no such contract, the amounts do not fit the `amounts` that was asked
-            for, or `db` is neither a path nor a connection.
+        `contract_address`, `contract`, `collection`, `name_source` (`given`; `file`, from the
+        collections file; `guessed`, from the tokens' names; missing: no name), `tokens` (known
+        tokens), `held` (tokens that a wallet holds), `holders` (wallets that hold one), `amount`
+        (sum of the known amounts), `first_seen_at` (of the contract's first token), `updated_at`
+        (latest change of a token's metadata).
     """
     with reading(db) as source:
         numbers, (addresses, first_seen, updated) = source.numbered(
@@ -396,29 +312,24 @@ def freshness(
     wallet: WalletIds | None = None,
     group: GroupNames | None = None,
 ) -> pd.DataFrame:
-    """Return how fresh the data is: the last runs, wallets by how they were read, pending webhooks.
+    """Return the last runs, wallet counts by read status, and the webhook backlog.
 
-    Args:
-        db: what to read, as `nftsync.frames` tells.
-        wallet: count only these wallets; runs and webhooks are always those of the whole database.
-        group: count only wallets of these groups.
+    Shared parameters: see `nftsync.frames`. Filters apply to wallets; runs and webhooks always
+    cover the whole database.
 
     Returns:
-        A row per `what`, always in this order, with `count` (`Int64`), `at` (a time, or NaT),
-        `age` (from `at` until now, in whole seconds) and `detail` (text):
+        A row per `what`, always in this order, with `count`, `at` (a time, or NaT), `age` (from
+        `at` until now, in whole seconds) and `detail` (text):
 
-        - `running sync`, only if there is one: wallets read so far, since when.
-        - `last sync`, `last successful sync`, `last replay`: wallets read well, when it ended.
-        - `oldest wallet read`: how many tracked wallets were ever read, and when the least
-          recently read one was; which one it is.
-        - `wallets never read`, `failed wallets`, `incomplete wallets`: of the tracked ones, how
-          many; since when the first was known, or when the least recent of them was last read
-          wholly; the first few by name.
-        - `webhooks pending` to `webhooks quarantined`: how many, and when the oldest came.
-
-    Raises:
-        InputError: there is no such wallet label or group, or `db` is neither a path nor a
-            connection.
+        - `running sync`, only during a sync: wallets read so far; start time.
+        - `last sync`, `last successful sync`, `last replay`: wallets read successfully; end time.
+        - `oldest wallet read`: number of tracked wallets ever read; time of the least recent read,
+          and its wallet.
+        - `wallets never read`, `failed wallets`, `incomplete wallets`: number of such tracked
+          wallets; when the first became known, or the least recent complete read; the first few
+          names.
+        - `webhooks pending` to `webhooks quarantined`: number of such webhooks; arrival of the
+          oldest.
     """
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group)

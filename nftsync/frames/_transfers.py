@@ -1,4 +1,4 @@
-"""Transfers between wallets, inferred from the change feed with `movements`."""
+"""Transfers between wallets, inferred from the change feed with `nftsync.movements`."""
 
 from __future__ import annotations
 
@@ -41,13 +41,10 @@ class Movements:
     """Changes of balances that are movements, in the order of the change feed.
 
     Attributes:
-        changes: the number of the change.
-        wallets: the wallet's number.
-        tokens: the token's number.
-        sizes: by how much the balance changed, Python integers; None: an amount is not usable.
+        sizes: differences as Python integers; None: an amount is unusable.
         gains: whether the wallet held nothing before, or less.
-        losses: whether the wallet holds nothing now, or less. A movement of unknown size may be
-            neither.
+        losses: whether the wallet holds nothing now, or less. Both may be False if the size is
+            unknown.
         after: start of the last complete read before the change; NaT: unknown.
         at: when the change was stored.
         webhooks: a webhook that caused the read.
@@ -66,7 +63,7 @@ class Movements:
     partners: Numbers
 
     def observed_at(self) -> Times:
-        """The first observation of each movement: its own, or that of its other side."""
+        """Return the first observation of each movement, by either side."""
         return np.where(self.partners < 0, self.at, np.minimum(self.at, self.at[self.partners]))
 
 
@@ -74,12 +71,9 @@ _COLUMNS = [name for name in CHANGE_TYPES if name not in {"baseline", "run_id"}]
 
 
 def read_movements(source: Source, tokens: Numbers | None) -> Movements:
-    """Read the movements of some tokens, and find the transfers among them.
+    """Read the movements of tokens (None: all tokens), and pair the two sides of each transfer.
 
-    Args:
-        source: where to read.
-        tokens: the distinct numbers of the tokens; None is all. All movements of a token are
-            needed, because each of them may be the other side of another.
+    Pairing needs all movements of a token, because each may be the other side of another.
     """
     which, parameters = source.restriction("token", tokens)
     change, wallet, token, old, new, observed, webhook = source.columns(
@@ -118,18 +112,10 @@ def read_movements(source: Source, tokens: Numbers | None) -> Movements:
 
 
 def _last_reads(source: Source, wallets: Numbers, at: Times) -> tuple[Times, Flags]:
-    """Find the last complete read of each wallet before a change of that wallet was stored.
+    """Return the last complete read before each change of a wallet, and whether there was one.
 
     Each complete read begins or extends a state, and each state ends where a balance changes. So
-    this is the end of the last state that was stored earlier.
-
-    Args:
-        source: where to read.
-        wallets: the wallets' numbers.
-        at: when the changes were stored.
-
-    Returns:
-        The start of that read by change (NaT: unknown), and whether there was one.
+    the read is the end of the last state stored earlier. Its start may be NaT: unknown.
     """
     wanted = np.flatnonzero(np.bincount(wallets))  # np.unique hashes, which is slower
     which, parameters = source.restriction("wallet", wanted)
@@ -153,12 +139,7 @@ def _last_reads(source: Source, wallets: Numbers, at: Times) -> tuple[Times, Fla
 
 
 def _pair(movements: Movements, counted: Flags) -> None:
-    """Set the partners of movements that are transfers.
-
-    Args:
-        movements: the changes of all relevant tokens.
-        counted: the changes that take part. The others may not be movements.
-    """
+    """Set the partners of transfers among the `counted` movements."""
     rows = np.flatnonzero(counted)
     order = rows[np.argsort(movements.tokens[rows], kind="stable")]
     starts = run_starts(movements.tokens[order])
@@ -198,48 +179,36 @@ def transfers(
     exclude: WalletIds = (),
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
-    """Return the movements of NFTs, one row each, with the wallets that they went from and to.
+    """Return the movements of NFTs, one row each, with the wallets on both sides.
+
+    Shared parameters: see `nftsync.frames`. `start` and `end` bound `observed_at`. `wallet`,
+    `group` and `exclude` apply to both sides. `contract` selects tokens that belong to the contract
+    today.
 
     The provider names no transfers, so nftsync infers them from the change feed, change by change.
-    The loss of one wallet and the gain of another are one row of kind `transfer` if both amounts
-    are equal, both were observed within overlapping times, and no other explanation accounts for as
-    many movements of that token (see `nftsync.movements`). All other movements are `received` or
-    `sent`: their other side is unknown, or has more than one candidate.
+    The decrease of one wallet and the increase of another form a row of kind `transfer` under three
+    conditions:
 
-    A change happened between the wallet's last complete read before it and the time when it was
-    stored. A transfer happened within the times of both its sides, so its `observed_after` is the
-    later of the two reads, and its `observed_at` the earlier of the two observations. It belongs to
-    the span that contains its `observed_at`. So spans that follow each other never list a transfer
-    twice. The other side may have been observed outside the span. All changes of a token decide who
-    the other side is, including changes outside the span and changes of excluded wallets.
+    - Both amounts are equal.
+    - Both were observed within overlapping times.
+    - No other explanation accounts for as many movements of that token (see `nftsync.movements`).
 
-    Holdings in a wallet's first read are not movements. Neither are changes between two amounts if
-    one of them is unusable (a warning gives their number; `changes` shows them).
+    All other movements are `received` or `sent`: their other side is unknown, or has several
+    candidates. Initial holdings are not movements.
 
-    Args:
-        db: what to read, as `nftsync.frames` tells.
-        start: the earliest `observed_at`; a day from its start. None is the first change.
-        end: the latest `observed_at`; a day until its end. None is now.
-        wallet: only rows from or to these wallets.
-        group: only rows from or to wallets of these groups.
-        contract: only tokens that are of this contract today.
-        exclude: one wallet or several, by id or label; rows from or to them are left out.
-        amounts: what `amount` is to be, as `nftsync.frames` tells.
+    A transfer happened between `observed_after` and `observed_at`. It belongs to the span that
+    contains its `observed_at`, so adjacent spans never list it twice. Changes outside the span and
+    changes of excluded wallets still help to find the other side.
 
     Returns:
-        By `observed_at`: `observed_at`, `observed_after` (missing: no complete read before it),
-        `token_id`, `contract_address`, `contract`, `collection` and `name` (as they are today),
-        `amount` (exact; missing: not usable), `from_wallet_id`, `from_label`, `to_wallet_id`,
-        `to_label`, `kind` and `webhook_id` (a webhook that led to the observation; missing: a
-        sync made it).
-
-    Raises:
-        InputError: `start` is after `end`; a time is in the future; there is no such time, wallet
-            label, group or contract; the amounts do not fit the `amounts` that you asked for; or
-            `db` is neither a path nor a connection.
+        By `observed_at`: `observed_at` (when the change was stored; the earlier of the two sides),
+        `observed_after` (the wallet's last complete read before it; the later of the two sides;
+        missing: none), `token_id` to `name` as of today, `amount` (missing: unusable),
+        `from_wallet_id`, `from_label`, `to_wallet_id`, `to_label`, `kind` and `webhook_id` (a
+        webhook that led to the observation; missing: a sync).
 
     Warns:
-        NftsyncWarning: changes are left out because an amount is unusable.
+        NftsyncWarning: changes are left out because an amount is unusable; `changes` lists them.
     """
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
@@ -283,9 +252,9 @@ def transfers(
 
 
 def _within(source: Source, start: Moment | None, end: Moment | None) -> tuple[Movements, Numbers]:
-    """Read the movements that matter for a span, and which of them are its rows, in order.
+    """Return the movements of the tokens in a span, and the positions of its rows in order.
 
-    Of the two sides of a transfer, the one that was observed first is its row.
+    A transfer's row is the side observed first.
     """
     first, last = stored_span(source, start, end)
     movements = read_movements(source, _changed_tokens(source, first, last))
@@ -305,7 +274,7 @@ def _within(source: Source, start: Moment | None, end: Moment | None) -> tuple[M
 
 
 def _changed_tokens(source: Source, first: str | None, last: str | None) -> Numbers | None:
-    """The numbers of the tokens with a change in a span; None: of all."""
+    """Return the numbers of the tokens that changed in a span; None: all tokens."""
     if first is None and last is None:
         return None
     (tokens,) = source.columns(
@@ -319,14 +288,7 @@ def _changed_tokens(source: Source, first: str | None, last: str | None) -> Numb
 
 @dataclass(frozen=True)
 class _Sides:
-    """What rows say of both sides of a movement.
-
-    Attributes:
-        givers: number of the wallet that it went from; -1: unknown.
-        takers: number of the wallet that it went to; -1: unknown.
-        after: the later of the reads before it.
-        webhooks: a webhook that led to the observation.
-    """
+    """The wallets on both sides of movements (-1: unknown), and the later read before them."""
 
     givers: Numbers
     takers: Numbers
@@ -351,10 +313,10 @@ class _Sides:
         )
 
     def any_of(self, wallets: Numbers) -> Flags:
-        """Whether one of the sides is one of some wallets."""
+        """Return whether a side is one of the wallets."""
         return np.isin(self.givers, wallets) | np.isin(self.takers, wallets)
 
     def kinds(self) -> pa.Array:
-        """`transfer`, `received` or `sent`."""
+        """Return `transfer`, `received` or `sent` by row."""
         known = [(self.givers >= 0) & (self.takers >= 0), self.takers >= 0]
         return pa.array(np.select(known, ["transfer", "received"], "sent"), TEXT)
