@@ -17,13 +17,13 @@ from nftsync.errors import InputError
 from nftsync.text import MISSING, cut_line, short_id, visible
 
 _FIRST = ("wallet_label", "label", "collection", "name")
-#: Columns that say the same as another, where that has all their values.
-_SAME = {"contract_address": "contract"}
+#: A column, and the column that it may repeat.
+_DUPLICATE_OF = {"contract_address": "contract"}
 _SAME_AMOUNT = re.compile("((?:.+_)?amount|before|after)_(text|float)")
 _ID = re.compile(
     "0x[0-9a-f]{40}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?:q-)?[0-9a-f]{64}", re.IGNORECASE
 )
-_OF_IDS = re.compile("contract(?:_.+)?|.+_id", re.DOTALL)
+_ID_COLUMN = re.compile("contract(?:_.+)?|.+_id", re.DOTALL)
 
 
 def brief(frame: pd.DataFrame, *, width: int = 48) -> pd.DataFrame:
@@ -47,24 +47,24 @@ def brief(frame: pd.DataFrame, *, width: int = 48) -> pd.DataFrame:
         InputError: `frame` is not a DataFrame, or `width` is out of range.
     """
     if not isinstance(frame, pd.DataFrame):
-        raise InputError(f"brief takes a frame, not {shown(frame)}")
+        raise InputError(f"brief() needs a DataFrame, not {shown(frame)}")
     if not 8 <= width <= 1_000:
-        raise InputError(f"width={width!r} is not from 8 to 1,000")
+        raise InputError(f"width={width!r} is out of range; give 8 to 1,000")
     names = list(frame.columns)
     columns = [_Column(frame.iloc[:, place], name) for place, name in enumerate(names)]
-    levels = [frame.index.get_level_values(number) for number in range(frame.index.nlevels)]
-    index = [_Column(level.to_series(), level.name) for level in levels]
-    short = _short_ids([*columns, *index])
-    for column in (*columns, *index):
+    index_levels = [frame.index.get_level_values(number) for number in range(frame.index.nlevels)]
+    levels = [_Column(level.to_series(), level.name) for level in index_levels]
+    short = _short_ids([*columns, *levels])
+    for column in (*columns, *levels):
         column.cut(short, width)
     order = _order(names, columns)
-    made = pd.DataFrame(
+    result = pd.DataFrame(
         {number: columns[place].finished() for number, place in enumerate(order)},
         index=range(len(frame)),
     )
-    made.columns = frame.columns.take(order)
-    made.index = _index(frame.index, index)
-    return made
+    result.columns = frame.columns.take(order)
+    result.index = _index(frame.index, levels)
+    return result
 
 
 class _Column:
@@ -80,10 +80,10 @@ class _Column:
         values = column.astype(object).to_numpy()
         try:
             self.codes, distinct = pd.factorize(values)
-        except TypeError:  # not hashable: each for itself
+        except TypeError:  # not hashable
             self.codes, distinct = np.arange(len(values)), values
         self.values = [*map(_plain, distinct), None]
-        of_ids = isinstance(name, str) and _OF_IDS.fullmatch(name) is not None
+        of_ids = isinstance(name, str) and _ID_COLUMN.fullmatch(name) is not None
         self.ids = {
             place
             for place, value in enumerate(self.values)
@@ -123,12 +123,12 @@ class _Column:
         return pd.array(values, dtype="str") if texts else values
 
 
-def _index(given: pd.Index, levels: Sequence[_Column]) -> pd.Index:
-    if isinstance(given, pd.RangeIndex):
-        return given
-    if isinstance(given, pd.MultiIndex):
-        return pd.MultiIndex.from_arrays([level.finished() for level in levels], names=given.names)
-    return pd.Index(levels[0].finished(), name=given.name)
+def _index(index: pd.Index, levels: Sequence[_Column]) -> pd.Index:
+    if isinstance(index, pd.RangeIndex):
+        return index
+    if isinstance(index, pd.MultiIndex):
+        return pd.MultiIndex.from_arrays([level.finished() for level in levels], names=index.names)
+    return pd.Index(levels[0].finished(), name=index.name)
 
 
 def _seconds(column: pd.Series) -> pd.Series:
@@ -139,7 +139,7 @@ def _seconds(column: pd.Series) -> pd.Series:
     if column.dtype.kind == "M":
         texts = [text.replace("T", " ") for text in np.datetime_as_string(values.to_numpy("M8[s]"))]
     else:
-        texts = [str(each) for each in values.dt.floor("s")]
+        texts = [str(duration) for duration in values.dt.floor("s")]
     return pd.Series(texts, dtype=object).where(values.notna().to_numpy(), None)
 
 
@@ -164,15 +164,15 @@ def _key(text: str) -> str:
 def _short_ids(columns: Iterable[_Column]) -> dict[str, str]:
     """Return the short form of each id, long enough to be distinct."""
     ids = {_key(column.values[place]) for column in columns for place in column.ids}
-    more = dict.fromkeys(ids, 0)
+    extra = dict.fromkeys(ids, 0)
     while True:
-        found = {text: visible(short_id(text, more[text])) for text in ids}
-        often = Counter(found.values())
-        alike = [text for text in ids if often[found[text]] > 1 and found[text] != visible(text)]
+        short = {text: visible(short_id(text, extra[text])) for text in ids}
+        count = Counter(short.values())
+        alike = [text for text in ids if count[short[text]] > 1 and short[text] != visible(text)]
         if not alike:
-            return found
+            return short
         for text in alike:
-            more[text] += 1
+            extra[text] += 1
 
 
 def _order(names: Sequence[Hashable], columns: Sequence[_Column]) -> list[int]:
@@ -183,23 +183,23 @@ def _order(names: Sequence[Hashable], columns: Sequence[_Column]) -> list[int]:
         empty = set()
 
     def place(name: Hashable) -> int | None:
-        found = place_of.get(name)
-        return None if found in empty else found
+        position = place_of.get(name)
+        return None if position in empty else position
 
     first = []
     for name, ids in IDS_NAMED.items():
-        named = place(name)
-        of = next((each for each in map(place, ids) if each is not None), None)
-        if named is not None and of is not None:
-            columns[named].named_by(columns[of])
+        name_at = place(name)
+        id_at = next((at for at in map(place, ids) if at is not None), None)
+        if name_at is not None and id_at is not None:
+            columns[name_at].named_by(columns[id_at])
         if name in _FIRST and name in place_of:
-            first += [each for each in (named if named is not None else of,) if each is not None]
-    says = [
+            first += [at for at in (id_at if name_at is None else name_at,) if at is not None]
+    shown = [
         place
         for place, name in enumerate(names)
         if place not in empty and not _repeats(columns[place], name, place_of, columns)
     ]
-    return list(dict.fromkeys([*(each for each in first if each in says), *says]))
+    return list(dict.fromkeys([*(at for at in first if at in shown), *shown]))
 
 
 def _repeats(
@@ -209,7 +209,7 @@ def _repeats(
     if not isinstance(name, str) or not len(column):
         return False
     amount = _SAME_AMOUNT.fullmatch(name)
-    place = place_of.get(_SAME.get(name) or (amount[1] if amount else None))
+    place = place_of.get(_DUPLICATE_OF.get(name) or (amount[1] if amount else None))
     if place is None:
         return False
     other = columns[place]

@@ -35,10 +35,10 @@ class Window(Rows):
     by_first_read: npt.NDArray[np.bool_]
     changed_at: Times
 
-    def in_order(self, kept: npt.NDArray[np.bool_]) -> Numbers:
+    def in_order(self, selected: npt.NDArray[np.bool_]) -> Numbers:
         """Return the positions of selected rows, by time of change, wallet and token."""
         order: Numbers = np.lexsort((self.tokens, self.wallets, self.changed_at))
-        return order[kept[order]]
+        return order[selected[order]]
 
 
 def _read_window(source: Source, changes: tuple[int, int]) -> Window:
@@ -49,16 +49,16 @@ def _read_window(source: Source, changes: tuple[int, int]) -> Window:
     wallets, tokens = wallet.to_numpy(), token.to_numpy()
     first, last = _ends(wallets, tokens)
     before, after = Amounts.pair(old.take(pa.array(first)), new.take(pa.array(last)))
-    shown = Amounts(new.take(pa.array(first))).nonzero()
-    whole = Window(
+    is_holding = Amounts(new.take(pa.array(first))).nonzero()
+    window = Window(
         wallets=wallets[first],
         tokens=tokens[first],
         before=before,
         after=after,
-        by_first_read=(baseline.to_numpy()[first] != 0) & shown,
+        by_first_read=(baseline.to_numpy()[first] != 0) & is_holding,
         changed_at=moments(observed.take(pa.array(last))),
     )
-    return whole.rows(before.meanings() != after.meanings())
+    return window.rows(before.meanings() != after.meanings())
 
 
 def _ends(wallets: Numbers, tokens: Numbers) -> tuple[Numbers, Numbers]:
@@ -88,7 +88,7 @@ def _counterparties(source: Source, window: Window, changes: tuple[int, int]) ->
     own = positions(keys[only], window.wallets * width + window.tokens)
     rows = np.flatnonzero(own >= 0)
     movement = only[own[rows]]
-    before, after = (each.sizes()[each.codes[rows]] for each in (window.before, window.after))
+    before, after = (side.sizes()[side.codes[rows]] for side in (window.before, window.after))
     explained = np.array(after - before == movements.sizes[movement], dtype=bool)
     counterparties = np.full(len(window.wallets), -1)
     counterparties[rows[explained]] = movements.wallets[movements.partners[movement[explained]]]
@@ -116,9 +116,9 @@ def diff(
     A balance of 0 equals a missing balance. Unusable amounts differ if their texts differ.
 
     Returns:
-        By time of change: `wallet_id`, `wallet_label`, `token_id` to `name` (at `end`; the
-        collection's name is today's), `before` and `after` (missing: not held, or not usable), each
-        with its text (`before_text`, `after_text`; missing: not listed), `kind`,
+        By time of change, wallet and token: `wallet_id`, `wallet_label`, `token_id` to `name` (at
+        `end`; the collection's name is today's), `before` and `after` (missing: not held, or not
+        usable), each with its text (`before_text`, `after_text`; missing: not listed), `kind`,
         `counterparty_wallet_id` and `counterparty_label` (the other wallet, if a single transfer of
         `transfers` explains the row), `changed_at` (the last change until `end`).
 
@@ -129,36 +129,36 @@ def diff(
         InputError: `start` is missing.
     """
     if start is None:
-        raise InputError("diff needs the time to compare with: diff(db, start)")
+        raise InputError("diff() needs the earlier time: diff(db, start)")
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
-        # A day is its end, as both times mean states.
+        # Both times mean states, so a date is the end of its day.
         earlier, later = stored_span(source, start, end, "end")
         changes = change_span(source, earlier, later, after=True)
         window = _read_window(source, changes)
         kind = _kinds(window)
         counterparty = _counterparties(source, window, changes)
-        kept = ~np.isin(window.wallets, wallet_numbers(source, exclude))
+        selected = ~np.isin(window.wallets, wallet_numbers(source, exclude))
         if filters.wallet_ids is not None:
-            kept &= np.isin(window.wallets, wallet_numbers(source, filters.wallet_ids))
-        wanted = np.unique(window.tokens[kept])
+            selected &= np.isin(window.wallets, wallet_numbers(source, filters.wallet_ids))
+        wanted = np.unique(window.tokens[selected])
         tokens = read_tokens(source, NAMING, wanted=wanted, as_of=later)
-        rows = window.in_order(kept & tokens.are_of(filters.contract, window.tokens))
+        rows = window.in_order(selected & tokens.are_of(filters.contract, window.tokens))
         window = window.rows(rows)
-        whose = wallet_columns(source, window.wallets)
-        others = wallet_columns(source, counterparty[rows], "counterparty")
-    held = {"before": window.before.exact(held=True), "after": window.after.exact(held=True)}
-    exact = amount_columns(held, amounts)
+        wallet_names = wallet_columns(source, window.wallets)
+        counterparties = wallet_columns(source, counterparty[rows], "counterparty")
+    both = {"before": window.before.exact(held=True), "after": window.after.exact(held=True)}
+    exact = amount_columns(both, amounts)
     return frame_of(
         {
-            **whose,
+            **wallet_names,
             **tokens.named(window.tokens),
             "before": exact["before"],
             "before_text": window.before.text(),
             "after": exact["after"],
             "after_text": window.after.text(),
             "kind": text(pa.array(kind[rows], TEXT)),
-            **others,
+            **counterparties,
             "changed_at": times(window.changed_at),
         }
     )

@@ -50,13 +50,13 @@ def series_names(
     number = pc.struct_field(pc.extract_regex(distinct, NUMBER), "number")
     own = pc.equal(number.take(_rows(codes)), pa.array(edition).cast(TEXT))
     numbered = pc.fill_null(own, False).to_numpy(zero_copy_only=False) & ~unnumbered
-    # What is left of a million names is seldom more than a few.
+    # Most names differ only in their number.
     base, bases = coded(pc.replace_substring_regex(distinct, NUMBER, r"\1"))
     series = pc.struct_field(pc.extract_regex(bases, BETWEEN), "series")
     series = series.cast(TEXT).take(pa.array(base))
     numbered &= pc.is_valid(series).to_numpy(zero_copy_only=False)[codes]
     numbered &= _of_one_number(numbered_together(among, codes), edition)
-    # Names as they are stand before the same names without their number.
+    # Codes of names without their number follow the codes of full names.
     chosen = np.where(numbered, codes + len(distinct), codes)
     return coded(pa.concat_arrays([distinct, series]).take(_rows(chosen)))
 
@@ -117,25 +117,25 @@ def editions(
         Source: `name`, `editionId` and `totalEdition` of the provider's document, section
         "TokenMetadata", which does not specify the first number.
     """
-    some: Any = {"wallet": wallet, "group": group, "contract": contract}
-    held = given_holdings(holdings, exclude, needs=_NEEDS, wants=("collection",), **some)
-    return _measured(_read(held), amounts)
+    filters: Any = {"wallet": wallet, "group": group, "contract": contract}
+    rows = given_holdings(holdings, exclude, needs=_NEEDS, wants=("collection",), **filters)
+    return _frame(_read(rows), amounts)
 
 
-def _measured(rows: _Rows, amounts: AmountKind) -> pd.DataFrame:
+def _frame(rows: _Rows, amounts: AmountKind) -> pd.DataFrame:
     count = len(rows.first)
     total, no_total = rows.total[rows.first], rows.no_total[rows.first]
     series, edition = _distinct_numbers(rows)
-    held, share = _held(rows, series)
+    amount_held, share = _held_and_share(rows, series)
     frame = frame_of(
         {
             **{name: text(column) for name, column in rows.contracts.items()},
             "series": text(rows.names),
             "numbered": ~rows.unnumbered[rows.first],
             "total": pd.arrays.IntegerArray(total, no_total),
-            **amount_columns({"held": Exact.of(held)}, amounts),
+            **amount_columns({"held": Exact.of(amount_held)}, amounts),
             "share": share,
-            **_about_numbers(series, edition, total, no_total),
+            **_number_columns(series, edition, total, no_total),
             "holders": distinct_in_each(rows.series, rows.wallet, count),
             "unknown_amounts": np.bincount(rows.series[pd.isna(rows.amount)], minlength=count),
         }
@@ -207,37 +207,37 @@ def _distinct_numbers(rows: _Rows) -> tuple[Numbers, Numbers]:
     return series[first], edition[first]
 
 
-def _held(
+def _held_and_share(
     rows: _Rows, numbered: Numbers
 ) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.float64]]:
     """Return the numbers or copies held of each series, and their share of the total."""
     count = len(rows.first)
     copies = sums_in_each(rows.series[rows.unnumbered], rows.amount[rows.unnumbered], count)
-    # A series is of the one kind or of the other.
-    held = np.bincount(numbered, minlength=count).astype(object) + copies
+    # A series has either numbers or copies.
+    amounts = np.bincount(numbered, minlength=count).astype(object) + copies
     total = rows.total[rows.first]
-    some = (total > 0) & (held > 0)
+    valid = (total > 0) & (amounts > 0)
     share = np.full(count, np.nan)
-    share[some] = held[some] / total[some].astype(object)
-    return held, share
+    share[valid] = amounts[valid] / total[valid].astype(object)
+    return amounts, share
 
 
-def _about_numbers(
+def _number_columns(
     series: Numbers, edition: Numbers, total: Numbers, no_total: npt.NDArray[np.bool_]
 ) -> dict[str, Any]:
-    some, starts, held = np.unique(series, return_index=True, return_counts=True)
-    lowest, highest = edition[starts], edition[starts + held - 1]
-    # Unsigned, as two signed integers can be further apart than the greatest of them.
-    gaps = highest.view(np.uint64) - lowest.view(np.uint64) - (held - 1).astype(np.uint64)
-    of = total[series]
+    present, starts, counts = np.unique(series, return_index=True, return_counts=True)
+    lowest, highest = edition[starts], edition[starts + counts - 1]
+    # Unsigned, because the difference of two int64 values can exceed int64.
+    gaps = highest.view(np.uint64) - lowest.view(np.uint64) - (counts - 1).astype(np.uint64)
+    totals = total[series]
     beyond = [
-        np.bincount(series[(edition < least) | (edition - least >= of)], minlength=len(total))[some]
+        np.bincount(series[(edition < least) | (edition - least >= totals)], minlength=len(total))
         for least in (0, 1)
     ]
 
     def column(values: Numbers, missing: npt.NDArray[np.bool_] | bool = False) -> Any:
         data, mask = np.zeros(len(total), dtype=np.int64), np.ones(len(total), dtype=np.bool_)
-        data[some], mask[some] = values, missing
+        data[present], mask[present] = values, missing
         return pd.arrays.IntegerArray(data, mask)
 
     return {
@@ -245,23 +245,23 @@ def _about_numbers(
         "highest": column(highest),
         "gaps": column(gaps.astype(np.int64), gaps > _GREATEST),
         "gap_ranges": text(_gap_ranges(series, edition, len(total))),
-        "beyond_total": column(np.minimum(*beyond), no_total[some]),
+        "beyond_total": column(np.minimum(*beyond)[present], no_total[present]),
     }
 
 
 def _gap_ranges(series: Numbers, edition: Numbers, count: int) -> pa.Array:
     """Return the missing numbers of each of `count` series, as text."""
-    found = np.full(count, None, dtype=object)
-    found[series] = ""
+    ranges = np.full(count, None, dtype=object)
+    ranges[series] = ""
     apart = edition[1:].view(np.uint64) - edition[:-1].view(np.uint64)
     gaps = np.flatnonzero((series[1:] == series[:-1]) & (apart > 1))
-    some, starts, sizes = np.unique(series[gaps], return_index=True, return_counts=True)
-    for number, start, size in zip(some.tolist(), starts.tolist(), sizes.tolist(), strict=True):
-        # More than fit, as few of them can be of a single digit.
+    present, starts, sizes = np.unique(series[gaps], return_index=True, return_counts=True)
+    for number, start, size in zip(present.tolist(), starts.tolist(), sizes.tolist(), strict=True):
+        # Enough to fill the text, because each range takes at least 3 characters.
         shown = gaps[start : start + min(size, _LONGEST_TEXT // 3)]
         bounds = zip(edition[shown].tolist(), edition[shown + 1].tolist(), strict=True)
         joined = ", ".join(str(a + 1) if a + 2 == b else f"{a + 1}-{b - 1}" for a, b in bounds)
         if len(joined) > _LONGEST_TEXT:
             joined = joined[: joined.rindex(", ", 0, _LONGEST_TEXT - 1) + 2] + "…"
-        found[number] = joined
-    return pa.array(found, TEXT)
+        ranges[number] = joined
+    return pa.array(ranges, TEXT)

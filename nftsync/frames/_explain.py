@@ -27,7 +27,7 @@ _TYPES: dict[ColumnKind, str] = {
 
 
 class Note(NamedTuple):
-    """The description of a column: the rows of `explain`."""
+    """A row of `explain`, without the name of the column."""
 
     type: str
     unit: str
@@ -56,19 +56,19 @@ def _age(meaning: str) -> Note:
 
 
 _AS_SENT = "as the provider sent it"
-_LOGGED = "when the read that found it was stored; never decreases"
-_COUNTED_LOG = f"{MIRROR}counted in the change log"
-_COUNTED = f"{MIRROR}counted in the frame or database that was given"
+_STORED = "when the read that showed it was stored; never decreases"
+_COUNTED_FEED = f"{MIRROR}counted in the change feed"
+_COUNTED = f"{MIRROR}counted in the given frame or database"
 
 
 def _wallet(side: str, meaning: str, source: str) -> dict[str, Note]:
-    label = _text("that wallet's label; missing: it has none", f"{MIRROR}as wallet_label")
+    label = _text("that wallet's label; missing: no label", f"{MIRROR}as wallet_label")
     return {f"{side}_wallet_id": _text(meaning, source, "UUID"), f"{side}_label": label}
 
 
 def _side(name: str, at: str) -> dict[str, Note]:
-    exact = _exact(f"held at `{at}`, exact; missing: nothing, or no whole number")
-    sent = f"listed at `{at}`, {_AS_SENT}; missing: not listed"
+    exact = _exact(f"amount at `{at}`, exact; missing: not held, or not a whole number")
+    sent = f"amount at `{at}`, {_AS_SENT}; missing: not listed"
     return {name: exact, f"{name}_text": _text(sent, f"{BALANCE}amount", "tokens")}
 
 
@@ -83,74 +83,74 @@ def _notes_of(name: str, column: Column) -> dict[str, Note]:
         return {}
     if kind != "amount":
         return {name: Note(_COUNT if always else _TYPES[kind], unit, meaning, source)}
-    exact = f"{meaning} (exact; missing also: not 1 to 100 ASCII digits)"
+    exact = f"{meaning} (exact; also missing if not 1 to 100 ASCII digits)"
     notes = {
         name: Note(_EXACT, unit, exact, source),
         f"{name}_text": Note(_STR, unit, f"{meaning} ({_AS_SENT})", source),
     }
     if name == "amount":
-        about = f"{meaning} (about; for plots, never for sums)"
+        about = f"{meaning} (approximate; for plots, not for sums)"
         notes["amount_float"] = Note(_REAL, unit, about, source)
     return notes
 
 
-def _as_in(frame: str, names: str) -> dict[str, Note]:
+def _copy_of(frame: str, names: str) -> dict[str, Note]:
     notes: dict[str, Note] = {}
     for name, column in columns_of(_TABLES.get(frame, frame), as_of=True).items():
         notes |= _notes_of(name, column)
     return {name: notes[name] for name in names.split() or notes}
 
 
-#: The frames that show a table or view of the database, and those that have another name there.
-_SHOWN: Final = ("holdings", "wallets", "token_changes", "wallet_states", "runs", "webhooks")
+#: Frames of a single table or view, and the tables with another name.
+_TABLE_FRAMES: Final = ("holdings", "wallets", "token_changes", "wallet_states", "runs", "webhooks")
 _TABLES: Final = {"changes": "balance_changes", "runs": "sync_runs"}
 
-_CONTRACT = _as_in("holdings", "contract_address contract collection")
-_WHICH_TOKEN = _as_in("holdings", "token_id contract_address contract collection name")
-_WHOSE = _as_in("holdings", "wallet_id wallet_label")
-_CALLED = _CONTRACT["collection"].source
+_CONTRACT = _copy_of("holdings", "contract_address contract collection")
+_TOKEN = _copy_of("holdings", "token_id contract_address contract collection name")
+_WALLET = _copy_of("holdings", "wallet_id wallet_label")
+_COLLECTION = _CONTRACT["collection"].source
 _NAMES = f"{MIRROR}wallets, contracts and tokens"
 _INFERRED = (
-    f"{MIRROR}inferred: the only loss and gain of the same amount that were observed within"
+    f"{MIRROR}inferred: the only decrease and increase of the same amount, observed within"
     " overlapping times; the provider's document names no transfers"
 )
-_TOKENS = _count("tokens", "distinct tokens that are held")
-_HOLDERS = _count("wallets", "wallets that hold more than zero of one")
-_UNKNOWN = _count("holdings", "holdings whose amount is no whole number")
+_TOKENS = _count("tokens", "distinct tokens held")
+_HOLDERS = _count("wallets", "wallets that hold any of the tokens")
+_UNKNOWN = _count("holdings", "holdings with an amount that is not a whole number")
 
-#: The columns of the other frames, in order.
-_MEASURED: Final[dict[str, dict[str, Note]]] = {
+#: Columns of the other frames, in order.
+_OTHER_FRAMES: Final[dict[str, dict[str, Note]]] = {
     "tokens": {
-        **_as_in("tokens", "token_id organization_id contract_address contract"),
-        **_as_in("holdings", "collection"),
-        **_as_in("tokens", ""),
+        **_copy_of("tokens", "token_id organization_id contract_address contract"),
+        **_copy_of("holdings", "collection"),
+        **_copy_of("tokens", ""),
     },
     "collections": {
         **_CONTRACT,
-        **_as_in("contracts", "name_source"),
-        "tokens": _count("tokens", "tokens of the contract that are known", f"{MIRROR}tokens"),
-        "held": _count("tokens", "of those, how many a wallet holds", f"{MIRROR}balances"),
+        **_copy_of("contracts", "name_source"),
+        "tokens": _count("tokens", "known tokens of the contract", f"{MIRROR}tokens"),
+        "held": _count("tokens", "known tokens that a wallet holds", f"{MIRROR}balances"),
         "holders": _HOLDERS,
-        "amount": _exact("sum of the known amounts, exact", f"sum of {BALANCE}amount"),
-        "first_seen_at": _time("when its first token became known", "table tokens"),
-        "updated_at": _time("the latest change of a token's metadata", "table tokens"),
+        "amount": _exact("exact sum of the known amounts", f"sum of {BALANCE}amount"),
+        "first_seen_at": _time("when the contract's first token became known", "table tokens"),
+        "updated_at": _time("latest change of a token's metadata", "table tokens"),
     },
     "changes": {
-        **_as_in("changes", "change_id"),
-        **_WHOSE,
-        **_WHICH_TOKEN,
-        **_as_in("changes", "old_amount old_amount_text new_amount new_amount_text"),
-        **_as_in("changes", "observed_at baseline run_id webhook_id"),
+        **_copy_of("changes", "change_id"),
+        **_WALLET,
+        **_TOKEN,
+        **_copy_of("changes", "old_amount old_amount_text new_amount new_amount_text"),
+        **_copy_of("changes", "observed_at baseline run_id webhook_id"),
     },
     "diff": {
-        **_WHOSE,
-        **_WHICH_TOKEN,
+        **_WALLET,
+        **_TOKEN,
         "name": _text("the token's name at `end`", f"{METADATA}name"),
         **_side("before", "start"),
         **_side("after", "end"),
         "kind": _text(
             "arrived, first_seen (initial holding, start date unknown), left or changed",
-            f"{MIRROR}the change log between the two times",
+            f"{MIRROR}the change feed between the two times",
         ),
         **_wallet(
             "counterparty",
@@ -158,20 +158,20 @@ _MEASURED: Final[dict[str, dict[str, Note]]] = {
             f"{MIRROR}the wallet's only movement of the token between the two times, as in"
             " `frames.transfers`",
         ),
-        "changed_at": _time("the last change until `end`", _LOGGED),
+        "changed_at": _time("last change until `end`", _STORED),
     },
     "transfers": {
         "observed_at": _time(
-            "when the movement was first observed: it happened until then",
-            "when the change was stored; of the two sides of a transfer the earlier time",
+            "first observation of the movement, which happened at or before this time",
+            "when the change was stored; for a transfer, the earlier of the two sides",
         ),
         "observed_after": _time(
-            "the observation before it: it happened after that; missing: unknown",
-            "start of the wallet's last complete read before the change; of the two sides of a"
-            " transfer the later time",
+            "previous observation: the movement happened after it; missing: unknown",
+            "start of the wallet's last complete read before the change; for a transfer, the"
+            " later of the two sides",
         ),
-        **_WHICH_TOKEN,
-        "amount": _exact("how much moved, exact; missing: an amount is not usable"),
+        **_TOKEN,
+        "amount": _exact("amount transferred, exact; missing: an amount is unusable"),
         **_wallet("from", "the wallet that sent it; missing: unknown", _INFERRED),
         **_wallet("to", "the wallet that received it; missing: unknown", _INFERRED),
         "kind": _text(
@@ -180,100 +180,102 @@ _MEASURED: Final[dict[str, dict[str, Note]]] = {
             _INFERRED,
         ),
         "webhook_id": _text(
-            "a webhook that led to the observation; missing: a sync made it",
-            _as_in("changes", "webhook_id")["webhook_id"].source,
+            "a webhook that led to the observation; missing: a sync observed it",
+            _copy_of("changes", "webhook_id")["webhook_id"].source,
             "UUID",
         ),
     },
     "holdings_over_time": {
-        "at": _time("when something changed, or a period's end", _LOGGED),
-        "holdings": _count("holdings", "how many there were then", _COUNTED_LOG),
-        "amount": _exact("their known amounts together, exact", f"sum of {BALANCE}amount"),
-        "arrived": _count("holdings", "began since the row before, not first seen", _COUNTED_LOG),
-        "left": _count("holdings", "ended since the row before", _COUNTED_LOG),
-        "first_seen": _count("holdings", "initial ones, start date unknown", _COUNTED_LOG),
+        "at": _time("time of a change, or end of a period", _STORED),
+        "holdings": _count("holdings", "holdings at that time", _COUNTED_FEED),
+        "amount": _exact("exact sum of their known amounts", f"sum of {BALANCE}amount"),
+        "arrived": _count("holdings", "begun since the previous row, not initial", _COUNTED_FEED),
+        "left": _count("holdings", "ended since the previous row", _COUNTED_FEED),
+        "first_seen": _count("holdings", "initial holdings, start date unknown", _COUNTED_FEED),
         "unknown_amounts": _UNKNOWN,
     },
     "concentration": {
         **_CONTRACT,
         "tokens": _TOKENS,
         "holders": _HOLDERS,
-        "amount": _exact("all that the holders have, exact", f"sum of {BALANCE}amount"),
-        "top1_share": _share("what the greatest holder has of the amount"),
-        "top10_share": _share("what the ten greatest have of the amount"),
+        "amount": _exact("exact sum of the known amounts", f"sum of {BALANCE}amount"),
+        "top1_share": _share("the largest holder's share of the amount"),
+        "top10_share": _share("the ten largest holders' share of the amount"),
         "hhi": _share("Herfindahl-Hirschman index: sum of the squared shares"),
         "gini": _share("Gini coefficient, amounts x ascending: 2Σi·xᵢ/(nΣx) − (n+1)/n"),
-        "nakamoto": _count("wallets", "fewest holders with more than half", kind=_INT),
+        "nakamoto": _count("wallets", "fewest holders with over half the amount", kind=_INT),
         "unknown_amounts": _UNKNOWN,
     },
     "overlap": {
-        "contract_a": _text("one contract, spelled as `contract`", f"{RECORD}contractAddress"),
-        "contract_b": _text("the other contract, the same way", f"{RECORD}contractAddress"),
-        "collection_a": _text("what the one is called", _CALLED),
-        "collection_b": _text("what the other is called", _CALLED),
-        "wallets_a": _count("wallets", "holders of the one"),
-        "wallets_b": _count("wallets", "holders of the other"),
-        "both": _count("wallets", "holders of both"),
-        "jaccard": _share("Jaccard index: `both` over the holders of at least one", "divided once"),
+        "contract_a": _text("first contract, spelled like `contract`", f"{RECORD}contractAddress"),
+        "contract_b": _text("second contract, spelled like `contract`", f"{RECORD}contractAddress"),
+        "collection_a": _text("name of the first contract", _COLLECTION),
+        "collection_b": _text("name of the second contract", _COLLECTION),
+        "wallets_a": _count("wallets", "holders of the first contract"),
+        "wallets_b": _count("wallets", "holders of the second contract"),
+        "both": _count("wallets", "holders of both contracts"),
+        "jaccard": _share("Jaccard index: `both` over the holders of either", "divided once"),
     },
     "editions": {
         **_CONTRACT,
-        "series": _text("the common name, without the token's own number", f"{METADATA}name"),
-        "numbered": Note(_BOOL, "", "whether its tokens have numbers", f"{METADATA}editionId"),
-        "total": _count("tokens", "editions, as claimed", f"{METADATA}totalEdition", _INT),
+        "series": _text("common name, without the token's own number", f"{METADATA}name"),
+        "numbered": Note(_BOOL, "", "whether the tokens have numbers", f"{METADATA}editionId"),
+        "total": _count("tokens", "total of editions, as claimed", f"{METADATA}totalEdition", _INT),
         "held": _exact("distinct numbers held; without numbers, the sum of amounts", _COUNTED),
-        "share": _share("`held` over `total`", "divided once", "over 1 is possible"),
-        "lowest": _count("", "the least number held", f"{METADATA}editionId", _INT),
-        "highest": _count("", "the greatest number held", f"{METADATA}editionId", _INT),
-        "gaps": _count("tokens", "numbers between those two that are not held", kind=_INT),
-        "gap_ranges": _text("those numbers, as `3-5, 9`, cut off at 200 characters", _COUNTED),
-        "beyond_total": _count("tokens", "held numbers that the total cannot have", kind=_INT),
+        "share": _share("`held` over `total`", "divided once", "can exceed 1"),
+        "lowest": _count("", "lowest number held", f"{METADATA}editionId", _INT),
+        "highest": _count("", "highest number held", f"{METADATA}editionId", _INT),
+        "gaps": _count("tokens", "missing numbers between lowest and highest", kind=_INT),
+        "gap_ranges": _text("those numbers, such as `3-5, 9`, cut off at 200 characters", _COUNTED),
+        "beyond_total": _count("tokens", "held numbers outside the total", kind=_INT),
         "holders": _HOLDERS,
         "unknown_amounts": _UNKNOWN,
     },
     "holding_ages": {
-        **_WHOSE,
-        **_WHICH_TOKEN,
-        **_as_in("holdings", "amount held_since"),
-        "age": _age("from `held_since` until now, or until `at`"),
+        **_WALLET,
+        **_TOKEN,
+        **_copy_of("holdings", "amount held_since"),
+        "age": _age("time from `held_since` until now, or until `at`"),
         "bucket": Note(
             "category",
             "",
-            "the age's group: under a day, a week, a month (30 days), 3 months (91), "
-            "a year (365), or more; in this order",
+            "age group: under a day, a week, a month (30 days), 3 months (91 days), "
+            "a year (365 days), or more; in this order",
             f"{MIRROR}from `age`",
         ),
         "censored": Note(
             _BOOL,
             "",
-            "held since before the wallet's first read: the age is a least one",
-            f"{MIRROR}the change that began the stretch was of the wallet's first read",
+            "initial holding: start date unknown, so `age` is a minimum",
+            f"{MIRROR}the holding began with the wallet's first read",
         ),
     },
     "quality": {
-        **_WHICH_TOKEN,
-        "field": _text("what is missing or broken", "provider's document, Token and TokenMetadata"),
-        "reason": _text("what is wrong with it", f"{MIRROR}see frames.quality"),
-        "value": _text("what stands there, its first 200 characters", f"{MIRROR}{_AS_SENT}"),
+        **_TOKEN,
+        "field": _text("missing or broken field", "provider's document, Token and TokenMetadata"),
+        "reason": _text("problem with the field", f"{MIRROR}see frames.quality"),
+        "value": _text("first 200 characters of the field's value", f"{MIRROR}{_AS_SENT}"),
     },
     "find": {
-        "kind": _text("wallet, collection or token", f"{MIRROR}where it was found"),
-        "name": _text("what it is called: a wallet's label", _NAMES),
-        "id": _text("the wallet, the collection's contract in one spelling, or the token", _NAMES),
-        "collection": _text("only of a token: what its collection is called", _CALLED),
-        "holders": _count("wallets", "that hold one; missing of a wallet", kind=_INT),
-        "tokens": _count("tokens", "known ones of a collection, held ones of a wallet", kind=_INT),
+        "kind": _text("wallet, collection or token", f"{MIRROR}the table of the match"),
+        "name": _text("name, or a wallet's label", _NAMES),
+        "id": _text("wallet id, token id, or the contract in one spelling", _NAMES),
+        "collection": _text("a token's collection; missing for other kinds", _COLLECTION),
+        "holders": _count("wallets", "wallets that hold it; missing for a wallet", kind=_INT),
+        "tokens": _count("tokens", "known in the collection, or held by the wallet", kind=_INT),
     },
     "freshness": {
-        "what": _text("what the line is about", f"{MIRROR}see frames.freshness"),
-        "count": _count("runs: wallets; else what is named", "how many", kind=_INT),
-        "at": _time("the end, last read or arrival; the oldest of several", "see frames.freshness"),
-        "age": _age("from `at` until now, whole seconds"),
-        "detail": _text("run, wallets or errors, in short", f"{MIRROR}see frames.freshness"),
+        "what": _text("subject of the row", f"{MIRROR}see frames.freshness"),
+        "count": _count(
+            "wallets or webhooks", "number for the subject; of a run, wallets read", kind=_INT
+        ),
+        "at": _time("end, last read or arrival; the oldest of several", "see frames.freshness"),
+        "age": _age("time from `at` until now, in whole seconds"),
+        "detail": _text("run, wallets or errors, abridged", f"{MIRROR}see frames.freshness"),
     },
 }
 
-_FRAMES: Final = [*_SHOWN, *_MEASURED]
+_FRAMES: Final = [*_TABLE_FRAMES, *_OTHER_FRAMES]
 
 
 def explain(name: str | Callable[..., pd.DataFrame] | None = None) -> pd.DataFrame:
@@ -294,32 +296,30 @@ def explain(name: str | Callable[..., pd.DataFrame] | None = None) -> pd.DataFra
         InputError: `name` is not the name of a frame; the message lists similar names.
     """
     if name is None:
-        counts = [len(_explained(frame)) for frame in _FRAMES]
+        counts = [len(_notes(frame)) for frame in _FRAMES]
         return Readable.of({"name": text(pa.array(_FRAMES, TEXT)), "columns": counts})
-    explained = _explained(_checked(name))
-    told = zip(*((name, *note) for name, note in explained.items()), strict=True)
+    notes = _notes(_frame_name(name))
+    values = zip(*((name, *note) for name, note in notes.items()), strict=True)
     columns = ("column", *Note._fields)
     return Readable.of(
-        {key: text(pa.array(values, TEXT)) for key, values in zip(columns, told, strict=True)}
+        {key: text(pa.array(cells, TEXT)) for key, cells in zip(columns, values, strict=True)}
     )
 
 
-def _explained(frame: str) -> dict[str, Note]:
-    return _MEASURED[frame] if frame in _MEASURED else _as_in(frame, "")
+def _notes(frame: str) -> dict[str, Note]:
+    return _OTHER_FRAMES[frame] if frame in _OTHER_FRAMES else _copy_of(frame, "")
 
 
-def _checked(name: object) -> str:
+def _frame_name(name: object) -> str:
     if callable(name):
         name = getattr(name, "__name__", name)
     if not isinstance(name, str):
         raise InputError(
-            f"{shown(name)} is not the name of a frame; give the name of the function that returns"
-            " it, as in frames.explain('holdings')"
+            f"{shown(name)} is not the name of a frame; give a function's name, such as"
+            " frames.explain('holdings')"
         )
     if name not in _FRAMES:
-        near = get_close_matches(name, _FRAMES, n=2)
-        instead = f"; near ones are {', '.join(map(repr, near))}" if near else ""
-        raise InputError(
-            f"there is no frame {shown(name)} to explain{instead}; frames.explain() lists all"
-        )
+        similar = get_close_matches(name, _FRAMES, n=2)
+        instead = f"; similar names: {', '.join(map(repr, similar))}" if similar else ""
+        raise InputError(f"unknown frame {shown(name)}{instead}; frames.explain() lists all frames")
     return name

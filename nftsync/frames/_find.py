@@ -28,17 +28,17 @@ _LONGEST, _MOST = 200, 100_000
 #: The beginning of an id or address, or its two ends as `brief` shows them.
 _PART_OF_ID = re.compile("(0x[0-9a-f]{4,}|[0-9a-f-]{6,})(?:…([0-9a-f-]{4,}))?", re.IGNORECASE)
 
-#: How well something fits, from a name that is just so to one that has the text anywhere.
-_SAME, _BEGINS, _WORDS, _WITHIN, _ELSEWHERE = range(5)
+#: Ranks of matches, best first.
+_EXACT, _PREFIX, _WORDS, _SUBSTRING, _OTHER = range(5)
 
-#: A name counts for more than who made the token, and that for more than what is said of it.
+#: Matches in the name weigh most, then in the creator, then in the description.
 _INDEXED = """
     SELECT rowid FROM tokens_fts WHERE tokens_fts MATCH ?
     ORDER BY bm25(tokens_fts, 10.0, 1.0, 3.0), rowid LIMIT ?
 """
 _LIKE = r"SELECT token_no FROM tokens WHERE name LIKE ? ESCAPE '\' ORDER BY token_no LIMIT ?"
 
-#: By kind: of some ids, how many wallets hold one, and how many tokens are known or held.
+#: Holders and tokens by id: known tokens of a collection, held tokens of a wallet.
 _COUNTS = {
     "wallet": """
         SELECT wallet_id, NULL, count(*) FROM wallets JOIN balance_rows USING (wallet_no)
@@ -54,12 +54,13 @@ _COUNTS = {
         GROUP BY token_id""",
 }
 
-#: Names of tokens among which near ones are looked for: those with words that begin alike.
-_NEAR, _BEGINNING = 2_000, 3
+#: Token names to compare with the search text: their words share a prefix with its words.
+_CANDIDATES, _PREFIX_LENGTH = 2_000, 3
 
 
-class _Found(NamedTuple):
+class _Match(NamedTuple):
     """A row of the result; a lower rank is a better match."""
+
     rank: int
     kind: str
     name: str | None
@@ -94,97 +95,98 @@ def find(db: Store = None, text: str = "", *, limit: int = 50) -> pd.DataFrame:
     Raises:
         InputError: the text is blank, or `limit` is out of range.
     """
-    wanted = without_controls(text)[:_LONGEST].strip() if isinstance(text, str) else ""
-    if not wanted:
-        raise InputError(f"{shown(text)} is nothing to find; give a name, or a part of one")
+    phrase = without_controls(text)[:_LONGEST].strip() if isinstance(text, str) else ""
+    if not phrase:
+        raise InputError(f"{shown(text)} cannot be searched for; give a name, or part of one")
     limit = whole_number("limit", limit, _MOST)
     with reading(db) as source:
-        found = [
-            *_wallets(source, wanted),
-            *_collections(source, wanted),
-            *_tokens(source, wanted, limit),
+        matches = [
+            *_wallets(source, phrase),
+            *_collections(source, phrase),
+            *_tokens(source, phrase, limit),
         ]
-        found = sorted(found, key=lambda each: each.rank)[:limit]
-        counts = {kind: _counts(source, kind, found) for kind in _COUNTS}
-        near = [] if found else _near(source, wanted)
-    if not found:
-        instead = f"; near names: {', '.join(map(repr, near))}" if near else ""
-        warnings.warn(f"nothing is called {wanted!r}{instead}", NftsyncWarning, stacklevel=2)
-    return _frame(found, counts)
+        matches = sorted(matches, key=lambda match: match.rank)[:limit]
+        counts = {kind: _counts(source, kind, matches) for kind in _COUNTS}
+        similar = [] if matches else _similar_names(source, phrase)
+    if not matches:
+        instead = f"; similar names: {', '.join(map(repr, similar))}" if similar else ""
+        warnings.warn(f"no match for {phrase!r}{instead}", NftsyncWarning, stacklevel=2)
+    return _frame(matches, counts)
 
 
 def _folded(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _rank(name: str | None, wanted: str) -> int | None:
+def _rank(name: str | None, phrase: str) -> int | None:
     """Return how well a name matches; None: not at all."""
-    name, wanted = _folded(name or ""), _folded(wanted)
-    if name == wanted:
-        return _SAME
-    if name.startswith(wanted):
-        return _BEGINS
+    name, phrase = _folded(name or ""), _folded(phrase)
+    if name == phrase:
+        return _EXACT
+    if name.startswith(phrase):
+        return _PREFIX
     words = re.findall(r"\w+", name)
-    if all(any(each.startswith(word) for each in words) for word in wanted.split()):
+    if all(any(other.startswith(word) for other in words) for word in phrase.split()):
         return _WORDS
-    return _WITHIN if wanted in name else None
+    return _SUBSTRING if phrase in name else None
 
 
-def _ids(wanted: str) -> Callable[[str], bool]:
+def _id_test(phrase: str) -> Callable[[str], bool]:
     """Return a test whether the search text means an id or address."""
-    part = _PART_OF_ID.fullmatch(wanted)
+    part = _PART_OF_ID.fullmatch(phrase)
     if part is None:
-        return lambda one: contract_key(one) == contract_key(wanted)
+        return lambda one: contract_key(one) == contract_key(phrase)
     begins, ends = part[1].lower(), (part[2] or "").lower()
     return lambda one: one.lower().startswith(begins) and one.lower().endswith(ends)
 
 
-def _wallets(source: Source, wanted: str) -> Iterator[_Found]:
-    meant = _ids(wanted)
+def _wallets(source: Source, phrase: str) -> Iterator[_Match]:
+    is_match = _id_test(phrase)
     for wallet, label, group in source.rows("SELECT wallet_id, label, wallet_group FROM wallets"):
-        rank = _rank(label, wanted) if label else None
-        if rank is None and group and _rank(group, wanted) is not None:
-            rank = _ELSEWHERE
-        if meant(wallet):
-            rank = _SAME
+        rank = _rank(label, phrase) if label else None
+        if rank is None and group and _rank(group, phrase) is not None:
+            rank = _OTHER
+        if is_match(wallet):
+            rank = _EXACT
         if rank is not None:
-            yield _Found(rank, "wallet", label, wallet)
+            yield _Match(rank, "wallet", label, wallet)
 
 
-def _collections(source: Source, wanted: str) -> Iterator[_Found]:
+def _collections(source: Source, phrase: str) -> Iterator[_Match]:
     if not has_names(source.cursor):
         return
-    meant = _ids(wanted)
+    is_match = _id_test(phrase)
     rows = source.rows("SELECT contract, name FROM contracts WHERE names_seen IS NOT NULL")
     for contract, name in rows:
-        rank = _SAME if meant(contract) else _rank(name, wanted) if name else None
+        rank = _EXACT if is_match(contract) else _rank(name, phrase) if name else None
         if rank is not None:
-            yield _Found(rank, "collection", name, contract)
+            yield _Match(rank, "collection", name, contract)
 
 
-def _tokens(source: Source, wanted: str, limit: int) -> list[_Found]:
-    numbers = _by_id(source, wanted, limit)
-    if words := _words(wanted):
+def _tokens(source: Source, phrase: str, limit: int) -> list[_Match]:
+    numbers = _numbers_by_id(source, phrase, limit)
+    if words := _words(phrase):
         query = " ".join(f'"{word}"' for word in words)
         numbers += _numbers(source, _INDEXED, (f"{query}*", limit))
     if not numbers:
-        pattern = re.sub(r"[%_\\]", r"\\\g<0>", wanted)
+        pattern = re.sub(r"[%_\\]", r"\\\g<0>", phrase)
         numbers = _numbers(source, _LIKE, (f"%{pattern}%", limit))
     which = np.array([*dict.fromkeys(numbers)], dtype=np.int64)
     tokens = read_tokens(source, NAMING, wanted=which)
     rows = pa.array(positions(tokens.numbers, which))
     columns = (tokens.content["name"], tokens.token_ids, tokens.content["collection"])
-    meant = _ids(wanted)
-    found = []
-    for name, token, of in zip(*(one.take(rows).to_pylist() for one in columns), strict=True):
-        rank = _SAME if meant(token) else _rank(name, wanted)
-        found.append(_Found(_ELSEWHERE if rank is None else rank, "token", name, token, of))
-    return found
+    is_match = _id_test(phrase)
+    matches = []
+    values = (column.take(rows).to_pylist() for column in columns)
+    for name, token, collection in zip(*values, strict=True):
+        rank = _EXACT if is_match(token) else _rank(name, phrase)
+        matches.append(_Match(_OTHER if rank is None else rank, "token", name, token, collection))
+    return matches
 
 
-def _by_id(source: Source, wanted: str, limit: int) -> list[int]:
+def _numbers_by_id(source: Source, phrase: str, limit: int) -> list[int]:
     """Return the numbers of tokens with a matching id, from the index of ids."""
-    part = _PART_OF_ID.fullmatch(wanted)
+    part = _PART_OF_ID.fullmatch(phrase)
     if part is None:
         return []
     query = """
@@ -198,46 +200,46 @@ def _numbers(source: Source, query: str, parameters: Parameters) -> list[int]:
     return [row[0] for row in source.rows(query, parameters)]
 
 
-def _words(wanted: str) -> list[str]:
+def _words(phrase: str) -> list[str]:
     """Return the words to quote in a full-text query."""
-    words = wanted.replace('"', " ").split()
-    # One without a letter or digit is no word there, and would find nothing.
+    words = phrase.replace('"', " ").split()
+    # The index has no words without letters or digits.
     return [word for word in words if any(map(str.isalnum, word))]
 
 
 def _counts(
-    source: Source, kind: str, found: Iterable[_Found]
+    source: Source, kind: str, matches: Iterable[_Match]
 ) -> dict[str, tuple[int | None, int | None]]:
     """Return holders and tokens by id, for the matches of one kind."""
-    ids = [each.id for each in found if each.kind == kind]
+    ids = [match.id for match in matches if match.kind == kind]
     rows = source.rows(_COUNTS[kind], (json.dumps(ids),)) if ids else ()
     return {key: (holders, tokens) for key, holders, tokens in rows}
 
 
-def _near(source: Source, wanted: str) -> list[str]:
+def _similar_names(source: Source, phrase: str) -> list[str]:
     """Return up to three names similar to the search text."""
     names = [row[0] for row in source.rows("SELECT label FROM wallets WHERE label IS NOT NULL")]
     if has_names(source.cursor):
         rows = source.rows("SELECT name FROM contracts WHERE name IS NOT NULL")
         names += [row[0] for row in rows]
-    begin = [f'"{word[:_BEGINNING]}"*' for word in _words(wanted)]
+    begin = [f'"{word[:_PREFIX_LENGTH]}"*' for word in _words(phrase)]
     if begin:
-        numbers = _numbers(source, _INDEXED, (" OR ".join(begin), _NEAR))
+        numbers = _numbers(source, _INDEXED, (" OR ".join(begin), _CANDIDATES))
         query = f"SELECT DISTINCT name FROM tokens WHERE token_no {IN_JSON} AND name IS NOT NULL"
         names += [row[0] for row in source.rows(query, (json.dumps(numbers),))]
     lines = {_folded(name): without_controls(name[:_LONGEST]) for name in names}
-    return [lines[each] for each in get_close_matches(_folded(wanted), lines, n=3)]
+    return [lines[line] for line in get_close_matches(_folded(phrase), lines, n=3)]
 
 
 def _frame(
-    found: list[_Found], counts: dict[str, dict[str, tuple[int | None, int | None]]]
+    matches: list[_Match], counts: dict[str, dict[str, tuple[int | None, int | None]]]
 ) -> pd.DataFrame:
-    nobody = {"wallet": (None, 0), "collection": (0, 0), "token": (0, None)}
-    counted = [counts[each.kind].get(each.id, nobody[each.kind]) for each in found]
+    defaults = {"wallet": (None, 0), "collection": (0, 0), "token": (0, None)}
+    counted = [counts[match.kind].get(match.id, defaults[match.kind]) for match in matches]
     holders, tokens = zip(*counted, strict=True) if counted else ((), ())
 
     def texts(name: str) -> object:
-        return text_column(pa.array([getattr(each, name) for each in found], TEXT))
+        return text_column(pa.array([getattr(match, name) for match in matches], TEXT))
 
     return frame_of(
         {

@@ -63,8 +63,8 @@ def concentration(
     """
     check_grouping(by)
     needs = ("wallet_id", "token_id", "amount", by)
-    some: Any = {"wallet": wallet, "group": group, "contract": contract}
-    frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",), **some)
+    filters: Any = {"wallet": wallet, "group": group, "contract": contract}
+    frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",), **filters)
     return concentrated(frame, by, amounts)
 
 
@@ -93,6 +93,6 @@ def overlap(
           (the same wallets)
     """
     needs = ("wallet_id", "contract_address", "amount")
-    some: Any = {"wallet": wallet, "group": group, "contract": contract}
-    frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",), **some)
+    filters: Any = {"wallet": wallet, "group": group, "contract": contract}
+    frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",), **filters)
     return compared(shared(frame))

@@ -17,7 +17,7 @@ from nftsync.columnar.tokens import NAMING, read_tokens, wallet_columns
 from nftsync.store.wallets import GroupNames, WalletIds
 from nftsync.times import now
 
-#: From the youngest to the oldest, and how many days each but the last is under.
+#: Youngest first, and the upper limits of all but the last in days.
 BUCKETS = (
     "under a day",
     "under a week",
@@ -59,21 +59,21 @@ def holding_ages(
             balances = read_balances(source, filters)
         else:
             balances = balances_at(source, moment, filters)
-        kept = balances.amounts.nonzero()
-        kept &= ~np.isin(balances.wallets, wallet_numbers(source, exclude))
+        selected = balances.amounts.nonzero()
+        selected &= ~np.isin(balances.wallets, wallet_numbers(source, exclude))
         tokens = read_tokens(source, NAMING, wanted=np.unique(balances.tokens), as_of=moment)
-        balances = balances.rows(kept & tokens.are_of(filters.contract, balances.tokens))
+        balances = balances.rows(selected & tokens.are_of(filters.contract, balances.tokens))
         censored = _censored(source, balances, moment)
-        names = wallet_columns(source, balances.wallets)
-    passed = ages(balances.held_since, now() if moment is None else moment)
+        wallet_names = wallet_columns(source, balances.wallets)
+    age = ages(balances.held_since, now() if moment is None else moment)
     return frame_of(
         {
-            **names,
+            **wallet_names,
             **tokens.named(balances.tokens),
             **amount_columns({"amount": balances.amounts.exact()}, amounts),
             "held_since": times(balances.held_since),
-            "age": passed,
-            "bucket": _buckets(passed),
+            "age": age,
+            "bucket": _buckets(age),
             "censored": censored,
         }
     )
@@ -93,7 +93,7 @@ def _censored(source: Source, balances: BalanceColumns, at: str | None) -> npt.N
     return ~np.isin(balances.wallets * width + balances.tokens, wallets * width + tokens)
 
 
-def _buckets(passed: Any) -> Any:
+def _buckets(age: Any) -> Any:
     edges = np.array(_UNDER_DAYS, dtype="m8[D]").astype("m8[us]")
-    codes = np.searchsorted(edges, np.asarray(passed), side="right")
+    codes = np.searchsorted(edges, np.asarray(age), side="right")
     return pd.Categorical.from_codes(codes, categories=list(BUCKETS), ordered=True)

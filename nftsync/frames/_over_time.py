@@ -32,7 +32,7 @@ from nftsync.store.filters import Filters
 from nftsync.store.wallets import GroupNames, WalletIds
 from nftsync.text import counted
 
-#: By the column that names groups: the table that has it, and what it is called there.
+#: The table and column of each value of `by`.
 BY = {
     **dict.fromkeys((*ADDRESSES, "collection"), ("token", "contract_address")),
     "creator_name": ("token", "creator_name"),
@@ -40,7 +40,7 @@ BY = {
     "wallet_label": ("wallet", "label"),
     "wallet_group": ("wallet", "wallet_group"),
 }
-#: Rows that a grid of groups and periods may have.
+#: The limit on groups times periods.
 _MOST_ROWS = 10_000_000
 
 
@@ -54,7 +54,7 @@ class Steps(Rows):
 
     group: Numbers
     at: Numbers
-    held: Numbers
+    holdings: Numbers
     arrived: Numbers
     left: Numbers
     first_seen: Numbers
@@ -71,11 +71,11 @@ class Steps(Rows):
         starts = run_starts(steps.group, steps.at)
         if not len(starts):
             return steps
-        sums = (np.add.reduceat(each, starts) for each in steps.values())
+        sums = (np.add.reduceat(values, starts) for values in steps.values())
         summed = Steps(steps.group[starts], steps.at[starts], *sums)
-        return summed.rows(np.logical_or.reduce([each != 0 for each in summed.values()]))
+        return summed.rows(np.logical_or.reduce([values != 0 for values in summed.values()]))
 
-    def standing(self, steps: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def totals(self, steps: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the running total of a column within each group."""
         starts = run_starts(self.group)
         if not len(starts):
@@ -128,8 +128,8 @@ def holdings_over_time(
     with reading(db) as source:
         begins, until = stored_span(source, start, end)
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
-        left_out = wallet_numbers(source, exclude)
-        wallets, tokens, steps = _read_steps(source, until, filters, left_out)
+        excluded = wallet_numbers(source, exclude)
+        wallets, tokens, steps = _read_steps(source, until, filters, excluded)
         ends = _last_read(source, until)
         names: dict[str, pa.Array] = {}
         if by is not None:
@@ -139,16 +139,16 @@ def holdings_over_time(
     first = int(steps.at.min()) if begins is None else ticks_of(begins)
     if first > ends:
         return _frame(steps.rows(np.arange(0)), names, amounts)
-    steps = _begun(steps, first)
+    steps = _clipped(steps, first)
     if period is None:
         steps = steps.summed()
     else:
-        steps = _at_ends(steps, period, floored(first, period), ends)
+        steps = _by_period(steps, period, floored(first, period), ends)
     return _frame(steps, names, amounts)
 
 
 def _read_steps(
-    source: Source, until: str | None, filters: Filters, left_out: Numbers
+    source: Source, until: str | None, filters: Filters, excluded: Numbers
 ) -> tuple[Numbers, Numbers, Steps]:
     """Return wallet, token and step of each change, all in group 0."""
     wallet, token, old, new, observed, baseline = change_log(
@@ -157,23 +157,23 @@ def _read_steps(
     both = Amounts(pa.concat_arrays([old, new]))
     before, after = np.split(both.codes, 2)
     sizes = both.sizes()
-    held = np.array([size != 0 for size in sizes], dtype=np.int64)
+    is_held = np.array([size != 0 for size in sizes], dtype=np.int64)
     unknown = np.array([size is None for size in sizes], dtype=np.int64)
-    known = np.where(unknown, 0, sizes)
-    step, first = held[after] - held[before], baseline.to_numpy() != 0
+    known_sizes = np.where(unknown, 0, sizes)
+    step, first = is_held[after] - is_held[before], baseline.to_numpy() != 0
     steps = Steps(
         group=np.zeros(len(step), dtype=np.int64),
         at=moments(observed).view(np.int64),
-        held=step,
+        holdings=step,
         arrived=((step > 0) & ~first).astype(np.int64),
         left=(step < 0).astype(np.int64),
         first_seen=((step > 0) & first).astype(np.int64),
-        amount=known[after] - known[before],
+        amount=known_sizes[after] - known_sizes[before],
         unknown=unknown[after] - unknown[before],
     )
     wallets, tokens = wallet.to_numpy(), token.to_numpy()
-    kept = (before != after) & ~np.isin(wallets, left_out)
-    return wallets[kept], tokens[kept], steps.rows(kept)
+    selected = (before != after) & ~np.isin(wallets, excluded)
+    return wallets[selected], tokens[selected], steps.rows(selected)
 
 
 _LAST_READ = """
@@ -184,10 +184,10 @@ _LAST_READ = """
 
 def _last_read(source: Source, until: str | None) -> int:
     """Return the time of the last read, at most `until`; 0: no read yet."""
-    known = max((time for time in next(source.rows(_LAST_READ)) if time is not None), default=None)
-    if known is None:
+    latest = max((time for time in next(source.rows(_LAST_READ)) if time is not None), default=None)
+    if latest is None:
         return 0
-    return ticks_of(known if until is None else min(known, until))
+    return ticks_of(latest if until is None else min(latest, until))
 
 
 def _groups(source: Source, by: str, of: dict[str, Numbers]) -> tuple[Numbers, dict[str, pa.Array]]:
@@ -203,16 +203,16 @@ def _groups(source: Source, by: str, of: dict[str, Numbers]) -> tuple[Numbers, d
         return group, {by: columns.pop(by), **columns}
     if by == "collection":
         values = contract_columns(source, values)[by]
-    some, distinct = coded(values)
-    group = np.append(some, -1)[place]
+    code, distinct = coded(values)
+    group = np.append(code, -1)[place]
     nameless = pa.nulls(1, TEXT)
     columns = {by: pa.concat_arrays([distinct, nameless])}
-    if labels:  # of ids none is of two wallets, so they are numbered as they come
+    if labels:  # ids are unique, so their codes are positions
         columns["wallet_label"] = pa.concat_arrays([*labels, nameless])
     return np.where(group < 0, len(distinct), group), columns
 
 
-def _begun(steps: Steps, first: int) -> Steps:
+def _clipped(steps: Steps, first: int) -> Steps:
     """Move changes before a time to that time, without counting them as arrived or left."""
     counts = steps.at >= first
     return replace(
@@ -224,14 +224,14 @@ def _begun(steps: Steps, first: int) -> Steps:
     )
 
 
-def _at_ends(steps: Steps, period: int, begin: int, ends: int) -> Steps:
+def _by_period(steps: Steps, period: int, begin: int, ends: int) -> Steps:
     """Return a row per group and period; the last period ends at `ends`."""
     groups, group = np.unique(steps.group, return_inverse=True)
     count = (ends - begin) // period + 1
     if len(groups) * count > _MOST_ROWS:
         raise InputError(
-            f"{count:,} periods of {counted(len(groups), 'group')} are more than"
-            f" {_MOST_ROWS:,} rows; give a longer every=, or start="
+            f"{count:,} periods of {counted(len(groups), 'group')} exceed"
+            f" {_MOST_ROWS:,} rows; give a longer every= or a later start="
         )
     summed = replace(steps, group=group, at=(steps.at - begin) // period).summed()
     columns = []
@@ -244,7 +244,7 @@ def _at_ends(steps: Steps, period: int, begin: int, ends: int) -> Steps:
 
 
 def _frame(steps: Steps, names: dict[str, pa.Array], amounts: AmountKind) -> pd.DataFrame:
-    holdings, amount, unknown = map(steps.standing, (steps.held, steps.amount, steps.unknown))
+    holdings, amount, unknown = map(steps.totals, (steps.holdings, steps.amount, steps.unknown))
     order = np.lexsort((steps.group, steps.at))
     group = pa.array(steps.group[order])
     groups = {name: text(column.take(group)) for name, column in names.items()}

@@ -31,26 +31,26 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-#: From the provider's names of fields to those of the columns.
-_OF_TOKEN = {_camel(name): name for name in (*_RECORD, "id", "token")}
-_OF_METADATA = {_camel(name): name for name in CONTENT_COLUMNS if name not in (*_RECORD, "extra")}
-#: What the text of `extra` holds somewhere if there is a problem, and seldom else.
-_TELLING = rf'"(?:{"|".join([*_OF_TOKEN, *_OF_METADATA])})":|"metadata":[^{{]|\A[^{{]'
+#: Columns by the provider's field names.
+_TOKEN = {_camel(name): name for name in (*_RECORD, "id", "token")}
+_METADATA = {_camel(name): name for name in CONTENT_COLUMNS if name not in (*_RECORD, "extra")}
+#: Matches every `extra` with a problem, and few others.
+_SUSPICIOUS = rf'"(?:{"|".join([*_TOKEN, *_METADATA])})":|"metadata":[^{{]|\A[^{{]'
 
 
-def _problems_kept(extra: pa.Array) -> Iterator[tuple[int, str, str, str]]:
+def _extra_problems(extra: pa.Array) -> Iterator[tuple[int, str, str, str]]:
     """Yield row, field, reason and value of documented fields in `extra`.
 
     Source: provider's document, sections Token and TokenMetadata, which give each field's type.
     """
-    telling = pc.match_substring_regex(extra, _TELLING).fill_null(False)
-    rows = np.flatnonzero(telling.to_numpy(zero_copy_only=False))
-    for row, kept in zip(rows.tolist(), extra.take(pa.array(rows)).to_pylist(), strict=True):
-        for problem in _kept_problems(kept):
+    suspicious = pc.match_substring_regex(extra, _SUSPICIOUS).fill_null(False)
+    rows = np.flatnonzero(suspicious.to_numpy(zero_copy_only=False))
+    for row, record in zip(rows.tolist(), extra.take(pa.array(rows)).to_pylist(), strict=True):
+        for problem in _record_problems(record):
             yield row, *problem
 
 
-def _kept_problems(text: str) -> Iterator[tuple[str, str, str]]:
+def _record_problems(text: str) -> Iterator[tuple[str, str, str]]:
     """Yield field, reason and value of each problem in one text of `extra`."""
     try:
         fields = _object.decode(text)
@@ -62,7 +62,7 @@ def _kept_problems(text: str) -> Iterator[tuple[str, str, str]]:
         yield "metadata", "wrong type", bytes(metadata).decode()
         metadata = msgspec.Raw(b"{}")
     inner = _object.decode(metadata)
-    for names, values in ((_OF_TOKEN, fields), (_OF_METADATA, inner)):
+    for names, values in ((_TOKEN, fields), (_METADATA, inner)):
         for shown, name in names.items():
             if shown in values:
                 raw = bytes(values[shown])
@@ -77,11 +77,11 @@ def _reason(name: str, raw: bytes) -> str:
     return "wrong type"
 
 
-#: Addresses of something to show, and links.
+#: Addresses of media, and links to pages.
 _ADDRESSES: Final = ("image", "animation_url", "creator_image_url")
 _PAGES: Final = ("external_url", "creator_external_page_url")
 
-#: Addresses that need no closer look, which most are: a host by name and a plain path.
+#: Most addresses have these forms, which are valid without a full check.
 _PLAIN_URL = r"\Ahttps://(?:[a-z0-9-]{1,50}\.){1,3}[a-z]{2,50}(?:/[A-Za-z0-9._~/-]{0,1000})?\z"
 _PLAIN_IPFS = (
     r"\Aipfs://(?:Qm[1-9A-HJ-NP-Za-km-z]{44}|b[a-z2-7]{58})"
@@ -89,7 +89,7 @@ _PLAIN_IPFS = (
 )
 _CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}]"
 _LINE_ENDS = r"[\t\n\r]"
-_TURNING = r"[\x{202a}-\x{202e}\x{2066}-\x{2069}]"
+_DIRECTION = r"[\x{202a}-\x{202e}\x{2066}-\x{2069}]"
 _HTTP = re.compile("http:", re.IGNORECASE)
 _HTTPS = re.compile("https?:", re.IGNORECASE)
 
@@ -108,14 +108,14 @@ def _text_problems(field: str, column: pa.Array, base_url: str | None) -> pd.Dat
         pc.make_struct(
             pc.equal(pc.utf8_trim_whitespace(distinct), ""),
             matches(_CONTROL if field == "description" else f"{_CONTROL}|{_LINE_ENDS}"),
-            matches(_TURNING),
+            matches(_DIRECTION),
         ),
         "blank",
         "control characters",
         "turns the direction of text",
     )
     if field in (*_ADDRESSES, *_PAGES):
-        wrong = _not_addresses(distinct, field, base_url)
+        wrong = _address_problems(distinct, field, base_url)
         reasons = pc.if_else(
             pc.equal(reasons, "blank").fill_null(False), reasons, pc.coalesce(wrong, reasons)
         )
@@ -125,15 +125,15 @@ def _text_problems(field: str, column: pa.Array, base_url: str | None) -> pd.Dat
     return _problems(rows, field, text(reasons.take(which)), distinct.take(which))
 
 
-def _not_addresses(distinct: pa.Array, field: str, base_url: str | None) -> pa.Array:
+def _address_problems(distinct: pa.Array, field: str, base_url: str | None) -> pa.Array:
     """Return why each distinct value is not an image, or not a page; null: it is one."""
     plain = pc.match_substring_regex(distinct, _PLAIN_URL)
     if field in _ADDRESSES:
         plain = pc.or_(plain, pc.match_substring_regex(distinct, _PLAIN_IPFS))
-    closer = np.flatnonzero(~plain.to_numpy(zero_copy_only=False))
+    unusual = np.flatnonzero(~plain.to_numpy(zero_copy_only=False))
     reasons = np.empty(len(distinct), dtype=object)
     for place, value in zip(
-        closer.tolist(), distinct.take(pa.array(closer)).to_pylist(), strict=True
+        unusual.tolist(), distinct.take(pa.array(unusual)).to_pylist(), strict=True
     ):
         reasons[place] = (
             image_address(value, provider=base_url).problem
@@ -152,10 +152,10 @@ def _page_problem(value: str) -> str | None:
 
 
 _FIELDS = tuple(name for name in CONTENT_COLUMNS if name not in {"organization_id", "extra"})
-#: Fields of a record that have no column, and stand in `extra` only where they are broken.
+#: Values of `field` besides the columns of tokens.
 _WITHOUT_COLUMN = ("organization_id", "id", "metadata", "token", "extra", "amount")
 _SHOWN = 200
-#: The `+` keeps SQLite from reading the table in the order of an index, row by row.
+#: The `+` keeps SQLite from reading the rows one by one in the order of an index.
 _BAD_AMOUNTS = (
     f"SELECT token_no, substr(min(amount), 1, {_SHOWN + 1}) FROM balance_rows"
     f" WHERE {NOT_EXACT} GROUP BY +token_no"
@@ -168,7 +168,7 @@ def quality(
     *,
     required: Iterable[str] = ("name", "image"),
     base_url: str | None = None,
-    held: bool = False,
+    held_only: bool = False,
     contract: str | None = None,
 ) -> pd.DataFrame:
     """Return missing and broken metadata: a row per token and field, in the order of tokens.
@@ -202,46 +202,46 @@ def quality(
     Raises:
         InputError: a required field does not exist, or `base_url` is not a URL.
     """
-    needed = _checked(required)
+    needed = _field_names(required)
     if base_url is not None:
         origin(base_url)
     with reading(db) as source:
         tokens = read_tokens(source, (*_FIELDS, *CONTRACT_COLUMNS, "extra"))
         numbers = tokens.numbers
-        if held:
+        if held_only:
             (numbers,) = source.columns(_HELD, [INTEGER])
         chosen = filters_of(source, contract=contract).contract
         listed, amounts = source.columns(_BAD_AMOUNTS, [INTEGER, TEXT])
     rows = positions(tokens.numbers, listed.to_numpy())
     bad = _problems(rows, "amount", "not 1 to 100 digits", amounts)
-    found = pd.concat([*_all_problems(tokens, needed, base_url), bad])
-    # Of one token and field, the reason that counts was found first.
-    wanted = np.isin(tokens.numbers, numbers) & tokens.are_of(chosen, tokens.numbers)
-    found = found[wanted[found["row"]]].drop_duplicates(["row", "field"])
-    found["field"] = pd.Categorical(found["field"], [*_FIELDS, *_WITHOUT_COLUMN])
-    found = found.sort_values(["row", "field"])
-    value = found["value"].str
-    cut_off = pd.Series(np.where(value.len() > _SHOWN, "…", ""), found.index, dtype="str")
+    problems = pd.concat([*_all_problems(tokens, needed, base_url), bad])
+    # The first problem of a token and field is the one to report.
+    selected = np.isin(tokens.numbers, numbers) & tokens.are_of(chosen, tokens.numbers)
+    problems = problems[selected[problems["row"]]].drop_duplicates(["row", "field"])
+    problems["field"] = pd.Categorical(problems["field"], [*_FIELDS, *_WITHOUT_COLUMN])
+    problems = problems.sort_values(["row", "field"])
+    value = problems["value"].str
+    cut_off = pd.Series(np.where(value.len() > _SHOWN, "…", ""), problems.index, dtype="str")
     return frame_of(
         {
-            **tokens.named(tokens.numbers[found["row"]]),
-            "field": found["field"].astype("str").array,
-            "reason": found["reason"].array,
+            **tokens.named(tokens.numbers[problems["row"]]),
+            "field": problems["field"].astype("str").array,
+            "reason": problems["reason"].array,
             "value": (value[:_SHOWN] + cut_off).array,
         }
     )
 
 
-def _checked(required: Iterable[str]) -> set[str]:
-    given = (required,) if isinstance(required, str) else required
-    return {one_of(name, "required", _FIELDS) for name in given}
+def _field_names(required: Iterable[str]) -> set[str]:
+    names = (required,) if isinstance(required, str) else required
+    return {one_of(name, "required", _FIELDS) for name in names}
 
 
 def _all_problems(tokens: Tokens, needed: set[str], base_url: str | None) -> Iterator[pd.DataFrame]:
     """Yield all problems; for each token and field, the reason to report comes first."""
     names = ("row", "field", "reason", "value")
-    kept = pd.DataFrame(_problems_kept(tokens.content["extra"]), columns=names)
-    yield kept.astype({"row": "int64", "field": "str", "reason": "str", "value": "str"})
+    in_extra = pd.DataFrame(_extra_problems(tokens.content["extra"]), columns=names)
+    yield in_extra.astype({"row": "int64", "field": "str", "reason": "str", "value": "str"})
     for name in _FIELDS:
         column = tokens.content[name]
         if name in needed:

@@ -71,11 +71,11 @@ def holdings(
     """
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
-        found = read_holdings(source, filters, as_of=as_of, amounts=amounts)
-        unknown = why_nothing(source, filters, as_of) if found.empty else None
-    if unknown is not None:
-        warnings.warn(unknown, NftsyncWarning, stacklevel=2)
-    return found
+        frame = read_holdings(source, filters, as_of=as_of, amounts=amounts)
+        reason = why_nothing(source, filters, as_of) if frame.empty else None
+    if reason is not None:
+        warnings.warn(reason, NftsyncWarning, stacklevel=2)
+    return frame
 
 
 def tokens(
@@ -116,14 +116,14 @@ def changes(
         `new_amount_text` (missing: no longer listed), `observed_at`, `baseline` (bool: found by the
         wallet's first read), `run_id`, `webhook_id`.
     """
-    following = 0 if after is None else _following(after)
+    next_id = 0 if after is None else _next_change_id(after)
     with reading(db) as source:
         filters = filters_of(
             source, wallet=wallet, group=group, contract=contract, since=since, until=until
         )
         first, last = change_span(source, filters.since, filters.until)
         change, wallet_no, token_no, old, new, observed, baseline, run, webhook = change_log(
-            source, first=max(first, following), last=last, filters=filters
+            source, first=max(first, next_id), last=last, filters=filters
         )
         wallets, token_numbers = wallet_no.to_numpy(), token_no.to_numpy()
         names = wallet_columns(source, wallets)
@@ -149,11 +149,11 @@ def changes(
     )
 
 
-def _following(after: SupportsIndex) -> int:
+def _next_change_id(after: SupportsIndex) -> int:
     try:
         number = operator.index(after)
     except TypeError as error:
-        raise InputError(f"{after!r} is not a change_id; give an integer") from error
+        raise InputError(f"after={after!r} is not an integer; give a change_id") from error
     return max(min(number, GREATEST - 1), -1) + 1
 
 
@@ -282,13 +282,13 @@ def collections(
         named = named_contracts(source, contracts)
     count = len(contracts)
     place = positions(numbers, token_no.to_numpy())
-    known = Amounts(amount)
-    held = known.nonzero() & (place >= 0)
-    place, wallets = place[held], wallet_no.to_numpy()[held]
+    balances = Amounts(amount)
+    is_held = balances.nonzero() & (place >= 0)
+    place, wallets = place[is_held], wallet_no.to_numpy()[is_held]
     group = groups[place]
-    first, latest = (pd.Series(moments(each)).groupby(groups) for each in (first_seen, updated))
-    some = range(count)
-    sums = sums_in_each(group, known.exact().objects()[held], count)
+    first, latest = (pd.Series(moments(column)).groupby(groups) for column in (first_seen, updated))
+    all_groups = range(count)
+    sums = sums_in_each(group, balances.exact().objects()[is_held], count)
     frame = frame_of(
         {
             **named,
@@ -296,8 +296,8 @@ def collections(
             "held": distinct_in_each(group, place, count),
             "holders": distinct_in_each(group, wallets, count),
             "amount": sums,
-            "first_seen_at": times(first.min().reindex(some).to_numpy("M8[us]")),
-            "updated_at": times(latest.max().reindex(some).to_numpy("M8[us]")),
+            "first_seen_at": times(first.min().reindex(all_groups).to_numpy("M8[us]")),
+            "updated_at": times(latest.max().reindex(all_groups).to_numpy("M8[us]")),
         }
     )
     rows = frame["tokens"] > 0

@@ -85,7 +85,7 @@ def read_movements(source: Source, tokens: Numbers | None) -> Movements:
     before, now = Amounts.pair(old, new)
     rows = np.flatnonzero(before.meanings() != now.meanings())
     before, now = before[rows], now[rows]
-    old_sizes, new_sizes = (each.sizes()[each.codes] for each in (before, now))
+    old_sizes, new_sizes = (side.sizes()[side.codes] for side in (before, now))
     usable = pd.notna(old_sizes) & pd.notna(new_sizes)
     sizes = np.full(len(rows), None, dtype=object)
     sizes[usable] = new_sizes[usable] - old_sizes[usable]
@@ -106,7 +106,7 @@ def read_movements(source: Source, tokens: Numbers | None) -> Movements:
         webhooks=webhook.take(pa.array(rows)),
         partners=np.full(len(rows), -1),
     )
-    # A list that follows incomplete ones alone may show what the wallet has always held.
+    # If all earlier reads were incomplete, a new balance may be an old holding.
     _pair(movements, read_before | (before.codes >= 0))
     return movements
 
@@ -117,8 +117,8 @@ def _last_reads(source: Source, wallets: Numbers, at: Times) -> tuple[Times, Fla
     Each complete read begins or extends a state, and each state ends where a balance changes. So
     the read is the end of the last state stored earlier. Its start may be NaT: unknown.
     """
-    wanted = np.flatnonzero(np.bincount(wallets))  # np.unique hashes, which is slower
-    which, parameters = source.restriction("wallet", wanted)
+    distinct = np.flatnonzero(np.bincount(wallets))  # faster than np.unique
+    which, parameters = source.restriction("wallet", distinct)
     numbers, read, stored = source.columns(
         "SELECT wallet_no, last_read_at, observed_at"
         f" FROM wallet_state_rows WHERE {which} ORDER BY state_id",
@@ -132,10 +132,10 @@ def _last_reads(source: Source, wallets: Numbers, at: Times) -> tuple[Times, Fla
     order = np.argsort(keys, kind="stable")
     last = np.searchsorted(keys[order], wallets * width + np.searchsorted(ranks, at)) - 1
     state = np.append(order, -1)[last]
-    found = (last >= 0) & (np.append(states, -1)[state] == wallets)
-    after = np.where(found, np.append(ends, _NO_TIME)[state], _NO_TIME)
-    # Where the clock was set back, the order of the two times says nothing.
-    return np.where(after < at, after, _NO_TIME), found
+    has_read = (last >= 0) & (np.append(states, -1)[state] == wallets)
+    after = np.where(has_read, np.append(ends, _NO_TIME)[state], _NO_TIME)
+    # If the clock was set back, the order of the times is unknown.
+    return np.where(after < at, after, _NO_TIME), has_read
 
 
 def _pair(movements: Movements, counted: Flags) -> None:
@@ -182,7 +182,7 @@ def transfers(
     """Return the movements of NFTs, one row each, with the wallets on both sides.
 
     Shared parameters: see `nftsync.frames`. `start` and `end` bound `observed_at`. `wallet`,
-    `group` and `exclude` apply to both sides. `contract` selects tokens that belong to the contract
+    `group` and `exclude` match either side. `contract` selects tokens that belong to the contract
     today.
 
     The provider names no transfers, so nftsync infers them from the change feed, change by change.
@@ -196,7 +196,7 @@ def transfers(
     All other movements are `received` or `sent`: their other side is unknown, or has several
     candidates. Initial holdings are not movements.
 
-    A transfer happened between `observed_after` and `observed_at`. It belongs to the span that
+    A movement happened between `observed_after` and `observed_at`. It belongs to the span that
     contains its `observed_at`, so adjacent spans never list it twice. Changes outside the span and
     changes of excluded wallets still help to find the other side.
 
@@ -214,37 +214,36 @@ def transfers(
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
         movements, rows = _within(source, start, end)
         sides = _Sides.of(movements, rows)
-        kept = ~sides.any_of(wallet_numbers(source, exclude))
+        selected = ~sides.any_of(wallet_numbers(source, exclude))
         if filters.wallet_ids is not None:
-            kept &= sides.any_of(wallet_numbers(source, filters.wallet_ids))
+            selected &= sides.any_of(wallet_numbers(source, filters.wallet_ids))
         token_numbers = movements.tokens[rows]
-        tokens = read_tokens(source, NAMING, wanted=np.unique(token_numbers[kept]))
-        kept &= tokens.are_of(filters.contract, token_numbers)
-        unclear = kept & (sides.givers < 0) & (sides.takers < 0)
-        if unclear.any():
-            left_out = counted(int(np.count_nonzero(unclear)), "change")
+        tokens = read_tokens(source, NAMING, wanted=np.unique(token_numbers[selected]))
+        selected &= tokens.are_of(filters.contract, token_numbers)
+        unusable = selected & (sides.senders < 0) & (sides.receivers < 0)
+        if unusable.any():
+            excluded = counted(int(np.count_nonzero(unusable)), "change")
             warnings.warn(
-                f"{left_out} left out, from or to amounts that are not whole numbers;"
-                " frames.changes shows them",
+                f"{excluded} excluded: an amount is not a whole number; frames.changes lists them",
                 NftsyncWarning,
                 stacklevel=2,
             )
-        kept &= ~unclear
-        rows = rows[kept]
+        selected &= ~unusable
+        rows = rows[selected]
         sides = _Sides.of(movements, rows)
-        givers = wallet_columns(source, sides.givers, "from")
-        takers = wallet_columns(source, sides.takers, "to")
+        senders = wallet_columns(source, sides.senders, "from")
+        receivers = wallet_columns(source, sides.receivers, "to")
     sizes = movements.sizes[rows]
-    known = pd.notna(sizes)
-    sizes[known] = np.abs(sizes[known])
+    usable = pd.notna(sizes)
+    sizes[usable] = np.abs(sizes[usable])
     return frame_of(
         {
             "observed_at": times(movements.at[rows]),
             "observed_after": times(sides.after),
             **tokens.named(movements.tokens[rows]),
             **amount_columns({"amount": Exact.of(sizes)}, amounts),
-            **givers,
-            **takers,
+            **senders,
+            **receivers,
             "kind": text(sides.kinds()),
             "webhook_id": text(sides.webhooks),
         }
@@ -290,8 +289,8 @@ def _changed_tokens(source: Source, first: str | None, last: str | None) -> Numb
 class _Sides:
     """The wallets on both sides of movements (-1: unknown), and the later read before them."""
 
-    givers: Numbers
-    takers: Numbers
+    senders: Numbers
+    receivers: Numbers
     after: Times
     webhooks: pa.Array
 
@@ -303,8 +302,8 @@ class _Sides:
         gains, losses = movements.gains[rows], movements.losses[rows]
         after, other_after = movements.after[rows], movements.after[partners]
         return cls(
-            givers=np.where(losses, own, np.where(gains, other, -1)),
-            takers=np.where(gains, own, np.where(losses, other, -1)),
+            senders=np.where(losses, own, np.where(gains, other, -1)),
+            receivers=np.where(gains, own, np.where(losses, other, -1)),
             after=np.where(paired, np.fmax(after, other_after), after),
             webhooks=pc.coalesce(
                 movements.webhooks.take(pa.array(rows)),
@@ -314,9 +313,9 @@ class _Sides:
 
     def any_of(self, wallets: Numbers) -> Flags:
         """Return whether a side is one of the wallets."""
-        return np.isin(self.givers, wallets) | np.isin(self.takers, wallets)
+        return np.isin(self.senders, wallets) | np.isin(self.receivers, wallets)
 
     def kinds(self) -> pa.Array:
         """Return `transfer`, `received` or `sent` by row."""
-        known = [(self.givers >= 0) & (self.takers >= 0), self.takers >= 0]
-        return pa.array(np.select(known, ["transfer", "received"], "sent"), TEXT)
+        sides = [(self.senders >= 0) & (self.receivers >= 0), self.receivers >= 0]
+        return pa.array(np.select(sides, ["transfer", "received"], "sent"), TEXT)

@@ -204,7 +204,7 @@ def test_find_prints_what_is_called_so(site, command):
     assert token in table.out
     assert "\x1b" not in table.said
     nothing = command("find", "Tresury").tells(code=0)
-    assert nothing.err == "Nothing is called 'Tresury'; near names: 'Treasury'\n"
+    assert nothing.err == "No match for 'Tresury'; similar names: 'Treasury'\n"
     assert command("find", "Tresury", "--json").json == []
     assert command("find", " ").code == 2
 

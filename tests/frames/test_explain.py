@@ -78,10 +78,14 @@ def test_an_unknown_name_gets_the_nearest_and_what_is_none_its_kind(small_databa
     with pytest.raises(InputError, match="'holding'.*'holdings'"):
         frames.explain("holding")
     for far in ("", "qqqq", frames.explain, pd.DataFrame):
-        with pytest.raises(InputError, match=r"to explain; frames\.explain\(\) lists all$"):
+        with pytest.raises(
+            InputError, match=r"^unknown frame .*; frames\.explain\(\) lists all frames$"
+        ):
             frames.explain(far)  # type: ignore[arg-type]
     for wrong, kind in ((frames.wallets(small_database), "a DataFrame"), (5, "5")):
-        with pytest.raises(InputError, match=f"^{kind} is not the name of a frame; give the name"):
+        with pytest.raises(
+            InputError, match=f"^{kind} is not the name of a frame; give a function"
+        ):
             frames.explain(wrong)  # type: ignore[arg-type]
     with pytest.raises(InputError) as raised:
         frames.explain("x\n" * 10_000)

@@ -109,20 +109,20 @@ def test_no_text_is_an_error_but_none(path: Path, text: str) -> None:
     if without_controls(text):
         frames.find(path, text)
     else:
-        with pytest.raises(InputError, match="is nothing to find"):
+        with pytest.raises(InputError, match="cannot be searched for"):
             frames.find(path, text)
 
 
-def test_nothing_found_gives_near_names(path: Path, build: Builder) -> None:
+def test_no_match_gives_similar_names(path: Path, build: Builder) -> None:
     for text, near in (("salt harborus", "'Salt Harbours'"), ("Slat", "'Salt'")):
         with pytest.warns(
-            nftsync.NftsyncWarning, match=f"nothing is called .*near names: .*{near}"
+            nftsync.NftsyncWarning, match=f"no match for .*; similar names: .*{near}"
         ):
             assert frames.find(path, text).empty
-    with pytest.warns(nftsync.NftsyncWarning, match="nothing is called 'qq'$"):
+    with pytest.warns(nftsync.NftsyncWarning, match="no match for 'qq'$"):
         frames.find(build.path, "qq")
     for wrong in ("", "\n\x00", None):
-        with pytest.raises(InputError, match="is nothing to find"):
+        with pytest.raises(InputError, match="cannot be searched for"):
             frames.find(path, wrong)  # type: ignore[arg-type]
     for limit in (0, True, "5"):
         with pytest.raises(InputError, match="limit="):

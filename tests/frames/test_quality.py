@@ -184,7 +184,7 @@ def test_only_held_tokens(build: Builder) -> None:
     build.balance(1, 1, "1")
     build.balance(1, 2, "0")
     assert frames.quality(build.path)["token_id"].nunique() == 3
-    assert frames.quality(build.path, held=True)["token_id"].tolist() == [token_id(1)]
+    assert frames.quality(build.path, held_only=True)["token_id"].tolist() == [token_id(1)]
 
 
 def test_addresses_are_judged_as_one_by_one(build: Builder) -> None:
@@ -224,7 +224,7 @@ def test_an_amount_that_is_no_number_is_a_fault_of_its_token(build: Builder) -> 
         build.balance(1, number, amount)
         build.balance(2, number, "5")
     reason = "not 1 to 100 digits"
-    for held in (False, True):
-        assert problems(build.path, held=held) == [
+    for held_only in (False, True):
+        assert problems(build.path, held_only=held_only) == [
             ("amount", reason, value) for value in ("-1", "1e3", "", "7" * 200 + "\u2026")
         ]
