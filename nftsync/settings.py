@@ -27,7 +27,7 @@ from msgspec import Meta
 
 from nftsync.errors import InputError, SettingsError
 from nftsync.provider.config import Paging
-from nftsync.provider.webhooks import Route, RouteKind, merged
+from nftsync.provider.webhooks import Route, RouteKind, merge_routes
 from nftsync.records import normalize_uuid
 from nftsync.text import header_problem, http_url, shown_with, toml_key
 from nftsync.times import parse_duration
@@ -255,7 +255,7 @@ def _routes(given: Given) -> dict[str, Route]:
         for kind, table in given.value.items()
     }
     try:
-        merged(read)
+        merge_routes(read)
     except SettingsError as error:
         raise SettingsError(f"{error} (from {given.source})") from None
     return read

@@ -23,8 +23,8 @@ import pytest
 from nftsync.errors import NftsyncError, NoConnection
 from nftsync.provider.access import access_to, network_of
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.transport import LargeAnswers, Transports
-from nftsync.provider.webhooks import Routes, merged
+from nftsync.provider.transport import LargeResponses, Transports
+from nftsync.provider.webhooks import Routes, merge_routes
 from nftsync.replay.config import ReplayConfig
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
@@ -97,7 +97,10 @@ def parts(tmp_path: Path) -> Callable[..., ServeConfig]:
 
     def make(*, routes: Routes | None = None, run_sync: Any = None) -> ServeConfig:
         replay = ReplayConfig(
-            client=client, access=access_to(client), routes=routes or merged({}), run_sync=failing
+            client=client,
+            access=access_to(client),
+            routes=routes or merge_routes({}),
+            run_sync=failing,
         )
         return ServeConfig(
             database=tmp_path / "nftsync.db",
@@ -125,7 +128,7 @@ def assert_fails(config: ServeConfig, part: str, act: Callable[[Receiving], obje
 
 
 def test_a_replay_that_fails_unexpectedly_ends_serve(parts: Callable[..., ServeConfig]) -> None:
-    config = parts(routes=FaultyRoutes(merged({}).by_type))
+    config = parts(routes=FaultyRoutes(merge_routes({}).by_type))
     assert_fails(config, "replay", lambda r: post(r.url, webhook("Wallet", wallet(1))))
 
 
@@ -203,7 +206,7 @@ def test_without_the_watch_over_deadlines_no_attempt_goes_on_and_none_begins() -
         network = network_of(ClientConfig(base_url=provider.url))
         stopped = threading.Event()
         with closing(
-            Transports(network, 1.5e10, 1_000, LargeAnswers(1_000), stopped)
+            Transports(network, 1.5e10, 1_000, LargeResponses(1_000), stopped)
         ) as transports:
 
             def send() -> None:

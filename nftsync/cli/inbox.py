@@ -314,7 +314,7 @@ def list_routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
 def _list_routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
     import msgspec
 
-    from nftsync.provider.webhooks import merged
+    from nftsync.provider.webhooks import merge_routes
 
     rows: list[dict[str, Any]] = [
         {
@@ -323,7 +323,7 @@ def _list_routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
             "at_most_every": _duration(route.at_most_every),
             "source": "nftsync.toml" if name in settings.routes else "built in",
         }
-        for name, route in merged(settings.routes).by_type.items()
+        for name, route in merge_routes(settings.routes).by_type.items()
     ]
     if as_json:
         print_json(rows)
@@ -356,11 +356,11 @@ def suggest(settings: Settings) -> None:
       nftsync routes suggest > suggested.toml
       nftsync inbox requeue --state unrouted
     """
-    from nftsync.provider.webhooks import merged
+    from nftsync.provider.webhooks import merge_routes
     from nftsync.reports.suggestions import as_toml
     from nftsync.reports.suggestions import suggest as look
 
-    found = look(settings.database, merged(settings.routes))
+    found = look(settings.database, merge_routes(settings.routes))
     if not found.routes:
         say("Nothing to suggest: each type in the inbox, if there is any, has its route.")
         return

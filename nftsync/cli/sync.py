@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 #: Kinds of failures that are told to a person, and examples of each; `--json` has all.
-_UNKNOWN = "the provider answered 404: it knows no such object"
+_UNKNOWN = "the provider answered 404: no such object"
 _KINDS, _EXAMPLES = 20, 3
 
 #: What the table of wallets shows.

@@ -19,7 +19,7 @@ from nftsync.errors import StoreError
 from nftsync.provider.access import access_to
 from nftsync.provider.client import Client
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.webhooks import merged
+from nftsync.provider.webhooks import merge_routes
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.replay.config import ReplayConfig
@@ -168,7 +168,7 @@ def _following(database: Path, client: ClientConfig) -> Iterator[str]:
     def run_sync(stopped: threading.Event) -> SyncResult:
         return sync_wallets(database, client, SyncRequest(), access=access, stopped=stopped)
 
-    replay = ReplayConfig(client=client, access=access, routes=merged({}), run_sync=run_sync)
+    replay = ReplayConfig(client=client, access=access, routes=merge_routes({}), run_sync=run_sync)
     serving = ServeConfig(database=database, secrets=[secret], port=0, replay=replay)
     with receiving(serving, lambda: None) as receiver:
         try:

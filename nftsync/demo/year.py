@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from nftsync.demo.provider import held
-from nftsync.provider.wire import decode_wallet, each_token_once
+from nftsync.provider.wire import decode_wallet, without_duplicates
 from nftsync.records import Effort, WalletRead
 from nftsync.sandbox.world import World
 from nftsync.store import runs
@@ -99,7 +99,7 @@ def _read_all(mirror: Mirror, world: World, wallets: list[str], at: str) -> None
                 outcome="ok",
                 effort=Effort(requests=1),
                 wallet_id=wallet,
-                entries=each_token_once(decode_wallet(body).entries),
+                entries=without_duplicates(decode_wallet(body).entries),
                 digest=sha256(body).hexdigest(),
             )
         )

@@ -1,7 +1,7 @@
-"""What all clients of a provider share: address, proxy, certificates and credentials.
+"""Address, proxy, certificates and credentials, shared by all clients of a provider.
 
-The scheme of the credentials is not shown (provider's document, section Authentication), so it is a
-setting: a bearer token, a command that prints one, or any headers at all.
+The provider's document does not show the authentication scheme (section Authentication), so it is
+a setting: a bearer token, a command that prints one, or any headers.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ from urllib.request import getproxies, proxy_bypass
 import httpx
 
 from nftsync.errors import SettingsError
-from nftsync.provider.config import ClientConfig, without_our_settings
+from nftsync.provider.config import ClientConfig, environment_without_settings
 from nftsync.provider.limits import RateLimiter
 
 _T = TypeVar("_T")
 
-_PROXY_FORM = "is no proxy's URL, such as http://proxy.example.com:3128"
+_PROXY_FORM = "is not a proxy URL such as http://proxy.example.com:3128"
 #: What a token command may print, in bytes.
 _LONGEST_OUTPUT = 64 * 1024
 _COMMAND = "token_command (NFTSYNC_TOKEN_COMMAND)"
 
 
 class Proxy(NamedTuple):
-    """The proxy that requests go through.
+    """The proxy between nftsync and the provider.
 
     Attributes:
-        made: as httpx takes it, with its password.
+        for_httpx: the proxy for httpx, with its password.
         source: where it was configured.
     """
 
-    made: httpx.Proxy
+    for_httpx: httpx.Proxy
     source: str
 
     def __str__(self) -> str:
-        """Which it is and where it was configured, without its password."""
-        return f"{str(self.made.url).rstrip('/')} (from {self.source})"
+        """Return the URL without its password, and the source."""
+        return f"{str(self.for_httpx.url).rstrip('/')} (from {self.source})"
 
 
 class Network(NamedTuple):
-    """The way to the provider, which all connections share.
+    """The connection settings that all clients share.
 
     Attributes:
-        base_url: its base address.
-        proxy: the proxy in between, or None.
-        tls: with all certificates, as loading them is slow.
+        base_url: the provider's base address.
+        proxy: the proxy, or None.
+        tls: the TLS context, loaded once because loading certificates is slow.
     """
 
     base_url: httpx.URL
@@ -66,11 +66,11 @@ class Network(NamedTuple):
 
 
 class Access(NamedTuple):
-    """What all clients of one provider share in a process.
+    """The objects that all clients of a provider share in a process.
 
     Attributes:
-        limiter: how fast all of them together ask.
-        auth: the credentials; a token command runs once for all.
+        limiter: the rate limiter for all clients together.
+        auth: the credentials; a token command runs once for all clients.
         network: the address, the proxy and the certificates.
     """
 
@@ -80,84 +80,77 @@ class Access(NamedTuple):
 
 
 def access_to(config: ClientConfig, *, at_once: int | None = None) -> Access:
-    """Make what several clients can share.
+    """Return the access that several clients can share.
 
     Args:
-        config: how to read the provider.
-        at_once: requests in flight over all of them, or None for no bound.
-
-    Raises:
-        SettingsError: the address, the proxy, a certificate or the credentials cannot be used.
+        config: the client options.
+        at_once: the most requests in flight over all clients, or None.
     """
     auth = Auth(config.api_token, token_command=config.token_command, headers=config.headers)
     return Access(RateLimiter(config.rate_limit, at_once=at_once), auth, network_of(config))
 
 
 def network_of(config: ClientConfig) -> Network:
-    """Find the way.
-
-    Raises:
-        SettingsError: the address, the proxy or a certificate cannot be used.
-    """
-    try:  # settings have looked at it already
+    """Return the address, the proxy and the TLS context for a configuration."""
+    try:
         base_url = httpx.URL(config.base_url)
-        _ = base_url.host  # decoded only now; IDNA refuses some
+        _ = base_url.host  # decodes the host name, which IDNA may refuse
     except (httpx.InvalidURL, ValueError) as error:
         raise SettingsError(f"base_url (NFTSYNC_BASE_URL) cannot be used: {error}") from None
     proxy = _chosen_proxy(base_url, config.proxy, config.proxy_source)
-    if "https" not in {base_url.scheme, proxy and proxy.made.url.scheme}:
+    if "https" not in {base_url.scheme, proxy and proxy.for_httpx.url.scheme}:
         return Network(base_url, proxy, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     tls = _tls_context(config.ca_file, config.client_certificate, config.client_key)
-    if proxy is not None and proxy.made.url.scheme == "https":
-        made = httpx.Proxy(proxy.made.url, auth=proxy.made.auth, ssl_context=tls)
-        proxy = proxy._replace(made=made)
+    if proxy is not None and proxy.for_httpx.url.scheme == "https":
+        for_httpx = httpx.Proxy(proxy.for_httpx.url, auth=proxy.for_httpx.auth, ssl_context=tls)
+        proxy = proxy._replace(for_httpx=for_httpx)
     return Network(base_url, proxy, tls)
 
 
 def _chosen_proxy(base_url: httpx.URL, configured: str | None, source: str) -> Proxy | None:
-    """Find the proxy: the configured one, else the environment's; a blank setting is none."""
-    found = configured
-    if found is None and not proxy_bypass(base_url.netloc.decode("ascii")):
-        known = getproxies()
-        kind = base_url.scheme if known.get(base_url.scheme) else "all"
-        found, source = known.get(kind), _variable(f"{kind}_proxy")
-    found = (found or "").strip()
-    if not found:
+    """Return the configured proxy, or else the environment's; a blank setting means no proxy."""
+    url = configured
+    if url is None and not proxy_bypass(base_url.netloc.decode("ascii")):
+        by_scheme = getproxies()
+        scheme = base_url.scheme if by_scheme.get(base_url.scheme) else "all"
+        url, source = by_scheme.get(scheme), _variable(f"{scheme}_proxy")
+    url = (url or "").strip()
+    if not url:
         return None
     try:
-        made = httpx.Proxy(found if "://" in found else f"http://{found}")
-        # A path may be the rest of a password that was not percent-encoded.
-        if made.url.host and made.url.raw_path == b"/" and "%" not in made.url.host:
-            httpx.HTTPTransport(verify=False, proxy=made).close()
-            return Proxy(made, source)
+        for_httpx = httpx.Proxy(url if "://" in url else f"http://{url}")
+        # An unencoded password may continue in the path.
+        if for_httpx.url.host and for_httpx.url.raw_path == b"/" and "%" not in for_httpx.url.host:
+            httpx.HTTPTransport(verify=False, proxy=for_httpx).close()
+            return Proxy(for_httpx, source)
         problem = _PROXY_FORM
-    except (ValueError, httpx.InvalidURL):  # whose texts show the password
+    except (ValueError, httpx.InvalidURL):  # their messages show the password
         problem = _PROXY_FORM
     except ImportError:
-        problem = "is a SOCKS proxy, which needs one more package: pip install 'httpx[socks]'"
+        problem = "is a SOCKS proxy, which needs another package: pip install 'httpx[socks]'"
     name = "the proxy" if configured is None else "proxy (NFTSYNC_PROXY)"
     raise SettingsError(f"{name} {problem} (from {source})")
 
 
 def _variable(name: str) -> str:
-    """The variable that the standard library takes a proxy from, which looks at both cases."""
-    named = [key for key in sorted(os.environ, reverse=True) if key.lower() == name]
-    return f"environment {named[0]}" if named else "the system's settings"
+    """Name the variable, in either case, that the standard library takes a proxy from."""
+    variables = [key for key in sorted(os.environ, reverse=True) if key.lower() == name]
+    return f"environment {variables[0]}" if variables else "the system's settings"
 
 
 def _tls_context(ca_file: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:
     """Trust `ca_file` alone, else `SSL_CERT_FILE` or `SSL_CERT_DIR`, else system and certifi."""
-    named = os.environ.get("SSL_CERT_FILE")
-    if ca_file or named:
+    path = os.environ.get("SSL_CERT_FILE")
+    if ca_file or path:
         name = "ca_file (NFTSYNC_CA_FILE)" if ca_file else "SSL_CERT_FILE"
-        load = partial(ssl.create_default_context, cafile=ca_file or named)
-        context = _loaded(load, f"{name}: {ca_file or named}", "holds no certificate in PEM form")
-    elif named := os.environ.get("SSL_CERT_DIR"):
-        context = ssl.create_default_context(capath=named)
+        load = partial(ssl.create_default_context, cafile=ca_file or path)
+        context = _loaded(load, f"{name}: {ca_file or path}", "contains no certificate in PEM form")
+    elif path := os.environ.get("SSL_CERT_DIR"):
+        context = ssl.create_default_context(capath=path)
     else:
         context = httpx.create_ssl_context(trust_env=False)
         context.load_default_certs()
-    # With SSLKEYLOGFILE, who reads that file reads the token too.
+    # SSLKEYLOGFILE would let readers of that file decrypt the token.
     context.keylog_filename = None  # type: ignore[assignment]
     if certificate is not None:
         files = certificate if key is None else f"{certificate} and {key}"
@@ -165,18 +158,18 @@ def _tls_context(ca_file: str | None, certificate: str | None, key: str | None) 
             partial(context.load_cert_chain, certificate, key, password=""),
             "client_certificate and client_key (NFTSYNC_CLIENT_CERTIFICATE, NFTSYNC_CLIENT_KEY): "
             f"{files}",
-            "must hold a certificate in PEM form and its private key, without a password",
+            "must contain a certificate in PEM form and its private key, without a password",
         )
     elif key is not None:
-        raise SettingsError("client_key (NFTSYNC_CLIENT_KEY) needs client_certificate too")
+        raise SettingsError("client_key (NFTSYNC_CLIENT_KEY) requires client_certificate")
     return context
 
 
-def _loaded(load: Callable[[], _T], files: str, must: str) -> _T:
+def _loaded(load: Callable[[], _T], files: str, requirement: str) -> _T:
     try:
         return load()
     except (ssl.SSLError, ValueError):
-        problem = must
+        problem = requirement
     except OSError as error:
         problem = f"cannot be read: {error.strerror}"
     raise SettingsError(f"{files} {problem}")
@@ -187,21 +180,21 @@ def _split(command: str) -> list[str]:
         return shlex.split(command)
     except ValueError as error:
         problem = str(error)
-    raise SettingsError(f"{_COMMAND} is no command line: {problem}")
+    raise SettingsError(f"{_COMMAND} is not a valid command line: {problem}")
 
 
 class _TooMuch(Exception):
-    """The command printed more than any token has."""
+    """The token command printed more than any token has."""
 
 
 def _output_of(command: list[str], timeout: float) -> tuple[int, bytes]:
-    """Run a command; kill it, with all that it has started, if it is too slow or prints too much.
+    """Run a command; if it is too slow or prints too much, kill its process group.
 
     Raises:
-        OSError: it cannot be run.
-        ValueError: it holds a NUL.
-        TimeoutExpired: it took too long.
-        _TooMuch: it printed too much.
+        OSError: the command cannot be run.
+        ValueError: the command contains a NUL.
+        TimeoutExpired: the command took too long.
+        _TooMuch: the command printed too much.
     """
     ends_at = time.monotonic() + timeout
     with subprocess.Popen(  # noqa: S603 - the operator's own command
@@ -209,8 +202,8 @@ def _output_of(command: list[str], timeout: float) -> tuple[int, bytes]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env=without_our_settings(),
-        start_new_session=True,  # Ctrl-C is for us, not for it; and it is the first of its group
+        env=environment_without_settings(),
+        start_new_session=True,  # its own process group, which Ctrl-C does not reach
     ) as process:
         try:
             output = _read_all(process, ends_at)
@@ -223,7 +216,7 @@ def _output_of(command: list[str], timeout: float) -> tuple[int, bytes]:
 
 
 def _read_all(process: subprocess.Popen[bytes], ends_at: float) -> bytes:
-    """Return what a command prints until it closes its output."""
+    """Return a command's output, up to its end."""
     stream = cast("IO[bytes]", process.stdout)
     output = b""
     with selectors.DefaultSelector() as selector:
@@ -240,11 +233,11 @@ def _read_all(process: subprocess.Popen[bytes], ends_at: float) -> bytes:
 
 
 class Auth:
-    """The headers that every request carries, and how to get a new token after a 401.
+    """The headers of every request, and the renewal of the token after a 401.
 
     Attributes:
-        can_renew: whether another token can be had after a 401.
-        generation: of the token; the headers stay the same while it does.
+        can_renew: whether a token command is set.
+        generation: number of the current token; the headers change only with it.
     """
 
     def __init__(
@@ -255,16 +248,13 @@ class Auth:
         command_timeout: float = 60.0,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Remember the credentials; the command runs when the first request needs it.
+        """Store the credentials; the command runs when the first request needs a token.
 
         Args:
             token: sent as `Authorization: Bearer ...`.
-            token_command: a command line whose standard output is the token.
-            command_timeout: seconds that it may take.
-            headers: sent as they are; settings refuse what HTTP cannot carry.
-
-        Raises:
-            SettingsError: the command is no command line.
+            token_command: a command line that prints the token.
+            command_timeout: limit for the command.
+            headers: extra headers, already checked by the settings.
         """
         self._command = _split(token_command or "")
         self._timeout = command_timeout
@@ -277,32 +267,24 @@ class Auth:
         self._problem = ""
 
     def headers(self) -> tuple[dict[str, str], int]:
-        """The headers, and the generation of the token in them.
-
-        Raises:
-            SettingsError: the token command failed.
-        """
+        """Return the headers, and the generation of their token; may run the token command."""
         if self._command and not self.generation:
             self.renew(0)
-        # Before the token: an older one under a newer number would be renewed once too often.
+        # Read before the token: an old token with a new number would be renewed needlessly.
         generation = self.generation
         if self._token is None:
             return self._fixed, generation
-        # The token is the more specific setting; two such headers would be refused.
+        # The token is the more specific setting; providers refuse two such headers.
         others = {k: v for k, v in self._fixed.items() if k.lower() != "authorization"}
         return {**others, "Authorization": f"Bearer {self._token}"}, generation
 
     def renew(self, generation: int) -> None:
-        """Run the token command, once for all threads whose token was of that generation.
-
-        Raises:
-            SettingsError: it failed, or printed nothing that can be sent.
-        """
+        """Run the token command, once for all threads whose token has this generation."""
         failures = self._failures
         with self._lock:
             if self.generation != generation:
                 return
-            if self._failures != failures:  # while this thread waited for the lock
+            if self._failures != failures:  # another thread's attempt failed meanwhile
                 raise SettingsError(self._problem)
             try:
                 self._token = self._run_command()
@@ -313,26 +295,28 @@ class Auth:
             self.generation += 1
 
     def _run_command(self) -> str:
-        # What the command prints, on either stream, may hold a secret and is never shown.
+        # The output may contain a secret, so no message shows it.
         try:
             code, output = _output_of(self._command, self._timeout)
         except OSError as error:
             problem = f"cannot be run: {error.strerror}"
         except ValueError:
-            problem = "cannot be run: it holds a NUL"
+            problem = "cannot be run: it contains a NUL"
         except _TooMuch:
             problem = (
-                f"printed more than {_LONGEST_OUTPUT // 1024} KiB: expected one line, the token"
+                f"printed more than {_LONGEST_OUTPUT // 1024} KiB: expected one line with the token"
             )
         except subprocess.TimeoutExpired:
             problem = f"took more than {self._timeout:g} s"
         else:
             token = output.decode("ascii", "replace").strip()
             if code:
-                problem = f"ended with exit code {code}; run it by hand to see why"
+                problem = f"failed with exit code {code}; run it yourself to see why"
             elif re.fullmatch("[!-~]+", token):
                 return token
             else:
-                problem = "printed no token: expected one line of printable ASCII without spaces"
-        # Out here, so that no exception with the output hangs on to it.
+                problem = (
+                    "printed no valid token: expected one line of printable ASCII without spaces"
+                )
+        # Raised outside the handlers, so that no chained exception carries the output.
         raise SettingsError(f"{_COMMAND} {problem}")

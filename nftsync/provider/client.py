@@ -1,7 +1,7 @@
 """The calls of the provider's API, with retries and strict parsing.
 
-Each is a generator of the seconds to wait before each repeat; `yield from` gives its result. So
-many reads can wait while few threads read.
+Each read is a generator that yields the seconds to wait before each retry and returns its result,
+so that few threads can serve many waiting reads.
 
 Source: provider's document, section Endpoints.
 """
@@ -25,7 +25,7 @@ from nftsync.provider.wire import (
     check_object,
     decode_token,
     decode_wallet,
-    each_token_once,
+    without_duplicates,
 )
 from nftsync.records import Content, Effort, Entry, normalize_uuid
 
@@ -36,36 +36,31 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _PATH = re.compile(r"/[!-~]*")
-#: Pages of one wallet; a cursor that never ends is a fault, not a large wallet.
+#: The most pages of one wallet; endless paging is a fault, not a large wallet.
 _MOST_PAGES = 10_000
-#: Servers refuse longer addresses.
+#: The longest query, in characters; servers refuse longer URLs.
 _LONGEST_QUERY = 8_000
-#: RFC 9110, section 8.8.3; anything else, `*` above all, would make a condition that says nothing.
+#: RFC 9110, section 8.8.3; anything else, such as `*`, would match every response.
 _ENTITY_TAG = re.compile(r'(?:W/)?"[!#-~]*"')
 _NEXT_LINK = re.compile(r';\s*rel\s*=\s*(?:"[^"]*)?(?<![\w-])next(?![\w-])', re.IGNORECASE)
 _RANGE = re.compile(r"\s*[\w-]+ ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})\s*")
 _DIGITS = re.compile(r"[0-9]{1,18}")
 
 
-def finish(reading: Generator[float, None, _T]) -> _T:
-    """Make a read, and wait before each repeat, in this thread.
-
-    Raises:
-        ReadError: it failed for good.
-        Stopped: the client was stopped.
-    """
+def finish(read: Generator[float, None, _T]) -> _T:
+    """Run a read in this thread, with its waits, and return the result."""
     while True:
         try:
-            time.sleep(next(reading))
+            time.sleep(next(read))
         except StopIteration as done:
             return cast(_T, done.value)
 
 
 class Client:
-    """Reads one provider from any number of threads, each over a connection of its own.
+    """Client of one provider for any number of threads; each thread has its own connection.
 
     Attributes:
-        proxy: the proxy that is used and where it was configured, without its password, or None.
+        proxy: the proxy and its source, without the password, or None.
     """
 
     def __init__(
@@ -79,23 +74,19 @@ class Client:
         """Prepare to read.
 
         Args:
-            config: how.
-            access: shared with other clients; None for one of its own.
-            urgent: its requests go before those of clients that share the access and are not.
-            rule: when to send no more requests; None: never.
-
-        Raises:
-            SettingsError: the client cannot be made so.
+            config: the client options.
+            access: shared with other clients; None: not shared.
+            urgent: whether its requests go before those of other clients with the same access.
+            rule: when to give up; None: never.
         """
-        # They load httpx, which takes long, and who never asks needs none. Not left to the
-        # threads: who runs out of descriptors imports nothing.
+        # Imported late because httpx loads slowly, but not in threads: imports need descriptors.
         from nftsync.provider.access import access_to
         from nftsync.provider.retry import Exchange
 
         access = access or access_to(config)
         self._slots = Slots(access.limiter, urgent=urgent)
         if rule is not None:
-            rule.stops(self._slots.stopped)
+            rule.register(self._slots.stopped)
         self._auth = access.auth
         self._exchange = Exchange(config, access, self._slots, rule or GiveUpRule())
         self._config = config
@@ -109,25 +100,21 @@ class Client:
         self.close()
 
     def sign_in(self) -> None:
-        """Get the token now and not with the first request; the provider is not asked.
-
-        Raises:
-            SettingsError: the token command failed.
-        """
+        """Get the token now rather than with the first request; does not contact the provider."""
         self._auth.headers()
 
     @property
     def clock_ahead(self) -> float | None:
-        """Seconds by which this clock is ahead of the provider's; None: no response told."""
+        """Seconds by which this clock is ahead of the provider's; None: unknown."""
         return self._exchange.clock_ahead
 
     def stop(self) -> None:
-        """Send no more requests, and end those under way; their calls raise `Stopped`."""
+        """Send no more requests and end those in flight; their calls raise `Stopped`."""
         self._slots.stopped.set()
-        self._exchange.transports.cut()
+        self._exchange.transports.abort()
 
     def release(self) -> None:
-        """Note that this thread has handed on what it last read, so that others have room."""
+        """Note that this thread has finished with its last response, to free memory for others."""
         self._exchange.large.release()
 
     def close(self) -> None:
@@ -146,9 +133,9 @@ class Client:
 
         Args:
             wallet_id: the wallet.
-            effort: where the requests are counted.
-            etag: the validator of the answer the mirror holds; not used with paging.
-            known_digest: that answer's digest; the same body is not decoded again.
+            effort: counts the requests.
+            etag: the validator of the stored response; not used with paging.
+            known_digest: the digest of the stored response; the same body is not decoded again.
         """
         path = f"/v1/wallets/{normalize_uuid(wallet_id, 'wallet id')}/nft-balances"
         if self._config.paging is not None:
@@ -159,18 +146,18 @@ class Client:
                 return WalletList([], digest=known_digest or "", unchanged=True)
             digest = hashlib.sha256(response.body).hexdigest()
             new_etag = response.headers.get("etag")
-            new_etag = new_etag if _can_be_sent_back(new_etag) else None
+            new_etag = new_etag if _is_entity_tag(new_etag) else None
             is_same = digest == known_digest
             if is_same and _PAGING_HEADERS.keys().isdisjoint(response.headers):
                 return WalletList([], digest=digest, etag=new_etag, unchanged=True)
             page = self._decoded(response)
-            place = _Place(1, 0, len(page.entries))
-            doubt = page.doubt or self._header_of_more(response, place)
+            position = _PagePosition(1, 0, len(page.entries))
+            doubt = page.doubt or self._continuation_header(response, position)
             if is_same and doubt is None:
                 return WalletList([], digest=digest, etag=new_etag, unchanged=True)
-            return WalletList(each_token_once(page.entries), doubt, digest=digest, etag=new_etag)
+            return WalletList(without_duplicates(page.entries), doubt, digest=digest, etag=new_etag)
 
-        etag = etag if known_digest and _can_be_sent_back(etag) else None
+        etag = etag if known_digest and _is_entity_tag(etag) else None
         return self._exchange.call("GET", path, effort, read, etag=etag)
 
     def token(self, token_id: str, effort: Effort) -> Generator[float, None, Content]:
@@ -184,19 +171,13 @@ class Client:
     def object(self, path: str, effort: Effort) -> Generator[float, None, bytes]:
         """Read any object (provider's document, Follow-up read of a webhook's object).
 
-        Args:
-            path: path and query below the base address, already encoded.
-            effort: where the requests are counted.
-
-        Returns:
-            The JSON object as it was sent; only lone surrogates, which no text can hold, are
-            replaced.
+        Returns the JSON object as sent, with lone surrogates replaced, as text cannot contain them.
 
         Raises:
             InputError: the path cannot be sent.
         """
         if _PATH.fullmatch(path) is None:
-            raise InputError(f"{path[:80]!r} is no encoded path: nothing was asked for")
+            raise InputError(f"{path[:80]!r} is not an encoded path; no request was sent")
         return self._exchange.call(
             "GET", path, effort, lambda response: check_object(response.body)
         )
@@ -206,9 +187,6 @@ class Client:
 
         Args:
             changes: any of `url`, `enabled`, `sharedSecret`, `webhookTypes`.
-
-        Raises:
-            ReadError: the provider refused or did not answer.
         """
         path = "/api/organization/v1/current-organization/webhook-config"
         body = msgspec.json.encode(changes)
@@ -229,94 +207,97 @@ class Client:
         digest = hashlib.sha256()
         doubt = cursor = None
         size = 0
-        seen: set[str] = set()
+        cursors: set[str] = set()
 
         def read(response: Response) -> tuple[Response, WalletList]:
-            self._exchange.large.hold(size + len(response.body))
+            self._exchange.large.reserve(size + len(response.body))
             return response, self._decoded(response, paging.next)
 
         for number in range(1, _MOST_PAGES + 1):
             query = "" if cursor is None else "?" + urlencode({paging.param: cursor})
             if len(query) > _LONGEST_QUERY:
-                raise UnusableAnswer(f"$.{paging.next}: the cursor is too long to be sent")
+                raise UnusableAnswer(f"$.{paging.next}: the cursor is too long to send")
             response, page = yield from self._exchange.call(
                 "GET", path + query, effort, read, is_first=cursor is None
             )
             before = len(entries)
             size += len(response.body)
             entries += page.entries
-            most = self._config
-            if size > most.max_bytes or len(entries) > most.max_entries:
+            limits = self._config
+            if size > limits.max_bytes or len(entries) > limits.max_entries:
                 raise UnusableAnswer(
-                    f"the pages together hold more than {most.max_bytes:,} bytes or "
-                    f"{most.max_entries:,} entries, and were not read further"
+                    f"the pages together contain more than {limits.max_bytes:,} bytes or "
+                    f"{limits.max_entries:,} entries; reading stopped"
                 )
             digest.update(hashlib.sha256(response.body).digest())
             doubt, cursor = doubt or page.doubt, page.cursor
-            if cursor is None:  # only now does a header that tells of more contradict it
-                place = _Place(number, before, len(page.entries))
-                doubt = doubt or self._header_of_more(response, place)
+            if cursor is None:  # on the last page, no header may indicate more
+                position = _PagePosition(number, before, len(page.entries))
+                doubt = doubt or self._continuation_header(response, position)
                 if digest.hexdigest() == known_digest and doubt is None:
                     return WalletList([], digest=known_digest, unchanged=True)
-                return WalletList(each_token_once(entries), doubt, digest=digest.hexdigest())
-            if cursor in seen:
-                raise UnusableAnswer(f"$.{paging.next}: the cursor {cursor[:80]!r} comes again")
-            seen.add(cursor)
+                return WalletList(without_duplicates(entries), doubt, digest=digest.hexdigest())
+            if cursor in cursors:
+                raise UnusableAnswer(f"$.{paging.next}: the cursor {cursor[:80]!r} repeats")
+            cursors.add(cursor)
         raise UnusableAnswer(f"more than {_MOST_PAGES:,} pages")
 
-    def _header_of_more(self, response: Response, place: _Place) -> str | None:
-        """Return a header that says that the list continues, as a message names it, or None.
+    def _continuation_header(self, response: Response, position: _PagePosition) -> str | None:
+        """Name a header that indicates more pages, or return None.
 
-        The provider's document shows no paging, and headers are how many APIs page.
+        The provider's document shows no paging, but many APIs page by headers.
         """
-        for name, says_more in _PAGING_HEADERS.items():
+        for name, indicates_more in _PAGING_HEADERS.items():
             value = response.headers.get(name)
-            if value is not None and name not in self._ignored_headers and says_more(value, place):
+            if (
+                value is not None
+                and name not in self._ignored_headers
+                and indicates_more(value, position)
+            ):
                 return f"the header {name.title()}: {value[:80]!r}"
         return None
 
 
-def _can_be_sent_back(etag: str | None) -> bool:
-    """Whether this is a validator by which a provider can tell one answer from another."""
+def _is_entity_tag(etag: str | None) -> bool:
+    """Return whether this is a usable validator."""
     return etag is not None and len(etag) <= _LONGEST_QUERY and bool(_ENTITY_TAG.fullmatch(etag))
 
 
-class _Place(NamedTuple):
-    """Where in a list a response is: the number of its page, the entries before, and its own."""
+class _PagePosition(NamedTuple):
+    """The position of a page in a list: its number, the entries before it, and its entries."""
 
     page: int
     before: int
     entries: int
 
 
-def _link(value: str, _: _Place) -> bool:
+def _link(value: str, _: _PagePosition) -> bool:
     return _NEXT_LINK.search(value) is not None
 
 
-def _content_range(value: str, place: _Place) -> bool:
-    part = _RANGE.fullmatch(value)
-    return part is None or int(part[1]) > place.before or int(part[2]) + 1 < int(part[3])
+def _content_range(value: str, position: _PagePosition) -> bool:
+    match = _RANGE.fullmatch(value)
+    return match is None or int(match[1]) > position.before or int(match[2]) + 1 < int(match[3])
 
 
-def _total_count(value: str, place: _Place) -> bool:
-    return bool(_DIGITS.fullmatch(value)) and int(value) > place.before + place.entries
+def _total_count(value: str, position: _PagePosition) -> bool:
+    return bool(_DIGITS.fullmatch(value)) and int(value) > position.before + position.entries
 
 
-def _total_pages(value: str, place: _Place) -> bool:
-    return bool(_DIGITS.fullmatch(value)) and int(value) > place.page
+def _total_pages(value: str, position: _PagePosition) -> bool:
+    return bool(_DIGITS.fullmatch(value)) and int(value) > position.page
 
 
-def _next_page(value: str, _: _Place) -> bool:
+def _next_page(value: str, _: _PagePosition) -> bool:
     return value.strip() != ""
 
 
-def _has_more(value: str, _: _Place) -> bool:
+def _has_more(value: str, _: _PagePosition) -> bool:
     return value.strip().lower() not in {"", "false", "no", "0"}
 
 
-#: Headers by which APIs page, and whether a value of each says that more follows: RFC 8288,
-#: RFC 9110 (14.4), and customs of many APIs.
-_PAGING_HEADERS: dict[str, Callable[[str, _Place], bool]] = {
+#: Paging headers, and whether a value indicates more: RFC 8288, RFC 9110 (14.4), and custom ones.
+_PAGING_HEADERS: dict[str, Callable[[str, _PagePosition], bool]] = {
     "link": _link,
     "content-range": _content_range,
     "x-total-count": _total_count,

@@ -1,7 +1,4 @@
-"""`ClientConfig`: address, timeout, retries, rate limit, paging and the other client options.
-
-What the provider's document does not show is a field: the credentials, the paging, the rate.
-"""
+"""Client options: address, credentials, timeout, retries, rate limit and paging."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ import msgspec
 
 
 class Paging(msgspec.Struct, frozen=True, kw_only=True):
-    """How the provider pages, where it does (provider's document: not shown).
+    """Paging of balances responses (provider's document: not shown).
 
     Attributes:
-        next: the response field that carries a cursor.
-        param: the query parameter that takes it.
+        next: the response field that carries the cursor.
+        param: the query parameter that takes the cursor.
     """
 
     next: str
@@ -23,27 +20,27 @@ class Paging(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How to read a provider; it can be handed to another process. Its repr shows no secret.
+    """Options for reading a provider; other processes can receive them. The repr shows no secret.
 
     Attributes:
         base_url: the provider's base address.
         api_token: sent as `Authorization: Bearer ...`.
-        token_command: a command line whose standard output is the token.
-        headers: sent as they are.
-        proxy: the URL of a proxy; None for the environment's, blank for none at all.
-        proxy_source: where `proxy` came from, for messages.
-        ca_file: trust only what these certificates signed; None for the system's.
-        client_certificate: shows who we are.
-        client_key: its private key, where it is in another file.
+        token_command: a command line that prints the token.
+        headers: extra request headers.
+        proxy: the proxy's URL; None: from the environment; blank: no proxy.
+        proxy_source: where `proxy` was configured, for messages.
+        ca_file: the only trusted certificates; None: the system's.
+        client_certificate: the certificate that identifies this client.
+        client_key: its private key, if in another file.
         rate_limit: requests per second, or None.
-        timeout: seconds for a whole attempt.
-        attempts: attempts per request, the first included.
-        first_wait: seconds before the first repeat; later waits grow from it.
-        max_bytes: the greatest body that is read, and all pages of a wallet together.
-        max_entries: of one wallet, on all its pages; the memory that they take is bounded by it.
-        large_bytes: a larger answer is one of few that are held at once.
-        ignore_fields: top-level fields of a balances response that are known to mean nothing.
-        paging: how the provider pages, or None where it doesn't.
+        timeout: limit for a whole attempt.
+        attempts: attempts per request, including the first.
+        first_wait: wait before the first retry; later waits grow.
+        max_bytes: the largest body, and the largest sum of a wallet's pages.
+        max_entries: the most entries per wallet, over all pages; bounds memory.
+        large_bytes: few responses above this size are in memory at once.
+        ignore_fields: extra top-level fields of a balances response, known to be harmless.
+        paging: None if the provider does not page.
     """
 
     base_url: str
@@ -69,6 +66,6 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
         return f"ClientConfig(base_url={self.base_url!r}, ...)"
 
 
-def without_our_settings() -> dict[str, str]:
-    """The environment for programs that have no use for our settings, secrets among them."""
+def environment_without_settings() -> dict[str, str]:
+    """Return the environment without nftsync's settings, for programs that must not see secrets."""
     return {name: value for name, value in os.environ.items() if not name.startswith("NFTSYNC_")}

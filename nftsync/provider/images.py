@@ -1,11 +1,14 @@
-"""Image addresses in token metadata: which may be shown, and as which URL.
+"""Image addresses in token metadata: which ones may be shown, and as which URL.
 
-Metadata is written by strangers. An address is shown if it is `https:` and its host not plainly of
-this machine or of a private network, content on IPFS (through a gateway), or on the provider's own
-origin, which may be plain `http:` in a trial. The URL that comes of it is built anew from parts
-that were checked, so that a browser cannot read it as anything else.
+Metadata comes from strangers. An address is shown in three cases:
 
-Source: provider's document, section TokenMetadata (`image`, and what it does not say of it).
+- It is `https:`, and its host is not plainly on this machine or a private network.
+- It is content on IPFS, which is loaded through a gateway.
+- It is on the provider's own origin, which may be plain `http:` in a trial.
+
+The returned URL is assembled from checked parts, so that browsers cannot interpret it differently.
+
+Source: provider's document, section TokenMetadata (which does not define the form of `image`).
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ _HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]*\]|[^:]*)(?::(.*))?")
 _PORT = re.compile(r"[0-9]{1,5}", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9_-]{1,63}")
 _WITH_PORT = re.compile(r":[0-9]+$")
-#: Ends of names that no public registry has: RFC 6761, 6762 (appendix G) and 8375, Kubernetes.
+#: Domains outside the public DNS: RFC 6761, 6762 (appendix G) and 8375, Kubernetes.
 _PRIVATE_NAMES = (
     ".localhost",
     ".local",
@@ -44,15 +47,15 @@ _PRIVATE_NAMES = (
     ".home",
     ".lan",
 )
-#: Networks of version 6 whose last 32 bits are an address of version 4.
+#: IPv6 networks whose last 32 bits are an IPv4 address.
 _HOLD_VERSION_4 = tuple(
     map(IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96"))
 )
-#: Networks for the translation of addresses within one site.
+#: The network for address translation within one site.
 _LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")
 #: A last label of this form makes browsers read the host as an IPv4 address.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-#: What may stand in a path, query or fragment; all else is percent-encoded.
+#: Characters to percent-encode in a path, query or fragment.
 _UNSAFE = re.compile(r"%(?![0-9A-Fa-f]{2})|[^A-Za-z0-9\-._~!$&()*+,;=:@/?#\[\]%]")
 
 #: Version 0, and version 1 in base 32, 36, 58 and 16 (docs.ipfs.tech, Content identifiers).
@@ -65,11 +68,11 @@ _UPWARDS = re.compile(r"(?:\.|%2e){1,2}", re.IGNORECASE)
 
 
 class ImageAddress(NamedTuple):
-    """What became of an address.
+    """The result of checking an image address.
 
     Attributes:
-        url: ASCII, safe to load as an image; None where it is not to be shown.
-        problem: why not, in a few words that quote nothing of it but its scheme; else None.
+        url: ASCII, safe to load as an image; None: not to be shown.
+        problem: why it is not shown, in a few words that quote only its scheme; else None.
     """
 
     url: str | None
@@ -77,21 +80,21 @@ class ImageAddress(NamedTuple):
 
 
 class _Refused(Exception):
-    """Why an address is not shown."""
+    """Carries why an address is not shown."""
 
 
 def image_address(
     text: str, *, ipfs_gateway: str = DEFAULT_GATEWAY, provider: str | None = None
 ) -> ImageAddress:
-    """Turn an address as metadata has it into a URL that may be loaded as an image.
+    """Turn an image address from metadata into a URL that is safe to load.
 
     Args:
         text: `https://…`, `ipfs://CID/…`, a bare CID, or a URL of the provider.
-        ipfs_gateway: the URL that a CID is put behind.
-        provider: the provider's base URL; what has its scheme, host and port is shown too.
+        ipfs_gateway: the URL before a CID.
+        provider: the provider's base URL; addresses with its scheme, host and port are shown, too.
 
     Raises:
-        InputError: the gateway or the provider is no `http:` or `https:` URL.
+        InputError: the gateway or the provider is not an `http:` or `https:` URL.
     """
     own = None if provider is None else origin(provider)
     gateway = _gateway(ipfs_gateway)
@@ -102,10 +105,10 @@ def image_address(
 
 
 def origin(url: str) -> str:
-    """Scheme, host and port of a URL that settings gave, as a browser writes them.
+    """Return the scheme, host and port of a configured URL, as browsers write them.
 
     Raises:
-        InputError: it is no `http:` or `https:` URL.
+        InputError: it is not an `http:` or `https:` URL.
     """
     return _configured(url)[0]
 
@@ -117,7 +120,7 @@ def _shown(text: str, gateway: str, own: str | None) -> str:
         return gateway + on_ipfs[1] + _within(on_ipfs[2])
     scheme = _SCHEME.match(text)
     if scheme is None:
-        raise _Refused("relative: names no host")
+        raise _Refused("relative address without a host")
     name = scheme[1].lower()
     if name == "ipfs":
         raise _Refused("ipfs: without a valid content id")
@@ -128,7 +131,7 @@ def _shown(text: str, gateway: str, own: str | None) -> str:
         if name == "http":
             raise _Refused("http: is allowed only from the provider")
         if _is_private(site.partition("//")[2]):
-            raise _Refused("names a host of this machine or of a private network")
+            raise _Refused("host on this machine or a private network")
     return f"{site}{'' if rest.startswith('/') else '/'}{_encoded(rest)}"
 
 
@@ -138,17 +141,20 @@ def _check_characters(text: str) -> None:
     if len(text) > _MOST_CHARACTERS:
         raise _Refused(f"longer than {_MOST_CHARACTERS:,} characters")
     if _NEVER.search(text) is not None:
-        raise _Refused("holds a control character, half a character or a backslash")
+        raise _Refused("contains a control character, an unpaired surrogate or a backslash")
 
 
 def _split(scheme: str, after: str) -> tuple[str, str]:
-    """The origin of what follows `https:`, and the rest; only the form that all read alike."""
-    found = _AUTHORITY.fullmatch(after)
-    if found is None or not found[1]:
-        raise _Refused("names no host")
-    authority, rest = found.groups()
+    """Return the origin of the text after `https:`, and the rest.
+
+    Refuses any form that parsers read differently.
+    """
+    match = _AUTHORITY.fullmatch(after)
+    if match is None or not match[1]:
+        raise _Refused("no host")
+    authority, rest = match.groups()
     if "@" in authority:
-        raise _Refused("holds a user name or password")
+        raise _Refused("contains a user name or password")
     parts = _HOST_AND_PORT.fullmatch(authority.lower())
     if parts is None:
         raise _Refused("no valid host")
@@ -175,9 +181,9 @@ def _host(host: str) -> str:
 
 
 def _is_private(authority: str) -> bool:
-    """Return whether a host is of this machine or a private network, or a name without a dot.
+    """Return whether a host is on this machine, on a private network, or a name without a dot.
 
-    A public name may still lead there; only the browser could tell.
+    A public name may still resolve to a private address, which only the browser could detect.
     """
     host = authority.rpartition(":")[0] if _WITH_PORT.search(authority) else authority
     try:
@@ -196,10 +202,10 @@ def _is_private(authority: str) -> bool:
 
 
 def _within(path: str) -> str:
-    """Encode a path below a CID; a `#` there is part of a file's name."""
+    """Encode a path below a CID; there, a `#` is part of a file name."""
     path = path.replace("#", "%23")
     if any(map(_UPWARDS.fullmatch, path.partition("?")[0].split("/"))):
-        raise _Refused("its path leaves the content")
+        raise _Refused("path leads outside the content")
     return _encoded(path)
 
 
@@ -219,14 +225,14 @@ def _gateway(url: str) -> str:
 
 @lru_cache(maxsize=8)
 def _configured(url: str) -> tuple[str, str]:
-    """The origin of a URL that settings gave, and the rest."""
+    """Return the origin of a configured URL, and the rest."""
     url = url.strip()
     scheme, _, after = url.partition(":")
     try:
         _check_characters(url)
         if scheme.lower() in _DEFAULT_PORTS:
             return _split(scheme.lower(), after)
-        problem = "no http: or https: URL"
+        problem = "not an http: or https: URL"
     except _Refused as refused:
         problem = str(refused)
-    raise InputError(f"an address that images come from cannot be used: {problem}")
+    raise InputError(f"a source of images (ipfs_gateway or base_url) cannot be used: {problem}")

@@ -1,4 +1,4 @@
-"""Limits on requests: the rate limiter, and the rule that ends reading when the provider fails."""
+"""Limits on requests: the rate limiter and the give-up rule."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from collections import deque
 
 from nftsync.errors import Stopped
 
-#: How long a request that waits may overlook that its client was stopped, in seconds.
+#: The longest delay before a waiting request notices a stop, in seconds.
 _SLICE = 0.25
-#: Seconds between two requests; what is longer is more than the clock's functions take.
+#: The longest interval between two requests, in seconds; clock functions fail on far longer ones.
 _LONGEST_INTERVAL = 86_400.0
-#: Responses from the beginning that are all refusals, and requests in a row without a connection.
+#: The run gives up after this many refusals at its start, or requests in a row without connection.
 _REFUSALS = 20
 _UNANSWERED = 50
 
 
 class RateLimiter:
-    """Spaces requests evenly, bounds those in flight, and lets a "not now" hold all of them back.
+    """A rate limiter that spaces requests evenly, bounds those in flight, and can pause them all.
 
-    Nobody reserves a time ahead: a request takes its slot when it leaves, so an urgent one that
-    comes later still goes first. Ordinary requests get what urgent ones leave over.
+    Requests reserve no time ahead: each takes its slot when it leaves, so urgent requests overtake
+    ordinary ones that are waiting.
     """
 
     def __init__(self, rate_limit: float | None = None, *, at_once: int | None = None) -> None:
-        """Set the rate.
+        """Set the limits over all clients.
 
         Args:
-            rate_limit: requests per second over all clients, or None for no limit.
-            at_once: requests in flight over all clients, or None for no bound.
+            rate_limit: requests per second, or None for no limit.
+            at_once: requests in flight, or None for no bound.
         """
         self._bounded = at_once is not None
         self._slots = at_once or 0
@@ -38,31 +38,31 @@ class RateLimiter:
         self.set_rate(rate_limit)
         self._next_at = 0.0
         self._resume_at = 0.0
-        # An event for each who waits: whoever leaves or gives back a slot wakes the first alone.
+        # One event per waiting request, so that only the first in line is woken.
         self._urgent: deque[threading.Event] = deque()
         self._ordinary: deque[threading.Event] = deque()
 
     def set_rate(self, rate_limit: float | None) -> None:
-        """Set another rate, in requests per second over all clients; None: no limit."""
+        """Set another rate, in requests per second over all clients, or None for no limit."""
         self._interval = min(1.0 / rate_limit, _LONGEST_INTERVAL) if rate_limit else 0.0
         self._free = not self._interval and not self._bounded
 
     @property
     def waiting(self) -> int:
-        """How many requests wait in line."""
+        """Number of requests waiting in line."""
         return len(self._urgent) + len(self._ordinary)
 
     def pause(self, seconds: float) -> None:
-        """Let nobody ask for that long."""
+        """Hold back all requests for this long."""
         with self._lock:
             self._resume_at = max(self._resume_at, time.monotonic() + seconds)
 
     def take_slot(self, stopped: threading.Event, *, urgent: bool) -> bool:
-        """Wait for a slot; False when a pause or a stop came first."""
+        """Wait for a slot; return False if a pause or a stop came first."""
         pause = self._resume_at - time.monotonic()
         if pause > 0.0:
-            # Jitter, or every thread would come back at the same instant.
-            stopped.wait(pause + random.uniform(0.0, 0.1 + pause / 4))  # noqa: S311 - only spreads waits
+            # Jitter keeps threads from returning at the same instant.
+            stopped.wait(pause + random.uniform(0.0, 0.1 + pause / 4))  # noqa: S311 - not for security
             return False
         return self._free or self._wait_in_line(stopped, self._urgent if urgent else self._ordinary)
 
@@ -90,14 +90,14 @@ class RateLimiter:
                 self._wake_first()
 
     def _wait_of(self, mine: threading.Event, at: float) -> float:
-        """Seconds until this one may leave, at the earliest; the lock is held."""
+        """Return the shortest wait until this request may leave; the caller has the lock."""
         first = (self._urgent or self._ordinary)[0]
         if mine is not first or (self._bounded and self._slots <= 0):
             return _SLICE
         return self._next_at - at
 
     def give_back(self) -> None:
-        """Give a slot back."""
+        """Return a slot."""
         if self._bounded:
             with self._lock:
                 self._slots += 1
@@ -110,31 +110,27 @@ class RateLimiter:
 
 
 class Slots:
-    """One client's way to the slots of a shared limiter: a context, entered for one attempt each.
+    """One client's access to a shared limiter: a context manager around each attempt.
 
-    Any number of threads may be in it at once. Whoever is must not wait for another slot.
+    Any number of threads may be inside at once; a thread inside must not enter again.
 
     Attributes:
-        stopped: set it, and every waiting or coming request of this client ends in `Stopped`.
+        stopped: if set, every waiting or later request of this client raises `Stopped`.
     """
 
     def __init__(self, limiter: RateLimiter, *, urgent: bool = False) -> None:
         """Join a limiter.
 
         Args:
-            limiter: shared by all who read the provider.
-            urgent: these requests go before those that are not.
+            limiter: shared by all clients of the provider.
+            urgent: whether these requests go before ordinary ones.
         """
         self.stopped = threading.Event()
         self._limiter = limiter
         self._urgent = urgent
 
     def __enter__(self) -> None:
-        """Wait until the request may go out.
-
-        Raises:
-            Stopped: the client was stopped first.
-        """
+        """Wait until the request may go out."""
         while True:
             if self.stopped.is_set():
                 raise Stopped("stopped")
@@ -145,17 +141,13 @@ class Slots:
         self._limiter.give_back()
 
     def sleep(self, seconds: float) -> None:
-        """Wait, unless stopped.
-
-        Raises:
-            Stopped: the client was stopped first.
-        """
+        """Wait, unless stopped."""
         if self.stopped.wait(seconds):
             raise Stopped("stopped")
 
 
 class GiveUpRule:
-    """Counts the responses of one run, and stops its clients once further requests have no point.
+    """Rule that stops a run's clients once further requests are pointless.
 
     Any number of clients and threads may share it.
 
@@ -167,47 +159,46 @@ class GiveUpRule:
         self.reason: str | None = None
         self._lock = threading.Lock()
         self._to_stop: list[threading.Event] = []
-        self._answers = 0
+        self._responses = 0
         self._all_refused = True
         self._unanswered = 0
 
-    def stops(self, stopped: threading.Event) -> None:
-        """Set an event once the run gives up, so that waiting threads send no more requests."""
+    def register(self, stopped: threading.Event) -> None:
+        """Set `stopped` once the run gives up, so that waiting threads send no more requests."""
         with self._lock:
             self._to_stop.append(stopped)
             if self.reason is not None:
                 stopped.set()
 
-    def answered(self, status: int) -> None:
+    def count_response(self, status: int) -> None:
         """Count a response."""
-        if self._answers >= _REFUSALS and not self._unanswered:
+        if self._responses >= _REFUSALS and not self._unanswered:
             return
         with self._lock:
             self._unanswered = 0
-            self._answers += 1
+            self._responses += 1
             self._all_refused &= status in {401, 403}
-            if self._answers == _REFUSALS and self._all_refused:
+            if self._responses == _REFUSALS and self._all_refused:
                 self._give_up(
-                    f"the first {_REFUSALS} answers were all 401 or 403: the provider does not "
+                    f"the first {_REFUSALS} responses were all 401 or 403: the provider does not "
                     "accept these credentials; check api_token, token_command or headers"
                 )
 
-    def unanswered(self, why: str, *, final: bool = False) -> None:
+    def count_failure(self, error: str, *, final: bool = False) -> None:
         """Count a request that got no connection.
 
         Args:
-            why: the error.
-            final: a repeat cannot succeed. Without any response before, another request cannot
-                succeed either.
+            error: the reason, for messages.
+            final: a retry cannot succeed, and without any earlier response no other request can.
         """
         with self._lock:
             self._unanswered += 1
-            if final and not self._answers:
-                self._give_up(why)
+            if final and not self._responses:
+                self._give_up(error)
             elif self._unanswered == _UNANSWERED:
                 self._give_up(
-                    f"{_UNANSWERED} requests in a row got no connection ({why}); is the provider "
-                    "up, and base_url right?"
+                    f"{_UNANSWERED} requests in a row got no connection ({error}); check that the "
+                    "provider is up and base_url is right"
                 )
 
     def _give_up(self, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""One request and its response: waits after 429, repeats after errors that may pass."""
+"""Requests with retries: waits after a 429, and repeats after errors that may pass."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from nftsync.errors import (
 from nftsync.provider.access import Access
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.limits import GiveUpRule, Slots
-from nftsync.provider.transport import HTTPS_HINT, LargeAnswers, Response, Transports
+from nftsync.provider.transport import HTTPS_HINT, LargeResponses, Response, Transports
 from nftsync.records import Effort
 from nftsync.version import __version__
 
 _T = TypeVar("_T")
 
-#: A `Retry-After` beyond this fails the read instead of holding everything up.
+#: A longer `Retry-After` fails the read, so that it cannot block all others; seconds.
 _LONGEST_PAUSE = 300.0
 _LONGEST_WAIT = 30.0
-_MOST_DOUBLED = 30  # times; beyond that it is longer than the longest wait, or no wait at all
-#: So many attempts in a row that failed mean that the provider answers nobody.
+_MOST_DOUBLED = 30  # avoids overflow; the wait is at its maximum long before
+#: After this many failed attempts in a row, the provider is presumed down.
 _ALL_FAIL = 2_000
-#: Seconds; what is longer is no limit, and more than the clock's functions take.
+#: The longest timeout, in seconds; clock functions fail on far longer ones.
 _LONGEST_TIMEOUT = 86_400.0
-#: A path that is sent as it is; in any other, httpx encodes what a URL may not hold.
+#: A path that needs no encoding by httpx.
 _PLAIN_PATH = re.compile(r"[/\w-]+", re.ASCII)
 
 
 class _WaitTooLong(ReadError):
-    """The provider asks to wait for longer than anybody would."""
+    """The provider asks for a longer wait than nftsync accepts."""
 
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message, status=status)
@@ -51,11 +51,11 @@ class _WaitTooLong(ReadError):
 
 
 class Exchange:
-    """Sends requests to one base address from any number of threads.
+    """Sender of requests to one base address, for any number of threads.
 
     Attributes:
-        large: bounds the large answers that are held at once.
-        transports: their connections.
+        large: bounds the large responses in memory.
+        transports: the connections of the threads.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class Exchange:
     ) -> None:
         network = access.network
         self._base_url = str(network.base_url).rstrip("/")
-        # The paths of the provider's document begin with it.
+        # The paths of the provider's document already start with /v1.
         twice = re.search(r"/v1(/|$)", self._base_url)
-        self._twice = "; base_url has a /v1, which paths begin with: leave it out" if twice else ""
-        # Made once, as each of them takes longer than the rest of a request of ours.
+        self._twice = "; paths already start with /v1: remove it from base_url" if twice else ""
+        # Made once, because making them takes longer than the rest of a request.
         self._base = httpx.URL(self._base_url)
         self._base_path = self._base.raw_path.rstrip(b"/")
         self._host = network.base_url.netloc.decode("ascii")
@@ -82,21 +82,23 @@ class Exchange:
         self._attempts = config.attempts
         self._failed_in_a_row = 0
         self._dated: tuple[Mapping[str, str], datetime] | None = None
-        self.large = LargeAnswers(config.large_bytes)
+        self.large = LargeResponses(config.large_bytes)
         timeout = min(config.timeout, _LONGEST_TIMEOUT)
         self.transports = Transports(network, timeout, config.max_bytes, self.large, slots.stopped)
 
     @property
     def clock_ahead(self) -> float | None:
-        """Seconds by which this clock is ahead of the provider's; None: no response told."""
+        """Seconds by which this clock is ahead of the provider's; None: unknown."""
         if self._dated is None:
             return None
-        headers, came = self._dated
-        sent, age = _moment(headers.get("date", "")), headers.get("age", "0")
-        if sent is None:
+        headers, received_at = self._dated
+        sent_at, age = _moment(headers.get("date", "")), headers.get("age", "0")
+        if sent_at is None:
             return None
-        # A cache in between keeps the date, and says how old it is.
-        return (came - sent).total_seconds() - (int(age) if re.fullmatch("[0-9]{1,9}", age) else 0)
+        # A cache keeps the original date, and adds the response's age.
+        return (received_at - sent_at).total_seconds() - (
+            int(age) if re.fullmatch("[0-9]{1,9}", age) else 0
+        )
 
     def call(
         self,
@@ -109,33 +111,29 @@ class Exchange:
         body: bytes | None = None,
         is_first: bool = True,
     ) -> Generator[float, None, _T]:
-        """Send a request until an attempt gives a response that `read` can use, or none is left.
+        """Send a request until `read` can use a response, or until no attempt is left.
 
-        Yields the seconds to wait before each repeat, so that whoever waits needs no thread for it.
-        `Stopped` thrown in there ends the read with what the last attempt failed with.
+        Yields the wait before each retry, so that waiting needs no thread. If the caller throws
+        `Stopped` into the generator, the read fails with the error of the last attempt.
 
         Args:
             method: the HTTP method.
-            path: path and query below the base address, already encoded.
-            effort: where the requests are counted.
-            read: makes the result of a response.
-            etag: sent as `If-None-Match`; `read` then sees 304 responses too.
+            path: path and query.
+            effort: counts the requests.
+            read: converts a response into the result.
+            etag: sent as `If-None-Match`; `read` then also gets 304 responses.
             body: a JSON body.
-            is_first: whether the read begins with this request: takes its number from it, and
-                holds nothing yet. It is no further page.
-
-        Raises:
-            ReadError: it failed for good.
-            Stopped: the client was stopped.
+            is_first: whether the read starts with this request, so that it sets the sequence
+                number; False for further pages.
         """
 
         def send() -> tuple[Response, int]:
-            """Send it once; the response, and the generation of the token in it."""
+            """Send the request once; return the response and the generation of its token."""
             with self._slots:
                 effort.requests += 1
                 request, generation = self._request(method, path, etag, body)
                 sending = effort.sending if is_first else _ignore
-                return self._answered(request, sending), generation
+                return self._exchange(request, sending), generation
 
         before = effort.requests
         attempt = 0
@@ -145,11 +143,11 @@ class Exchange:
                 try:
                     return self._attempt(send, read, conditional=etag is not None)
                 except ReadError as error:
-                    failed = error.with_traceback(None)  # a read that waits keeps no frames
+                    failure = error.with_traceback(None)  # frees the frames while waiting
                 if is_first:
                     self.large.release()
-                if failed.passing and attempt < self._attempts:
-                    wait = self._hold(self._wait_after(attempt), failed.status)
+                if failure.passing and attempt < self._attempts:
+                    wait = self._block(self._wait_after(attempt), failure.status)
                     try:
                         if wait:
                             yield wait
@@ -157,8 +155,8 @@ class Exchange:
                     except Stopped:
                         pass
                 if attempt > 1:
-                    failed.args = (f"{failed} (after {attempt} attempts)",)
-                raise failed
+                    failure.args = (f"{failure} (after {attempt} attempts)",)
+                raise failure
         finally:
             effort.retries += max(0, effort.requests - before - 1)
 
@@ -181,62 +179,56 @@ class Exchange:
         return result
 
     def _wait_after(self, attempt: int) -> float:
-        """Seconds between an attempt that failed and the next, the first of them being number 1.
-
-        They grow and are jittered, on top of the shared pause, or all would be back at once.
-        """
+        """Return the wait after this attempt, counted from 1: growing and jittered."""
         growing = self._first_wait * 2.0 ** min(attempt - 1, _MOST_DOUBLED)
         return min(growing, _LONGEST_WAIT) + self._jitter()
 
     def _jitter(self) -> float:
-        return random.uniform(0.0, self._first_wait)  # noqa: S311 - only spreads waits
+        return random.uniform(0.0, self._first_wait)  # noqa: S311 - not for security
 
-    def _hold(self, wait: float, status: int | None) -> float:
-        """Hold the thread up where a repeat alone would not slow us down; return what is left.
+    def _block(self, wait: float, status: int | None) -> float:
+        """Block this thread if retries alone would not slow down; return the rest of the wait.
 
-        A 429 is about all that we ask for, and so is a provider that answers nobody: were only the
-        objects to wait, the next ones would be asked for just as fast. And a thread that waits
-        with many pages begins no other read.
-
-        Raises:
-            Stopped: the client was stopped.
+        A 429, or a provider that is down, concerns all requests: if only this object waited, the
+        next ones would follow just as fast. A thread with a large response must not start another
+        read.
         """
-        held = 0.0
-        if status == 429 or self.large.held:
-            held = wait
+        blocked = 0.0
+        if status == 429 or self.large.has_place:
+            blocked = wait
         elif self._failed_in_a_row >= _ALL_FAIL:
-            held = min(wait, self._first_wait + self._jitter())
-        if held:
-            self._slots.sleep(held)
-        return wait - held
+            blocked = min(wait, self._first_wait + self._jitter())
+        if blocked:
+            self._slots.sleep(blocked)
+        return wait - blocked
 
     def _authorized(self, send: Callable[[], tuple[Response, int]]) -> Response:
         response, generation = send()
         if response.status == 401 and self._auth.can_renew:
-            # The first token may have expired before; all threads may find that out at once.
+            # The first token may have expired earlier, for all threads at once.
             if generation != self._first_generation:
-                self._rule.answered(response.status)
+                self._rule.count_response(response.status)
             self._auth.renew(generation)
             response, _ = send()
-        self._rule.answered(response.status)
+        self._rule.count_response(response.status)
         return response
 
-    def _answered(self, request: httpx.Request, sending: Callable[[], None]) -> Response:
-        """Send a request; count what keeps the give-up rule from a status."""
+    def _exchange(self, request: httpx.Request, sending: Callable[[], None]) -> Response:
+        """Send a request; count errors that hide the status from the give-up rule."""
         try:
             return self.transports.send(request, sending)
         except NoConnection as error:
             if not error.connected:
-                self._rule.unanswered(str(error), final=not error.passing)
+                self._rule.count_failure(str(error), final=not error.passing)
             raise
         except UnusableAnswer as error:
-            self._rule.answered(error.status or 200)
+            self._rule.count_response(error.status or 200)
             raise
 
     def _request(
         self, method: str, path: str, etag: str | None, body: bytes | None
     ) -> tuple[httpx.Request, int]:
-        """Make a request, and tell the generation of the token in it; httpx copies the headers."""
+        """Return a request and the generation of its token; httpx copies the headers."""
         headers, generation = self._headers_with_token()
         if self._first_generation is None:
             self._first_generation = generation
@@ -253,22 +245,18 @@ class Exchange:
         return request, generation
 
     def _headers_with_token(self) -> tuple[httpx.Headers, int]:
-        """The headers of every request, and the generation of the token in them."""
+        """Return the headers of every request, and the generation of their token."""
         if self._headers is None or self._headers[1] != self._auth.generation:
             credentials, generation = self._auth.headers()
             headers = httpx.Headers({"host": self._host, "accept": "application/json"})
             headers["user-agent"] = f"nftsync/{__version__}"
-            headers.update(credentials)  # one takes the place of ours and doesn't stand beside
+            headers.update(credentials)  # a configured header replaces ours
             headers["accept-encoding"] = "gzip"
             self._headers = headers, generation
         return self._headers
 
     def _check(self, response: Response) -> None:
-        """Pass a 200 (or another success without content of interest); refuse all else.
-
-        Raises:
-            ReadError: for good, or for now.
-        """
+        """Accept any success but 206; raise an error for all other statuses."""
         status = response.status
         self._dated = response.headers, datetime.now(UTC)
         if 200 <= status < 300 and status != 206:
@@ -278,38 +266,38 @@ class Exchange:
         if status == 407 and self._proxy is not None:
             raise ProxyFailed(f"the proxy {self._proxy} refused: 407", final=True)
         if status == 429 or status >= 500:
-            wait, told = retry_after(response.headers), _named(status)
+            wait, name = retry_after(response.headers), _named(status)
             if wait is not None and wait > _LONGEST_PAUSE:
                 raise _WaitTooLong(
-                    f"the provider answered {told} and asks to wait {wait:.0f} s, more than "
+                    f"the provider answered {name} and asks to wait {wait:.0f} s, longer than "
                     f"{_LONGEST_PAUSE:.0f} s",
                     status=status,
                 )
             if wait is not None or status == 429:
                 self._limiter.pause(self._first_wait if wait is None else wait)
-            raise ReadError(f"the provider answered {told}", status=status)
+            raise ReadError(f"the provider answered {name}", status=status)
         if status == 206:
-            problem = "206: a part of what was asked for"
+            problem = "206: only a part of the object"
         elif status == 304:
-            problem = "304: not modified, though it was not asked for that"
+            problem = "304: not modified, but the request had no condition"
         elif 300 <= status < 400:
-            problem = f"{status}, a redirect, which is not followed; is base_url right?"
+            problem = f"{status}, a redirect, which nftsync does not follow; check base_url"
         else:
             problem = str(status)
             if status == 400 and self._base_url.startswith("http:"):
                 problem += HTTPS_HINT
             if status == 404:
-                problem = f"404: it knows no such object{self._twice}"
+                problem = f"404: no such object{self._twice}"
         kind = UnusableAnswer if status < 400 else ReadError
         raise kind(f"the provider answered {problem}", status=status)
 
 
 def _ignore() -> None:
-    """Take no number."""
+    """Take no sequence number."""
 
 
 def _named(status: int) -> str:
-    """A status and what it is called: in our words, as the provider's may be anything."""
+    """Return a status with its standard phrase, as the provider's own phrase may be anything."""
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
@@ -317,9 +305,9 @@ def _named(status: int) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Read `Retry-After` (RFC 9110, section 10.2.3) as seconds from now; None: it says nothing.
+    """Return the seconds that `Retry-After` asks for, or None (RFC 9110, section 10.2.3).
 
-    A date is one of the provider's clock, which the response's own `Date` tells.
+    A date is relative to the response's own `Date`, by the provider's clock.
     """
     text = headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():

@@ -1,13 +1,13 @@
-"""Send one request and receive the complete response in limited time.
+"""Send one request and receive the complete response within a deadline.
 
-httpx speaks HTTP, TLS and to proxies. Its timeouts are for each wait, so a peer that sends a byte
-now and then would hold a request up for ever: a thread watches over the deadlines, and shuts the
-connection of an attempt that is over its own. Nothing follows a redirect or keeps a cookie.
+httpx limits only single waits, so a peer that sends a byte now and then could delay a request
+forever. A thread therefore watches the deadlines and shuts down the connection of a late attempt.
+Redirects are not followed, and no cookie is kept.
 """
 
 from __future__ import annotations
 
-import encodings.idna  # noqa: F401 - else looked for in a thread, maybe without a descriptor
+import encodings.idna  # noqa: F401 - a later import in a thread may lack a descriptor
 import math
 import socket
 import ssl
@@ -26,32 +26,31 @@ from nftsync.provider.access import Network
 from nftsync.provider.wire import CutShort
 from nftsync.threads import start_thread
 
-#: A connection that was idle for longer is not used again, in seconds.
+#: Connections idle for longer are not reused, in seconds.
 _LONGEST_IDLE = 30.0
-#: Seconds for each of connecting and the TLS handshake. Some servers without TLS leave a handshake
-#: unanswered, and whoever mixed up the port should not wait for the whole timeout, even though one
-#: handshake that gets lost is tried once more.
+#: Limit for connecting, and again for the TLS handshake, in seconds. Some servers without TLS leave
+#: a handshake unanswered; a wrong port should fail before the whole timeout, even with one retry.
 _LONGEST_CONNECT = 3.5
 _CONNECTED = (".connect_tcp.complete", ".start_tls.complete")
-#: What OpenSSL says of a peer that answers a TLS handshake with something else, such as HTTP.
+#: OpenSSL's reasons for a peer that answers a handshake without TLS, such as with HTTP.
 _NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"}
-#: What OpenSSL says of a certificate whose issuer is unknown.
+#: OpenSSL's codes for a certificate with an unknown issuer.
 _UNKNOWN_ISSUER = {18, 19, 20, 21}
-#: Of the body of a response that is no success, so much is read to keep the connection.
+#: The most bytes of an error response that are read to keep the connection.
 _REFUSAL_BYTES = 64 * 1024
-#: So many threads hold a large answer at once, and so long, in seconds, another one waits.
+#: The most large responses in memory at once, and how long others wait for a place, in seconds.
 _MOST_LARGE = 2
 _LONGEST_WAIT_FOR_A_PLACE = 10.0
-HTTPS_HINT = "; base_url says http: does the server expect https?"
+HTTPS_HINT = "; base_url starts with http: does the server expect https?"
 
 
 class Response(NamedTuple):
-    """A whole response.
+    """A complete response.
 
     Attributes:
         status: the HTTP status.
-        headers: by their names in lower case; the values of a repeated one joined by commas.
-        body: decompressed; of a response that is no success, nothing.
+        headers: lower-case names to values; repeated headers are joined by commas.
+        body: decompressed; empty for an error status.
     """
 
     status: int
@@ -59,11 +58,11 @@ class Response(NamedTuple):
     body: bytes
 
 
-class LargeAnswers:
-    """Lets few threads of a client hold a large answer at once.
+class LargeResponses:
+    """Bound on the threads of a client that have a large response in memory at once.
 
-    Else as many wallets as are read at once could each be as large as just one may be; and what is
-    decoded takes some times as much memory as the bytes.
+    Without it, every thread could hold a response of the maximum size, which takes several times as
+    much memory once decoded.
     """
 
     def __init__(self, large_bytes: int) -> None:
@@ -72,32 +71,32 @@ class LargeAnswers:
         self._thread = threading.local()
 
     @property
-    def held(self) -> bool:
-        """Whether this thread holds one."""
-        return getattr(self._thread, "held", False)
+    def has_place(self) -> bool:
+        """Whether this thread has a place."""
+        return getattr(self._thread, "has_place", False)
 
-    def hold(self, size: int) -> None:
-        """Note how many bytes this thread's answer has by now; take a place once it is large.
+    def reserve(self, size: int) -> None:
+        """Take a place once this thread's response exceeds `large_bytes`.
 
         Raises:
-            ReadError: others hold all places; another try may find one.
+            ReadError: no place became free; a retry may find one.
         """
-        if size > self._large_bytes and not self.held:
+        if size > self._large_bytes and not self.has_place:
             if not self._places.acquire(timeout=_LONGEST_WAIT_FOR_A_PLACE):
-                error = ReadError("too many large answers came at once, and this one was not kept")
+                error = ReadError("too many large responses arrived at once; discarded this one")
                 error.passing = True
                 raise error
-            self._thread.held = True
+            self._thread.has_place = True
 
     def release(self) -> None:
-        """Note that this thread has handed on its answer."""
-        if self.held:
-            self._thread.held = False
+        """Free this thread's place, if it has one."""
+        if self.has_place:
+            self._thread.has_place = False
             self._places.release()
 
 
 class Transports:
-    """Sends requests from any number of threads, over a kept-alive connection for each.
+    """Connections for any number of threads, each with its own keep-alive connection.
 
     Attributes:
         answered: set once a response came over any connection.
@@ -108,17 +107,17 @@ class Transports:
         network: Network,
         timeout: float,
         max_bytes: int,
-        large: LargeAnswers,
+        large: LargeResponses,
         stopped: threading.Event,
     ) -> None:
         """Prepare to connect.
 
         Args:
             network: the proxy and the certificates.
-            timeout: seconds for a whole attempt, connecting included.
-            max_bytes: the greatest body, decompressed, that is read.
-            large: bounds how many large ones are held at once.
-            stopped: once it is set, no request is sent.
+            timeout: limit for a whole attempt, including connecting.
+            max_bytes: the largest decompressed body.
+            large: bounds the large responses in memory.
+            stopped: once set, no request is sent.
         """
         self.network = network
         self.timeout = timeout
@@ -133,20 +132,19 @@ class Transports:
         self._closed = threading.Event()
 
     def send(self, request: httpx.Request, sending: Callable[[], None]) -> Response:
-        """Send a request and read the whole response.
+        """Send a request and return the complete response.
 
         Args:
             request: the request.
-            sending: called as the request is about to be sent, and again if it first had to
-                connect.
+            sending: called before the request is sent, and again after a new connection.
 
         Raises:
-            NoConnection: no whole response came in time.
-            CutShort: what came whole ends within its compression.
-            ReadError: the body is large, and too many that are come at once.
+            NoConnection: no complete response came in time.
+            CutShort: the compressed body is truncated.
+            ReadError: too many large responses arrived at once.
             UnusableAnswer: the body is too large or cannot be decompressed.
             Stopped: the stop event was set.
-            Exception: what ended the thread that watches the deadlines.
+            Exception: the failure that ended the deadline thread.
         """
         link: _Link | None = getattr(self._local, "link", None)
         if link is None:
@@ -160,58 +158,58 @@ class Transports:
             raise self._failure
         return link.send(request, sending)
 
-    def cut(self) -> None:
-        """End the attempts under way."""
+    def abort(self) -> None:
+        """End the attempts in flight."""
         for link in list(self._links):
-            link.cut(math.inf)
+            link.abort(math.inf)
 
     def close(self) -> None:
-        """End the attempts under way, and close all connections."""
+        """End the attempts in flight, and close all connections."""
         self._closed.set()
         for link in list(self._links):
             link.close()
 
     def _fail(self, error: Exception) -> None:
-        """Send nothing more, and end the attempts under way: nothing watches their deadlines."""
+        """Send nothing more, and end the attempts in flight: nothing watches their deadlines."""
         self._failure = error
-        self.cut()
+        self.abort()
 
     def _watch(self) -> None:
         wait = 0.0
         while not self._closed.wait(wait):
             now = time.monotonic()
-            # What begins from now on is not over before its timeout.
-            deadlines = [link.cut(now) for link in list(self._links)]
+            # Later attempts cannot expire before one whole timeout.
+            deadlines = [link.abort(now) for link in list(self._links)]
             wait = min([now + self.timeout, *deadlines]) - now
 
 
 class _Link:
-    """One thread's connection, and the attempt under way on it."""
+    """One thread's connection, and the attempt in flight on it."""
 
     def __init__(self, shared: Transports) -> None:
         self._shared = shared
         network = shared.network
         self._proxy = network.proxy
         self._is_plain = network.base_url.scheme == "http"
-        # Without what may stand before an @.
-        where = f"{network.base_url.scheme}://{network.base_url.netloc.decode('ascii')}"
-        self._none = f"no connection to {where}"
+        # Without a user name or password.
+        address = f"{network.base_url.scheme}://{network.base_url.netloc.decode('ascii')}"
+        self._no_connection = f"no connection to {address}"
         self._connect = partial(
             httpx.HTTPTransport,
             verify=network.tls,
-            proxy=network.proxy and network.proxy.made,
+            proxy=network.proxy and network.proxy.for_httpx,
             limits=httpx.Limits(max_connections=1, keepalive_expiry=_LONGEST_IDLE),
         )
         self._http = self._connect()
         self._lock = threading.Lock()
         self._deadline = math.inf  # while no attempt is under way
-        self._is_cut = False
+        self._is_aborted = False
         self._socket: socket.socket | None = None
         self._in_tunnel = False
         self._unanswered_handshakes = 0
         self._sending: Callable[[], None]
         self._extensions = {
-            # All else ends by being cut.
+            # The deadline ends all other waits.
             "timeout": {"connect": min(shared.timeout / 2, _LONGEST_CONNECT)},
             "trace": self._trace,
         }
@@ -221,7 +219,7 @@ class _Link:
         self._sending = sending
         with self._lock:
             self._deadline = time.monotonic() + self._shared.timeout
-            self._is_cut = False
+            self._is_aborted = False
         try:
             if self._shared.stopped.is_set():
                 raise Stopped("stopped")
@@ -234,46 +232,46 @@ class _Link:
             finally:
                 response.close()
         except (httpx.TransportError, UnicodeError) as error:
-            # httpcore keeps a tunnel whose TLS failed, and waits for ever until it can be used.
+            # httpcore keeps a tunnel whose TLS failed, and would wait forever for it.
             self._http.close()
             self._http = self._connect()
-            raise self._explained(error) from None
+            raise self._explain(error) from None
         except zlib.error as error:
             raise UnusableAnswer(f"the body cannot be decompressed: {error}") from None
         finally:
             with self._lock:
                 self._deadline = math.inf
-        if self._is_cut and response.is_success:  # what came may end where it was cut
-            raise self._explained(None)
+        if self._is_aborted and response.is_success:  # the body may be incomplete
+            raise self._explain(None)
         return Response(response.status_code, _plain(response.headers), body)
 
-    def cut(self, now: float) -> float:
-        """End the attempt under way if its deadline is over; else the deadline."""
+    def abort(self, now: float) -> float:
+        """End the attempt in flight if its deadline has passed; return the next deadline."""
         with self._lock:
             if self._deadline == math.inf or now < self._deadline:
                 return self._deadline
-            self._is_cut = True
+            self._is_aborted = True
             self._shut()
             return math.inf
 
     def close(self) -> None:
-        """Close the connection; one in use is closed by the thread that uses it."""
-        self.cut(math.inf)
+        """Close the connection; if it is in use, its own thread closes it."""
+        self.abort(math.inf)
         if self._deadline == math.inf:
             self._http.close()
 
     def _shut(self) -> None:
         if self._socket is not None:
-            # Of the socket, not of the TLS in it, which its own thread may be working with.
+            # Not its TLS layer, which another thread may be using.
             with suppress(OSError):
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def _trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """Is told by httpx what it does: get hold of each new socket."""
+        """Receive httpx's trace events, to get each new socket."""
         if event.endswith(_CONNECTED):
             with self._lock:
                 self._socket = info["return_value"].get_extra_info("socket")
-                if self._is_cut or self._shared.stopped.is_set():
+                if self._is_aborted or self._shared.stopped.is_set():
                     self._shut()
             self._sending()
         elif event.endswith(".connect_tcp.started"):
@@ -281,20 +279,20 @@ class _Link:
         elif event.endswith(".start_tls.started"):
             self._in_tunnel = not event.startswith("connection.")
 
-    def _explained(self, error: Exception | None) -> Exception:
+    def _explain(self, error: Exception | None) -> Exception:
         if self._shared.stopped.is_set():
             return Stopped("stopped")
         if isinstance(error, httpx.ProxyError):
-            return ProxyFailed(  # a 4xx, as for a wrong password, comes again
+            return ProxyFailed(  # a 4xx, such as for a wrong password, would repeat
                 f"the proxy {self._proxy} refused: {error}", final=str(error)[:1] == "4"
             )
-        if isinstance(error, UnicodeError):  # out of the resolver, for a label too long
-            return NoConnection(f"{self._none}: that is no host name", connected=False)
+        if isinstance(error, UnicodeError):  # from the resolver, for a label that is too long
+            return NoConnection(f"{self._no_connection}: not a valid host name", connected=False)
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
             return self._not_connected(error)
-        if self._is_cut or error is None:
-            return NoConnection(f"no whole answer within {self._shared.timeout:g} s")
-        if isinstance(error, httpx.LocalProtocolError):  # whose text may show a secret
+        if self._is_aborted or error is None:
+            return NoConnection(f"no complete response within {self._shared.timeout:g} s")
+        if isinstance(error, httpx.LocalProtocolError):  # its message may show a secret
             return NoConnection("the connection broke: the request cannot be sent as HTTP")
         hint = HTTPS_HINT if self._is_plain and not self._shared.answered.is_set() else ""
         return NoConnection(f"the connection broke: {error or type(error).__name__}{hint}")
@@ -302,47 +300,47 @@ class _Link:
     def _not_connected(self, error: httpx.TransportError) -> NoConnection:
         at_proxy = self._proxy is not None and not self._in_tunnel
         problem, final = None, False
-        if self._socket is not None:  # so what failed is the handshake
+        if self._socket is not None:  # so the handshake failed
             problem = _tls_problem(error, "the proxy's URL" if at_proxy else "base_url")
-            # Where the server has answered before, a repeat may reach a machine set up well.
+            # If the server has answered before, a retry may reach a working machine.
             final = problem is not None and not self._shared.answered.is_set()
             if isinstance(error, httpx.ConnectTimeout):
                 # A busy server or network may leave one handshake unanswered.
                 self._unanswered_handshakes += 1
                 final &= self._unanswered_handshakes > 1
-        why = problem or str(error) or type(error).__name__
+        reason = problem or str(error) or type(error).__name__
         if at_proxy:
-            return ProxyFailed(f"no connection to the proxy {self._proxy}: {why}", final=final)
-        return NoConnection(f"{self._none}: {why}", connected=False, final=final)
+            return ProxyFailed(f"no connection to the proxy {self._proxy}: {reason}", final=final)
+        return NoConnection(f"{self._no_connection}: {reason}", connected=False, final=final)
 
     def _read(self, response: httpx.Response) -> bytes:
         if not response.is_success:
-            with suppress(httpx.TransportError):  # the status says all that matters
+            with suppress(httpx.TransportError):  # the status is enough
                 _pass_over(response.iter_raw())
             return b""
         gzip = _gunzip(response.headers.get("content-encoding", ""))
-        most = self._shared.max_bytes
+        max_bytes = self._shared.max_bytes
         chunks: list[bytes] = []
         size = 0
         for raw in response.iter_raw():
-            # Bounded, as 64 KiB may hold 64 MiB.
-            left = most - size
+            # Bounded, because 64 KiB may decompress to 64 MiB.
+            left = max_bytes - size
             chunk = raw if gzip is None else gzip.unpack(raw, left + 1)
             if len(chunk) > left:
                 raise UnusableAnswer(
-                    f"the body is larger than {most:,} bytes and was not read further",
+                    f"the body is larger than {max_bytes:,} bytes; reading stopped",
                     status=response.status_code,
                 )
             size += len(chunk)
-            self._shared.large.hold(size)
+            self._shared.large.reserve(size)
             chunks.append(chunk)
-        if chunks and gzip is not None and not gzip.is_whole and not self._is_cut:
+        if chunks and gzip is not None and not gzip.is_whole and not self._is_aborted:
             raise CutShort("the compressed body is cut short")
         return b"".join(chunks)
 
 
 def _plain(headers: httpx.Headers) -> dict[str, str]:
-    """Return headers as a dict, which is looked into several times faster."""
+    """Return headers as a dict, which is several times faster to query."""
     plain: dict[str, str] = {}
     for raw_name, raw_value in headers.raw:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("utf-8", "replace")
@@ -351,21 +349,21 @@ def _plain(headers: httpx.Headers) -> dict[str, str]:
 
 
 class Gunzip:
-    """Unpacks gzip: any number of members, one behind the other (RFC 1952, section 2.2)."""
+    """Decompressor for gzip with any number of members (RFC 1952, section 2.2)."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
 
     @property
     def is_whole(self) -> bool:
-        """A member has just ended, so what came may be all."""
+        """Whether the data so far ends with a complete member."""
         return self._member.eof
 
     def unpack(self, packed: bytes, most: int) -> bytes:
-        """Unpack so many bytes at most; what is behind them is lost.
+        """Decompress up to `most` bytes, and drop the rest.
 
         Raises:
-            zlib.error: it is no gzip.
+            zlib.error: the data is not gzip.
         """
         parts: list[bytes] = []
         while packed and most > 0:
@@ -378,50 +376,50 @@ class Gunzip:
 
 
 def _gunzip(content_encoding: str) -> Gunzip | None:
-    """What unpacks a body, where that is needed.
+    """Return the decompressor that a body needs, or None.
 
     Raises:
-        UnusableAnswer: the body is packed in a way that was not asked for, or more than once.
+        UnusableAnswer: the encoding is neither gzip nor identity, or is applied twice.
     """
     codings = [coding.strip().lower() for coding in content_encoding.split(",")]
     codings = [coding for coding in codings if coding not in {"", "identity", "utf-8"}]
     if not codings:
         return None
     if codings not in (["gzip"], ["x-gzip"]):
-        raise UnusableAnswer(f"the body has the content encoding {content_encoding[:80]!r}")
+        raise UnusableAnswer(f"the body has an unusable content encoding {content_encoding[:80]!r}")
     return Gunzip()
 
 
 def _pass_over(chunks: Iterator[bytes]) -> None:
-    """Read on to the next response, unless that is too far off; then the connection is closed."""
+    """Skip to the next response, or stop if that is too far; the connection then closes."""
     size = 0
     while size <= _REFUSAL_BYTES and (chunk := next(chunks, None)) is not None:
         size += len(chunk)
 
 
 def _tls_problem(error: Exception, setting: str) -> str | None:
-    """Return what is wrong with the peer's TLS, and what to do; None for any other trouble.
+    """Return the TLS problem with its remedy, or None for any other error.
 
     Args:
-        error: what connecting ended with.
-        setting: what names the peer's address.
+        error: the error while connecting.
+        setting: the setting with the peer's address.
     """
     if isinstance(error, httpx.ConnectTimeout):
         return (
-            "the TLS handshake timed out; does the server speak TLS at this port? If not, "
-            f"use http:// in {setting}, or the right port"
+            "the TLS handshake timed out; does the server speak TLS on this port? If not, "
+            f"use http:// in {setting}, or correct the port"
         )
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__context__  # httpcore suppresses it as a cause
     if isinstance(cause, ssl.SSLCertVerificationError):
-        advice = f"check {setting}, or ask those who run the server"
+        advice = f"check {setting}, or ask the server's operator"
         if cause.verify_code in _UNKNOWN_ISSUER:
             advice = "if your own CA issued it, set ca_file"
         return f"certificate verify failed: {cause.verify_message}; {advice}"
     if cause is not None and cause.reason in _NO_TLS:
         return (
-            "the server does not speak TLS at this port; "
-            f"use http:// in {setting}, or the right port"
+            "the server does not speak TLS on this port; "
+            f"use http:// in {setting}, or correct the port"
         )
     return None

@@ -1,10 +1,10 @@
-"""Webhooks: signatures, fields of the body, and routes to the reads that follow.
+"""Webhooks: signatures, fields of the body, and routes to follow-up reads.
 
-A body whose signature is right comes from the service, but may still be anything: it is kept
-whatever it holds. What is read here can be stored, shown and looked up without harm.
+A body with a valid signature may still contain anything: it is kept in any case, and its fields are
+checked until they are safe to store, show and look up.
 
-A route says what to read for a type. The document shows no path for any type, so a route is a
-setting; what is built in are the document's own two reads.
+A route defines the read for a webhook type. The provider's document shows no path for any type, so
+routes are settings; built in are only the document's own two reads.
 
 Source: provider's document, section Webhook (notification body), Follow-up read of a webhook's
 object.
@@ -28,29 +28,29 @@ from nftsync.errors import InputError, SettingsError
 from nftsync.records import are_uuids, normalize_uuid
 from nftsync.text import DEEPEST_JSON, nests_too_deeply, repeated_key, toml_key
 
-#: The header that carries the signature.
+#: The header with the signature.
 HEADER = "x-service-webhook-hmac"
 
-#: `missing`: no signature came. `malformed`: what came can be none, or is two. `wrong`: it was not
-#: made of this body with one of the secrets.
+#: `missing`: no signature. `malformed`: not a signature, or two of them. `wrong`: made from another
+#: body or with another secret.
 Reason: TypeAlias = Literal["missing", "malformed", "wrong"]
 
-# 32 bytes are 43 digits and one `=`. A header that came twice is joined with a comma.
+# Base64 of 32 bytes: 43 digits and one `=`. A header sent twice arrives joined with a comma.
 _SHAPE = re.compile(r"[A-Za-z0-9+/]{43}=")
 
 
 class Accepted(NamedTuple):
-    """The signature is right.
+    """A valid signature.
 
     Attributes:
-        which: the place, among the secrets that were tried, of the first that made it.
+        secret_index: the position of the first matching secret.
     """
 
-    which: int
+    secret_index: int
 
 
 class Refused(NamedTuple):
-    """The signature proves nothing.
+    """An invalid signature.
 
     Attributes:
         reason: see `Reason`.
@@ -60,36 +60,32 @@ class Refused(NamedTuple):
 
 
 def sign(secret: str, body: bytes) -> str:
-    """Sign a webhook's body.
+    """Return the signature of a webhook's body: 44 characters of Base64.
 
     Args:
         secret: the shared secret; its UTF-8 form is the key.
-        body: the raw bytes that are sent.
-
-    Returns:
-        The header's value: 44 characters of Base64.
+        body: the raw bytes.
     """
     return _signature(secret, body).decode("ascii")
 
 
 def verify(body: bytes, header: str | None, secrets: Sequence[str]) -> Accepted | Refused:
-    """Tell whether a body came from someone who knows one of the secrets.
+    """Check that a body was signed with one of the secrets.
 
-    The texts are compared, not what they decode to: Base64 has several spellings of the same bytes,
-    of which the service sends one. The time it takes tells nothing about where they differ, nor
-    which secret was right.
+    Compares the Base64 texts, since several texts decode to the same bytes and the service sends
+    only one. The duration reveals neither where they differ nor which secret matched.
 
     Args:
-        body: the raw bytes that came.
-        header: the header's value, or None where there was none.
-        secrets: those to try; none of them blank (whoever configures them sees to that).
+        body: the raw bytes.
+        header: the header's value, or None.
+        secrets: the secrets to try; none may be blank.
     """
     if not header:
         return Refused("missing")
     if _SHAPE.fullmatch(header) is None:
         return Refused("malformed")
-    given = header.encode("ascii")
-    matches = [hmac.compare_digest(_signature(secret, body), given) for secret in secrets]
+    signature = header.encode("ascii")
+    matches = [hmac.compare_digest(_signature(secret, body), signature) for secret in secrets]
     return Accepted(matches.index(True)) if True in matches else Refused("wrong")
 
 
@@ -98,16 +94,16 @@ def _signature(secret: str, body: bytes) -> bytes:
 
 
 class Webhook(NamedTuple):
-    """The fields of a webhook.
+    """The fields of a webhook; all ids are UUIDs in lower case.
 
     Attributes:
-        webhook_id: its id, a UUID in lower case.
-        organization_id: the organization it is for, a UUID in lower case.
-        action: what happened to the object.
+        webhook_id: the webhook's id.
+        organization_id: the organization that it is for.
+        action: the event.
         resource_type: the kind of the object.
-        resource_id: the object's id, a UUID in lower case.
+        resource_id: the object's id.
         created_at_utc: when the service made it, as sent.
-        changes: a JSON object, to the letter as sent, or None.
+        changes: a JSON object, exactly as sent, or None.
     """
 
     webhook_id: str
@@ -120,18 +116,18 @@ class Webhook(NamedTuple):
 
 
 class Unusable(NamedTuple):
-    """A body that cannot be worked on.
+    """A body that cannot be processed.
 
     Attributes:
-        reason: why, in one line that is safe to store and to show.
-        webhook: its fields, where they could be read and only what they say is wrong.
+        reason: one line that is safe to store and show.
+        webhook: the fields, if they are readable and only a value is wrong.
     """
 
     reason: str
     webhook: Webhook | None = None
 
 
-#: The digits of a number. Amounts reach 78; Python refuses to convert more than 4,300.
+#: The most digits of a number. Amounts have up to 78; Python refuses to convert over 4,300.
 _LONGEST_NUMBER = 1_000
 _LONGEST_TEXT = 200
 
@@ -150,15 +146,15 @@ _changes = msgspec.json.Decoder(_Changes)
 
 
 class _UnusableError(Exception):
-    """Its text is the reason."""
+    """Carries the reason as its text."""
 
 
 def read_webhook(body: bytes, organization_id: str | None) -> Webhook | Unusable:
-    """Read a webhook's body; whatever the bytes are, one of the two comes back.
+    """Read a webhook's body; never raises, whatever the bytes are.
 
     Args:
-        body: the raw bytes that came.
-        organization_id: the only organization whose webhooks are wanted, or None for any.
+        body: the raw bytes.
+        organization_id: the only accepted organization, or None for any.
     """
     try:
         webhook = _webhook(body, _fields(body))
@@ -197,7 +193,7 @@ def _text(fields: _Fields, name: str) -> str:
     if len(value) > _LONGEST_TEXT:
         raise _UnusableError(f"{name}: longer than {_LONGEST_TEXT} characters")
     if _CONTROL.search(value) is not None:
-        raise _UnusableError(f"{name}: {_shown(value)} holds control characters")
+        raise _UnusableError(f"{name}: {_shown(value)} contains control characters")
     return value
 
 
@@ -211,13 +207,13 @@ def _string(fields: _Fields, name: str) -> str:
 
 
 def _fields(body: bytes) -> _Fields:
-    """Read the whole body, fields that nobody asks for included."""
+    """Decode the whole body, including unused fields."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise _UnusableError(f"not UTF-8 (byte {error.start})") from None
     if nests_too_deeply(body):
-        raise _UnusableError(f"nested over {DEEPEST_JSON} levels deep")
+        raise _UnusableError(f"nested more than {DEEPEST_JSON} levels deep")
     try:
         value = _decoder.decode(text)
         if "\\ud" in text or "\\uD" in text:
@@ -225,7 +221,7 @@ def _fields(body: bytes) -> _Fields:
     except json.JSONDecodeError as error:
         raise _UnusableError(f"not JSON: {error.msg} (character {error.pos})") from None
     except UnicodeEncodeError:
-        raise _UnusableError("half of a surrogate pair stands alone") from None
+        raise _UnusableError("contains an unpaired surrogate") from None
     if not isinstance(value, dict):
         raise _UnusableError(f"expected a JSON object, got {_kind(value)}")
     return value
@@ -234,14 +230,14 @@ def _fields(body: bytes) -> _Fields:
 def _object(pairs: list[tuple[str, Any]]) -> _Fields:
     twice = repeated_key(pairs)
     if twice is not None:
-        raise _UnusableError(f"the key {_shown(twice)} stands twice")
+        raise _UnusableError(f"the key {_shown(twice)} appears twice")
     return dict(pairs)
 
 
 def _number(digits: str) -> float:
     if len(digits) > _LONGEST_NUMBER:
-        raise _UnusableError(f"a number of more than {_LONGEST_NUMBER:,} digits")
-    return 0.0  # only that it is one matters: changes are kept as they were written
+        raise _UnusableError(f"contains a number of more than {_LONGEST_NUMBER:,} digits")
+    return 0.0  # the value does not matter: changes are stored as sent
 
 
 def _constant(name: str) -> NoReturn:
@@ -259,7 +255,7 @@ def _kind(value: object) -> str:
 
 
 def _shown(value: str) -> str:
-    """Quote text from outside: escaped, on one line, at most 80 characters."""
+    """Quote untrusted text: escaped, on one line, at most 80 characters."""
     quoted = ascii(value[:80])
     return quoted if len(quoted) <= 80 else f"{quoted[:77]}..."
 
@@ -267,7 +263,7 @@ def _shown(value: str) -> str:
 RouteKind: TypeAlias = Literal["token", "wallet", "object", "sync"]
 
 _PLACE = "{resourceId}"
-#: The paths of the two reads that the provider's document shows (section Endpoints).
+#: The paths of the provider's document (section Endpoints).
 _PATHS: Mapping[RouteKind, str] = {
     "token": f"/v1/tokens/{_PLACE}",
     "wallet": f"/v1/wallets/{_PLACE}/nft-balances",
@@ -277,15 +273,15 @@ _ANY = "*"
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """A `[routes.TYPE]` table, as the file has it or as `merged` completed it.
+    """A `[routes.TYPE]` table, as configured or as completed by `merge_routes`.
 
     Attributes:
-        path: what to read for a webhook of this type; None: the file does not say.
-        kind: what the answer is; None: the file does not say.
+        path: the path to read; None: not configured.
+        kind: the kind of the response; None: not configured.
         holders: also read every wallet known to hold the token.
-        wallets: dotted fields of the object that name wallets to read again.
-        tokens: dotted fields of the object that name tokens to read again.
-        at_most_every: the shortest time between two such reads.
+        wallets: dotted fields of the object with ids of wallets to read.
+        tokens: dotted fields of the object with ids of tokens to read.
+        at_most_every: the minimum interval between two such reads.
     """
 
     path: str | None = None
@@ -300,24 +296,24 @@ class Routes(NamedTuple):
     """All routes, complete and checked.
 
     Attributes:
-        by_type: a webhook's resource type to its route; each has a kind, and a path but for `sync`.
+        by_type: resource type to route; each route has a kind, and all but `sync` have a path.
     """
 
     by_type: Mapping[str, Route]
 
     def find(self, resource_type: str) -> Route | None:
-        """The route of a type, else that of `*`, else None."""
+        """Return the route of a type, or else the route `*`, or None."""
         return self.by_type.get(resource_type) or self.by_type.get(_ANY)
 
 
-def merged(configured: Mapping[str, Route]) -> Routes:
-    """Put configured routes over the built-in ones and check the sum.
+def merge_routes(configured: Mapping[str, Route]) -> Routes:
+    """Merge configured routes into the built-in ones and check the result.
 
     Args:
-        configured: webhook type to route; of a built-in type, only what differs.
+        configured: type to route; for a built-in type, only the differences.
 
     Raises:
-        SettingsError: a route makes no sense; the text names it and says what to write.
+        SettingsError: a route is invalid; the text names it and the remedy.
     """
     built_in = {name: Route(kind=kind) for name, kind in _BUILT_IN.items()}
     return Routes(
@@ -338,60 +334,60 @@ def _completed(name: str, route: Route) -> Route:
 
 
 def _problem(name: str, kind: RouteKind | None, route: Route) -> str | None:
-    """What is wrong with a route, as the rest of a message that begins with its name."""
+    """Return the problem of a route as the rest of a message that starts with its name."""
     path = route.path
     if kind is None:
         return ' has no kind; write kind = "token", "wallet", "object" or "sync"'
     if name == _ANY and kind in _PATHS:
-        return f' cannot have kind = "{kind}", as it stands for any type; write "object" or "sync"'
+        return f' cannot have kind = "{kind}", as it matches any type; write "object" or "sync"'
     if kind == "object" and (path is None or _PLACE not in path):
-        return f'.path must be given for kind = "object", such as "/v1/things/{_PLACE}"'
+        return f'.path is required for kind = "object", such as "/v1/things/{_PLACE}"'
     if kind == "sync" and path is not None:
-        return '.path has no use with kind = "sync"; leave path out, or write kind = "object"'
+        return '.path is not allowed with kind = "sync"; remove path, or write kind = "object"'
     if kind in _PATHS and path not in {None, _PATHS[kind]}:
         return (
-            f'.path of kind = "{kind}" is always "{_PATHS[kind]}"; leave path out, or write '
+            f'.path of kind = "{kind}" is always "{_PATHS[kind]}"; remove path, or write '
             'kind = "object"'
         )
-    for key, given, belongs_to in (
+    for key, is_set, needed_kind in (
         ("holders", route.holders, "token"),
         ("wallets", route.wallets, "object"),
         ("tokens", route.tokens, "object"),
         ("at_most_every", route.at_most_every is not None, "sync"),
     ):
-        if given and kind != belongs_to:
-            return f'.{key} only goes with kind = "{belongs_to}"; leave it out of kind = "{kind}"'
+        if is_set and kind != needed_kind:
+            return f'.{key} is not allowed with kind = "{kind}", only "{needed_kind}"; remove it'
     return None
 
 
 def path_for(route: Route, resource_id: str) -> str:
-    """The path below the base address that reads an object, encoded.
+    """Return the path below the base address that reads an object, encoded.
 
     Args:
-        route: with a path.
-        resource_id: the object's id, as the webhook has it.
+        route: a route with a path.
+        resource_id: the object's id from the webhook.
 
     Raises:
-        InputError: the id is no UUID, so nothing may be asked for with it.
+        InputError: the id is not a UUID.
         SettingsError: the route has no path.
     """
     if route.path is None:
-        raise SettingsError('the route has no path; write one, as kind = "object" needs it')
+        raise SettingsError('the route has no path; add one, as kind = "object" requires it')
     encoded = quote(route.path, safe=string.punctuation, errors="replace")
     return encoded.replace(_PLACE, normalize_uuid(resource_id, "resource id"))
 
 
 def named_ids(body: str | bytes, fields: Sequence[str]) -> list[str]:
-    """The UUIDs at fields of a JSON object, lower case, each once, in the fields' order.
+    """Return the UUIDs in fields of a JSON object: lower case, no repeats, in the fields' order.
 
-    What is absent, null or no UUID is passed over, and so is a body that is no JSON.
+    Ignores values that are absent, null or not UUIDs, and a body that is not JSON.
 
     Args:
         body: the object.
-        fields: names, dotted where one lies in another; a step on a list is one on each element.
+        fields: names, dotted for nested fields; a name applied to a list selects from each element.
     """
     try:
-        # Digits stay text: Python refuses to convert numbers of thousands of them.
+        # Numbers stay text, because Python refuses to convert thousands of digits.
         value = json.loads(body, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
         return []
@@ -406,7 +402,7 @@ def _at(value: Any, steps: Sequence[str]) -> Iterator[Any]:
 
 
 def _elements(value: Any) -> Iterator[Any]:
-    """The value, or where it is a list its elements, however lists nest in it."""
+    """Yield the value, or the elements of a list and of lists nested in it."""
     rest = [value]
     while rest:
         value = rest.pop()

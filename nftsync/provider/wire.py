@@ -1,8 +1,8 @@
-"""Decode a response's JSON into tokens and amounts; errors name the field.
+"""Decoding of responses into tokens and amounts; errors name the field.
 
-The usual answer holds nothing but the fields of the provider's document, of the documented types:
-one strict pass of msgspec reads it. Only an answer that this pass refuses is taken apart field by
-field, so that unknown fields and values of a wrong type are kept, numbers to the digit.
+One strict pass of msgspec reads a response that has only the documented fields and types. Any other
+response is decoded field by field: unknown fields and values of a wrong type are kept, and numbers
+keep every digit.
 
 Source: provider's document, sections NFT token balance, Token, TokenMetadata and the two reads
 under Endpoints.
@@ -26,7 +26,7 @@ _Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class CutShort(UnusableAnswer):
-    """The body ends before its JSON does; another try may bring the rest."""
+    """The body ends before its JSON does; a retry may get the rest."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -88,7 +88,7 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _text = msgspec.json.Decoder(str | None)
 _integer = msgspec.json.Decoder(_Integer | None)
 
-# Escaped backslash, surrogate pair, or a surrogate on its own: only the last is not Unicode text.
+# Escaped backslash, surrogate pair, or a lone surrogate; only the last is not Unicode text.
 _SURROGATE = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
@@ -99,16 +99,16 @@ _WRONG = object()
 
 
 class WalletList(NamedTuple):
-    """A wallet's balances as they were sent, or a page of them.
+    """A wallet's balances, or one page of them.
 
     Attributes:
-        entries: as they came, ids lower case.
-        doubt: what in the answer says that the list may be a part, as a message names it: a
-            top-level field that nobody declared known, or a header that tells of more.
-        cursor: the value of the cursor field, or None where it is absent or null.
-        digest: SHA-256 of the body, or of all pages; set once the list is whole, as are:
-        etag: the validator that came with it.
-        unchanged: the response was the known one, and its entries are left out.
+        entries: in the order sent, with lower-case ids.
+        doubt: why the list may be incomplete, for messages: an undeclared top-level field, or a
+            header that indicates more.
+        cursor: the value of the cursor field; None: absent or null.
+        digest: SHA-256 of the body, or of all pages; only in a complete list.
+        etag: the response's validator; only in a complete list.
+        unchanged: the response is the stored one, so its entries are left out.
     """
 
     entries: list[Entry]
@@ -126,18 +126,13 @@ def decode_wallet(
     cursor_field: str | None = None,
     most: int | None = None,
 ) -> WalletList:
-    """Read one page of a wallet's balances.
+    """Decode one page of a wallet's balances.
 
     Args:
-        body: the answer's body.
-        known_fields: top-level fields beside the list that are known to mean nothing here.
-        cursor_field: the top-level field that carries the cursor to the next page.
-        most: entries; a body of more is not even decoded, as they would take much memory.
-
-    Raises:
-        CutShort: the JSON ends too early.
-        UnusableAnswer: the body has more entries, or is not what the provider's document promises;
-            the text names the place as a JSON path.
+        body: the response's body.
+        known_fields: extra top-level fields, known to be harmless.
+        cursor_field: the top-level field with the cursor.
+        most: the most entries; a larger body is not decoded, to save memory.
     """
     if most is not None and body.count(_AMOUNT) > most:
         raise UnusableAnswer(f"$.{_LIST_FIELD}: more than {most:,} entries")
@@ -147,7 +142,7 @@ def decode_wallet(
             _refuse_repeated_keys(body, len(balances))
             return WalletList(_entries(balances, _strict_content))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, _NeedsLooseReadError):
-            pass  # what is wrong, if anything, is found out below
+            pass  # the loose pass names the problem, if there is one
     text = _checked(body)
     loose = _decode(_loose_balances, text)
     fields = _decode(_object, text)
@@ -162,26 +157,26 @@ def decode_wallet(
 
 
 def _refuse_repeated_keys(body: bytes, entries: int) -> None:
-    """Refuse JSON in which a key of the list stands twice, as decoders take either of the two.
+    """Refuse JSON in which a key appears twice, as decoders differ in which value they take.
 
-    All keys are looked at only where these stand more often than there are entries, which texts in
-    which they are quoted bring about, too.
+    All keys are checked only if the list's own keys appear more often than its entries; texts that
+    quote those keys cause that, too.
     """
     counts = body.count(b'"%s"' % _LIST_FIELD.encode()), body.count(_TOKEN_ID), body.count(_AMOUNT)
     if counts != (1, entries, entries):
         try:
-            json.loads(body, object_pairs_hook=_no_key_twice, parse_int=str, parse_float=str)
+            json.loads(body, object_pairs_hook=_refuse_repeated_key, parse_int=str, parse_float=str)
         except RecursionError:
             raise UnusableAnswer("the body is nested too deeply") from None
 
 
-def _no_key_twice(pairs: list[tuple[str, Any]]) -> None:
+def _refuse_repeated_key(pairs: list[tuple[str, Any]]) -> None:
     twice = repeated_key(pairs)
     if twice is not None:
-        raise UnusableAnswer(f"the key {twice[:80]!r} stands twice")
+        raise UnusableAnswer(f"the key {twice[:80]!r} appears twice")
 
 
-def each_token_once(entries: list[Entry]) -> list[Entry]:
+def without_duplicates(entries: list[Entry]) -> list[Entry]:
     """Drop repeated entries of a wallet's list.
 
     Raises:
@@ -200,20 +195,15 @@ def each_token_once(entries: list[Entry]) -> list[Entry]:
 
 
 def decode_token(body: bytes, token_id: str) -> Content:
-    """Read the answer to the read of a single token.
-
-    Raises:
-        CutShort: the JSON ends too early.
-        UnusableAnswer: the body is no JSON object, or is the record of another token.
-    """
+    """Decode the response to the read of a single token."""
     text = _checked(body).strip()
     fields = _decode(_object, text)
     shown = _value(fields.get("id", _NULL), _text)
     if isinstance(shown, str) and shown.lower() != token_id:
-        raise UnusableAnswer(f"$.id: the answer is the record of another token, {shown[:80]!r}")
-    # The document promises the metadata, and shows no other field: an id does as well.
+        raise UnusableAnswer(f"$.id: the response is the record of another token, {shown[:80]!r}")
+    # The document promises only the metadata; an id identifies a token as well.
     if not isinstance(shown, str) and bytes(fields.get("metadata", _NULL))[:1] != b"{":
-        raise UnusableAnswer("$: neither id nor metadata is there: that is no record of a token")
+        raise UnusableAnswer("$: no id and no metadata, so this is not a token record")
     content = _loose_content(msgspec.Raw(text), token_id)
     if content is None:
         raise UnusableAnswer("$: expected an object, got null")
@@ -221,21 +211,16 @@ def decode_token(body: bytes, token_id: str) -> Content:
 
 
 def check_object(body: bytes) -> bytes:
-    """Make sure that an answer of whatever type is one JSON object that can be kept as text.
-
-    Raises:
-        CutShort: the JSON ends too early.
-        UnusableAnswer: the body is no JSON object, or nests too deeply.
-    """
+    """Return a body that is one JSON object, as UTF-8 text without lone surrogates."""
     text = _checked(body)
     _decode(_object, text)
     if nests_too_deeply(text):
-        raise UnusableAnswer(f"the body is nested over {DEEPEST_JSON} levels deep")
+        raise UnusableAnswer(f"the body is nested more than {DEEPEST_JSON} levels deep")
     return text
 
 
 class _NeedsLooseReadError(Exception):
-    """The strict pass read the answer, but a record carries another token's id."""
+    """A strictly decoded record has the id of another token."""
 
 
 def _entries(
@@ -267,7 +252,7 @@ def _organization(value: str | None) -> str | None:
 
 
 def _token_ids(ids: list[str]) -> list[str]:
-    """Check and lower-case a page's ids in two passes over one text, not one call per id."""
+    """Check and lower-case a page's ids, in two passes over one text for speed."""
     if not ids:
         return ids
     joined = ",".join(ids)
@@ -278,7 +263,7 @@ def _token_ids(ids: list[str]) -> list[str]:
 
 
 def _checked(body: bytes) -> bytes:
-    """Refuse what is no Unicode text; replace lone surrogates, which no text can hold."""
+    """Refuse a body that is not UTF-8; replace lone surrogates, which text cannot contain."""
     try:
         body.decode()
     except UnicodeDecodeError as error:
@@ -298,7 +283,7 @@ def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise UnusableAnswer(_place_first(str(error))) from None
+        raise UnusableAnswer(_path_first(str(error))) from None
     except msgspec.DecodeError as error:
         if "truncated" in str(error) or _ends_in_a_number(body):
             raise CutShort(
@@ -311,20 +296,20 @@ def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
 
 
 def _ends_in_a_number(body: bytes) -> bool:
-    """Whether an object ends where a number has only begun, which msgspec calls malformed."""
+    """Return whether an object ends in an incomplete number, which msgspec calls malformed."""
     return body.lstrip()[:1] == b"{" and _BEGUN_NUMBER.search(body[-3:]) is not None
 
 
-def _place_first(message: str) -> str:
-    """Turn msgspec's "what - at `path`" into "path: what"."""
-    what, _, path = message.replace("`", "").partition(" - at ")
-    return f"{path or '$'}: {what[:1].lower()}{what[1:]}"
+def _path_first(message: str) -> str:
+    """Turn msgspec's "problem - at `path`" into "path: problem"."""
+    problem, _, path = message.replace("`", "").partition(" - at ")
+    return f"{path or '$'}: {problem[:1].lower()}{problem[1:]}"
 
 
 def _cursor(raw: msgspec.Raw, field: str) -> str | None:
     value = _value(raw, msgspec.json.Decoder(str | int | None))
     if value is _WRONG or value == "":
-        raise UnusableAnswer(f"$.{field}: expected a cursor (text or a whole number) or null")
+        raise UnusableAnswer(f"$.{field}: expected a cursor (text or an integer) or null")
     return None if value is None else str(value)
 
 
@@ -336,14 +321,14 @@ def _value(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> Any:
 
 
 def _loose_content(raw: msgspec.Raw, token_id: str) -> Content | None:
-    """Read a token record that may hold unknown fields and wrong types: those go to `extra`."""
+    """Decode a token record with unknown fields or wrong types, which go to `extra`."""
     record = bytes(raw)
     if record == b"null":
         return None
     try:
         return _strict_content(_strict_token.decode(record), token_id)
     except (msgspec.DecodeError, RecursionError, _NeedsLooseReadError):
-        pass  # something to keep in `extra`
+        pass  # some field belongs in `extra`
     if record[:1] != b"{":
         return (*(None,) * len(_TOKEN_FIELDS), *_NOTHING, _json({"token": raw}))
     extra = _decode(_object, record)
@@ -352,18 +337,18 @@ def _loose_content(raw: msgspec.Raw, token_id: str) -> Content | None:
         extra.pop("id", None)
     organization, *columns = (_take(extra, name) for name in _TOKEN_FIELDS)
     metadata: Sequence[Any] = _NOTHING
-    kept = extra.pop("metadata", _NULL)
-    if bytes(kept)[:1] == b"{":
-        unknown = _decode(_object, kept)
+    metadata_rest = extra.pop("metadata", _NULL)
+    if bytes(metadata_rest)[:1] == b"{":
+        unknown = _decode(_object, metadata_rest)
         metadata = [_take(unknown, name) for name in _METADATA_FIELDS]
-        kept = _encode(unknown) if unknown else _NULL
-    if bytes(kept) != b"null":
-        extra["metadata"] = kept
+        metadata_rest = _encode(unknown) if unknown else _NULL
+    if bytes(metadata_rest) != b"null":
+        extra["metadata"] = metadata_rest
     return (_organization(organization), *columns, *metadata, _json(extra) if extra else None)
 
 
 def _take(fields: dict[str, msgspec.Raw], name: str) -> Any:
-    """Move the value of a documented field out of `fields`, if it is of the documented type."""
+    """Move the value of a documented field out of `fields`, if it has the documented type."""
     value = _value(fields.get(name, _NULL), _integer if name in _INTEGER_FIELDS else _text)
     if value is _WRONG:
         return None
@@ -372,14 +357,14 @@ def _take(fields: dict[str, msgspec.Raw], name: str) -> Any:
 
 
 def _json(fields: Mapping[str, msgspec.Raw]) -> str:
-    """Write fields so that the same ones in another order, spacing or escaping change nothing."""
+    """Encode fields so that their order, spacing and escaping do not matter."""
     text = bytes(_encode(fields))
     if nests_too_deeply(text):
-        message = f"the body holds an unknown field nested over {DEEPEST_JSON} levels deep"
+        message = f"the body has an unknown field nested more than {DEEPEST_JSON} levels deep"
         raise UnusableAnswer(message)
     if b"\\" in text or text.count(b"{") + text.count(b"[") > 1 + ("metadata" in fields):
         text = bytes(_encode(json.loads(text, parse_int=_digits, parse_float=_digits)))
-    return text.decode()  # else nothing is nested or escaped
+    return text.decode()
 
 
 def _encode(fields: Mapping[str, msgspec.Raw]) -> msgspec.Raw:

@@ -32,7 +32,7 @@ from typing import TypeAlias
 import msgspec
 
 from nftsync.errors import CutOff, SettingsError
-from nftsync.provider.config import ClientConfig, without_our_settings
+from nftsync.provider.config import ClientConfig, environment_without_settings
 from nftsync.provider.limits import GiveUpRule
 from nftsync.pull.reads import Pool, Read, Reader, Task
 from nftsync.records import SequenceNumbers
@@ -124,7 +124,7 @@ class Process(Reader[Task, Read]):
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=numbers,
-                env=without_our_settings(),
+                env=environment_without_settings(),
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)

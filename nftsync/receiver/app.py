@@ -231,7 +231,7 @@ def _receiving(
         verdict = webhooks.verify(body, request.headers.get(webhooks.HEADER), secrets)
         if isinstance(verdict, webhooks.Refused):
             return refused(verdict.reason, body, 401, "signature refused")
-        counts.accepted.labels("previous" if verdict.which else "current").inc()
+        counts.accepted.labels("previous" if verdict.secret_index else "current").inc()
         content = read_webhook(body, organization_id)
         outcome = committer.submit(Delivery(body, content))
         counts.outcomes[outcome].inc()

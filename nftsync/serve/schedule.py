@@ -15,7 +15,7 @@ import msgspec
 
 from nftsync.errors import InputError, NftsyncError, SettingsError, StoreError, SyncRunning
 from nftsync.provider.access import Access, access_to
-from nftsync.provider.webhooks import merged
+from nftsync.provider.webhooks import merge_routes
 from nftsync.pull.api import client_config, removal_limits
 from nftsync.pull.list_files import read_collections_file, read_wallets_file
 from nftsync.pull.result import SyncResult
@@ -46,7 +46,7 @@ def replay_config(settings: Settings) -> ReplayConfig:
     return ReplayConfig(
         client=client,
         access=access,
-        routes=merged(settings.routes),
+        routes=merge_routes(settings.routes),
         # From the start: what a cut-off sync has read, it may have read before the webhook came.
         run_sync=full_sync(settings, access, resume=False),
         organization_id=settings.organization_id,

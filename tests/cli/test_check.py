@@ -69,7 +69,7 @@ def test_what_is_missing_is_said_with_what_to_do(command, tmp_path):
     [
         (401, "answered 401: no access; check api_token, token_command or headers"),
         (403, "answered 403: no access; the credentials are known but"),
-        (404, "404: it knows no such object; check the wallet's id, and base_url"),
+        (404, "404: no such object; check the wallet's id, and base_url"),
         (302, "redirect"),
         (200, "JSON"),
     ],

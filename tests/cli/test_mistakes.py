@@ -95,7 +95,7 @@ TYPED = [
     ("sync", 2, "no base_url: set it with --base-url, NFTSYNC_BASE_URL"),
     ("sync --base-url ftp://provider.example", 2, "base_url"),
     ("sync --base-url http://127.0.0.1:1 Treasury", 1, "no connection to http://127.0.0.1:1: "),
-    ("sync --base-url URL/v1 Treasury", 1, "base_url has a /v1, which paths begin with"),
+    ("sync --base-url URL/v1 Treasury", 1, "paths already start with /v1: remove it from base_url"),
     (f"sync --base-url URL {STRANGER}", 1, "nftsync wallets untrack"),
     ("sync --base-url URL not-a-uuid", 2, "'not-a-uuid' is neither a wallet id (a UUID) nor"),
     ("sync --base-url URL --wallets-file none.csv", 2, "cannot read the wallets file"),

@@ -29,7 +29,7 @@ from nftsync.errors import StoreError, SyncRunning
 from nftsync.provider import client, retry, transport  # noqa: F401 - else imported meanwhile
 from nftsync.provider.access import Access, access_to
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.webhooks import Route, merged, read_webhook
+from nftsync.provider.webhooks import Route, merge_routes, read_webhook
 from nftsync.pull.removal_guard import RemovalLimits
 from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.receiver import committer
@@ -47,7 +47,7 @@ from tests.model.simulated import Machine, Process
 from tests.model.stand_ins import Event, Executor, Module, installed
 
 STEPS_OF_A_SEED = 2_500
-_ROUTES = merged(
+_ROUTES = merge_routes(
     {"Everything": Route(kind="sync", at_most_every=timedelta(minutes=1)), "Nft": Route()}
 )
 

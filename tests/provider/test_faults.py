@@ -132,7 +132,7 @@ def test_the_waits_between_tries_grow(provider, make_client):
 def test_a_host_that_can_have_no_address_is_an_error_of_ours(make_client):
     with pytest.raises(SettingsError, match=r"^base_url \(NFTSYNC_BASE_URL\) cannot be used: "):
         make_client(base_url="http://xn--/")
-    with pytest.raises(NoConnection, match=r"^no connection to \S+: that is no host name$"):
+    with pytest.raises(NoConnection, match=r"^no connection to \S+: not a valid host name$"):
         finish(
             make_client(base_url=f"http://{'a' * 64}.example", attempts=1).token(token(1), Effort())
         )
@@ -158,7 +158,9 @@ def test_a_redirect_is_not_followed_endless_or_not(provider, make_client):
         for location in (path, "/there"):
             provider.on(path, reply(GOOD, status, location=location))
             effort = Effort()
-            with pytest.raises(UnusableAnswer, match=f"{status}, a redirect, which is not follow"):
+            with pytest.raises(
+                UnusableAnswer, match=f"{status}, a redirect, which nftsync does not follow"
+            ):
                 finish(make_client().balances(wallet(1), effort))
             assert effort == Effort(1, 0)
     assert {seen.path for seen in provider.requests()} == {path}
@@ -262,7 +264,9 @@ def test_an_attempt_ends_by_its_timeout_however_it_drips(provider, make_client, 
     provider.always(DRIPS[drip])
     effort = Effort()
     began = time.monotonic()
-    with pytest.raises(NoConnection, match=r"^no whole answer within 0\.5 s \(after 2 attempts\)$"):
+    with pytest.raises(
+        NoConnection, match=r"^no complete response within 0\.5 s \(after 2 attempts\)$"
+    ):
         finish(make_client(timeout=0.5, attempts=2).balances(wallet(1), effort))
     assert time.monotonic() - began < 8
     assert effort == Effort(2, 1)

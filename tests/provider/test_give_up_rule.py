@@ -19,9 +19,9 @@ def tell(rule: GiveUpRule, *events: int | str) -> list[bool]:
     found = []
     for event in events:
         if isinstance(event, int):
-            rule.answered(event)
+            rule.count_response(event)
         else:
-            rule.unanswered(event)
+            rule.count_failure(event)
         found.append(rule.reason is not None)
     return found
 
@@ -30,7 +30,7 @@ def test_twenty_refusals_at_the_beginning_are_enough_unless_one_other_answer_is_
     rule = GiveUpRule()
     assert tell(rule, *[401, 403] * 10) == [False] * 19 + [True]
     assert rule.reason is not None
-    assert "first 20 answers were all 401 or 403" in rule.reason
+    assert "first 20 responses were all 401 or 403" in rule.reason
     assert "token_command" in rule.reason
     for place in (0, 10, 19):
         statuses = [401] * 20
@@ -88,11 +88,11 @@ def test_a_401_that_a_new_token_mends_is_no_refusal(provider, make_client):
 
 def test_what_no_repeat_mends_is_enough_at_once_unless_the_provider_has_answered():
     rule = GiveUpRule()
-    rule.unanswered("no TLS", final=True)
+    rule.count_failure("no TLS", final=True)
     assert rule.reason == "no TLS"
     rule = GiveUpRule()
-    rule.answered(500)
-    rule.unanswered("no TLS", final=True)
+    rule.count_response(500)
+    rule.count_failure("no TLS", final=True)
     assert rule.reason is None
 
 
@@ -105,7 +105,7 @@ def test_a_run_that_gave_up_stops_all_its_clients_and_no_other(provider, make_cl
     limiter.pause(PATIENCE)
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(finish, one.balances(wallet(1), Effort()))
-        rule.unanswered("no TLS", final=True)
+        rule.count_failure("no TLS", final=True)
         assert isinstance(waiting.exception(), Stopped)
     for client in (later, make_client(rule=rule)):
         with pytest.raises(Stopped):

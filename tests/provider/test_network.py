@@ -206,7 +206,7 @@ def test_a_gateway_that_the_proxy_cannot_reach_is_tried_again(proxy, make_client
 
 
 def test_a_proxy_that_cannot_be_used_is_an_error_of_the_settings(run):
-    no_url = "is no proxy's URL"
+    no_url = "is not a proxy URL"
     for number, (value, problem) in enumerate(
         {
             "ftp://me:hush@h:1": no_url,
@@ -214,7 +214,7 @@ def test_a_proxy_that_cannot_be_used_is_an_error_of_the_settings(run):
             "http://me:hush@h:x": no_url,
             "http://me/hush@h:1": no_url,
             "http://me:hush@[h": no_url,
-            "socks5://me:hush@h:1": "is a SOCKS proxy, which needs one more package",
+            "socks5://me:hush@h:1": "is a SOCKS proxy, which needs another package",
         }.items()
     ):
         words = COMMANDS[number % len(COMMANDS)]
@@ -286,7 +286,7 @@ def test_https_where_the_server_waits_for_plain_http_is_said_after_two_tries(wor
         environ = {"NFTSYNC_RETRIES": "1000000", "NFTSYNC_TIMEOUT": "2"}
         ran = run(*words, NFTSYNC_BASE_URL=url, **environ)
     assert ran.code == 1
-    advice = "does the server speak TLS at this port? If not, use http:// in base_url"
+    advice = "does the server speak TLS on this port? If not, use http:// in base_url"
     problem = f"no connection to {url}: the TLS handshake timed out; {advice}"
     assert problem in " ".join(ran.said.split())
 
@@ -297,14 +297,14 @@ def test_a_proxy_that_does_not_speak_tls_is_named(proxy, provider, make_client):
     with pytest.raises(ProxyFailed) as caught:
         finish(make_client(proxy=url).balances(wallet(1), effort))
     assert str(caught.value) == (
-        f"no connection to the proxy {url} (from the caller): the server does not speak TLS at this"
-        " port; use http:// in the proxy's URL, or the right port"
+        f"no connection to the proxy {url} (from the caller): the server does not speak TLS on this"
+        " port; use http:// in the proxy's URL, or correct the port"
     )
     assert effort == Effort(1, 0)
 
 
 def test_plain_http_where_the_server_may_expect_tls_is_hinted_at(secure, provider, make_client):
-    hint = "base_url says http: does the server expect https?"
+    hint = "base_url starts with http: does the server expect https?"
     provider.always(reply(status=400))
     for url in (secure.url.replace("https:", "http:"), provider.url):
         with pytest.raises(ReadError) as caught:
@@ -340,7 +340,7 @@ def test_a_response_over_tls_may_drip_and_its_connection_is_kept(secure, certifi
     for number in range(2):
         assert finish(client.balances(wallet(number), Effort())).entries
     assert secure.connections == 1
-    with pytest.raises(NoConnection, match=r"^no whole answer within 2 s$"):
+    with pytest.raises(NoConnection, match=r"^no complete response within 2 s$"):
         finish(client.balances(wallet(1), Effort()))
 
 

@@ -47,7 +47,7 @@ def test_an_object_is_kept_as_it_was_sent(provider, make_client):
 def test_what_is_no_object_fails_the_read_and_not_the_provider(provider, make_client):
     for answer, message in (
         (reply(b"[1]"), r"^\$: expected .?object"),
-        (reply(b'{"a": ' + b"[" * 300 + b"]" * 300 + b"}"), "nested over 200"),
+        (reply(b'{"a": ' + b"[" * 300 + b"]" * 300 + b"}"), "nested more than 200"),
         (reply(b'{"a": '), "cut short"),
     ):
         provider.always(answer)
@@ -87,7 +87,7 @@ def test_an_object_cut_anywhere_is_cut_short(value, data):
 
 def test_a_path_that_is_not_encoded_is_never_sent(provider, make_client):
     for path in ("", "v1", "http://h/x", "/a b", "/a\r\nX: y", "/\u00e9", "/a\0", "/a\n"):
-        with pytest.raises(InputError, match="is no encoded path"):
+        with pytest.raises(InputError, match="is not an encoded path"):
             finish(make_client().object(path, Effort()))
     assert provider.requests() == []
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync.errors import InputError, SettingsError
-from nftsync.provider.webhooks import Route, merged, named_ids, path_for
+from nftsync.provider.webhooks import Route, merge_routes, named_ids, path_for
 from nftsync.settings import load
 from nftsync.text import toml_key
 
@@ -48,14 +48,14 @@ WALLET = Route(kind="wallet", path=WALLET_PATH)
     ids=["built in", "options", "another kind"],
 )
 def test_what_is_configured_goes_over_what_is_built_in(configured, found):
-    routes = merged(configured)
+    routes = merge_routes(configured)
     assert {name: routes.find(name) for name in found} == found
     assert not any(routes.find(x) for x in ("Transaction", "token", "TOKEN", "", "*", "Token "))
 
 
 @pytest.mark.parametrize("any_other", [Route(kind="sync", at_most_every=MINUTE), OBJECT])
 def test_the_star_stands_for_every_type_without_a_route_of_its_own(any_other):
-    routes = merged({"*": any_other, "Payment": Route(kind="object", path="/p/{resourceId}")})
+    routes = merge_routes({"*": any_other, "Payment": Route(kind="object", path="/p/{resourceId}")})
     assert routes.find("Transaction") == any_other
     assert routes.find("") == any_other
     assert routes.find("Payment") == Route(kind="object", path="/p/{resourceId}")
@@ -68,16 +68,36 @@ WRONG: list[tuple[str, str, str, str]] = [
     ("A", "", 'routes.A has no kind; write kind = "token"', ""),
     ("A", f"path = '{OBJECT_PATH}'", "routes.A has no kind; write kind =", ""),
     ("'*'", "", 'routes."*" has no kind', ""),
-    ("A", "kind = 'object'", 'routes.A.path must be given for kind = "object"', "{resourceId}"),
-    ("A", "kind = 'object'\npath = '/v1/a'", "routes.A.path must be given", "{resourceId}"),
-    ("Token", "kind = 'object'", "routes.Token.path must be given", ""),
+    ("A", "kind = 'object'", 'routes.A.path is required for kind = "object"', "{resourceId}"),
+    ("A", "kind = 'object'\npath = '/v1/a'", "routes.A.path is required", "{resourceId}"),
+    ("Token", "kind = 'object'", "routes.Token.path is required", ""),
     ("A", f"kind = 'token'\npath = '{OBJECT_PATH}'", "routes.A.path of kind", 'kind = "object"'),
-    ("Token", f"path = '{OBJECT_PATH}'", "routes.Token.path of kind", "leave path out"),
-    ("A", f"kind = 'sync'\npath = '{OBJECT_PATH}'", "routes.A.path has no use", "leave path out"),
-    ("Wallet", "holders = true", 'routes.Wallet.holders only goes with kind = "token"', "out of"),
-    ("Token", "wallets = ['a']", 'routes.Token.wallets only goes with kind = "object"', "out of"),
-    ("A", "kind = 'sync'\nwallets = ['a']", "routes.A.wallets only goes with", "out of"),
-    ("Token", "at_most_every = '9s'", "routes.Token.at_most_every only goes with", '"sync"'),
+    ("Token", f"path = '{OBJECT_PATH}'", "routes.Token.path of kind", "remove path"),
+    ("A", f"kind = 'sync'\npath = '{OBJECT_PATH}'", "routes.A.path is not allowed", "remove path"),
+    (
+        "Wallet",
+        "holders = true",
+        'routes.Wallet.holders is not allowed with kind = "wallet"',
+        'only "token"',
+    ),
+    (
+        "Token",
+        "wallets = ['a']",
+        'routes.Token.wallets is not allowed with kind = "token"',
+        'only "object"',
+    ),
+    (
+        "A",
+        "kind = 'sync'\nwallets = ['a']",
+        "routes.A.wallets is not allowed with",
+        'only "object"',
+    ),
+    (
+        "Token",
+        "at_most_every = '9s'",
+        "routes.Token.at_most_every is not allowed with",
+        'only "sync"',
+    ),
     ("'*'", "kind = 'token'", 'routes."*" cannot have kind = "token"', '"object" or "sync"'),
 ]
 
@@ -112,7 +132,7 @@ routes = st.builds(
 @given(st.dictionaries(st.sampled_from(["Token", "Wallet", "*", "A"]) | st.text(), routes))
 def test_any_routes_are_complete_or_refused_in_one_line(configured):
     try:
-        complete = merged(configured)
+        complete = merge_routes(configured)
     except SettingsError as error:
         refusal = str(error)
     else:

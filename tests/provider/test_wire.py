@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync.errors import UnusableAnswer
-from nftsync.provider.wire import CutShort, WalletList, decode_token, decode_wallet, each_token_once
+from nftsync.provider.wire import (
+    CutShort,
+    WalletList,
+    decode_token,
+    decode_wallet,
+    without_duplicates,
+)
 from nftsync.records import CONTENT_COLUMNS, Content
 
 ID = "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed"
@@ -250,9 +256,9 @@ def test_a_cursor_is_a_text_or_a_whole_number_and_nothing_else():
 def test_a_token_named_twice_is_listed_once_or_refused():
     first, second = (("a",), ("b",))
     twice = [(ID, "1", first), (OTHER, "2", None), (ID, "1", second)]
-    assert sorted(each_token_once(twice)) == [(ID, "1", first), (OTHER, "2", None)]
+    assert sorted(without_duplicates(twice)) == [(ID, "1", first), (OTHER, "2", None)]
     with pytest.raises(UnusableAnswer, match=f"{ID} is listed twice.*'1' and '2'"):
-        each_token_once([*twice, (ID, "2", None)])
+        without_duplicates([*twice, (ID, "2", None)])
 
 
 # Properties -------------------------------------------------------------------------------------

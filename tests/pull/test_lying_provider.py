@@ -87,7 +87,7 @@ FAULTS = {
     "broken": (raw(b"HTTP/1.1 200 OK\r\n", then="reset"), "the connection broke"),
     "HTML": (reply(b"<html>"), "it looks like HTML"),
     "cut short": (reply(balances(entry(token(1)))[:-9]), "cut short"),
-    "silent": (silence(), "no whole answer within 0.5 s"),
+    "silent": (silence(), "no complete response within 0.5 s"),
     "another shape": (reply(b'{"nftTokenBalances": {}}'), "$.nftTokenBalances: expected array"),
     "one token, two amounts": (
         reply(balances(entry(token(1), "1"), entry(token(1), "2"))),
@@ -176,7 +176,7 @@ def test_wrong_credentials_end_a_run_after_20_responses_and_the_requests_in_flig
     wallets = [wallet(number) for number in range(count)]
     result = sync(wallets, concurrency=concurrency, toml=command)
     assert result.status == "failed"
-    assert "first 20 answers were all 401 or 403" in str(result.error)
+    assert "first 20 responses were all 401 or 403" in str(result.error)
     # Each request of the first token may be in flight when that is found to be refused.
     first_token = concurrency if renewable else 0
     assert 20 <= len(lying.requests()) < first_token + 20 + concurrency
@@ -198,7 +198,7 @@ def test_a_server_without_tls_stops_the_run_with_the_second_handshakes(sync: Syn
         wallets = [wallet(number) for number in range(40)]
         result = sync(wallets, base_url=url, timeout=2, concurrency=concurrency, retries=5)
     assert result.status == "failed"
-    assert "does the server speak TLS at this port?" in str(result.error)
+    assert "does the server speak TLS on this port?" in str(result.error)
     assert result.requests <= 2 * concurrency
 
 

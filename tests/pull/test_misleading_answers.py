@@ -129,7 +129,7 @@ def test_a_206_fails_the_read(lying: Provider, sync: Sync, held: Held) -> None:
     sync([wallet(1)])
     result = sync()
     assert (result.status, result.balances.removed, held()) == ("failed", 0, BOTH)
-    assert "206: a part of what was asked for" in result.failures[0].error
+    assert "206: only a part of the object" in result.failures[0].error
 
 
 @pytest.mark.parametrize("header", PARTS)
@@ -200,7 +200,7 @@ def test_a_key_that_stands_twice_fails_the_read(
     sync([wallet(1)])
     result = sync(toml=toml.replace('"next"', '"cursor"'))
     assert (result.status, held()) == ("failed", BOTH)
-    assert f"the key {key!r} stands twice" in result.failures[0].error
+    assert f"the key {key!r} appears twice" in result.failures[0].error
 
 
 def test_a_text_may_quote_the_keys(lying: Provider, sync: Sync, held: Held) -> None:
@@ -249,7 +249,7 @@ def test_a_wallet_whose_pages_never_end_fails_before_it_fills_the_memory(
     lying.on(PATH, endless_pages(200))
     result = bounded([wallet(1)], paging=PAGES, max_entries=2_000)
     assert (result.status, held()) == ("failed", {})
-    assert result.failures[0].error.startswith("the pages together hold more than ")
+    assert result.failures[0].error.startswith("the pages together contain more than ")
     assert len(lying.requests()) == 11
 
 
@@ -290,12 +290,12 @@ def test_a_large_answer_that_finds_no_place_costs_an_attempt(
         for number, thread in enumerate((one, two)):
             assert thread.submit(finish, client.balances(wallet(number), Effort())).result().entries
         effort = Effort()
-        with pytest.raises(ReadError, match="too many large answers came at once") as raised:
+        with pytest.raises(ReadError, match="too many large responses arrived at once") as raised:
             finish(client.balances(wallet(3), effort))
         assert (effort.requests, effort.retries, raised.value.passing) == (2, 1, True)
         two.submit(client.release).result()
         assert len(finish(client.balances(wallet(3), Effort())).entries) == 3
-        with pytest.raises(ReadError, match="too many large answers"):
+        with pytest.raises(ReadError, match="too many large responses"):
             two.submit(finish, client.balances(wallet(4), Effort())).result()
         one.submit(client.release).result()
         assert two.submit(finish, client.balances(wallet(4), Effort())).result().entries

@@ -20,7 +20,7 @@ import msgspec
 import nftsync
 from nftsync.provider.access import access_to
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.webhooks import Route, merged, read_webhook
+from nftsync.provider.webhooks import Route, merge_routes, read_webhook
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.replay import worker
@@ -175,7 +175,7 @@ class Place:
         return ReplayConfig(
             client=config,
             access=access_to(config),
-            routes=merged(routes or {}),
+            routes=merge_routes(routes or {}),
             run_sync=run_sync or sync,
             **{"concurrency": 8, **own},
         )

@@ -20,7 +20,7 @@ from nftsync import frames
 from nftsync.errors import InputError
 from nftsync.provider.access import access_to
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.webhooks import merged
+from nftsync.provider.webhooks import merge_routes
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.replay.config import ReplayConfig
@@ -209,7 +209,9 @@ class TheMirrorEndsInTheTruth(RuleBasedStateMachine):
                 self.database, client, SyncRequest(), access=access, stopped=stopped
             )
 
-        return ReplayConfig(client=client, access=access, routes=merged({}), run_sync=run_sync)
+        return ReplayConfig(
+            client=client, access=access, routes=merge_routes({}), run_sync=run_sync
+        )
 
     def _note_that_it_is_the_truth(self) -> None:
         world = listed(self.provider.world)
