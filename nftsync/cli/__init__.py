@@ -1,4 +1,4 @@
-"""The command line: one module per group of commands, imported when a command runs."""
+"""Command line: one module per group of commands, imported when a command runs."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from nftsync.cli.common import one_line, say, warnings_to
 from nftsync.errors import InputError, NftsyncError, SettingsError, SyncRunning
 from nftsync.version import __version__
 
-#: What help says of each command, in the order in which it lists them. A copy of what the commands
-#: say themselves, so that help imports none of them, behind the module that holds the command.
+#: Module and first help line of each command, copied from the commands so that `nftsync --help`
+#: imports none of them.
 _COMMANDS = {
-    "demo": ("demo", "See the whole product work, with nothing to configure."),
-    "sync": ("sync", "Read wallets' balances and tokens into the database."),
-    "wallets": ("sync", "List the known wallets; add, label, or stop reading them."),
-    "holdings": ("holdings", "Show who holds what."),
+    "demo": ("demo", "Run a demo of the whole product, without any configuration."),
+    "sync": ("sync", "Read wallet balances and tokens into the database."),
+    "wallets": ("sync", "List, add, label, or stop tracking wallets."),
+    "holdings": ("holdings", "Show which wallets hold which tokens."),
     "find": ("holdings", "Find tokens, collections and wallets by name."),
-    "collections": ("holdings", "List the contracts with their names; name one."),
-    "changes": ("holdings", "Show the change feed of balances, the oldest change first."),
-    "removals": ("removals", "List the removals held for review, or approve them."),
-    "evidence": ("holdings", "Tell what a wallet held at a time, and how that is known."),
-    "serve": ("serve", "Receive webhooks, and read again what has changed."),
-    "replay": ("serve", "Work off the webhooks that are due, once."),
-    "inbox": ("inbox", "Look into stored webhooks; put them back, or prune them."),
-    "routes": ("inbox", "Show which read follows which webhook; suggest more."),
-    "webhook-config": ("serve", "Change where the provider sends webhooks, and which."),
+    "collections": ("holdings", "List the collections, or name one."),
+    "changes": ("holdings", "Show the change feed of balances, oldest first."),
+    "removals": ("removals", "List or approve the removals held for review."),
+    "evidence": ("holdings", "Prove a wallet's holdings at a past time."),
+    "serve": ("serve", "Receive webhooks, and read the objects that they name."),
+    "replay": ("serve", "Process the due webhooks once, then exit."),
+    "inbox": ("inbox", "Inspect, requeue or prune stored webhooks."),
+    "routes": ("inbox", "List the webhook routes, or suggest new ones."),
+    "webhook-config": ("serve", "Change where the provider sends webhooks, and which types."),
     "status": ("status", "Show counts, freshness, the last runs and the backlog."),
-    "verify": ("status", "Compare the mirror with the provider, prove its own rules."),
-    "export": ("export", "Write each table and view to a file, all of one moment."),
-    "migrate": ("export", "Upgrade an earlier version's database, and leave a copy."),
-    "snapshot": ("export", "Copy the database while others go on writing it."),
-    "backup": ("export", "Copy the database with its date, and keep the newest copies."),
-    "lake": ("lake", "Sync on a cluster, into Delta Lake, and look into it."),
-    "check": ("status", "Show each setting and its source, and try them."),
-    "notebook": ("demo", "Open JupyterLab on the notebooks, with this database."),
-    "sandbox": ("demo", "Play the provider on this machine, to try things on."),
+    "verify": ("status", "Compare the database with the provider, and check its consistency."),
+    "export": ("export", "Export all tables and views to Parquet, CSV or Excel files."),
+    "migrate": ("export", "Upgrade a database from an earlier version, and keep a copy."),
+    "snapshot": ("export", "Copy the database while it is in use."),
+    "backup": ("export", "Write a dated copy of the database, and prune old copies."),
+    "lake": ("lake", "Sync on a Dask cluster into Delta Lake."),
+    "check": ("status", "Show each setting with its source, and test the setup."),
+    "notebook": ("demo", "Open the notebooks in JupyterLab."),
+    "sandbox": ("demo", "Run a local provider with generated data."),
 }
 
 _STDOUT, _STDERR = 1, 2
 _CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
-#: Exit codes beside 0 and 1, which scripts rely on.
+#: Exit codes that scripts rely on.
 _USAGE, _SYNC_RUNNING, _INTERRUPTED = 2, 75, 130
 
 
@@ -61,7 +61,7 @@ class _LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         try:
             return super().resolve_command(ctx, args)
-        except click.NoSuchCommand as unknown:  # it knows the near ones of loaded commands only
+        except click.NoSuchCommand as unknown:  # click suggests loaded commands only
             raise click.NoSuchCommand(
                 unknown.command_name, possibilities=_COMMANDS, ctx=ctx
             ) from None
@@ -84,60 +84,62 @@ class _LazyGroup(click.Group):
 )
 @click.version_option(__version__, prog_name="nftsync")
 def nftsync() -> None:
-    """Mirror the NFTs that your organization's wallets hold into SQLite and pandas.
+    """Mirror the NFTs of your organization's wallets into SQLite and pandas.
 
     \b
-    Try it with nothing to configure:   nftsync demo
-    Read your wallets:                  nftsync sync --base-url URL --wallets-file FILE
-    See who holds what:                 nftsync holdings
+    Try it without configuration:   nftsync demo
+    Read your wallets:              nftsync sync --base-url URL --wallets-file FILE
+    Show the holdings:              nftsync holdings
 
-    Settings come from flags, then NFTSYNC_... variables, then nftsync.toml; `nftsync check` shows
-    them all. Results go to stdout, progress and messages to stderr. Exit codes: 0 done, 1 something
-    failed, 2 usage or settings, 75 another sync holds the database, 130 interrupted.
+    Settings come from flags, then NFTSYNC_... variables, then nftsync.toml; `nftsync check` lists
+    them. Results go to stdout, progress and messages to stderr.
+
+    Exit codes: 0 done, 1 failure, 2 usage or settings error, 75 another sync is using the database,
+    130 interrupted.
     """
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit with what it returns; what was raised on purpose becomes one line."""
-    _take_the_place_of_what_is_closed()
+    """Run a command, and exit with its code; print expected errors as one line."""
+    _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # what the terminal's encoding lacks is escaped
+        if isinstance(stream, TextIOWrapper):  # escape unencodable characters
             stream.reconfigure(errors="backslashreplace")
     sys.exit(_run(arguments))
 
 
-def _take_the_place_of_what_is_closed() -> None:
-    """Let no file get a closed stream's number; messages are lost, and results fail as written."""
+def _replace_closed_streams() -> None:
+    """Reopen closed standard streams, so that no other file gets their numbers."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         os.set_inheritable(number, True)
     os.close(number)
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123 - till the process ends
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123 - open until exit
     if sys.stdout is None:
         os.dup2(os.open(os.devnull, os.O_RDONLY), _STDOUT)
         sys.stdout = open(_STDOUT, "w", closefd=False)  # noqa: SIM115
 
 
-def _say_once() -> Callable[[Warning], bool]:
-    """Return a function that prints each text of a warning once, as a line."""
+def _warning_printer() -> Callable[[Warning], bool]:
+    """Return a function that prints each warning text once, as a line."""
     printed: set[str] = set()
 
-    def take(warning: Warning) -> bool:
+    def print_new(warning: Warning) -> bool:
         line = one_line(str(warning))
         if line not in printed:
             printed.add(line)
             say(f"nftsync: {line}")
         return True
 
-    return take
+    return print_new
 
 
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        # Not nftsync.main(): that would exit with 1 when the reader of our output has gone.
-        given = list(sys.argv[1:] if arguments is None else arguments)
-        if any("\udc80" <= letter <= "\udcff" for word in given for letter in word):
-            raise InputError("an argument is not UTF-8 text")
-        with warnings_to(_say_once()), nftsync.make_context("nftsync", given) as context:
+        # nftsync.main() would exit with 1 after a broken pipe.
+        words = list(sys.argv[1:] if arguments is None else arguments)
+        if any("\udc80" <= letter <= "\udcff" for word in words for letter in word):
+            raise InputError("an argument is not valid UTF-8")
+        with warnings_to(_warning_printer()), nftsync.make_context("nftsync", words) as context:
             code = int(nftsync.invoke(context) or 0)
             sys.stdout.flush()
             return code
@@ -150,9 +152,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         click.echo("nftsync: interrupted", err=True)
         return _INTERRUPTED
     except OSError as error:
-        # What else may fail with files is an NftsyncError by now. Python flushes once more at exit.
+        # Only output errors reach this point. Python flushes stdout again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
-        if isinstance(error, BrokenPipeError):  # whoever read has gone, as `head` does
+        if isinstance(error, BrokenPipeError):  # the reader has exited, as `head` does
             return 0
         if error.filename is not None or error.errno not in _CANNOT_WRITE:
             raise

@@ -34,15 +34,16 @@ _TRANSFER = (
     "--database",
     "-d",
     metavar="FILE",
-    help="Where to keep what was read; begun afresh each time. Default: data/demo.db",
+    help="The demo's database, recreated on each run. Default: data/demo.db",
 )
 def demo(database: str | None) -> None:
-    """See the whole product work, with nothing to configure.
+    """Run a demo of the whole product, without any configuration.
 
-    Starts a sandbox provider with a made-up year behind it, reads its wallets, starts the receiver
-    and registers it, lets NFTs change hands, reads all wallets again to see that webhooks told of
-    everything, and shows what changed and who holds what. Reads neither the environment nor
-    nftsync.toml.
+    Starts a sandbox provider with a year of generated history, syncs its wallets, and starts and
+    registers the webhook receiver. Then it transfers NFTs, and syncs all wallets again to check
+    that the webhooks brought every change. At the end it prints the changes and the holdings.
+
+    The demo reads neither the environment nor nftsync.toml.
     """
     from nftsync import settings
     from nftsync.demo.provider import begin_afresh
@@ -54,35 +55,34 @@ def demo(database: str | None) -> None:
     with explained(path):
         begin_afresh(path)
     result = run_demo(path, say)
-    came = ", ".join(f"{count} {state}" for state, count in result.webhooks.items())
+    states = ", ".join(f"{count} {state}" for state, count in result.webhooks.items())
     milliseconds = [1000 * seconds for seconds in result.seconds]
     say(
-        f"Webhooks: {came}. From the change at the provider to the database: "
-        f"{statistics.median(milliseconds):.0f} ms in the middle, {max(milliseconds):.0f} ms at"
-        " most."
+        f"Webhooks: {states}. Latency from provider to database: median"
+        f" {statistics.median(milliseconds):.0f} ms, maximum {max(milliseconds):.0f} ms."
     )
     click.echo(
-        f"\nWhat changed ({len(result.transfers)} movements, each observed through a webhook):"
+        f"\nTransfers ({len(result.transfers)}, each observed through a webhook):"
     )
     rows = result.transfers.astype(object).where(result.transfers.notna(), None)
     print_table([rows.to_dict("records")], _TRANSFER)
     click.echo(
-        f"\nWho holds what ({len(result.holdings):,} holdings, one each of {_SHOWN} wallets):"
+        f"\nHoldings ({len(result.holdings):,}; one from each of {_SHOWN} wallets):"
     )
     sample = result.holdings.drop_duplicates("wallet_id", keep="last").head(_SHOWN)
     print_table(holdings_of(sample), HOLDING)
     shown = one_line(str(path))
     run, file = program(), shlex.quote(shown)
     click.echo(
-        "\nWhat next:\n"
-        f"  All of it (--json for scripts):  {run} holdings -d {file}\n"
-        f"  The log of changes:              {run} changes -d {file}\n"
-        f"  The webhooks that came:          {run} inbox -d {file}\n"
-        f"  Parquet, CSV or Excel files:     {run} export exports/demo -d {file}\n"
-        "  In Python:                       from nftsync import frames\n"
-        f'                                   frames.holdings("{shown}")\n'
-        f"  Notebooks, with the pictures:    {run} notebook -d {file}\n"
-        f"  A provider to try things on:     {run} sandbox"
+        "\nNext steps:\n"
+        f"  All holdings (--json for scripts):  {run} holdings -d {file}\n"
+        f"  The change feed:                    {run} changes -d {file}\n"
+        f"  The received webhooks:              {run} inbox -d {file}\n"
+        f"  Parquet, CSV or Excel files:        {run} export exports/demo -d {file}\n"
+        "  In Python:                          from nftsync import frames\n"
+        f'                                      frames.holdings("{shown}")\n'
+        f"  Notebooks with images:              {run} notebook -d {file}\n"
+        f"  A local provider for experiments:   {run} sandbox"
     )
 
 
@@ -94,23 +94,24 @@ def demo(database: str | None) -> None:
     metavar="N",
     help="Port on 127.0.0.1. Default: 8888, or the next free one",
 )
-@click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
+@click.option("--no-browser", is_flag=True, help="Print the address, and don't open a browser.")
 @click.option(
     "--database",
     "-d",
     metavar="FILE",
-    help="What the notebooks open. Default: the configured one, else the demo's",
+    help="Database for the notebooks. Default: the configured one, or the demo's",
 )
 @click.option("--config", metavar="FILE", help="Settings file. Default: the nearest nftsync.toml")
 def notebook(
     *, directory: str, port: int | None, no_browser: bool, database: str | None, config: str | None
 ) -> None:
-    """Open JupyterLab on the notebooks, with this database.
+    """Open the notebooks in JupyterLab.
 
-    Copies those that are missing in DIRECTORY (default: notebooks) and never overwrites any. Where
-    no database is configured, and there is no data/nftsync.db here or above, they open that of
-    `nftsync demo`, which is made first if need be. Its provider runs beside them then: pictures
-    show, and nftsync.sync() has something to read. Ctrl-C ends all of it.
+    Copies missing notebooks to DIRECTORY (default: notebooks), and never overwrites one.
+
+    Without a configured database or a data/nftsync.db, the notebooks open the demo database, which
+    is created if needed. The demo's provider then runs as well, so that images load and
+    nftsync.sync() works. Ctrl-C stops everything.
 
     \b
     Examples:
@@ -127,48 +128,47 @@ def notebook(
         say(one_line(text))
 
     require_notebook_extra()
-    given = None if config is None else Path(config)
-    loaded = settings.load({"database": database}, config=given)
+    config_file = None if config is None else Path(config)
+    loaded = settings.load({"database": database}, config=config_file)
     if database is not None:
         with opened_as_is(loaded.database):
-            """Refuse what is no database before JupyterLab starts."""
+            """Fail on an invalid database before JupyterLab starts."""
     opened = named_or_demo(loaded.database, loaded.sources["database"], tell)
-    file = settings.settings_file(given)
+    file = settings.settings_file(config_file)
     open_notebooks(Path(directory), opened, file, tell, port=port, browser=not no_browser)
 
 
 @click.command()
-@shown_option("--port", click.IntRange(0, 65535), 8788, "Port on 127.0.0.1; 0 takes any free one.")
-@shown_option("--wallets", click.IntRange(min=1), 50, "How many wallets to make up.")
-@shown_option("--nfts", click.IntRange(min=0), 20, "How many NFTs each wallet holds.")
-@shown_option("--seed", click.INT, 0, "The same seed makes the same world and the same failures.")
+@shown_option("--port", click.IntRange(0, 65535), 8788, "Port on 127.0.0.1; 0 picks a free one.")
+@shown_option("--wallets", click.IntRange(min=1), 50, "Number of wallets.")
+@shown_option("--nfts", click.IntRange(min=0), 20, "NFTs per wallet.")
+@shown_option("--seed", click.INT, 0, "Random seed; the same seed gives the same data and failures.")
 @click.option(
     "--world",
     "world_file",
     metavar="FILE",
-    help="Serve this world instead: JSON lines, plain or gzip, each "
+    help="File to serve instead of generated data: JSON lines, plain or gzip, of "
     '{"walletId", "nftTokenBalances": [...]}.',
 )
-@shown_option("--latency-ms", click.FloatRange(min=0), 0, "Milliseconds before each answer.")
-@shown_option("--fail-rate", click.FloatRange(0, 1), 0, "Share of answers that are a 500 or 503.")
+@shown_option("--latency-ms", click.FloatRange(min=0), 0, "Delay before each response, in milliseconds.")
+@shown_option("--fail-rate", click.FloatRange(0, 1), 0, "Share of responses with status 500 or 503.")
 @click.option(
     "--rate-limit",
     type=click.FloatRange(min=0, min_open=True),
-    help="Requests per second; what comes faster gets a 429 with Retry-After.",
+    help="Requests per second; more get a 429 with Retry-After.",
     show_default="none",
 )
 @shown_option(
     "--time-scale",
     click.FloatRange(0, GREATEST_TIME_SCALE, min_open=True),
     1,
-    "What the waits before a webhook is sent again are multiplied by; 0.001 makes 5 minutes "
-    "0.3 seconds.",
+    "Factor for the delays between webhook retries; 0.001 turns 5 minutes into 0.3 seconds.",
 )
 @click.option(
     "--state",
     metavar="FILE",
-    help="Keep the world, the webhook configuration and undelivered webhooks here; a file that "
-    "has a world already is gone on with, whatever --world, --wallets, --nfts and --seed say.",
+    help="File that keeps the data, the webhook configuration and undelivered webhooks. An "
+    "existing file is continued; --world, --wallets, --nfts and --seed then have no effect.",
 )
 @click.pass_context
 def sandbox(
@@ -183,12 +183,13 @@ def sandbox(
     state: str | None,
     **options: Any,
 ) -> None:
-    """Play the provider on this machine, to try things on.
+    """Run a local provider with generated data.
 
-    Serves the balances of its wallets and their tokens at the paths of the provider's document;
-    the wallets' ids are at /sandbox/wallets. Webhooks leave once they are configured (nftsync
-    webhook-config) and something happens: POST to /sandbox/transfer, /sandbox/mint or
-    /sandbox/emit; / lists all calls. Ctrl-C ends it.
+    Serves wallet balances and tokens at the same paths as the provider. GET /sandbox/wallets lists
+    the wallet ids, and GET / lists all calls. Ctrl-C stops the sandbox.
+
+    The sandbox sends webhooks once `nftsync webhook-config` has enabled them. To cause one, POST to
+    /sandbox/transfer, /sandbox/mint or /sandbox/emit.
 
     \b
     Examples:
@@ -204,11 +205,11 @@ def sandbox(
         "toWalletId": "...", "tokenId": "...", "amount": "1"}'
       curl -s http://127.0.0.1:8788/sandbox/deliveries
     """
-    named = ("world_file", "wallets", "nfts", "seed")
-    given = [x for x in named if context.get_parameter_source(x) is not ParameterSource.DEFAULT]
-    if world_file is not None and (made_up := {"wallets", "nfts"} & set(given)):
+    names = ("world_file", "wallets", "nfts", "seed")
+    typed = [x for x in names if context.get_parameter_source(x) is not ParameterSource.DEFAULT]
+    if world_file is not None and (generated := {"wallets", "nfts"} & set(typed)):
         raise click.UsageError(
-            f"--{max(made_up)} is for a made-up world; leave it out beside --world", context
+            f"--{max(generated)} is for generated data; it cannot be used with --world", context
         )
     from nftsync.sandbox.generator import generate
     from nftsync.sandbox.server import SandboxServer
@@ -226,11 +227,11 @@ def sandbox(
     started["on_broken"] = failures.of("the sandbox")
     with stop_signals() as wait, SandboxServer(source, **started) as server:
         _announce(server)
-        if server.world.restored and given:
-            flags = " and ".join(f"--{name.removesuffix('_file')}" for name in given)
+        if server.world.restored and typed:
+            flags = " and ".join(f"--{name.removesuffix('_file')}" for name in typed)
             say(
-                f"The world is the one that {one_line(str(state))} has kept; {flags} did not "
-                "change it. Another --state file begins another."
+                f"Continuing with the data in {one_line(str(state))}; {flags} had no effect. "
+                "For new data, name another --state file."
             )
         wait()
     failures.raise_first()
@@ -240,7 +241,7 @@ def _announce(server: SandboxServer) -> None:
     ids = server.world.wallets()
     example = ids[0] if ids else "WALLET_ID"
     say(
-        f"{server.url} plays the provider with {len(ids):,} wallets; Ctrl-C ends it.\n"
+        f"Sandbox with {len(ids):,} wallets at {server.url}. Stop it with Ctrl-C.\n"
         f"Next: nftsync sync --base-url {server.url} {example}"
         f"    (all ids: curl -s {server.url}/sandbox/wallets)\n"
         f"Webhooks: nftsync webhook-config --base-url {server.url} --url RECEIVER --type nft"

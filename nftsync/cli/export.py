@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nftsync.cli.common import said_by_frames, say, time_option, with_settings
+from nftsync.text import counted
 
 if TYPE_CHECKING:
     from nftsync.export.tables import ExportFormat
@@ -23,24 +24,26 @@ if TYPE_CHECKING:
     type=click.Choice(["parquet", "csv", "xlsx"]),
     default="parquet",
     show_default=True,
-    help="Of the files.",
+    help="File format.",
 )
-@time_option("--as-of", "end", "What was known at this time.")
+@time_option("--as-of", "end", "Export the state known at this time.")
 def export(
     settings: Settings, directory: Path, *, file_format: ExportFormat, as_of: str | None
 ) -> None:
-    """Write each table and view to a file, all of one moment.
+    """Export all tables and views to Parquet, CSV or Excel files.
 
-    A manifest comes with them. DIR must be new, or empty; it appears once it is whole, for its
-    owner's eyes only. Amounts are text, as no machine type holds them all. CSV cells that a
-    spreadsheet would run as a formula get a single quote in front; webhook bodies are base64 there.
+    All files show the same point in time. A manifest lists them. DIR must be new or empty; it
+    appears when the export is complete, readable only by its owner.
 
-    With --format xlsx: one Excel workbook, nftsync.xlsx, with a sheet for each of them, behind one
-    that explains all columns. A sheet holds 1,048,575 rows; what has more is refused.
+    Amounts are text, because they can exceed any machine integer. In CSV, cells that a spreadsheet
+    would run as a formula start with a single quote, and webhook bodies are base64.
 
-    With --as-of: balances, holdings and tokens as they were known then, and the logs up to then;
-    wallets as they are today. TIME is ISO 8601, in UTC where it has no offset, today, yesterday, or
-    7d (ago); of a day, its end.
+    --format xlsx writes one workbook, nftsync.xlsx: a sheet that explains all columns, then a sheet
+    per table or view. A table with more than 1,048,575 rows does not fit, and is an error.
+
+    --as-of exports balances, holdings and tokens as known at that time, the history up to it, and
+    the wallets as they are today. TIME is ISO 8601 (UTC if it has no offset), today, yesterday, or
+    an age such as 7d. A date means the end of that day.
 
     \b
     Examples:
@@ -50,23 +53,23 @@ def export(
     """
     from nftsync.export.tables import write_export
 
-    with said_by_frames() as said:
+    with said_by_frames() as notes:
         manifest = write_export(settings.database, directory, file_format=file_format, as_of=as_of)
     rows = sum(file.rows for file in manifest.files)
     files = {file.name for file in manifest.files}
-    what = f"{len(files)} files" if len(files) > 1 else files.pop()
-    say(f"{what} with {rows:,} rows, and manifest.json, in {directory}")
-    for line in said:
+    written = f"{len(files)} files" if len(files) > 1 else files.pop()
+    say(f"Wrote {written} with {rows:,} rows, and manifest.json, to {directory}")
+    for line in notes:
         say(line)
 
 
 @click.command()
 @with_settings("database")
 def migrate(settings: Settings) -> None:
-    """Upgrade an earlier version's database, and leave a copy.
+    """Upgrade a database from an earlier version, and keep a copy.
 
-    The copy is DATABASE.before-VERSION, with the version that upgrades. Every command that writes
-    upgrades the database first, too; commands that only read leave it as it is. Earlier versions
+    The copy is DATABASE.before-VERSION, where VERSION is the version that upgrades. Every command
+    that writes also upgrades the database first; commands that only read don't. Earlier versions
     refuse an upgraded database.
 
     \b
@@ -78,19 +81,19 @@ def migrate(settings: Settings) -> None:
 
     copy = upgrade(settings.database)
     if copy is None:
-        say(f"{settings.database} is of this version already.")
+        say(f"{settings.database} is up to date.")
     else:
-        say(f"{settings.database} is upgraded; as it was before, it is at {copy}")
+        say(f"Upgraded {settings.database}; the copy from before is {copy}")
 
 
 @click.command()
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @with_settings("database")
 def snapshot(settings: Settings, file: Path) -> None:
-    """Copy the database while others go on writing it.
+    """Copy the database while it is in use.
 
-    The copy is of one moment, and one file that opens anywhere, from a read-only directory too.
-    FILE must not exist; it appears once it is whole, and only its owner may read it.
+    The copy is a single file that shows one point in time, and opens anywhere, even in a read-only
+    directory. FILE must not exist; it appears when it is complete, readable only by its owner.
 
     \b
     Examples:
@@ -111,17 +114,19 @@ def snapshot(settings: Settings, file: Path) -> None:
     default=14,
     show_default=True,
     metavar="N",
-    help="Copies of this database in DIR, the new one included; the oldest go.",
+    help="Copies of this database to keep in DIR, including the new one.",
 )
 @with_settings("database")
 def backup(settings: Settings, directory: Path, *, keep: int) -> None:
-    """Copy the database with its date, and keep the newest copies.
+    """Write a dated copy of the database, and prune old copies.
 
-    Writes DIR/nftsync-20260131T030000Z-1a2b3c.db: the name of the database, the time in UTC, and
-    what tells it from others of that name. It is one file, of one moment, while others go on
-    writing; SQLite checks it before it has its name, and only its owner may read it. DIR is made if
-    it is missing. Then the oldest copies of this database in DIR are removed. Other files are not
-    touched, and nothing is removed if the copy failed.
+    Writes DIR/nftsync-20260131T030000Z-1a2b3c.db: the database's name, the time in UTC, and a
+    suffix that tells databases of the same name apart. The copy is a single file, readable only by
+    its owner, that shows one point in time; SQLite checks it before it gets its name. Other
+    programs can go on writing meanwhile.
+
+    DIR is created if it is missing. If the copy succeeds, the oldest copies of this database in DIR
+    are removed. Other files are never touched.
 
     \b
     Examples:
@@ -131,8 +136,8 @@ def backup(settings: Settings, directory: Path, *, keep: int) -> None:
     from nftsync.export.backup import write_backup
 
     done = write_backup(settings.database, directory, keep=keep)
-    say(f"{done.file}: {done.size / 1e6:,.1f} MB, whole ({done.check})")
+    say(f"{done.file}: {done.size / 1e6:,.1f} MB, intact ({done.check})")
     if done.left_over:
-        say(f"Removed what backups that were cut off had left: {done.left_over:,}")
+        say(f"Removed {counted(done.left_over, 'unfinished file')} of interrupted backups.")
     if done.pruned:
         say(f"Removed {len(done.pruned):,} older, to keep {keep:,}: {', '.join(done.pruned)}")

@@ -32,25 +32,25 @@ if TYPE_CHECKING:
 
 
 _FILTERS = (
-    ("--wallet", "WALLET", "Only this wallet: its id or label."),
+    ("--wallet", "WALLET", "Only this wallet, by id or label."),
     ("--group", "NAME", "Only wallets of this group."),
-    ("--contract", "ADDR", "Only NFTs of this contract: its address or name."),
+    ("--contract", "ADDR", "Only NFTs of this contract, by address or name."),
 )
 
-#: More than anybody reads.
+#: Upper limit of `find --limit`, and its meaning of 0.
 _ALL = 100_000
 
 _WALLET = TableColumn("wallet", "wallet_id", "id", name="wallet_label")
 _TOKEN = TableColumn("name", "token_id", "id", name="name")
-_CHAIN_ID = TableColumn("chain id", "blockchain_token_id", "id")
+_ON_CHAIN_ID = TableColumn("on-chain id", "blockchain_token_id", "id")
 _HELD = (
     _TOKEN,
     TableColumn("amount", "amount", "number"),
     TableColumn("collection", "contract_address", "id", name="collection"),
     TableColumn("held since", "held_since", "time"),
 )
-#: What the tables show, the answer first.
-HOLDING = (_WALLET, *_HELD, TableColumn("edition", "edition"), _CHAIN_ID)
+#: Columns of the tables, most important first.
+HOLDING = (_WALLET, *_HELD, TableColumn("edition", "edition"), _ON_CHAIN_ID)
 _CERTAINTY = TableColumn("certainty", "certainty")
 _CHANGE = (
     TableColumn("observed", "observed_at", "time"),
@@ -74,10 +74,10 @@ _READ = (
     TableColumn("last read", "last_read_at", "time"),
     TableColumn("reads", "reads", "number"),
     TableColumn("run", "run_id", "number"),
-    TableColumn("run is", "run_status"),
+    TableColumn("run status", "run_status"),
     TableColumn("run began", "run_started_at", "time"),
     TableColumn("run ended", "run_finished_at", "time"),
-    TableColumn("SHA-256 of the answer", "body_sha256", "key"),
+    TableColumn("SHA-256 of the response", "body_sha256", "key"),
 )
 
 
@@ -91,15 +91,14 @@ def _filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @with_settings("database")
 @_filter_options
-@click.option("--as-of", metavar="TIME", help="As it was known at this time, metadata included.")
+@click.option("--as-of", metavar="TIME", help="Holdings and metadata as known at this time.")
 @view_options("Print all holdings as JSON.")
-def holdings(settings: Settings, *, as_of: str | None, view: View, **which: Any) -> None:
-    """Show who holds what.
+def holdings(settings: Settings, *, as_of: str | None, view: View, **filters: Any) -> None:
+    """Show which wallets hold which tokens.
 
-    A row per wallet and NFT that the provider lists.
-
-    TIME is ISO 8601, in UTC where it has no offset, today, yesterday, or 7d (ago); of a day, its
-    end. With --as-of each row also says how certain it is; `nftsync evidence` tells more.
+    --as-of shows the holdings and the metadata as known at that time, and how certain each row is.
+    TIME is ISO 8601 (UTC if it has no offset), today, yesterday, or an age such as 7d. A date means
+    the end of that day. For the proof behind a wallet's past holdings, run `nftsync evidence`.
 
     \b
     Examples:
@@ -114,16 +113,16 @@ def holdings(settings: Settings, *, as_of: str | None, view: View, **which: Any)
     from nftsync import frames
     from nftsync.store.catalog import columns_of
 
-    with said_by_frames() as said:
-        frame = frames.holdings(settings.database, as_of=as_of, **which)
-    for line in said:
+    with said_by_frames() as notes:
+        frame = frames.holdings(settings.database, as_of=as_of, **filters)
+    for line in notes:
         say(line)
     if view.as_json:
         columns = columns_of("holdings", as_of="certainty" in frame)
         print_json_rows(pages_of(frame, list(columns)))
     elif frame.empty:
-        if not said:
-            say("Nothing is held.")
+        if not notes:
+            say("No holdings.")
     else:
         shown = HOLDING if as_of is None else (*HOLDING, _CERTAINTY)
         print_table(holdings_of(frame[: view.limit or None]), shown, wide=view.wide)
@@ -131,28 +130,27 @@ def holdings(settings: Settings, *, as_of: str | None, view: View, **which: Any)
 
 
 def holdings_of(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
-    """A frame of holdings as tables take rows, some at a time."""
+    """Yield a frame of holdings as pages of table rows, with `edition` such as `3 of 25`."""
     columns = (*HOLDING, _CERTAINTY)
     wanted = {*(column.key for column in columns), *(column.name for column in columns)}
     wanted |= {"edition_id", "total_edition"}
     for page in pages_of(frame, [str(name) for name in frame if name in wanted]):
         for row in page:
             number, total = row["edition_id"], row["total_edition"]
-            of = f"{'' if number is None else number} of {total}".lstrip()
-            row["edition"] = of if total else number or None
+            row["edition"] = f"{number} of {total}" if number and total else number or None
         yield page
 
 
 @click.command()
 @click.argument("text", nargs=-1, required=True, metavar="TEXT...")
 @with_settings("database")
-@view_options("Print what was found as JSON.", "Rows at most, the best; 0 shows all.", 20, _ALL)
+@view_options("Print all matches as JSON.", "Number of best matches; 0 shows all.", 20, _ALL)
 def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
     """Find tokens, collections and wallets by name.
 
-    Tokens are found by words of their name, creator or description, collections by their name,
-    wallets by label or group; the last word may be a beginning. Of ids and addresses six
-    characters do, or the two ends. What is called just so comes first.
+    Searches the names, creators and descriptions of tokens, the names of collections, and the
+    labels and groups of wallets. The last word may be incomplete. Ids and addresses match by six
+    characters, or by their two ends. Exact matches come first.
 
     \b
     Examples:
@@ -162,30 +160,30 @@ def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
     """
     from nftsync import frames
 
-    with said_by_frames() as said:
+    with said_by_frames() as notes:
         frame = frames.find(settings.database, " ".join(text), limit=view.limit or _ALL)
     pages = pages_of(frame, list(frame.columns))
     if view.as_json:
         print_json_rows(pages)
     elif not frame.empty:
         print_table(pages, _FOUND, wide=view.wide)
-    for line in said:
+    for line in notes:
         say(line)
 
 
 @click.command()
 @with_settings("database")
-@time_option("--since", "start", "Only what was observed at this time or later.")
-@time_option("--until", "end", "Only what was observed at this time or earlier.")
+@time_option("--since", "start", "Only changes observed at this time or later.")
+@time_option("--until", "end", "Only changes observed at this time or earlier.")
 @click.option(
     "--after",
     type=click.IntRange(min=0, max=2**63 - 1),
     metavar="CHANGE_ID",
-    help="Only changes with a greater id, to go on where the last call ended.",
+    help="Only changes with a greater id, to continue after the last call.",
 )
 @_filter_options
-@click.option("--follow", is_flag=True, help="Wait for more; print each change as a line of JSON.")
-@view_options("Print all these changes as JSON.", "Rows of the table, the newest; 0 shows all.")
+@click.option("--follow", is_flag=True, help="Wait for new changes, and print each as a line of JSON.")
+@view_options("Print all selected changes as JSON.", "Number of newest rows; 0 shows all.")
 def changes(
     settings: Settings,
     *,
@@ -194,16 +192,16 @@ def changes(
     after: int | None,
     follow: bool,
     view: View,
-    **which: Any,
+    **filters: Any,
 ) -> None:
-    """Show the change feed of balances, the oldest change first.
+    """Show the change feed of balances, oldest first.
 
     An empty old amount marks a new holding; an empty new amount marks a holding that ended.
-    `baseline` is 1 for the holdings of a wallet's first read, whose start is unknown.
+    `baseline` is 1 for the holdings of a wallet's first read, whose start date is unknown.
 
     --follow starts with the changes that --since or --after selects, or with the next change, and
-    prints until Ctrl-C. TIME is ISO 8601 (UTC if it has no offset), today, yesterday, or 7d (ago).
-    A date is the start of its day in --since, and the end of its day in --until.
+    prints until Ctrl-C. TIME is ISO 8601 (UTC if it has no offset), today, yesterday, or an age
+    such as 7d. A date means the start of that day in --since, and its end in --until.
 
     \b
     Examples:
@@ -218,7 +216,7 @@ def changes(
     if follow and until is not None:
         raise click.UsageError("--follow waits for new changes; it cannot be used with --until")
     with ChangeFeed.open(settings.database, live=follow) as feed:
-        before, last = feed.filter_by(since=since, until=until, **which)
+        before, last = feed.filter_by(since=since, until=until, **filters)
         start = max(after or 0, before)
         if follow:
             from_now_on = after is None and since is None
@@ -243,38 +241,38 @@ def _show_changes(feed: ChangeFeed, after: int, last: int, view: View) -> None:
 
 def _seen_by(page: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in page:
-        through = "sync" if row["webhook_id"] is None else "webhook"
-        row["seen_by"] = "first read" if row["baseline"] else through
+        source = "sync" if row["webhook_id"] is None else "webhook"
+        row["seen_by"] = "first read" if row["baseline"] else source
     return page
 
 
 def _wait_while_read(seconds: float) -> Callable[[], bool]:
-    """What waits between two looks; False once nobody reads standard output any more."""
+    """Return a function that sleeps, and returns False once stdout has no reader."""
     import select
 
     watch = select.poll()
-    watch.register(sys.stdout.fileno(), 0)  # an error or a hang-up is always told
+    watch.register(sys.stdout.fileno(), 0)  # errors and hang-ups are always reported
     return lambda: not watch.poll(seconds * 1000)
 
 
 @click.command()
 @click.argument("wallet", metavar="WALLET")
 @with_settings("database")
-@time_option("--at", "end", "The time in question.", required=True)
-@view_options("Print it as JSON.", "Rows of the table of holdings; 0 shows all.")
+@time_option("--at", "end", "The past time.", required=True)
+@view_options("Print the evidence as JSON.", "Number of holdings shown; 0 shows all.")
 def evidence(settings: Settings, wallet: str, *, at: str, view: View) -> None:
-    """Tell what a wallet held at a time, and how that is known.
+    """Prove a wallet's holdings at a past time.
 
     \b
-    The proof is in the reads around that time:
-      bracketed   the same state was read before and after it
-      gap         what was read next differed, so it changed in between
-      open        the wallet was not read since
-      unknown     the wallet had not been read by then
+    The certainty depends on the reads around that time:
+      bracketed   reads before and after found the same state
+      gap         the next read found another state, so it changed between the two
+      open        the wallet has not been read since
+      unknown     the wallet had not been read yet
 
-    WALLET is an id, or the label of one wallet. Each read is named by its time, its run, and the
-    SHA-256 of the provider's answer. TIME is ISO 8601, in UTC where it has no offset, today,
-    yesterday, or 7d (ago); of a day, its end.
+    WALLET is an id, or a label that only one wallet has. Each read is listed with its time, its run
+    and the SHA-256 of the provider's response. TIME is ISO 8601 (UTC if it has no offset), today,
+    yesterday, or an age such as 7d. A date means the end of that day.
 
     \b
     Examples:
@@ -283,25 +281,25 @@ def evidence(settings: Settings, wallet: str, *, at: str, view: View) -> None:
     """
     from nftsync.reports.evidence import find_evidence
 
-    found = find_evidence(settings.database, wallet, at)
+    proof = find_evidence(settings.database, wallet, at)
     if view.as_json:
-        print_json(found)
+        print_json(proof)
     else:
-        _show_evidence(found, view)
+        _show_evidence(proof, view)
 
 
-def _show_evidence(found: Evidence, view: View) -> None:
-    name = named(found.wallet_id, found.label)
-    click.echo(f"{name} at {found.at}: {found.certainty}\n\n{wrapped(found.statement)}\n")
-    if found.holdings:
-        click.echo(f"Holdings ({len(found.holdings):,})\n")
-        view.show(found.holdings, (*_HELD, _CHAIN_ID), "holdings")
+def _show_evidence(proof: Evidence, view: View) -> None:
+    name = named(proof.wallet_id, proof.label)
+    click.echo(f"{name} at {proof.at}: {proof.certainty}\n\n{wrapped(proof.statement)}\n")
+    if proof.holdings:
+        click.echo(f"Holdings ({len(proof.holdings):,})\n")
+        view.show(proof.holdings, (*_HELD, _ON_CHAIN_ID), "holdings")
         click.echo()
     else:
         click.echo("No holdings.\n")
-    if found.reads:
+    if proof.reads:
         click.echo("Reads around that time\n")
-        print_table([found.reads], _READ, wide=view.wide)
+        print_table([proof.reads], _READ, wide=view.wide)
 
 
 _COLLECTION = (
@@ -318,16 +316,16 @@ _COLLECTION = (
 @with_settings("database")
 @view_options("Print all collections as JSON.")
 def collections(settings: Settings, *, view: View) -> None:
-    """List the contracts with their names; name one.
+    """List the collections, or name one.
 
     \b
-    A name is, in this order,
-      given     by `nftsync collections label`
-      file      of the collections file (setting `collections_file`), which a sync reads
-      guessed   what nearly all of the contract's tokens share, less their numbers
-    and missing where there is none.
+    The name of a contract is the first of these that exists:
+      given     set with `nftsync collections label`
+      file      from the collections file (setting `collections_file`), which a sync reads
+      guessed   the common part of the names of nearly all its tokens
 
-    Tokens: known ones; held: those that a wallet holds more than zero of; holders: such wallets.
+    `tokens` counts the known tokens of a contract, `held` the tokens that a wallet holds, and
+    `holders` these wallets.
 
     \b
     Examples:
@@ -343,11 +341,11 @@ def collections(settings: Settings, *, view: View) -> None:
     counts = ("tokens", "held", "holders")
     rows = [row for page in pages_of(frame, (*columns, *counts)) for row in page]
     for row in rows:
-        called, source = row.pop("collection"), row.pop("name_source")
-        row |= {"name": None if source is None else called, "name_source": source}
+        name, source = row.pop("collection"), row.pop("name_source")
+        row |= {"name": None if source is None else name, "name_source": source}
     view.show(rows, _COLLECTION, "collections")
     if not (rows or view.as_json):
-        say("No collections yet; `nftsync sync` reads wallets, and what they hold.")
+        say("No collections yet. Read wallets and their tokens: `nftsync sync`")
 
 
 @collections.command("label")
@@ -355,9 +353,9 @@ def collections(settings: Settings, *, view: View) -> None:
 @click.argument("name")
 @with_settings("database")
 def label(settings: Settings, contract: str, name: str) -> None:
-    """Give a contract a name for people; an empty NAME takes it away.
+    """Set a contract's name, or remove it with an empty NAME.
 
-    CONTRACT is its address, or the name that it has now.
+    CONTRACT is an address, or the current name.
     """
     from nftsync.store.contracts import label_contract
     from nftsync.store.filters import contract_named
