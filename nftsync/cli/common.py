@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import shlex
 import shutil
 import sys
@@ -196,7 +197,7 @@ def open_existing(database: Path) -> Iterator[Mirror]:
             yield mirror
 
 
-def again(*words: str) -> str:
+def rerun(*words: str) -> str:
     """Return a command line with the flags of the current command, quoted for a shell."""
     typed = click.get_current_context().meta.get(__name__, {})
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in typed.items()]
@@ -215,16 +216,22 @@ def program() -> str:
 
 
 def one_line(text: str) -> str:
+    """Join a message's lines, and escape unsafe characters."""
     return visible(" ".join(text.splitlines()))
 
 
-def named(wallet_id: str, label: str | None) -> str:
+def utc_times(text: str) -> str:
+    """Show the stored times in a text as `2026-01-31 12:00:00 UTC`."""
+    return re.sub(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z", r"\1 \2 UTC", text)
+
+
+def wallet_name(wallet_id: str, label: str | None) -> str:
     """Return a wallet's label and id, or its id alone."""
     return wallet_id if label is None else f"{one_line(label)} ({wallet_id})"
 
 
 @contextmanager
-def said_by_frames() -> Iterator[list[str]]:
+def frame_warnings() -> Iterator[list[str]]:
     """Collect the frames' warnings about rows, each as one line."""
     lines: list[str] = []
 
@@ -241,7 +248,7 @@ def said_by_frames() -> Iterator[list[str]]:
 
 @contextmanager
 def warnings_to(take: Callable[[Warning], bool]) -> Iterator[None]:
-    """Pass nftsync's warnings to `take`; show those that it rejects by returning False."""
+    """Pass nftsync's warnings to `take`; show the ones that it rejects by returning False."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 
@@ -259,7 +266,7 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def say_left_out(limit: int, count: int, noun: str, *, newest: bool = False) -> None:
+def say_truncated(limit: int, count: int, noun: str, *, newest: bool = False) -> None:
     """Report how many rows a table left out, and how to see them all."""
     if 0 < limit < count:
         shown = f"{'The newest ' if newest else ''}{limit:,} of {count:,} {noun}"
@@ -290,6 +297,7 @@ def print_json(value: Any) -> None:
 
 
 def print_result(result: SyncResult | ReplayResult, *, as_json: bool) -> None:
+    """Print the result of a sync or a replay."""
     if as_json:
         print_json(result.as_dict())
     else:

@@ -61,14 +61,10 @@ def demo(database: str | None) -> None:
         f"Webhooks: {states}. Latency from provider to database: median"
         f" {statistics.median(milliseconds):.0f} ms, maximum {max(milliseconds):.0f} ms."
     )
-    click.echo(
-        f"\nTransfers ({len(result.transfers)}, each observed through a webhook):"
-    )
+    click.echo(f"\nTransfers ({len(result.transfers)}, each observed through a webhook):")
     rows = result.transfers.astype(object).where(result.transfers.notna(), None)
     print_table([rows.to_dict("records")], _TRANSFER)
-    click.echo(
-        f"\nHoldings ({len(result.holdings):,}; one from each of {_SHOWN} wallets):"
-    )
+    click.echo(f"\nHoldings ({len(result.holdings):,}; one from each of {_SHOWN} wallets):")
     sample = result.holdings.drop_duplicates("wallet_id", keep="last").head(_SHOWN)
     print_table(holdings_of(sample), HOLDING)
     shown = one_line(str(path))
@@ -142,7 +138,9 @@ def notebook(
 @shown_option("--port", click.IntRange(0, 65535), 8788, "Port on 127.0.0.1; 0 picks a free one.")
 @shown_option("--wallets", click.IntRange(min=1), 50, "Number of wallets.")
 @shown_option("--nfts", click.IntRange(min=0), 20, "NFTs per wallet.")
-@shown_option("--seed", click.INT, 0, "Random seed; the same seed gives the same data and failures.")
+@shown_option(
+    "--seed", click.INT, 0, "Random seed; the same seed gives the same data and failures."
+)
 @click.option(
     "--world",
     "world_file",
@@ -150,8 +148,12 @@ def notebook(
     help="File to serve instead of generated data: JSON lines, plain or gzip, of "
     '{"walletId", "nftTokenBalances": [...]}.',
 )
-@shown_option("--latency-ms", click.FloatRange(min=0), 0, "Delay before each response, in milliseconds.")
-@shown_option("--fail-rate", click.FloatRange(0, 1), 0, "Share of responses with status 500 or 503.")
+@shown_option(
+    "--latency-ms", click.FloatRange(min=0), 0, "Delay before each response, in milliseconds."
+)
+@shown_option(
+    "--fail-rate", click.FloatRange(0, 1), 0, "Share of responses with status 500 or 503."
+)
 @click.option(
     "--rate-limit",
     type=click.FloatRange(min=0, min_open=True),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nftsync.cli.common import said_by_frames, say, time_option, with_settings
+from nftsync.cli.common import frame_warnings, say, time_option, with_settings
 from nftsync.text import counted
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def export(
     """
     from nftsync.export.tables import write_export
 
-    with said_by_frames() as notes:
+    with frame_warnings() as notes:
         manifest = write_export(settings.database, directory, file_format=file_format, as_of=as_of)
     rows = sum(file.rows for file in manifest.files)
     files = {file.name for file in manifest.files}
@@ -122,8 +122,8 @@ def backup(settings: Settings, directory: Path, *, keep: int) -> None:
 
     Writes DIR/nftsync-20260131T030000Z-1a2b3c.db: the database's name, the time in UTC, and a
     suffix that tells databases of the same name apart. The copy is a single file, readable only by
-    its owner, that shows one point in time; SQLite checks it before it gets its name. Other
-    programs can go on writing meanwhile.
+    its owner, that shows one point in time; SQLite checks it before it gets its name. The
+    database stays usable meanwhile.
 
     DIR is created if it is missing. If the copy succeeds, the oldest copies of this database in DIR
     are removed. Other files are never touched.

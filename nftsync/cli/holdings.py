@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nftsync.cli.common import (
+    frame_warnings,
     json_line,
-    named,
     open_existing,
     pages_of,
     print_json,
     print_json_rows,
-    said_by_frames,
     say,
-    say_left_out,
+    say_truncated,
     time_option,
+    utc_times,
+    wallet_name,
     with_settings,
 )
 from nftsync.cli.tables import TableColumn, View, print_table, view_options, wrapped
@@ -113,7 +114,7 @@ def holdings(settings: Settings, *, as_of: str | None, view: View, **filters: An
     from nftsync import frames
     from nftsync.store.catalog import columns_of
 
-    with said_by_frames() as notes:
+    with frame_warnings() as notes:
         frame = frames.holdings(settings.database, as_of=as_of, **filters)
     for line in notes:
         say(line)
@@ -126,7 +127,7 @@ def holdings(settings: Settings, *, as_of: str | None, view: View, **filters: An
     else:
         shown = HOLDING if as_of is None else (*HOLDING, _CERTAINTY)
         print_table(holdings_of(frame[: view.limit or None]), shown, wide=view.wide)
-        say_left_out(view.limit, len(frame), "holdings")
+        say_truncated(view.limit, len(frame), "holdings")
 
 
 def holdings_of(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
@@ -160,7 +161,7 @@ def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
     """
     from nftsync import frames
 
-    with said_by_frames() as notes:
+    with frame_warnings() as notes:
         frame = frames.find(settings.database, " ".join(text), limit=view.limit or _ALL)
     pages = pages_of(frame, list(frame.columns))
     if view.as_json:
@@ -182,7 +183,9 @@ def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
     help="Only changes with a greater id, to continue after the last call.",
 )
 @_filter_options
-@click.option("--follow", is_flag=True, help="Wait for new changes, and print each as a line of JSON.")
+@click.option(
+    "--follow", is_flag=True, help="Wait for new changes, and print each as a line of JSON."
+)
 @view_options("Print all selected changes as JSON.", "Number of newest rows; 0 shows all.")
 def changes(
     settings: Settings,
@@ -236,7 +239,7 @@ def _show_changes(feed: ChangeFeed, after: int, last: int, view: View) -> None:
         return
     pages = [feed.newest_page(after, last, view.limit)] if view.limit else feed.read(after, last)
     print_table((_seen_by(page) for page in pages), _CHANGE, wide=view.wide)
-    say_left_out(view.limit, count, "changes", newest=True)
+    say_truncated(view.limit, count, "changes", newest=True)
 
 
 def _seen_by(page: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -289,8 +292,9 @@ def evidence(settings: Settings, wallet: str, *, at: str, view: View) -> None:
 
 
 def _show_evidence(proof: Evidence, view: View) -> None:
-    name = named(proof.wallet_id, proof.label)
-    click.echo(f"{name} at {proof.at}: {proof.certainty}\n\n{wrapped(proof.statement)}\n")
+    name = wallet_name(proof.wallet_id, proof.label)
+    click.echo(f"{name} at {utc_times(proof.at)}: {proof.certainty}\n")
+    click.echo(f"{wrapped(utc_times(proof.statement))}\n")
     if proof.holdings:
         click.echo(f"Holdings ({len(proof.holdings):,})\n")
         view.show(proof.holdings, (*_HELD, _ON_CHAIN_ID), "holdings")

@@ -1,4 +1,4 @@
-"""The commands `inbox` and `routes`: stored webhooks, and the reads they cause."""
+"""The commands `inbox` and `routes`: stored webhooks, and the reads that they cause."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nftsync.cli.common import (
     print_json,
     print_json_rows,
     say,
-    say_left_out,
+    say_truncated,
     with_settings,
 )
 from nftsync.cli.tables import TableColumn, print_table, wide_option
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nftsync.settings import Settings
 
 
-#: What the table shows of a webhook, and how much is listed where `--limit` or `--json` gives all.
+#: Columns of the table of webhooks.
 _SHOWN = (
     TableColumn("received", "received_at", "time"),
     TableColumn("state", "state"),
@@ -44,6 +44,7 @@ _SHOWN = (
     TableColumn("webhook", "webhook_id", "key"),
     TableColumn("last error", "last_error", "message"),
 )
+#: Numbers of rows shown without --limit or --json.
 _TABLE_ROWS = 50
 _CHANGES_LISTED = 10
 _REFUSALS_LISTED = 20
@@ -52,19 +53,27 @@ _REFUSALS_LISTED = 20
 @click.group(invoke_without_command=True)
 @with_settings("database")
 @click.option(
-    "--state", type=click.Choice(STATES), metavar="STATE", help="Only those in this state."
+    "--state", type=click.Choice(STATES), metavar="STATE", help="Only webhooks in this state."
 )
-@limit_option(f"Only the newest; 0 shows all. The table shows {_TABLE_ROWS} without it.", None)
+@limit_option(f"Number of newest webhooks; 0 shows all. Default of the table: {_TABLE_ROWS}", None)
 @wide_option
-@json_option("Print them as JSON, without the bodies; all of them unless --limit is given.")
+@json_option("Print webhooks as JSON, without bodies; all of them unless --limit is set.")
 def inbox(
     settings: Settings, *, state: str | None, limit: int | None, wide: bool, as_json: bool
 ) -> None:
-    """Look into stored webhooks; put them back, or prune them.
+    """Inspect, requeue or prune stored webhooks.
 
-    Without a subcommand it lists them, the newest first. STATE is pending (waits for its read),
-    running, done, failed (will be tried again), dead (its attempts are used up), unrouted (no route
-    for its type) or quarantined (signed, but unusable).
+    Without a subcommand, lists the webhooks, newest first.
+
+    \b
+    STATE is one of:
+      pending       waiting for its read
+      running       being processed
+      done          processed
+      failed        to be retried
+      dead          out of attempts
+      unrouted      no route for its type
+      quarantined   signed, but unusable
 
     \b
     Examples:
@@ -87,7 +96,7 @@ def inbox(
             return
         print_table(view.pages(numbers, state), _SHOWN, wide=wide)
         if most is not None and len(numbers) == most:
-            say_left_out(most, view.count(state), "webhooks", newest=True)
+            say_truncated(most, view.count(state), "webhooks", newest=True)
 
 
 inbox.add_command(
@@ -95,7 +104,7 @@ inbox.add_command(
         "list",
         callback=inbox.callback,
         params=inbox.params,
-        help="List stored webhooks, the newest first: what `nftsync inbox` does by itself.",
+        help="List stored webhooks, newest first, like `nftsync inbox`.",
     )
 )
 
@@ -103,18 +112,17 @@ inbox.add_command(
 @inbox.command("show")
 @click.argument("webhook_id", metavar="ID")
 @with_settings("database")
-@json_option("Print it as JSON, the body as text, or as body_base64 where it is not UTF-8.")
+@json_option("Print the webhook as JSON; a body that is not UTF-8 is in body_base64.")
 def show(settings: Settings, webhook_id: str, *, as_json: bool) -> None:
-    """Show one webhook with its body, and the changes that name it as their cause.
+    """Show a webhook with its body and the changes that it caused.
 
-    ID is the webhook's UUID, or for a quarantined one `q-` and the SHA-256 of its body.
+    ID is the webhook's UUID or, if it was quarantined, `q-` and the SHA-256 of its body.
     """
     from nftsync.reports.change_feed import InboxView
     from nftsync.store.requeue import normalize_webhook_id
 
-    known = normalize_webhook_id(webhook_id)
     with InboxView.open(settings.database) as view:
-        webhook, body = view.find(known)
+        webhook, body = view.find(normalize_webhook_id(webhook_id))
     if as_json:
         print_json(webhook_as_json(webhook, body))
     else:
@@ -127,42 +135,45 @@ def show(settings: Settings, webhook_id: str, *, as_json: bool) -> None:
     "--state",
     type=click.Choice(STATES),
     metavar="STATE",
-    help="All in it: failed, dead, unrouted, done or quarantined.",
+    help="All webhooks in this state: failed, dead, unrouted, done or quarantined.",
 )
 @with_settings("database")
 def requeue(settings: Settings, webhook_ids: tuple[str, ...], state: str | None) -> int:
-    """Put webhooks back to pending, with fresh attempts: named ones, or all of a state.
+    """Return webhooks to pending, with fresh attempts.
 
-    Those that are done are read once more. A quarantined one goes back if its body can be read now,
-    as when organization_id was wrong; it keeps its id. When one of several IDs is unknown, nothing
-    is changed. Exits with 1 when some could not be put back; they are listed.
+    Name webhooks by ID, or choose a state. Done webhooks cause another read. A quarantined webhook
+    is requeued if its body is now readable, for example after a wrong organization_id; it keeps its
+    id.
+
+    If an ID is unknown, nothing is changed. Exits with 1 if a webhook could not be requeued, and
+    lists the reasons.
     """
     from nftsync.store.requeue import normalize_webhook_id
 
     if bool(webhook_ids) == bool(state):
-        raise click.UsageError("name webhooks by their IDs, or all of a state with --state")
+        raise click.UsageError("name webhooks by ID, or choose a state with --state")
     if state == "running":
         raise InputError(
-            "running webhooks are being worked on; those of a worker that is gone go back "
-            "to pending by themselves"
+            "running webhooks cannot be requeued; if their worker has died, they return to "
+            "pending automatically"
         )
     ids = [normalize_webhook_id(webhook_id) for webhook_id in webhook_ids]
-    refused = _put_back(settings, ids, state)
+    refused = _requeue(settings, ids, state)
     for webhook_id, reason in refused[:_REFUSALS_LISTED]:
-        say(one_line(f"{webhook_id} stays: {reason}"))
+        say(one_line(f"{webhook_id} not requeued: {reason}"))
     if len(refused) > _REFUSALS_LISTED:
-        say(f"{len(refused) - _REFUSALS_LISTED:,} more stay as they are.")
+        say(f"{len(refused) - _REFUSALS_LISTED:,} more not requeued.")
     return 1 if refused else 0
 
 
-def _put_back(settings: Settings, ids: list[str], state: str | None) -> list[tuple[str, str]]:
-    """Put back the named webhooks, or all of a state; say how many, and return what was refused."""
+def _requeue(settings: Settings, ids: list[str], state: str | None) -> list[tuple[str, str]]:
+    """Requeue webhooks by id or state, print the counts, and return the refused ones."""
     from nftsync.provider.webhooks import read_webhook
     from nftsync.store.requeue import numbers_in_state, numbers_of_ids, requeue
     from nftsync.terminal import progress_bar
 
     organization = settings.organization_id
-    put_back = already = 0
+    requeued = already = 0
     refused: list[tuple[str, str]] = []
     with open_existing(settings.database) as mirror:
         connection = mirror.connection
@@ -170,33 +181,31 @@ def _put_back(settings: Settings, ids: list[str], state: str | None) -> list[tup
         steps = requeue(mirror, numbers, lambda body: read_webhook(body, organization), only=state)
         with closing(progress_bar("requeue", len(numbers), unit="webhooks")) as bar:
             for step in steps:
-                put_back += step.put_back
+                requeued += step.put_back
                 already += step.already
                 refused += step.refused
                 bar.update(step.put_back + step.already + len(step.refused))
-    click.echo(f"{put_back:,} put back to pending.")
+    click.echo(f"{requeued:,} requeued.")
     if already:
-        say(f"{already:,} pending already.")
+        say(f"{already:,} already pending.")
     return refused
 
 
 @inbox.command("prune")
-@duration_option(
-    "--older-than", "Done (or in quarantine) for longer than 90s, 6h or 7d.", required=True
-)
+@duration_option("--older-than", "Minimum time in that state: 90s, 6h, 7d", required=True)
 @click.option(
     "--state",
     type=click.Choice(["done", "quarantined"]),
     default="done",
     show_default=True,
-    help="Which webhooks; one in quarantine cannot be put back without its body.",
+    help="Which webhooks to prune. A quarantined one cannot be requeued without its body.",
 )
 @with_settings("database")
 def prune(settings: Settings, older_than: timedelta, state: str) -> None:
-    """Empty the bodies of webhooks that have been done for a while; `serve` may go on.
+    """Empty the bodies of old done or quarantined webhooks.
 
-    Their ids, times, fields and SHA-256 stay, so that one that comes again is still known. The
-    database uses the room again; the file itself only shrinks when SQLite's VACUUM rewrites it.
+    Ids, times, fields and SHA-256 stay, so a repeated delivery is still recognized. `nftsync serve`
+    may run meanwhile. The database reuses the space; to shrink the file, run SQLite's VACUUM.
     """
     from nftsync.store.requeue import prunable
     from nftsync.store.requeue import prune as empty
@@ -212,16 +221,13 @@ def prune(settings: Settings, older_than: timedelta, state: str) -> None:
                 webhooks += step.webhooks
                 size += step.size
                 bar.update(step.seen)
-    click.echo(f"Bodies emptied: {webhooks:,}, together {size:,} bytes.")
+    click.echo(f"Bodies emptied: {webhooks:,} ({size:,} bytes).")
     if webhooks:
-        say("The file keeps its size, and the room is used again; only VACUUM makes it smaller.")
+        say("The database reuses the space. To shrink the file, run VACUUM.")
 
 
 def webhook_as_json(webhook: Mapping[str, Any], body: bytes | None) -> dict[str, Any]:
-    """What `inbox show --json` prints.
-
-    The body is `body`, as text; where it is no UTF-8, that is null and it is `body_base64`.
-    """
+    """Return what `inbox show --json` prints; a body that is not UTF-8 is in `body_base64`."""
     shown: dict[str, Any] = {**webhook, "pruned": body is None, "body": None}
     if body is not None:
         try:
@@ -232,7 +238,7 @@ def webhook_as_json(webhook: Mapping[str, Any], body: bytes | None) -> dict[str,
 
 
 def print_webhook(webhook: Mapping[str, Any], body: bytes | None) -> None:
-    """Print a webhook for a person; nothing in it acts on the terminal."""
+    """Print a webhook, with characters that act on the terminal escaped."""
     for name, value in webhook.items():
         if isinstance(value, list):
             _print_changes(name, value)
@@ -252,11 +258,11 @@ def _print_changes(name: str, changes: list[dict[str, Any]]) -> None:
         ids = "  ".join(str(value) for key, value in change.items() if key != "change_id")
         click.echo(f"  {change['change_id']:<16}{visible(ids)}")
     if len(changes) > _CHANGES_LISTED:
-        click.echo(f"  and {len(changes) - _CHANGES_LISTED:,} more; all with --json")
+        click.echo(f"  and {len(changes) - _CHANGES_LISTED:,} more. Show all: --json")
 
 
 def _readable(body: bytes) -> str:
-    """A JSON body over several lines; another as it is, its strange bytes escaped."""
+    """Indent a JSON body; escape undecodable bytes of any other."""
     import msgspec
 
     try:
@@ -268,31 +274,32 @@ def _readable(body: bytes) -> str:
 
 # Routes ----------------------------------------------------------------------------------
 
-#: What is listed of a route.
+#: Columns of the table of routes.
 _ROUTE = (
     TableColumn("type", "type", "key"),
     TableColumn("kind", "kind"),
     TableColumn("path", "path", "key"),
     TableColumn("at most every", "at_most_every"),
-    TableColumn("holders too", "holders"),
+    TableColumn("holders", "holders"),
     TableColumn("wallets", "wallets"),
     TableColumn("tokens", "tokens"),
     TableColumn("source", "source"),
 )
 
-#: Units of a duration as the settings take it.
+#: Units of a duration in the settings.
 _DURATIONS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
 @click.group(invoke_without_command=True)
 @with_settings("database")
 @wide_option
-@json_option("Print them as JSON.")
+@json_option("Print the routes as JSON.")
 def routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
-    """Show which read follows which webhook; suggest more.
+    """List the webhook routes, or suggest new ones.
 
-    Without a subcommand it lists the routes in force. Types other than Token, Nft and Wallet need a
-    [routes.TYPE] table in nftsync.toml, as the provider's document shows no paths for them.
+    Without a subcommand, lists the active routes. The types Token, Nft and Wallet have built-in
+    routes. Every other type needs a [routes.TYPE] table in nftsync.toml, because the provider's
+    document shows no path for it.
 
     \b
     Examples:
@@ -305,9 +312,9 @@ def routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
 @routes.command("list")
 @with_settings()
 @wide_option
-@json_option("Print them as JSON.")
+@json_option("Print the routes as JSON.")
 def list_routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
-    """List the routes in force: what `nftsync routes` does by itself."""
+    """List the active routes, like `nftsync routes`."""
     _list_routes(settings, wide=wide, as_json=as_json)
 
 
@@ -335,21 +342,21 @@ def _list_routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
 
 
 def _duration(value: timedelta | None) -> str | None:
-    """A duration as the settings take it: `15m`."""
+    """Format a duration as the settings write it: `15m`."""
     if value is None:
         return None
     seconds = round(value.total_seconds())
-    unit, size = next(each for each in _DURATIONS if seconds % each[1] == 0)
+    unit, size = next((unit, size) for unit, size in _DURATIONS if seconds % size == 0)
     return f"{seconds // size}{unit}"
 
 
 @routes.command("suggest")
 @with_settings("database")
 def suggest(settings: Settings) -> None:
-    """Print TOML for webhooks that no route follows, or not wholly.
+    """Print TOML for webhook types with a missing or incomplete route.
 
-    Looks for the ids of known wallets and tokens in stored webhooks (their object's id and their
-    changes) and in the objects that were read after them: of each type, the newest 10,000.
+    Searches stored webhooks, and the objects read after them, for the ids of known wallets and
+    tokens. Covers the newest 10,000 of each type.
 
     \b
     Examples:
@@ -358,14 +365,14 @@ def suggest(settings: Settings) -> None:
     """
     from nftsync.provider.webhooks import merge_routes
     from nftsync.reports.suggestions import as_toml
-    from nftsync.reports.suggestions import suggest as look
+    from nftsync.reports.suggestions import suggest as find_suggestions
 
-    found = look(settings.database, merge_routes(settings.routes))
-    if not found.routes:
-        say("Nothing to suggest: each type in the inbox, if there is any, has its route.")
+    suggestions = find_suggestions(settings.database, merge_routes(settings.routes))
+    if not suggestions.routes:
+        say("Nothing to suggest: every type in the inbox has a route.")
         return
-    click.echo(as_toml(found), nl=False)
+    click.echo(as_toml(suggestions), nl=False)
     say(
-        "Put what is right into nftsync.toml, start `nftsync serve` again, and have waiting "
-        "webhooks read with `nftsync inbox requeue --state unrouted`."
+        "Copy the correct routes to nftsync.toml, and restart `nftsync serve`. "
+        "Then requeue the webhooks: nftsync inbox requeue --state unrouted"
     )

@@ -1,4 +1,4 @@
-"""The commands `lake …`: sync a lake on a cluster, copy, compact, and review removals."""
+"""The commands `lake …`: sync on a cluster, copy, compact, and review removals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import click
 
 from nftsync.cli.common import (
     PROVIDER,
-    again,
     cluster_options,
     duration_option,
     json_option,
@@ -19,13 +18,14 @@ from nftsync.cli.common import (
     print_json_rows,
     print_result,
     program,
+    rerun,
     run_options,
     say,
     takeover_option,
     with_settings,
 )
 from nftsync.cli.removals import accept_options, confirmed, print_accepted, print_held
-from nftsync.cli.sync import say_what_failed
+from nftsync.cli.sync import say_failures
 from nftsync.cli.tables import TableColumn, View, print_table, view_options
 from nftsync.text import counted, size
 
@@ -46,7 +46,7 @@ _RUN = (
     TableColumn("removed", "balances_removed", "number"),
 )
 _FRESH = (
-    TableColumn("what", "what", "key"),
+    TableColumn("part", "what", "key"),
     TableColumn("count", "count", "number"),
     TableColumn("at", "at", "time"),
     TableColumn("detail", "detail", "message"),
@@ -62,10 +62,10 @@ _TABLE = (
 
 @click.group()
 def lake() -> None:
-    """Sync on a cluster, into Delta Lake, and look into it.
+    """Sync on a Dask cluster into Delta Lake.
 
-    LAKE is a folder, or an address that Delta knows (s3://bucket/folder). Needs the extra: pip
-    install 'nftsync[scale]'.
+    LAKE is a folder or an object store address (s3://bucket/folder). These commands need an extra:
+    pip install 'nftsync[scale]'.
 
     \b
     Examples:
@@ -83,7 +83,7 @@ def lake() -> None:
     "--buckets",
     type=click.IntRange(1, 65_536),
     metavar="N",
-    help="Parts of a new lake, which stay as many. Default: 64",
+    help="Number of buckets of a new lake; it cannot change later. Default: 64",
 )
 @takeover_option
 @run_options
@@ -96,17 +96,17 @@ def sync(
     buckets: int | None,
     takeover_after: timedelta,
     as_json: bool,
-    **how: bool,
+    **options: bool,
 ) -> int:
-    """Read wallets into a lake, on a Dask cluster or on processes of this machine.
+    """Read wallets into a lake.
 
-    Reads those of the wallets file; no file, every tracked wallet of the lake. Each worker makes
-    up to --concurrency requests at once; --rate-limit holds for all of them together. What a run
-    has read counts once all of it is written: until then readers see the run before.
+    Runs on a Dask cluster, or on processes of this machine. Reads the wallets in the wallets file
+    or, without one, all tracked wallets of the lake. Each worker makes up to --concurrency requests
+    at once; --rate-limit applies to all workers together. Readers see the previous run until this
+    run has written everything.
 
-    A run starts afresh, unless --resume is given. It then takes over what an interrupted run of the
-    same wallets had read, however old that is, and reports how much and how old. It never takes
-    over reads of another provider.
+    With --resume, the run takes over the reads of an interrupted run of the same wallets, and
+    reports their number and age. It never takes over reads from another provider.
 
     \b
     Examples:
@@ -118,11 +118,11 @@ def sync(
     from nftsync.lake.run import Where, sync_lake
 
     where = Where(scheduler, workers, buckets, takeover_after.total_seconds())
-    result = sync_lake(settings, url, where, progress=False if as_json else None, **how)
+    result = sync_lake(settings, url, where, progress=False if as_json else None, **options)
     print_result(result, as_json=as_json)
-    say_what_failed(result, {}, review_command(url))
+    say_failures(result, {}, review_command(url))
     if result.status == "interrupted":
-        say(f"Interrupted; what was read is kept. Resume: {again('lake', 'sync', url, '--resume')}")
+        say(f"Interrupted; all reads are saved. Resume: {rerun('lake', 'sync', url, '--resume')}")
     return {"ok": 0, "interrupted": 130}.get(result.status, 1)
 
 
@@ -130,35 +130,35 @@ def sync(
 @click.argument("url", metavar="LAKE")
 @json_option("Print all runs as JSON.")
 def runs(url: str, *, as_json: bool) -> None:
-    """List the runs of a lake, the newest last; those that are let go can no longer be read."""
+    """List the runs of a lake, newest last; rows of expired runs can no longer be read."""
     import msgspec
 
     from nftsync.lake.run import runs_of
 
-    found = runs_of(url)
-    rows: list[dict[str, Any]] = [msgspec.to_builtins(run) for run in found]
+    lake_runs = runs_of(url)
+    rows: list[dict[str, Any]] = [msgspec.to_builtins(run) for run in lake_runs]
     rows = [row | row.pop("counts") for row in rows]
     if as_json:
         print_json_rows([rows])
     elif rows:
-        for run, row in zip(found, rows, strict=True):
+        for run, row in zip(lake_runs, rows, strict=True):
             if run.let_go:
-                row["status"] += ", let go"
+                row["status"] += ", expired"
             if run.kind != "sync":
                 row["status"] = f"{run.kind}: {row['status']}"
         print_table([rows], _RUN)
     else:
-        say("No runs yet; `nftsync lake sync` makes one.")
+        say("No runs yet. Start one: `nftsync lake sync`")
 
 
 @lake.command("status")
 @click.argument("url", metavar="LAKE")
 @json_option("Print the status as JSON.")
 def status(url: str, *, as_json: bool) -> int:
-    """Show how fresh a lake is, and how large its tables are.
+    """Show the freshness of a lake, and the size of its tables.
 
-    It shows the last finished run, whose version of each table readers see. A damaged ledger is
-    reported, and the exit code is 1.
+    Describes the last finished run, which is the one that readers see. Exits with 1 if the ledger
+    is damaged.
 
     \b
     Examples:
@@ -169,17 +169,18 @@ def status(url: str, *, as_json: bool) -> int:
 
     from nftsync.lake.status import status_of
 
-    found = status_of(url)
-    code = 0 if found.problem is None else 1
+    report = status_of(url)
+    code = 0 if report.problem is None else 1
     if as_json:
-        print_json(found)
+        print_json(report)
         return code
-    click.echo(f"{one_line(found.lake)}: {counted(found.buckets, 'bucket')}, run {found.run:,}\n")
-    print_table([found.freshness], _FRESH)
-    if found.removals_held.since is not None:
-        click.echo(f"{found.removals_held} held for review: {review_command(url)}")
+    buckets = counted(report.buckets, "bucket")
+    click.echo(f"{one_line(report.lake)}: {buckets}, run {report.run:,}\n")
+    print_table([report.freshness], _FRESH)
+    if report.removals_held.since is not None:
+        click.echo(f"{report.removals_held} held for review: {review_command(url)}")
     click.echo()
-    tables = [{**msgspec.structs.asdict(x), "size": size(x.bytes)} for x in found.tables]
+    tables = [{**msgspec.structs.asdict(x), "size": size(x.bytes)} for x in report.tables]
     print_table([tables], _TABLE)
     return code
 
@@ -188,16 +189,16 @@ def status(url: str, *, as_json: bool) -> int:
 @click.argument("url", metavar="LAKE")
 @duration_option(
     "--keep",
-    "Runs that ended longer ago are let go, as 12h or 7d; the last one never is.",
+    "Expire runs that ended longer ago, such as 12h or 7d; never the last one.",
     default="30d",
 )
 @takeover_option
 @json_option("Print the result as JSON.")
 def compact(url: str, *, keep: timedelta, takeover_after: timedelta, as_json: bool) -> None:
-    """Make a lake's tables few files, and remove those that no kept run needs.
+    """Merge a lake's small files, and delete files that no kept run needs.
 
-    Holds the lake as a run does: no sync begins meanwhile. One that was cut off is made up for by
-    the next. Runs that are let go stay in `runs`; their rows can no longer be read.
+    No sync can start meanwhile. After an interruption, run the command again. Expired runs stay in
+    the list of runs, but their rows can no longer be read.
 
     \b
     Examples:
@@ -227,11 +228,11 @@ def compact(url: str, *, keep: timedelta, takeover_after: timedelta, as_json: bo
     metavar="N",
     default=64,
     show_default=True,
-    help="Parts of the new lake, which stay as many.",
+    help="Number of buckets of the new lake; it cannot change later.",
 )
 @takeover_option
 def import_(database: Path, url: str, *, buckets: int, takeover_after: timedelta) -> None:
-    """Fill a new lake with all that a database holds, history included.
+    """Copy a database with its history into a new lake.
 
     \b
     Examples:
@@ -241,15 +242,15 @@ def import_(database: Path, url: str, *, buckets: int, takeover_after: timedelta
 
     silence = takeover_after.total_seconds()
     run = import_database(database, url, buckets=buckets, silence=silence)
-    say(f"All of {database} is in {url}, as run {run.run_id}; `nftsync lake sync` goes on from it.")
+    say(f"Imported {database} into {url} as run {run.run_id}. Continue with `nftsync lake sync`.")
 
 
 @lake.command("export")
 @click.argument("url", metavar="LAKE")
 @click.argument("database", metavar="DB", type=click.Path(path_type=Path))
-@click.option("--run", "run_id", type=int, metavar="N", help="Which run. Default: the last one")
+@click.option("--run", "run_id", type=int, metavar="N", help="Run to export. Default: the last")
 def export(url: str, database: Path, *, run_id: int | None) -> None:
-    """Write what a run of a lake pinned into a new database, history included.
+    """Copy a run of a lake with its history into a new database.
 
     \b
     Examples:
@@ -259,11 +260,11 @@ def export(url: str, database: Path, *, run_id: int | None) -> None:
     from nftsync.lake.copies import export_lake
 
     run = export_lake(url, database, run_id=run_id)
-    say(f"Run {run.run_id} of {url} is in {database}.")
+    say(f"Exported run {run.run_id} of {url} to {database}.")
 
 
 class _ListByDefault(click.Group):
-    """A group that lists unless the first word is a subcommand."""
+    """A group that runs `list` unless the first word is a subcommand."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or args[0] not in {*self.commands, *ctx.help_option_names}:
@@ -272,13 +273,13 @@ class _ListByDefault(click.Group):
 
 
 def review_command(url: str, *words: str) -> str:
-    """Return the command that lists the removals of a lake, or another of its subcommands."""
+    """Return the command that lists a lake's removals, or another of its subcommands."""
     return shlex.join([*shlex.split(program()), "lake", "removals", *words, url])
 
 
 @lake.group(cls=_ListByDefault, subcommand_metavar="LAKE | COMMAND [ARGS]...")
 def removals() -> None:
-    """List the removals that a lake holds for review, or approve them.
+    """List or approve the removals that a lake holds for review.
 
     `nftsync removals --help` explains when removals are held. A later read that shows the NFTs
     again clears them.
@@ -295,22 +296,22 @@ def removals() -> None:
 @click.argument("url", metavar="LAKE")
 @view_options("Print all removals held for review as JSON.")
 def list_(url: str, *, view: View) -> None:
-    """List the removals that a lake holds for review: what `nftsync lake removals LAKE` does."""
+    """List the removals that a lake holds for review, like `nftsync lake removals LAKE`."""
     from nftsync.lake.status import find_held
 
-    found = find_held(url)
-    print_held(found.rows, found.counts, found.share, view, review_command(url, "accept"))
+    review = find_held(url)
+    print_held(review.rows, review.counts, review.share, view, review_command(url, "accept"))
 
 
 @removals.command("accept")
 @click.argument("url", metavar="LAKE")
-@click.argument("named", nargs=-1, metavar="[WALLET]...")
+@click.argument("names", nargs=-1, metavar="[WALLET]...")
 @accept_options
 @cluster_options
 @takeover_option
 def accept(
     url: str,
-    named: tuple[str, ...],
+    names: tuple[str, ...],
     *,
     yes: bool,
     dry_run: bool,
@@ -319,25 +320,26 @@ def accept(
     workers: int | None,
     takeover_after: timedelta,
 ) -> int:
-    """Approve removals that a lake holds for review: all of them, or those of some wallets.
+    """Approve removals that a lake holds for review.
 
-    WALLET is an id, or a label that only one wallet has. Without WALLET, all that was removed so
-    far no longer counts towards the limit. The removals are applied by a run of their own, which
-    asks the provider for nothing and is pinned like a sync. A sync that is at work must end first.
-    On a terminal, the command asks for confirmation.
+    Approves all removals, or only the ones of the named wallets. WALLET is an id, or a label that
+    only one wallet has. Without WALLET, all removals so far stop counting towards the limit.
+
+    A separate run applies the removals, without requests to the provider. A running sync must end
+    first. On a terminal, the command asks for confirmation.
     """
     from nftsync.lake.run import Where, approve_in_lake
     from nftsync.lake.status import find_held
 
     where = Where(scheduler, workers, silence=takeover_after.total_seconds())
-    found = find_held(url, named)
-    more: dict[str, Any] = {}
-    if found.counts.since is not None and not dry_run:
-        if not confirmed(found.counts, "the lake", yes=yes):
+    review = find_held(url, names)
+    extra: dict[str, Any] = {}
+    if review.counts.since is not None and not dry_run:
+        if not confirmed(review.counts, "the lake", yes=yes):
             return 1
-        result = approve_in_lake(url, found.wallets, where, progress=False if as_json else None)
+        result = approve_in_lake(url, review.wallets, where, progress=False if as_json else None)
         if result.status != "ok":
             return {"interrupted": 130}.get(result.status, 1)
-        more["run_id"] = result.run_id
-    print_accepted(found.counts, found.rows, dry_run=dry_run, as_json=as_json, **more)
+        extra["run_id"] = result.run_id
+    print_accepted(review.counts, review.rows, dry_run=dry_run, as_json=as_json, **extra)
     return 0

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from nftsync.store.removals import Held
 
 
-#: Wallets whose removals are applied in one transaction.
+#: Wallets per transaction.
 _AT_ONCE = 100
 _NONE = "No removals are held for review."
 
 _ROW = (
     TableColumn("wallet", "wallet_id", "id", name="wallet_label"),
     TableColumn("name", "token_id", "id", name="name"),
-    TableColumn("what", "what"),
+    TableColumn("removal", "what"),
     TableColumn("before", "old_amount", "number"),
     TableColumn("after", "new_amount", "number"),
     TableColumn("collection", "contract_address", "id", name="collection"),
-    TableColumn("seen", "observed_at", "time"),
+    TableColumn("observed", "observed_at", "time"),
 )
 
 
@@ -37,13 +37,14 @@ _ROW = (
 @with_settings("database")
 @view_options("Print all removals held for review as JSON.")
 def removals(settings: Settings, *, view: View) -> None:
-    """List the removals held for review, or approve them.
+    """List or approve the removals held for review.
 
-    If more than half (`removal_limit`) of the holdings of a group or of all wallets would be
+    If more than half (`removal_limit`) of the holdings of a group, or of all wallets, would be
     removed within 24 hours, a fault of the provider is more likely than sales. nftsync then holds
     these removals for review: the holdings stay as they were, and the wallets are `incomplete`.
 
-    A later read that shows the NFTs again clears them. `nftsync removals accept` approves them.
+    A later read that shows the NFTs again clears the removals. `nftsync removals accept` approves
+    them.
 
     \b
     Examples:
@@ -62,66 +63,60 @@ def removals(settings: Settings, *, view: View) -> None:
 
 
 def print_held(
-    rows: list[dict[str, Any]], held: Held, share: float, view: View, approve: str
+    rows: list[dict[str, Any]], counts: Held, share: float, view: View, approve: str
 ) -> None:
-    """Print removals held for review.
-
-    Args:
-        rows: a row per wallet and token.
-        held: how many they are.
-        share: their share of all holdings.
-        view: how they are shown.
-        approve: the command that approves them.
-    """
+    """Print the rows, the share of all holdings, and the command that approves the removals."""
     view.show(rows, _ROW, "removals")
     if not view.as_json:
-        say(f"{held.summary(share)}: {held}. Approve them: {approve}" if rows else _NONE)
+        say(f"{counts.summary(share)}: {counts}. Approve them: {approve}" if rows else _NONE)
 
 
 def accept_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the flags of `removals accept`."""
     command = json_option("Print the approved removals as JSON.")(command)
     command = click.option(
-        "--dry-run", is_flag=True, help="Show what would be applied, and change nothing."
+        "--dry-run", is_flag=True, help="Show the removals, and change nothing."
     )(command)
     return click.option("--yes", is_flag=True, help="Don't ask for confirmation.")(command)
 
 
-def confirmed(held: Held, where: str, *, yes: bool) -> bool:
+def confirmed(counts: Held, where: str, *, yes: bool) -> bool:
     """Ask on a terminal whether to apply removals, unless `yes`."""
-    if yes or not sys.stdin.isatty() or click.confirm(f"Remove {held} from {where}?", err=True):
+    if yes or not sys.stdin.isatty() or click.confirm(f"Remove {counts} from {where}?", err=True):
         return True
     say("Nothing was changed.")
     return False
 
 
 def print_accepted(
-    held: Held, rows: list[dict[str, Any]], *, dry_run: bool, as_json: bool, **more: Any
+    counts: Held, rows: list[dict[str, Any]], *, dry_run: bool, as_json: bool, **more: Any
 ) -> None:
-    """Print what was approved; `more` are more entries of the JSON."""
+    """Print the approved removals; `more` adds entries to the JSON."""
     if as_json:
-        counts = {"wallets": held.wallets, "balances": held.balances, "emptied": held.emptied}
-        print_json({"dry_run": dry_run, **counts, **more, "removals": rows})
-    elif held.since is None:
+        entries = {name: getattr(counts, name) for name in ("wallets", "balances", "emptied")}
+        print_json({"dry_run": dry_run, **entries, **more, "removals": rows})
+    elif counts.since is None:
         say(_NONE)
     elif dry_run:
         print_table([rows], _ROW, wide=False)
-        say(f"Would be applied: {held}.")
+        say(f"Would be applied: {counts}.")
     else:
-        say(f"Approved and applied: {held}.")
+        say(f"Approved and applied: {counts}.")
 
 
 @removals.command("accept")
-@click.argument("named", nargs=-1, metavar="[WALLET]...")
+@click.argument("names", nargs=-1, metavar="[WALLET]...")
 @with_settings("database")
 @accept_options
 def accept(
-    settings: Settings, named: tuple[str, ...], *, yes: bool, dry_run: bool, as_json: bool
+    settings: Settings, names: tuple[str, ...], *, yes: bool, dry_run: bool, as_json: bool
 ) -> int:
-    """Approve removals held for review: all of them, or those of some wallets.
+    """Approve removals held for review.
 
-    WALLET is an id, or a label that only one wallet has. Without WALLET, all that was removed so
-    far no longer counts towards the limit. On a terminal, the command asks for confirmation first.
+    Approves all removals, or only the ones of the named wallets. WALLET is an id, or a label that
+    only one wallet has. Without WALLET, all removals so far stop counting towards the limit.
+
+    On a terminal, the command asks for confirmation first.
     """
     from nftsync.store import removals as stored
     from nftsync.store.history import approve_all
@@ -129,19 +124,19 @@ def accept(
 
     with open_existing(settings.database) as mirror:
         connection = mirror.connection
-        wallets = ids_in(connection, named) if named else None
-        held = stored.held(connection, wallets)
+        wallets = ids_in(connection, names) if names else None
+        counts = stored.held(connection, wallets)
         rows: list[dict[str, Any]] = []
         if as_json or dry_run:
             rows = list(stored.held_rows(connection, wallets))
         if not dry_run:
-            if held.since is not None and not confirmed(held, "the database", yes=yes):
+            if counts.since is not None and not confirmed(counts, "the database", yes=yes):
                 return 1
             _apply(mirror, stored.numbers_held(connection, wallets))
             if wallets is None:
                 with mirror.transaction() as transaction:
                     approve_all(transaction.connection)
-    print_accepted(held, rows, dry_run=dry_run, as_json=as_json)
+    print_accepted(counts, rows, dry_run=dry_run, as_json=as_json)
     return 0
 
 

@@ -34,36 +34,38 @@ if TYPE_CHECKING:
     from nftsync.settings import Settings
 
 
-#: What can be subscribed to (provider's document, section Webhook configuration).
+#: Webhook types. Source: the provider's document, section Webhook configuration.
 _TYPES = ("payment", "transaction", "nft", "kyc", "document", "custodialAccount")
 
 
 @click.command()
 @with_settings("database", "wallets_file", *PROVIDER)
-@shown_option("--host", str, "127.0.0.1", "Address to listen on; others need TLS in front.")
-@shown_option("--port", click.IntRange(0, 65535), 8787, "Port to listen on; 0 takes any free one.")
-@shown_option("--path", str, "/webhooks", "Where webhooks are received.")
+@shown_option("--host", str, "127.0.0.1", "Address to listen on; a public one needs TLS in front.")
+@shown_option("--port", click.IntRange(0, 65535), 8787, "Port to listen on; 0 picks a free one.")
+@shown_option("--path", str, "/webhooks", "URL path of the receiver.")
 @click.option(
-    "--no-replay", is_flag=True, help="Only store webhooks; `nftsync replay` works them off."
+    "--no-replay", is_flag=True, help="Only store webhooks, for `nftsync replay` to process."
 )
 @duration_option(
     "--sync-every",
-    "Also sync all tracked wallets so often (90s, 15m, 6h, 7d), for webhooks that never came.",
+    "Also sync all tracked wallets at this interval (90s, 15m, 6h, 7d).",
 )
 @click.option(
     "--metrics-port",
     type=click.IntRange(1, 65535),
-    help="Serve Prometheus metrics on this port of 127.0.0.1.",
+    help="Port on 127.0.0.1 for Prometheus metrics.",
     show_default="none",
 )
 def serve(settings: Settings, **options: Any) -> None:
-    """Receive webhooks, and read again what has changed.
+    """Receive webhooks, and read the objects that they name.
 
-    Takes signed webhooks, answers once they are on disk, and works them off as they come. Needs the
-    webhook secret (NFTSYNC_WEBHOOK_SECRET, or a file named by NFTSYNC_WEBHOOK_SECRET_FILE);
-    `nftsync webhook-config` tells the provider where to send them. Logs to stderr, in JSON lines
-    where that is no terminal. GET /healthz and /readyz tell how it is. SIGTERM or Ctrl-C lets
-    requests in flight finish and ends it with 0.
+    Stores each signed webhook before answering it, then reads the named wallet, token or object.
+    Set the webhook secret first: NFTSYNC_WEBHOOK_SECRET, or a file named by
+    NFTSYNC_WEBHOOK_SECRET_FILE. To tell the provider where to send webhooks, run `nftsync
+    webhook-config`.
+
+    Logs to stderr, as JSON lines unless it is a terminal. GET /healthz and /readyz report the
+    state. SIGTERM or Ctrl-C completes open requests, then exits with 0.
 
     \b
     Examples:
@@ -92,11 +94,9 @@ def _config(
     from nftsync.settings import require_base_url
 
     if sync_every is not None and settings.wallets_file == "-":
-        raise SettingsError(
-            "wallets_file: stdin can be read only once, so not by --sync-every; name a file"
-        )
+        raise SettingsError("wallets_file: --sync-every cannot read stdin repeatedly; name a file")
     if sync_every is not None and not sync_every:
-        raise InputError("--sync-every 0 would never stop syncing; give 15m or more")
+        raise InputError("--sync-every must be above 0, such as 15m")
     replay = run_sync = None
     if not no_replay or sync_every is not None:
         from nftsync.serve.schedule import full_sync, replay_config
@@ -105,7 +105,7 @@ def _config(
         replay = replay_config(settings)
         run_sync = full_sync(settings, replay.access, resume=True)
     current, previous = settings.webhook_secret, settings.webhook_secret_previous
-    secrets = [each for each in (current, previous) if each is not None] if current else []
+    secrets = [secret for secret in (current, previous) if secret is not None] if current else []
     return ServeConfig(
         database=settings.database,
         secrets=secrets,
@@ -118,20 +118,21 @@ def _config(
 
 
 def _announce(url: str) -> None:
-    if sys.stderr and sys.stderr.isatty():  # it may be closed
-        say(f"Receiving webhooks at {url}; Ctrl-C ends it.")
+    if sys.stderr and sys.stderr.isatty():  # stderr may be closed
+        say(f"Receiving webhooks at {url}. Stop with Ctrl-C.")
 
 
 @click.command()
 @with_settings("database", *PROVIDER)
 @json_option("Print the result as JSON.")
 def replay(settings: Settings, *, as_json: bool) -> int:
-    """Work off the webhooks that are due, once.
+    """Process the due webhooks once, then exit.
 
-    Many webhooks on one object cost one read. `nftsync serve` does this as webhooks come; both may
-    run at the same time, and beside a sync. Exits with 1 when a webhook ended as failed or dead,
-    removals were held for review, or the provider was down; what was not worked off waits for
-    the next time.
+    Many webhooks for one object cause one read. `nftsync serve` does the same continuously; both
+    may run at the same time, and during a sync.
+
+    Exits with 1 if a webhook ended as failed or dead, removals were held for review, or the
+    provider was unreachable. Unprocessed webhooks stay pending.
 
     \b
     Examples:
@@ -147,43 +148,41 @@ def replay(settings: Settings, *, as_json: bool) -> int:
     from nftsync.terminal import interruptible
     from nftsync.text import counted
 
-    logging.getLogger("nftsync").addHandler(logging.NullHandler())  # the result says it all
+    logging.getLogger("nftsync").addHandler(logging.NullHandler())  # the result has all details
     with interruptible() as interrupted:
         config, shown = replay_config(settings), False if as_json else None
         result = replay_once(settings.database, config, interrupted, progress=shown)
     print_result(result, as_json=as_json)
     if interrupted.is_set():
-        say("Interrupted; what was read is saved, and the rest waits. Go on with: nftsync replay")
+        say("Interrupted; all reads are saved. Process the rest: nftsync replay")
         return 130
     if result.error is not None:
-        say(f"nftsync: webhooks wait: {one_line(result.error)}")
+        say(f"nftsync: webhooks stay pending: {one_line(result.error)}")
     if result.failed or result.dead:
-        say("nftsync: see which failed, and why: nftsync inbox --state failed (or dead)")
+        say("nftsync: list failures and reasons: nftsync inbox --state failed (or dead)")
     if result.held:
         say(f"nftsync: {counted(result.held, 'read')}: {HELD_BACK}. Review them: nftsync removals")
     if result.unrouted:
-        say("nftsync: types without a route: nftsync routes suggest")
+        say("nftsync: find routes for unrouted types: nftsync routes suggest")
     return 1 if result.failed or result.dead or result.held or result.error is not None else 0
 
 
 @click.command("webhook-config")
-@click.option("--url", metavar="URL", help="Where webhooks are sent: this server, from outside.")
+@click.option("--url", metavar="URL", help="Public URL of the receiver.")
 @click.option(
     "--type",
     "types",
     multiple=True,
     type=click.Choice(_TYPES),
     metavar="TYPE",
-    help=f"Receive {', '.join(_TYPES[:-1])} or {_TYPES[-1]}; give it several times for several. "
-    "They replace the whole list.",
+    help=f"Webhook type to receive: {', '.join(_TYPES[:-1])} or {_TYPES[-1]}. Repeatable; replaces "
+    "the present list.",
 )
-@click.option("--enable/--disable", "enabled", default=None, help="Have webhooks sent, or not.")
+@click.option("--enable/--disable", "enabled", default=None, help="Turn webhooks on or off.")
 @click.option(
-    "--send-secret", is_flag=True, help="Send the configured webhook_secret; it is never shown."
+    "--send-secret", is_flag=True, help="Send the configured webhook_secret, without showing it."
 )
-@click.option(
-    "--yes", is_flag=True, help="Don't ask before another URL takes the present one's place."
-)
+@click.option("--yes", is_flag=True, help="Don't ask before replacing the present URL.")
 @with_settings("base_url", "timeout", "retries")
 def webhook_config(
     settings: Settings,
@@ -194,10 +193,10 @@ def webhook_config(
     send_secret: bool,
     yes: bool,
 ) -> int:
-    """Change where the provider sends webhooks, and which.
+    """Change where the provider sends webhooks, and which types.
 
-    Only what is given is sent. An organization has one receiver: a new --url takes the place of the
-    present one, whoever runs it. On a terminal that is asked first.
+    Sends only the options that you set. An organization has one receiver: a new --url replaces the
+    present one. On a terminal, the command asks for confirmation first.
 
     \b
     Examples:
@@ -208,7 +207,7 @@ def webhook_config(
     from nftsync.provider.client import Client
     from nftsync.pull.api import client_config
 
-    changes: dict[str, Any] = {}  # under the names of the provider's document
+    changes: dict[str, Any] = {}  # names from the provider's document
     if url is not None:
         changes["url"] = _checked_url(url)
     if enabled is not None:
@@ -219,69 +218,65 @@ def webhook_config(
         changes["sharedSecret"] = settings.webhook_secret
         if settings.webhook_secret is None or not settings.webhook_secret.strip():
             raise SettingsError(
-                "no webhook_secret, or a blank one: set it with NFTSYNC_WEBHOOK_SECRET, "
+                "webhook_secret is missing or blank: set NFTSYNC_WEBHOOK_SECRET, "
                 "NFTSYNC_WEBHOOK_SECRET_FILE or webhook_secret in nftsync.toml"
             )
     if not changes:
         raise click.UsageError(
-            "nothing to change; give --url, --type, --enable or --disable, or --send-secret"
+            "nothing to change: set --url, --type, --enable, --disable or --send-secret"
         )
     config = client_config(settings)
     if url is not None and not yes and sys.stdin.isatty():
-        to = f"All webhooks of the organization will go to {visible(url)} and nowhere else. Go on?"
-        if not click.confirm(to, err=True):
+        question = f"Send all of the organization's webhooks to {visible(url)}, and nowhere else?"
+        if not click.confirm(question, err=True):
             say("Nothing was changed.")
             return 1
     with Client(config) as client:
         try:
             client.configure_webhooks(changes)
         except ReadError as error:
-            raise _explained(error) from None
+            raise _with_advice(error) from None
     _report(config.base_url, changes)
     return 0
 
 
-def _checked_url(given: str) -> str:
-    """Check a receiver's address; a user name or password in it is not repeated.
-
-    Raises:
-        InputError: it cannot be the address of a receiver.
-    """
+def _checked_url(text: str) -> str:
+    """Check a receiver's URL; an InputError does not repeat credentials in it."""
     from nftsync.reports.status import is_this_machine
     from nftsync.text import http_url
 
-    url = given.strip()
+    url = text.strip()
     parts = http_url(url)
     if "@" in url.partition("://")[2].partition("/")[0]:
         raise InputError("--url must not contain a user name or password")
     if parts is None or "#" in url:
-        raise InputError("--url must be an address such as https://hooks.example.com/webhooks")
+        raise InputError("--url must be a URL such as https://hooks.example.com/webhooks")
     host = parts.hostname or ""
     if parts.scheme == "http" and not is_this_machine(host):
         say(
             f"warning: webhooks to {host} would travel unencrypted over plain http; "
-            "put TLS in front of `nftsync serve` and give an https address"
+            "put TLS in front of `nftsync serve`, and use an https URL"
         )
     return url
 
 
-def _explained(error: ReadError) -> ReadError:
-    """The failure in one line that says what to do next."""
+def _with_advice(error: ReadError) -> ReadError:
+    """Return the failure in one line, with advice."""
     if isinstance(error, AccessRefused):
         text = (
             f"the provider refused the change ({error.status}); check api_token, token_command or "
-            "headers, and that they may change the organization's configuration"
+            "headers, and their permission to change the organization's configuration"
         )
     elif error.status == 404:
-        text = "the provider has no webhook configuration at this base_url (404); check base_url"
+        text = "no webhook configuration at this base_url (404); check base_url"
     elif isinstance(error, NoConnection):
-        text = f"{error}; whether the change arrived is not known: run it again"
+        text = f"{error}; it is not known whether the change arrived: run the command again"
     elif isinstance(error, UnusableAnswer) or error.status is None:
-        text = f"{error}; nothing is known to have changed"
+        text = f"{error}; it is not known whether anything changed"
     elif error.status == 429 or error.status >= 500:
-        text = f"{error}; run it again later"
+        text = f"{error}; run the command again later"
     else:
-        text = f"the provider refused the change ({error.status}); check what you gave"
+        text = f"the provider refused the change ({error.status}); check the options"
     return ReadError(text, status=error.status)
 
 
@@ -296,10 +291,10 @@ def _report(base_url: str, changes: dict[str, Any]) -> None:
             shown = ", ".join(value) if isinstance(value, list) else visible(value)
         click.echo(f"  {name:<14}{shown}")
     if changes.get("enabled") is False:
-        say("No webhooks are sent until `nftsync webhook-config --enable`.")
+        say("Webhooks are off. Turn them on: nftsync webhook-config --enable")
         return
     if "sharedSecret" not in changes and "url" in changes:
         say("If the provider doesn't have the secret yet, send it with --send-secret.")
     if "url" in changes and "enabled" not in changes:
-        say("Webhooks are sent only while enabled: `nftsync webhook-config --enable`.")
-    say("Receive them with `nftsync serve`.")
+        say("If webhooks are off, turn them on: nftsync webhook-config --enable")
+    say("Receive webhooks: nftsync serve")

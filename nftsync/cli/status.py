@@ -15,12 +15,13 @@ from nftsync.cli.common import (
     PROVIDER,
     duration_option,
     json_option,
-    named,
     one_line,
     open_existing,
     print_json,
     say,
-    say_left_out,
+    say_truncated,
+    utc_times,
+    wallet_name,
     with_settings,
 )
 from nftsync.cli.tables import TableColumn, View, print_table, view_options
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from nftsync.settings import Key, Settings
 
 
-#: A check is run by someone who waits; a provider that is down says so at the second try.
+#: Attempts per request, because the user is waiting.
 _ATTEMPTS = 2
 
 _SETTING = (
@@ -49,14 +50,14 @@ _SETTING = (
 @click.command()
 @with_settings("database")
 @duration_option(
-    "--max-age", "Exit with 1 when a tracked wallet was not read for longer: 90s, 15m, 6h, 7d"
+    "--max-age", "Exit with 1 if the last read of a tracked wallet is older: 90s, 15m, 6h, 7d"
 )
 @json_option("Print the status as JSON.")
 def status(settings: Settings, *, max_age: timedelta | None, as_json: bool) -> int:
     """Show counts, freshness, the last runs and the backlog.
 
-    With --max-age the exit code tells a monitor whether the mirror is fresh: a tracked wallet that
-    was never read is stale; with none tracked nothing is.
+    --max-age makes the exit code a freshness check for monitors: 1 if a tracked wallet is older, or
+    was never read.
 
     \b
     Examples:
@@ -68,52 +69,52 @@ def status(settings: Settings, *, max_age: timedelta | None, as_json: bool) -> i
     from nftsync.times import now
 
     at = now()
-    found, stalest = read_status(settings.database, at)
+    report, stalest = read_status(settings.database, at)
     if as_json:
-        print_json(found)
+        print_json(report)
     else:
-        _show(found, stalest, at)
-        if found.warning is not None:
-            say(f"nftsync: {found.warning}")
+        _show(report, stalest, at)
+        if report.warning is not None:
+            say(f"nftsync: {utc_times(report.warning)}")
     if stalest is None or max_age is None:
         return 0
     if stalest.age_s is not None and stalest.age_s <= max_age.total_seconds():
         return 0
     read = "never read" if stalest.age_s is None else f"last read {_ago(stalest.age_s)}"
-    say(f"nftsync: stale: wallet {named(stalest.wallet_id, stalest.label)} was {read}")
+    say(f"nftsync: stale: wallet {wallet_name(stalest.wallet_id, stalest.label)} was {read}")
     return 1
 
 
-def _show(found: Status, stalest: StalestWallet | None, at: str) -> None:
+def _show(report: Status, stalest: StalestWallet | None, at: str) -> None:
     from nftsync.store.database import LONG_LOG, log_bytes
 
     freshness = "none tracked"
     if stalest is not None:
         freshness = f"least recently read: {_ago(stalest.age_s)}"
-    waiting = _by_state(found.inbox)
-    if found.oldest_pending_age_s is not None:
-        waiting += f"; oldest pending: {_ago(found.oldest_pending_age_s)}"
-    balances = f"{found.balances:,}"
-    if found.unusable_amounts:
+    backlog = _by_state(report.inbox)
+    if report.oldest_pending_age_s is not None:
+        backlog += f"; oldest pending: {_ago(report.oldest_pending_age_s)}"
+    balances = f"{report.balances:,}"
+    if report.unusable_amounts:
         balances += (
-            f"; of {found.unusable_amounts:,} the amount is not 1 to 100 digits, so no sum has it"
-            " (frames.quality lists them)"
+            f"; sums leave out {report.unusable_amounts:,} with an amount that is not 1 to 100"
+            " digits (list: frames.quality)"
         )
     lines = {
-        "nftsync": found.version,
-        "database": found.database,
-        "wallets": f"{_by_state(found.wallets)}; {freshness}",
-        "tokens": f"{found.tokens:,}",
+        "nftsync": report.version,
+        "database": report.database,
+        "wallets": f"{_by_state(report.wallets)}; {freshness}",
+        "tokens": f"{report.tokens:,}",
         "balances": balances,
-        "changes": f"{found.changes:,}",
-        "last sync": _run(found.last_sync, at),
-        "last replay": _run(found.last_replay, at),
-        "inbox": waiting,
+        "changes": f"{report.changes:,}",
+        "last sync": _run(report.last_sync, at),
+        "last replay": _run(report.last_replay, at),
+        "inbox": backlog,
     }
-    if found.removals_held.since is not None:
-        lines["removals"] = f"{found.removals_held} held for review: nftsync removals"
-    if (size := log_bytes(Path(found.database))) >= LONG_LOG:
-        lines["log"] = f"{size:,} bytes: a program reads an old state of the database; end that"
+    if report.removals_held.since is not None:
+        lines["removals"] = f"{report.removals_held} held for review: nftsync removals"
+    if (size := log_bytes(Path(report.database))) >= LONG_LOG:
+        lines["log"] = f"{size:,} bytes, because a program reads an old state; stop that program"
     for name, text in lines.items():
         click.echo(f"{name:<13}{one_line(text)}")
 
@@ -141,11 +142,11 @@ def _ago(seconds: float | None) -> str:
 @click.argument("wallet", required=False, metavar="[WALLET]")
 @with_settings("database", "wallets_file", *PROVIDER)
 def check(settings: Settings, wallet: str | None) -> int:
-    """Show each setting and its source, and try them.
+    """Show each setting with its source, and test the setup.
 
-    Reads the balances of WALLET (an id, or a label that the database knows), or of the first wallet
-    of the wallets file, else of the first tracked one, to try the API, and stores nothing. Secrets
-    are not shown. Exits with 1 when something FAILED.
+    To test the API, reads the balances of one wallet and stores nothing. The wallet is WALLET (an
+    id, or a label in the database), the first in the wallets file, or the first tracked one.
+    Secrets are not shown. Exits with 1 if a check FAILED.
 
     \b
     Examples:
@@ -159,16 +160,16 @@ def check(settings: Settings, wallet: str | None) -> int:
     heads = ("setting", "value", "source")
     print_table([[dict(zip(heads, line, strict=True)) for line in describe(settings)]], _SETTING)
     failed = 0
-    for verdict, what, message in _checks(settings, wallet_id):
-        click.echo(f"{verdict:<8} {what}: {one_line(message)}")
+    for verdict, subject, message in _checks(settings, wallet_id):
+        click.echo(f"{verdict:<8} {subject}: {one_line(utc_times(message))}")
         failed += verdict == "FAILED"
     return 1 if failed else 0
 
 
 def describe(settings: Settings) -> list[tuple[str, str, str]]:
-    """List every key with its value as text and its source; of secrets, only whether they are set.
+    """Return every setting as (name, value as text, source).
 
-    A secret is `set`, `not set`, or `blank`; of the headers, the names are listed too.
+    A secret's value is `set`, `not set` or `blank`; headers also list their names.
     """
     from nftsync.settings import KEYS
 
@@ -199,7 +200,7 @@ def _shown(key: Key, value: Any) -> str:
 
 
 def _command_shown(command: str) -> str:
-    """Which program a command runs; there may be a secret among its arguments."""
+    """Return a command's program, without its arguments, which may be secret."""
     try:
         program, *arguments = shlex.split(command)
     except ValueError:
@@ -216,39 +217,39 @@ def _checks(settings: Settings, wallet_id: str | None) -> Iterator[Check]:
     from nftsync.errors import NftsyncError, SettingsError
     from nftsync.provider.client import Client
     from nftsync.pull.api import client_config
-    from nftsync.reports import status as look
+    from nftsync.reports import status as reports
 
-    yield look.Check("ok", "settings", "each is of the right form")
-    yield look.check_database(settings.database)
-    yield from look.check_removals(settings.database)
+    yield reports.Check("ok", "settings", "all valid")
+    yield reports.check_database(settings.database)
+    yield from reports.check_removals(settings.database)
     first_listed = yield from _check_lists(settings)
     clock_ahead = None
     try:
         config = client_config(replace(settings, retries=min(settings.retries, _ATTEMPTS)))
         client = Client(config)
     except SettingsError as error:
-        yield look.Check("FAILED", "API", str(error))
+        yield reports.Check("FAILED", "API", str(error))
     else:
         with client:
             if wallet_id is None:
-                with suppress(NftsyncError):  # the line on the database says what is wrong with it
-                    wallet_id = look.first_tracked_wallet(settings.database)
+                with suppress(NftsyncError):  # check_database reports the error
+                    wallet_id = reports.first_tracked_wallet(settings.database)
                 wallet_id = first_listed or wallet_id
-            yield from look.check_provider(client, config.base_url, wallet_id)
+            yield from reports.check_provider(client, config.base_url, wallet_id)
             clock_ahead = client.clock_ahead
-    yield from look.check_clock(settings.database, clock_ahead)
-    yield look.check_secret(settings.webhook_secret)
+    yield from reports.check_clock(settings.database, clock_ahead)
+    yield reports.check_secret(settings.webhook_secret)
 
 
 def _check_lists(settings: Settings) -> Generator[Check, None, str | None]:
-    """Read the lists that a sync reads; returns the first wallet that is listed, if any is."""
+    """Check the wallets and collections files; return the first listed wallet."""
     from nftsync.errors import NftsyncError
     from nftsync.pull.list_files import read_collections_file, read_wallets_file
     from nftsync.reports.status import Check
 
     first = None
     if settings.wallets_file == "-":
-        yield Check("skipped", "wallets file", "standard input is left for the sync")
+        yield Check("skipped", "wallets file", "stdin is not read by this command")
     elif settings.wallets_file is not None:
         try:
             lines = read_wallets_file(settings.wallets_file)
@@ -269,7 +270,7 @@ _DIFFERENCE = (
     TableColumn("wallet", "wallet_id", "id", name="label"),
     TableColumn("token", "token_id", "id", name="name"),
     TableColumn("field", "field"),
-    TableColumn("mirror", "mirror"),
+    TableColumn("database", "mirror"),
     TableColumn("provider", "provider"),
     TableColumn("webhooks", "why", "message"),
 )
@@ -280,22 +281,25 @@ _DIFFERENCE = (
     "--sample",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Wallets to compare, at random; 0: only the mirror's own rules.  [default: 100]",
+    help="Number of random wallets; 0 checks only the database.  [default: 100]",
 )
-@click.option("--all", "everything", is_flag=True, help="Compare every tracked wallet.")
-@click.option("--repair", is_flag=True, help="Read the wallets that differ into the mirror again.")
+@click.option("--all", "everything", is_flag=True, help="Compare all tracked wallets.")
+@click.option(
+    "--repair", is_flag=True, help="Read the wallets that differ into the database again."
+)
 @with_settings("database", *PROVIDER)
 @view_options("Print the result as JSON.")
 def verify(
     settings: Settings, *, sample: int | None, everything: bool, repair: bool, view: View
 ) -> int:
-    """Compare the mirror with the provider, prove its own rules.
+    """Compare the database with the provider, and check its consistency.
 
-    Reads wallets afresh, whatever ETags and digests say, and lists what the provider shows
-    otherwise than the mirror, and whether a webhook should have told. Nothing is written, unless
-    --repair has them read again as `nftsync sync` does. Each tracked wallet is as likely to be in
-    the sample as any other. The mirror's own rules (its history comes to what is held, nothing
-    hangs, the file is whole, ...) are always looked at. Exits with 1 when anything is not right.
+    Reads a random sample of the tracked wallets, without ETags and digests, and lists every
+    difference, with the webhook that should have announced it. --repair then reads the wallets that
+    differ into the database; without it, nothing is written.
+
+    Always checks the database's internal consistency: history matches balances, no stuck work, file
+    intact. Exits with 1 if anything differs, is broken, or could not be read.
 
     \b
     Examples:
@@ -305,14 +309,14 @@ def verify(
     """
     from nftsync.pull.api import client_config
     from nftsync.reports.verification import Interrupted
-    from nftsync.reports.verification import verify as look
+    from nftsync.reports.verification import verify as run_verification
 
     if everything and sample is not None:
-        raise click.UsageError("give --sample or --all")
+        raise click.UsageError("--sample and --all cannot be used together")
     number = None if everything else 100 if sample is None else sample
     progress = False if view.as_json else None
     try:
-        found = look(
+        report = run_verification(
             settings.database,
             None if number == 0 else client_config(settings),
             sample=number,
@@ -325,14 +329,14 @@ def verify(
         say("nftsync: interrupted")
         return 130
     if view.as_json:
-        print_json(found)
+        print_json(report)
     else:
-        _show_verification(found, view)
-    return 0 if found.is_right else 1
+        _show_verification(report, view)
+    return 0 if report.is_right else 1
 
 
 def _repairing(settings: Settings, progress: bool | None) -> Any:
-    """Reads wallets as a sync does, unconditionally."""
+    """Return a function that reads wallets unconditionally, as a sync does."""
     from nftsync.pull.api import sync_with
     from nftsync.pull.run import SyncRequest
     from nftsync.store.wallets import WalletLine, forget_answers
@@ -346,47 +350,47 @@ def _repairing(settings: Settings, progress: bool | None) -> Any:
     return repair
 
 
-def _show_verification(found: Verification, view: View) -> None:
+def _show_verification(report: Verification, view: View) -> None:
     import msgspec
 
-    differences = sorted(found.differences, key=lambda x: (x.label or x.wallet_id, x.token_id))
-    rows = [msgspec.structs.asdict(each) for each in differences]
+    differences = sorted(report.differences, key=lambda x: (x.label or x.wallet_id, x.token_id))
+    rows = [{**msgspec.structs.asdict(row), "why": utc_times(row.why)} for row in differences]
     if rows:
         print_table([view.first(rows)], _DIFFERENCE, wide=view.wide)
-        say_left_out(view.limit, found.differences_total, "differences")
-        if found.untold is not None:
-            click.echo(f"{found.untold[:1].upper()}{found.untold[1:]}.")
-    for each in view.first(found.unread):
-        say(f"nftsync: {named(each.wallet_id, each.label)}: {one_line(each.error)}")
-    say_left_out(view.limit, len(found.unread), "wallets that could not be read")
-    if found.error is not None:
-        say(f"nftsync: {one_line(found.error)}")
-    for rule in found.rules:
+        say_truncated(view.limit, report.differences_total, "differences")
+        if report.untold is not None:
+            click.echo(f"{report.untold[:1].upper()}{utc_times(report.untold[1:])}.")
+    for wallet in view.first(report.unread):
+        say(f"nftsync: {wallet_name(wallet.wallet_id, wallet.label)}: {one_line(wallet.error)}")
+    say_truncated(view.limit, len(report.unread), "wallets that could not be read")
+    if report.error is not None:
+        say(f"nftsync: {one_line(report.error)}")
+    for rule in report.rules:
         if rule.broken:
             places = f"{rule.broken:,} of {rule.checked:,}"
             click.echo(f"BROKEN ({places}): {rule.rule}: {one_line('; '.join(rule.examples))}")
-    click.echo(_verified(found))
+    click.echo(_summary(report))
 
 
-def _verified(found: Verification) -> str:
-    """What was compared, in a line."""
-    broken = sum(1 for rule in found.rules if rule.broken)
-    rows = max((rule.checked for rule in found.rules), default=0)
-    rules = f"{broken} of {counted(len(found.rules), 'rule')} broken"
+def _summary(report: Verification) -> str:
+    """Summarize a verification in one line."""
+    broken = sum(1 for rule in report.rules if rule.broken)
+    rows = max((rule.checked for rule in report.rules), default=0)
+    rules = f"{broken} of {counted(len(report.rules), 'consistency rule')} broken"
     if not broken:
-        rules = f"all {len(found.rules)} rules of the mirror hold (over {rows:,} rows)"
-    if not found.sampled:
+        rules = f"all {len(report.rules)} consistency rules hold ({rows:,} rows)"
+    if not report.sampled:
         return f"{rules[:1].upper()}{rules[1:]}."
-    text = f"{found.compared:,} of {counted(found.tracked, 'wallet')} compared"
-    text += f" ({counted(found.balances, 'balance')}): "
-    if found.differing:
-        text += f"{found.differing:,} differ, in {counted(found.differences_total, 'place')}"
+    text = f"{report.compared:,} of {counted(report.tracked, 'wallet')} compared"
+    text += f" ({counted(report.balances, 'balance')}): "
+    if report.differing:
+        text += f"{report.differing:,} differ, in {counted(report.differences_total, 'place')}"
     else:
         text += "none differs"
-    if found.likely_at_most:
-        text += f" (95 % certain: less than {found.likely_at_most:.1%} of all do)"
-    if found.repaired:
-        text += f"; read again, and right now: {counted(len(found.repaired), 'wallet')}"
-    left = (found.read_meanwhile, "read meanwhile"), (found.never_read, "never read")
-    text += "".join(f"; {count:,} {what}" for count, what in left if count)
+    if report.likely_at_most:
+        text += f" (95 % confidence: less than {report.likely_at_most:.1%} of all wallets differ)"
+    if report.repaired:
+        text += f"; {counted(len(report.repaired), 'wallet')} repaired"
+    skipped = (report.read_meanwhile, "skipped (read meanwhile)"), (report.never_read, "never read")
+    text += "".join(f"; {count:,} {reason}" for count, reason in skipped if count)
     return f"{text}; {rules}."

@@ -1,4 +1,4 @@
-"""Print tables: fitted to a terminal's width, complete in pipes and files."""
+"""Tables for the terminal: fitted to its width there, complete in pipes and files."""
 
 from __future__ import annotations
 
@@ -11,36 +11,35 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import click
 
-from nftsync.cli.common import json_option, limit_option, print_json_rows, say_left_out
+from nftsync.cli.common import json_option, limit_option, print_json_rows, say_truncated
 from nftsync.text import MISSING, short_id, visible
 
-#: What a column holds. An `id` is cut to its two ends, a `time` to seconds, a `text` to whole
-#: words; a `key`, which other commands take, and a `number` are not cut, nor is a `message`, the
-#: last column, which takes as many lines as it needs.
+#: Kinds of values. In a terminal an `id` is cut to its two ends, a `time` to seconds in UTC, and a
+#: `text` to whole words. A `key` (input of other commands) and a `number` are never cut. A
+#: `message`, the last column, is wrapped.
 Kind: TypeAlias = Literal["text", "id", "key", "time", "number", "message"]
 _Row: TypeAlias = Mapping[str, Any]
 _Rows = TypeVar("_Rows", bound=Sequence[Any])
 
 _GAP, _BETWEEN = 2, "  "
 _INDENT = 4
-#: What texts may be cut to: to the first, lest columns need another line, else to as much as does.
+#: Widths to which texts are cut: the widest that needs the fewest lines.
 _NARROWEST, _NARROWEST_MESSAGE = 14, 16
 _CUTS = (60, 48, 36, 28, 20, _NARROWEST)
-#: Where nothing is cut, what is longer than this makes its own line longer, and no other.
+#: Longest cell of a complete table for which other rows are padded.
 _PADDED = 80
-#: The longest number that is not cut: 19 digits are 63 bits, and some more.
+#: Longest number that is not cut; 63 bits have 19 digits.
 _DIGITS = 24
 
 
 class TableColumn(NamedTuple):
-    """A column of a table.
+    """Column of a table.
 
     Attributes:
-        heading: what stands above it.
-        key: of its values in a row.
-        kind: of its values.
-        name: the key of a name that stands in its place where there is one; a table that is whole
-            has a column for each.
+        heading: the heading.
+        key: the key of the values in a row.
+        kind: the kind of values.
+        name: the key of a name to show instead of an id; complete tables have a column for each.
     """
 
     heading: str
@@ -50,17 +49,17 @@ class TableColumn(NamedTuple):
 
 
 wide_option = click.option(
-    "--wide", is_flag=True, help="Ids, times and texts whole, however wide the table becomes."
+    "--wide", is_flag=True, help="Show ids, times and texts in full, however wide the table."
 )
 
 
 class View(NamedTuple):
-    """How a command shows rows.
+    """Output options of a command that lists rows.
 
     Attributes:
-        limit: rows of a table; 0: all.
-        wide: whether a table is whole in a terminal, too.
-        as_json: print JSON, and no table.
+        limit: rows of a table; 0 means all.
+        wide: print the complete table in a terminal, too.
+        as_json: print JSON instead of a table.
     """
 
     limit: int
@@ -68,21 +67,21 @@ class View(NamedTuple):
     as_json: bool
 
     def first(self, rows: _Rows) -> _Rows:
-        """The rows of a table."""
+        """Return the rows of the table."""
         return rows[: self.limit or None]  # type: ignore[return-value]
 
-    def show(self, rows: list[dict[str, Any]], columns: Sequence[TableColumn], what: str) -> None:
-        """Print rows, and how many a table left out; of none, a table says nothing."""
+    def show(self, rows: list[dict[str, Any]], columns: Sequence[TableColumn], noun: str) -> None:
+        """Print rows, and how many the table left out; print no table without rows."""
         if self.as_json:
             print_json_rows([rows])
         elif rows:
             print_table([self.first(rows)], columns, wide=self.wide)
-            say_left_out(self.limit, len(rows), what)
+            say_truncated(self.limit, len(rows), noun)
 
 
 def view_options(
     json_text: str,
-    limit_text: str = "Rows of the table; 0 shows all.",
+    limit_text: str = "Number of rows shown; 0 shows all.",
     default: int = 50,
     most: int | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -103,19 +102,13 @@ def view_options(
 def print_table(
     pages: Iterable[Iterable[_Row]], columns: Sequence[TableColumn], *, wide: bool = False
 ) -> None:
-    """Print a table that fits the terminal; elsewhere, or if it is to be wide, one that is whole.
-
-    Args:
-        pages: rows, some at a time; the first page decides how wide columns are.
-        columns: what it shows of a row, what answers the question first.
-        wide: whether it is whole in a terminal too.
-    """
+    """Print a table: fitted to a terminal unless `wide`, complete elsewhere."""
     for lines in table_lines(pages, columns, None if wide else _terminal_width()):
         click.echo("\n".join(lines))
 
 
 def wrapped(text: str) -> str:
-    """A text with lines as long as the terminal's; elsewhere as it is."""
+    """Wrap a text to the width of the terminal, if stdout is one."""
     width = _terminal_width()
     return text if width is None else click.wrap_text(text, width)
 
@@ -127,15 +120,15 @@ def _terminal_width() -> int | None:
 def table_lines(
     pages: Iterable[Iterable[_Row]], columns: Sequence[TableColumn], width: int | None
 ) -> Iterator[list[str]]:
-    """The lines of a table, a page of rows at a time, the headings first.
+    """Yield the lines of a table: first the headings, then a list per page of rows.
 
     Args:
-        pages: as `print_table` has them.
-        columns: as `print_table` has them.
-        width: the columns of characters that there are: ids, times and texts are cut, and columns
-            that find no room go on below, so that none is lost. None: a row is a line, and whole.
+        pages: rows, in pages; the first page decides the widths of the columns.
+        columns: the columns, most important first.
+        width: the terminal's width, to which cells are cut and columns moved to further lines;
+            None: each row is one complete line.
     """
-    shown = [*columns] if width is not None else [*chain(*map(_whole, columns))]
+    shown = [*chain(*map(_whole if width is None else _shortened, columns))]
     texts = [_writer(column, width) for column in shown]
     written = ([[text(row) for text in texts] for row in page] for page in pages)
     first = next(written, [])
@@ -144,6 +137,11 @@ def table_lines(
     for page in chain([first], written):
         if page:
             yield [line for cells in page for line in layout.lines(cells)]
+
+
+def _shortened(column: TableColumn) -> Iterator[TableColumn]:
+    utc = " (UTC)" if column.kind == "time" else ""
+    yield column._replace(heading=column.heading + utc)
 
 
 def _whole(column: TableColumn) -> Iterator[TableColumn]:
@@ -155,16 +153,16 @@ def _whole(column: TableColumn) -> Iterator[TableColumn]:
 
 
 def _writer(column: TableColumn, width: int | None) -> Callable[[_Row], str]:
-    """What turns a row into the text of its cell."""
+    """Return a function that formats a row's cell."""
     _, key, kind, name = column
-    # Even on a line of its own more would not be seen whole.
+    # A key wider than the terminal would be broken.
     longest = {"id": 0, "number": _DIGITS, "key": (width or 0) - _INDENT}.get(kind)
 
     def text(row: _Row) -> str:
-        called = None if name is None else row[name]
-        value = row[key] if called is None else called
+        label = None if name is None else row[name]
+        value = row[key] if label is None else label
         shown = MISSING if value is None else visible(str(value)) or MISSING
-        if width is None or called is not None:
+        if width is None or label is not None:
             return shown
         if kind == "time":
             return shown[:19].replace("T", " ")
@@ -174,31 +172,25 @@ def _writer(column: TableColumn, width: int | None) -> Callable[[_Row], str]:
 
 
 class _Layout:
-    """Where each column stands: on which of a row's lines, and how wide.
-
-    Args:
-        columns: all of them.
-        first: the cells of the rows that decide.
-        width: the terminal's, or None to cut nothing and keep a row on a line.
-    """
+    """Line and width of each column."""
 
     def __init__(
         self, columns: Sequence[TableColumn], first: Sequence[Sequence[str]], width: int | None
     ) -> None:
         self._columns = columns
-        # Where a name stands, it is cut as a name; an id in its place is short enough.
+        # Names are cut as texts; ids are short already.
         self._kinds = ["text" if column.name else column.kind for column in columns]
         self._widths = [
             max([_length(column.heading), *(_length(row[place]) for row in first)])
             for place, column in enumerate(columns)
         ]
         if width is None:
-            self._widths = [min(each, _PADDED) for each in self._widths]
+            self._widths = [min(natural, _PADDED) for natural in self._widths]
         self._bands = [[*range(len(columns))]]
         self._cuts = width is not None
         if width is not None:
             self._fit(width)
-        #: Of each line: what stands before it, its columns, whether it goes if they say nothing.
+        #: Per line: indent, columns, and whether it is left out if they are empty.
         self._plan = [
             (
                 " " * (bool(number) * _INDENT),
@@ -209,15 +201,17 @@ class _Layout:
         ]
 
     def _fit(self, width: int) -> None:
-        """Put columns on as few lines as do with texts cut, then cut as little as that allows."""
+        """Use as few lines per row as possible, then shorten texts as little as possible."""
         natural = self._widths
         fewest = len(self._packed(_NARROWEST, width))
-        cuts = (min(each, width - _INDENT) for each in _CUTS)
-        most = next(each for each in cuts if len(self._packed(each, width)) == fewest)
+        cuts = (min(cut, width - _INDENT) for cut in _CUTS)
+        most = next(cut for cut in cuts if len(self._packed(cut, width)) == fewest)
         self._bands = self._packed(most, width)
         widths = self._widths = self._cut(most)
         for number, band in enumerate(self._bands):
-            room = width - bool(number) * _INDENT + _GAP - sum(widths[each] + _GAP for each in band)
+            room = (
+                width - bool(number) * _INDENT + _GAP - sum(widths[place] + _GAP for place in band)
+            )
             wanting = sorted(band, key=lambda place: natural[place] - widths[place])
             for so_far, place in enumerate(wanting):
                 share = max(room, 0) // (len(wanting) - so_far)
@@ -226,13 +220,13 @@ class _Layout:
                 room -= more
 
     def _cut(self, most: int) -> list[int]:
-        """How wide columns are when texts are cut to this; a message needs some room more."""
+        """Return the column widths with texts cut to `most`."""
         limits = {"text": most, "message": max(most, _NARROWEST_MESSAGE)}
         kinds = zip(self._widths, self._kinds, strict=True)
         return [min(width, limits.get(kind, width)) for width, kind in kinds]
 
     def _packed(self, most: int, width: int) -> list[list[int]]:
-        """The columns of each line when texts are cut to this."""
+        """Return the columns of each line with texts cut to `most`."""
         bands: list[list[int]] = [[]]
         room = width
         for place, needed in enumerate(self._cut(most)):
@@ -244,13 +238,12 @@ class _Layout:
         return bands
 
     def head(self) -> list[str]:
-        """The headings, and a rule below them."""
         lines = [*self.lines([column.heading for column in self._columns])]
         ends = (sum(self._widths[place] + _GAP for place in band) for band in self._bands)
         return [*lines, "─" * (max(ends) - _GAP)]
 
     def lines(self, cells: Sequence[str]) -> Iterator[str]:
-        """The lines of a row."""
+        """Yield the lines of a row."""
         for indent, band, may_go in self._plan:
             if may_go and all(cells[place] == MISSING for place, *_ in band):
                 continue
@@ -265,7 +258,7 @@ class _Layout:
                     elif kind == "message":
                         before = " " * _length(indent + _BETWEEN.join([*parts, ""]))
                         text, *more = _message(text, width)
-                        below = [before + each for each in more]
+                        below = [before + line for line in more]
                     length = _length(text)
                 space = " " * (width - length)
                 parts.append(space + text if kind == "number" else text + space)
@@ -274,7 +267,7 @@ class _Layout:
 
 
 def _length(text: str) -> int:
-    """The columns of characters that a text takes."""
+    """Return the terminal columns that a text takes."""
     if text.replace("…", "").replace(MISSING, "").isascii():
         return len(text)
     from rich.cells import cell_len
@@ -283,7 +276,7 @@ def _length(text: str) -> int:
 
 
 def _message(text: str, width: int) -> list[str]:
-    """The lines of a text; only a word that is longer than a line is broken."""
+    """Wrap a text; only a word longer than a line is broken."""
     from rich.console import Console
     from rich.text import Text
 
@@ -291,7 +284,7 @@ def _message(text: str, width: int) -> list[str]:
 
 
 def _words(text: str, width: int) -> str:
-    """The first words of a text; of a word that is too long, its two ends."""
+    """Return the first words of a text, or the two ends of a long first word."""
     from rich.cells import set_cell_size
 
     begun = set_cell_size(text, width - 1).rstrip()
